@@ -11,9 +11,12 @@ import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { sealedUnder } from '#scheduler/secrets/sealed.ts';
 import { UnrecordedAct } from '#scheduler/tenants/audit.ts';
 import type { LogRecord } from './app/context.ts';
+import { Bodies } from './app/http/bodies.ts';
+import { OpenStreams } from './app/http/open-streams.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';
-import { countWebhooks, platformMetrics, watchPlatform } from './node/platform-metrics.ts';
+import { defaultShares } from './node/default-limits.ts';
+import { countWebhooks, platformMetrics, watchPlatform, watchRequests } from './node/platform-metrics.ts';
 import { observeRequests } from './node/request-observer.ts';
 import { serve } from './node/server.ts';
 import { sessionSecret } from './node/session-secret.ts';
@@ -35,20 +38,27 @@ async function main(): Promise<void> {
   });
   const { retention } = config;
   const scheduler = openScheduler({ connect: () => connectRedis(config), masterKeys, retention, onError });
-  const reach = new Reach(config.http);
+  const reach = new Reach({ ...config.webhooks, option: '[webhooks] private_hosts' });
   const control = new NodeControlPlane(scheduler, {
     limits: config.runtime.limits,
     modelAliases: modelAliases(config),
     reach,
     onError,
   });
-  await scheduler.quotas.setDefaults({ ...config.quotas, 'waiting-invocations': config.admission.maxWaiting });
+  await scheduler.quotas.setDefaults({
+    ...(await defaultShares(scheduler.store, config.home)),
+    ...{ ...config.quotas, 'waiting-invocations': config.admission.maxWaiting },
+  });
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: NAME });
   const { meter } = telemetry;
   const collect = () => telemetry.collect();
   watchPlatform(meter, scheduler);
+  const bodies = new Bodies(config.gateway);
+  const streams = new OpenStreams(config.gateway, 'streams');
+  watchRequests(meter, bodies, streams);
   const server = await serve(control, {
     ...{ host: config.host, port: config.port, version: platformVersion(), log },
+    ...{ limits: config.gateway, bodies, streams },
     sessionSecret: await sessionSecret(masterKeys),
     observer: observeRequests(telemetry),
     metrics: platformMetrics({ scheduler, process: NAME, collect, public: config.telemetry.metricsPublic }),

@@ -23,6 +23,9 @@ const HEARTBEAT_MS = 250;
 /** Before there is anything to write, it is not noticed at all. */
 const FIRST_FRAME_MS = 1000;
 
+/** An isolate has 128 MB of memory. */
+const LIMITS = { heldBodyBytes: 96 * 1024 * 1024, streams: 4096, streamsPerKey: 1024 };
+
 type App = ReturnType<typeof createApp>;
 const apps = new WeakMap<Env, App>();
 
@@ -40,6 +43,7 @@ export default {
         ...(binding === undefined ? {} : { fetch: (url: string, init: RequestInit) => binding.fetch(url, init) }),
       });
       app = createApp(control, {
+        limits: LIMITS,
         heartbeatMs: HEARTBEAT_MS,
         firstFrameMs: FIRST_FRAME_MS,
         clientAddress: (c) => c.req.header('cf-connecting-ip') ?? '',

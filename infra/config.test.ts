@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
-import { ConfigError, loadConfig, redisShareMb } from './config.ts';
+import { buildsAtOnce, ConfigError, loadConfig, redisShareMb, runtimeShareMb } from './config.ts';
 import { processStages } from './processes.ts';
 import type { ChildSpec } from './supervisor/child.ts';
 
@@ -32,13 +32,21 @@ test('several GPU hosts: all have all models, each CUDA model a card of its own,
   assert.throws(() => withToml('[gpu_host]\ncount = 2\naddress = "127.0.0.1:9"'), /count.*must be 1/s);
 });
 
-test('defaults: a private Redis, one GPU host with stories15m', () => {
+test('defaults: a private Redis, one GPU host with a story teller and a chat model', () => {
   const config = withToml('');
   assert.equal(config.port, 8787);
   assert.equal(config.redis.kind, 'private');
   assert.deepEqual(
     config.gpuHosts[0]?.models.map((model) => [model.name, model.backend, model.bits]),
-    [['stories15m', 'onnx', 32]],
+    [
+      ['stories15m', 'onnx', 32],
+      ['minimind2-small', 'onnx', 32],
+    ],
+  );
+  const [one] = withToml('', { PIE_MODEL: 'minimind2-small' }).gpuHosts;
+  assert.deepEqual(
+    one?.models.map(({ name }) => name),
+    ['minimind2-small'],
   );
 });
 
@@ -46,12 +54,28 @@ test('a Redis of our own has a share of the memory, unless the file says how muc
   const { redis } = withToml('');
   assert.ok(redis.kind === 'private' && redis.maxMemoryMb >= 256 && redis.maxMemoryMb < os.totalmem() / 2 ** 20);
   assert.deepEqual([redisShareMb(100), redisShareMb(64 * 1024)], [256, 16 * 1024]);
+  assert.deepEqual([1, 2, 8, 96].map(buildsAtOnce), [1, 1, 4, 8]);
+  assert.equal(withToml('[runtime]\nbuilds = 3\n').runtime.builds, 3);
   const set = withToml('[redis]\nmax_memory_mb = 300\n');
   assert.ok(set.redis.kind === 'private' && set.redis.maxMemoryMb === 300);
   const [[spec]] = processStages(set) as [[ChildSpec]];
   assert.equal(spec.args[spec.args.indexOf('--maxmemory') + 1], '300mb');
   assert.equal(spec.args[spec.args.indexOf('--maxmemory-policy') + 1], 'noeviction');
   assert.throws(() => withToml('[redis]\nmax_memory_mb = 1\n'), ConfigError);
+});
+
+test('running inferlets have half of the memory, unless the file says how much', () => {
+  const { runtime } = withToml('');
+  assert.ok(runtime.memoryMb >= 256 && runtime.memoryMb < os.totalmem() / 2 ** 20);
+  assert.deepEqual([runtimeShareMb(100), runtimeShareMb(64 * 1024)], [256, 32 * 1024]);
+  assert.equal(withToml('[runtime]\ntotal_memory_mb = 300\n').runtime.memoryMb, 300);
+  assert.throws(() => withToml('[runtime]\ntotal_memory_mb = 1\n'), ConfigError);
+});
+
+test('runtimes, gateway and GPU hosts are watched, Redis is not', () => {
+  const children = processStages(withToml('')).flat();
+  const watched = children.filter(({ watch }) => watch !== undefined).map(({ name }) => name);
+  assert.deepEqual(watched.toSorted(), ['gateway', 'gpu-host-1', 'runtime-1', 'runtime-express']);
 });
 
 test('the environment wins over the file', () => {
@@ -173,7 +197,29 @@ test('adapters of a model, with the memory that they may take', () => {
 test('hosts with private addresses that functions may be granted', () => {
   assert.deepEqual(withToml('').http.privateHosts, []);
   const hosts = ['127.0.0.1', 'tools.internal', '*.lan', '[::1]:8080', 'localhost:*'];
-  assert.deepEqual(withToml(`[http]\nprivate_hosts = ${JSON.stringify(hosts)}`).http.privateHosts, hosts);
+  const named = hosts.map((host) => ({ host }));
+  assert.deepEqual(withToml(`[http]\nprivate_hosts = ${JSON.stringify(hosts)}`).http.privateHosts, named);
+  const text = 'private_hosts = ["10.0.0.1", { host = "tools.internal:8080", tenant = "acme" }, { host = "db.lan" }]';
+  const { http, webhooks } = withToml(`[webhooks]\n${text}`);
+  assert.deepEqual(http.privateHosts, [], 'what is for webhooks is not for inferlets');
+  assert.deepEqual(webhooks.privateHosts, [
+    { host: '10.0.0.1' },
+    { host: 'tools.internal:8080', tenant: 'acme' },
+    { host: 'db.lan' },
+  ]);
+});
+
+test('what all requests to the gateway may hold', () => {
+  assert.deepEqual(withToml('').gateway, {
+    heldBodyBytes: 256 * 2 ** 20,
+    bodyGraceMs: 20_000,
+    streams: 16_384,
+    streamsPerKey: 4096,
+  });
+  const text = '[gateway]\nbody_memory_mb = 512\nbody_grace_ms = 5000\nstreams = 100\nstreams_per_key = 10\n';
+  const set = { heldBodyBytes: 512 * 2 ** 20, bodyGraceMs: 5000, streams: 100, streamsPerKey: 10 };
+  assert.deepEqual(withToml(text).gateway, set);
+  assert.throws(() => withToml('[gateway]\nbody_memory_mb = 64'), /gateway\.body_memory_mb/);
 });
 
 test('telemetry: off without an endpoint; the standard variables win', () => {
@@ -206,7 +252,27 @@ for (const [what, text, says] of [
   ['an unknown key', 'colour = "red"', /colour/],
   ['a value out of range', '[[model]]\nname = "m"\npage_size = 64', /model\.0\.page_size/],
   ['tensor parallelism', '[[model]]\nname = "m"\ntensor_parallel_size = 2', /tensor_parallel_size/],
-  ['a host that is none', '[http]\nprivate_hosts = ["http://localhost"]', /http\.private_hosts\.0: must be a host/],
+  [
+    'a host that is none',
+    '[http]\nprivate_hosts = ["http://localhost"]',
+    /http\.private_hosts\.0\.host: must be a host/,
+  ],
+  [
+    'a port that is none',
+    '[webhooks]\nprivate_hosts = ["a.lan:65536"]',
+    /webhooks\.private_hosts\.0\.host: .*1 to 65535/,
+  ],
+  [
+    'a tenant that is none',
+    '[http]\nprivate_hosts = [{ host = "a.lan", tenant = "A" }]',
+    /0\.tenant: must be the name/,
+  ],
+  [
+    'a table without a host',
+    '[http]\nprivate_hosts = [{ tenant = "a" }]',
+    /http\.private_hosts\.0\.host: must be a host/,
+  ],
+  ['a list that is none', '[http]\nprivate_hosts = "a.lan"', /http\.private_hosts: must be a list of hosts/],
   ['an alias that is a name', '[[model]]\nname = "m"\n[[model]]\nname = "n"\naliases = ["m"]', /same name or alias/],
   ['two models of one name', '[[model]]\nname = "m"\n[[model]]\nname = "m"', /same name/],
   [
@@ -301,4 +367,11 @@ test('retention: defaults, times with units, and what cannot be kept for longer 
     'evnets = "1d"',
   ])
     assert.throws(() => withToml(`[retention]\n${wrong}\n`), ConfigError, wrong);
+});
+
+test('isolation: automatic unless it is named, and nothing but the names is taken', () => {
+  assert.equal(withToml('').runtime.isolation, 'auto');
+  assert.equal(withToml('[runtime]\nisolation = "namespaces"').runtime.isolation, 'namespaces');
+  assert.equal(withToml('[runtime]\nisolation = "process"').runtime.isolation, 'process');
+  assert.throws(() => withToml('[runtime]\nisolation = "none"'), /runtime\.isolation/);
 });

@@ -6,6 +6,7 @@ import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
 import { defaultHome, ROOT } from './install.ts';
 import { BACKENDS, batchPolicy, bits, DEFAULT_PAGES, type ModelEntry, modelSchema } from './model-entry.ts';
+import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RetentionConfig, retentionSchema } from './retention.ts';
 import type { TelemetrySettings } from './telemetry/settings.ts';
 
@@ -23,8 +24,24 @@ export interface RuntimeConfig {
   readonly concurrency: number;
   /** That the express runtime runs at once; 0 for none. */
   readonly expressConcurrency: number;
-  /** Memory that pools of ready instances may take. */
-  readonly poolMemoryMb: number;
+  /** Memory that the instances of all running invocations may take together, by what admission expects of them. */
+  readonly memoryMb: number;
+  readonly sandboxes: {
+    /** Sandboxes of one runtime at once, spares included. */
+    readonly most: number;
+    /** Sandboxes without a tenant that wait for one. */
+    readonly spares: number;
+    /** A sandbox without invocations ends after so long. */
+    readonly idleMs: number;
+    /** Memory that the guests of one may touch together. */
+    readonly memoryMb: number;
+    /** Of it, what ready instances may take. */
+    readonly poolMb: number;
+  };
+  /** What confines the processes that untrusted bytes are handed to: namespaces where they work, or strictly this. */
+  readonly isolation: 'auto' | 'namespaces' | 'process';
+  /** Components that are built at once, each in a process of its own that may take 1 GiB. */
+  readonly builds: number;
   /** What a function gets whose manifest asks for nothing. */
   readonly limits: { cpuMs: number; wallMs: number; memoryMb: number; pages: number; tokens: number };
 }
@@ -36,6 +53,16 @@ export interface Config {
   readonly home: string;
   readonly host: string;
   readonly port: number;
+  /** What all requests to the gateway may hold at once. */
+  readonly gateway: {
+    /** Request bodies; a tenant may have a quarter, and up to a half while the rest is free. */
+    readonly heldBodyBytes: number;
+    /** A body may arrive as slowly as it likes for so long; from then on it must have come at 16 KiB a second on average. */
+    readonly bodyGraceMs: number;
+    /** Event streams and answers that wait for an outcome, of all keys; a tenant's part of them is as that of the bodies. */
+    readonly streams: number;
+    readonly streamsPerKey: number;
+  };
   /** `private`: a redis-server of our own on a unix socket. */
   readonly redis:
     | { readonly kind: 'private'; readonly socket: string; readonly maxMemoryMb: number }
@@ -53,10 +80,15 @@ export interface Config {
     /** Invocations of one tenant that may wait for their turn; more are refused. */
     readonly maxWaiting: number;
   };
-  /** What every tenant may use for which nothing else is set, by the name of the quota (`tokens-per-day`); unlimited what is missing. */
+  /**
+   * What every tenant may use for which nothing else is set, by the name of the quota (`tokens-per-day`); unlimited what is missing, but for
+   * `redis-bytes` (a quarter of the memory of Redis; half, up to 256 MiB, of a small one) and `disk-bytes` (an eighth of the disk of the home).
+   */
   readonly quotas: Readonly<Partial<Record<string, number>>>;
-  /** Hosts with private addresses that functions may be granted: `host`, `*.domain`, with `:port` for one port only. */
-  readonly http: { readonly privateHosts: readonly string[] };
+  /** Hosts with private addresses that functions may be granted. */
+  readonly http: { readonly privateHosts: readonly PrivateHostConfig[] };
+  /** Hosts with private addresses that webhooks may be sent to. */
+  readonly webhooks: { readonly privateHosts: readonly PrivateHostConfig[] };
   readonly telemetry: TelemetrySettings;
   readonly retention: RetentionConfig;
   /** Time that a drain gives running invocations. */
@@ -71,9 +103,6 @@ export interface Config {
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }
-
-/** A host name or an address, with a port or without. */
-const HOST = /^((\*\.)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(:([1-9][0-9]{0,4}|\*))?$/;
 
 /** Base URL of an OTLP/HTTP receiver. */
 const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL, such as http://127.0.0.1:4318' });
@@ -97,11 +126,23 @@ const quotasSchema = z.strictObject({
   concurrent_invocations: quota,
   kv_pages: quota,
   storage_bytes: quota,
+  redis_bytes: quota,
+  disk_bytes: quota,
 });
 
 const fileSchema = z.strictObject({
   model: z.array(modelSchema).min(1).optional(),
-  gateway: z.strictObject({ host: z.string().optional(), port: z.int().min(0).max(65_535).optional() }).default({}),
+  gateway: z
+    .strictObject({
+      host: z.string().optional(),
+      port: z.int().min(0).max(65_535).optional(),
+      // A component alone may have 64 MiB, and a tenant a quarter of all.
+      body_memory_mb: z.int().min(256).max(65_536).default(256),
+      body_grace_ms: z.int().min(1000).max(300_000).default(20_000),
+      streams: z.int().min(16).max(1_000_000).default(16_384),
+      streams_per_key: z.int().min(1).max(1_000_000).default(4096),
+    })
+    .prefault({}),
   gpu_host: z
     .strictObject({
       address: z.string().optional(),
@@ -117,7 +158,14 @@ const fileSchema = z.strictObject({
     .strictObject({
       concurrency: z.int().min(1).max(100_000).default(1024),
       express_concurrency: z.int().min(0).max(100_000).default(64),
-      pool_memory_mb: z.int().min(16).default(512),
+      total_memory_mb: z.int().min(16).max(16_777_216).optional(),
+      max_sandboxes: z.int().min(1).max(4096).optional(),
+      spare_sandboxes: z.int().min(0).max(64).default(1),
+      sandbox_idle_s: z.int().min(1).max(86_400).default(60),
+      sandbox_memory_mb: z.int().min(64).max(1_048_576).optional(),
+      pool_memory_mb: z.int().min(16).default(128),
+      isolation: z.enum(['auto', 'namespaces', 'process']).default('auto'),
+      builds: z.int().min(1).max(64).optional(),
       cpu_ms: z.int().min(1).default(30_000),
       wall_ms: z.int().min(1).default(300_000),
       memory_mb: z.int().min(1).max(4096).default(64),
@@ -134,16 +182,8 @@ const fileSchema = z.strictObject({
     .prefault({}),
   quotas: quotasSchema.prefault({}),
   redis: z.strictObject({ max_memory_mb: z.int().min(64).max(16_777_216).optional() }).default({}),
-  http: z
-    .strictObject({
-      private_hosts: z
-        .array(
-          z.string().regex(HOST, 'must be a host such as "127.0.0.1", "*.internal" or "[::1]:8080", in lower case'),
-        )
-        .max(256)
-        .default([]),
-    })
-    .prefault({}),
+  http: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
+  webhooks: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
   telemetry: z
     .strictObject({
       otlp_endpoint: httpUrl.optional(),
@@ -194,6 +234,12 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     home,
     host: env.PIE_HOST ?? file.gateway.host ?? '127.0.0.1',
     port: env.PIE_PORT ?? file.gateway.port ?? 8787,
+    gateway: {
+      heldBodyBytes: file.gateway.body_memory_mb * 2 ** 20,
+      bodyGraceMs: file.gateway.body_grace_ms,
+      streams: file.gateway.streams,
+      streamsPerKey: file.gateway.streams_per_key,
+    },
     redis:
       env.REDIS_URL === undefined
         ? {
@@ -217,7 +263,16 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     runtime: {
       concurrency: file.runtime.concurrency,
       expressConcurrency: file.runtime.express_concurrency,
-      poolMemoryMb: file.runtime.pool_memory_mb,
+      memoryMb: file.runtime.total_memory_mb ?? runtimeShareMb(machineMemoryMb()),
+      sandboxes: {
+        most: file.runtime.max_sandboxes ?? sandboxesOf(machineMemoryMb()),
+        spares: file.runtime.spare_sandboxes,
+        idleMs: file.runtime.sandbox_idle_s * 1000,
+        memoryMb: file.runtime.sandbox_memory_mb ?? Math.max(1024, Math.floor(machineMemoryMb() / 2)),
+        poolMb: file.runtime.pool_memory_mb,
+      },
+      isolation: file.runtime.isolation,
+      builds: file.runtime.builds ?? buildsAtOnce(os.availableParallelism()),
       limits: {
         cpuMs: file.runtime.cpu_ms,
         wallMs: file.runtime.wall_ms,
@@ -232,6 +287,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     },
     quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),
     http: { privateHosts: file.http.private_hosts },
+    webhooks: { privateHosts: file.webhooks.private_hosts },
     telemetry: telemetrySettings(file, env),
     retention: file.retention,
     drainMs: file.drain_ms,
@@ -241,8 +297,22 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
   };
 }
 
+/** Resident memory of an idle sandbox, measured: 68 to 98 MB. */
+const SANDBOX_MB = 100;
+const MAX_SANDBOXES = 64;
+
+/** Sandboxes for a machine with so much memory: a quarter of it when all are idle. */
+const sandboxesOf = (memoryMb: number): number =>
+  Math.max(4, Math.min(MAX_SANDBOXES, Math.floor(memoryMb / 4 / SANDBOX_MB)));
+
 /** What a Redis of our own may take of a machine's memory: a quarter, for models and runtimes are beside it, and it forks to compact its log. */
 export const redisShareMb = (memoryMb: number): number => Math.max(256, Math.floor(memoryMb / 4));
+
+/** Builds at once on a machine with so many cores: half of them, which leaves the others to what runs, and eight at most. */
+export const buildsAtOnce = (cores: number): number => Math.min(8, Math.max(1, Math.floor(cores / 2)));
+
+/** What running inferlets may take: half, beside Redis' quarter and models. */
+export const runtimeShareMb = (memoryMb: number): number => Math.max(256, Math.floor(memoryMb / 2));
 
 /** Memory of the machine, or of the container. */
 function machineMemoryMb(): number {
@@ -290,8 +360,13 @@ function checkCards(models: readonly ModelEntry[]): void {
   }
 }
 
+/** Stories from the first, which functions that name no model get; chats from the other. They may share a card. */
+const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
+
 function modelEntries(file: File, env: Environment): ModelEntry[] {
-  const entries = file.model ?? [modelSchema.parse({ name: env.PIE_MODEL ?? 'stories15m' })];
+  const entries =
+    file.model ??
+    (env.PIE_MODEL === undefined ? DEFAULT_MODELS : [{ name: env.PIE_MODEL }]).map((entry) => modelSchema.parse(entry));
   const names = entries.flatMap((entry) => [entry.name, ...entry.aliases]);
   if (new Set(names).size !== names.length)
     throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');

@@ -23,8 +23,8 @@ const HELP = `Starts the platform and serves until Ctrl-C.
   --json          one JSON object a line instead of text
   --help
 
-Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MODEL (stories15m),
-PIE_BACKEND (onnx, reference), PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
+Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MODEL (stories15m and
+minimind2-small), PIE_BACKEND (onnx, reference), PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
 
 async function main(): Promise<number> {
   const { values: flags } = parseArgs({
@@ -116,6 +116,7 @@ function report(event: SupervisorEvent, say: (line: string) => void, tell: (even
     say(
       `  ${event.restarted ? 'restarted' : 'started'} ${event.name} (process ${event.pid}, ${(event.afterMs / 1000).toFixed(1)} s)`,
     );
+    if (event.notice !== undefined) say(`  NOTICE of ${event.name}: ${event.notice}`);
     return;
   }
   say(`  ${event.name} died (${event.why}); it starts again in ${event.restartInMs} ms`);
@@ -157,6 +158,7 @@ Ready in ${(tookMs / 1000).toFixed(1)} s.
 
 Try:
   npx pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'
+  npx pie invoke chat-completion --input '{"model":"minimind2-small","messages":[{"role":"user","content":"What is the capital of France?"}]}'
   npx pie invoke parallel-generation --input '{"prompt":"The little dog","branches":3}'
   npx pie list
 

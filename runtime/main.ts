@@ -6,6 +6,8 @@ const { runProcess } = await import('./process.ts');
 try {
   await runProcess();
 } catch (error) {
-  console.error('runtime:', error instanceof Error ? (error.stack ?? error.message) : error);
+  // What the operator has to change is said without a stack.
+  const said = error instanceof Error ? (error.name === 'IsolationError' ? error.message : error.stack) : error;
+  console.error('runtime:', said);
   process.exit(1);
 }

@@ -17,9 +17,6 @@ import { startRuntime } from './runtime.ts';
 /** How often Redis is asked for at the start, until it is there. */
 const PING_EVERY_MS = 200;
 
-/** Few run there at a time. */
-const EXPRESS_POOL_MB = 128;
-
 /** The runtime process: takes invocations from the line and runs them, until it is told to stop or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
   const config = loadConfig();
@@ -34,7 +31,7 @@ export async function runProcess(): Promise<void> {
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
   const name = process.env.PIE_RUNTIME_ID ?? RUNTIME;
   const express = name === EXPRESS_RUNTIME;
-  const { concurrency, expressConcurrency, poolMemoryMb } = config.runtime;
+  const { concurrency, expressConcurrency, sandboxes } = config.runtime;
   const slots = express ? expressConcurrency : concurrency;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
   const gpuHostNames = config.gpuHosts.map((host) => host.name);
@@ -47,7 +44,10 @@ export async function runProcess(): Promise<void> {
     artifactsDirectory: config.artifactsDirectory,
     concurrency: slots,
     ...(express && { lane: 'express' }),
-    poolMemoryMb: express ? Math.min(poolMemoryMb, EXPRESS_POOL_MB) : poolMemoryMb,
+    isolation: config.runtime.isolation,
+    sandboxes,
+    builds: config.runtime.builds,
+    ...(!express && { memoryMb: config.runtime.memoryMb }),
     limits: config.runtime.limits,
     overcommit: config.admission.overcommit,
     reserve: config.admission.reserve,
@@ -91,6 +91,8 @@ export async function runProcess(): Promise<void> {
       models: runtime.models.list().map(({ name }) => name),
       slots,
     },
+    // One of the runtimes of a machine says it.
+    ...(runtime.layers.notice !== null && !express && { notice: runtime.layers.notice }),
   });
 }
 

@@ -137,10 +137,10 @@ describe('releases under running streams', () => {
   });
 
   it('every runtime keeps instances ready of what aliases serve, for every tenant, and gives back what left service', async () => {
-    const { pool } = platform.runtime;
+    const { fleet } = platform.runtime;
     const ready = async (count: number) => {
-      for (const until = Date.now() + 60_000; pool.ready() !== count && Date.now() < until; ) await sleep(20);
-      assert.equal(pool.ready(), count);
+      for (const until = Date.now() + 60_000; fleet.readyInstances !== count && Date.now() < until; ) await sleep(20);
+      assert.equal(fleet.readyInstances, count);
     };
     await ready(0);
     await platform.deploy(component, { name: 'served', pool: { min: 3 }, limits: { memoryMb: 32 } });

@@ -1,17 +1,23 @@
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
+import type { PrivateHost } from '#scheduler/addresses/reach.ts';
+import type { Peak } from '#scheduler/admission/admission.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { InputChecker } from '#scheduler/functions/input-check.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
-import { timeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
+import { ArtifactCollector } from './artifact-files/collector.ts';
+import { artifactWanted } from './artifact-files/wanted.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
+import { Fleet } from './fleet/fleet.ts';
+import type { FleetPolicy } from './fleet/policy.ts';
+import { startSandbox } from './fleet/process.ts';
 import { GrammarService } from './grammar/service.ts';
 import { Draining } from './host/draining.ts';
 import { variablesOf } from './host/environment/variables.ts';
@@ -26,11 +32,9 @@ import { keepPace } from './lifecycle/keep-pace.ts';
 import { DEFAULT_LAG_MS, DEFAULT_LEAST, EXPRESS_LEAST, Pace } from './lifecycle/pace.ts';
 import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
-import { compileWorld, deviceBusy } from './lowering/compile.ts';
-import { SliceRunner } from './lowering/slice-runner.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
-import { InstancePool } from './pool/pool.ts';
 import { Service } from './pool/service.ts';
+import { type Isolation, type Layers, layersFor, probeMachine } from './sandboxes/index.ts';
 import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
 
 export interface RuntimeOptions {
@@ -48,14 +52,20 @@ export interface RuntimeOptions {
   readonly concurrency: number;
   /** Runs the invocations of tenants that hold very few, and nothing else, builds included: see `RuntimeDescription.lane`. */
   readonly lane?: 'express';
-  readonly poolMemoryMb: number;
+  readonly sandboxes: SandboxSettings;
+  /** What confines sandboxes, and the processes that builds and examinations run in; `auto` by default. */
+  readonly isolation?: Isolation;
+  /** Components that are built at once; 1 by default. */
+  readonly builds?: number;
+  /** Memory that the instances of all invocations may take together, MiB: admission keeps to it. Not counted when absent. */
+  readonly memoryMb?: number;
   /** Of a function whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
   readonly overcommit?: number;
   /** Part of slots and pages that is kept for tenants that hold little; `DEFAULT_RESERVE` by default. */
   readonly reserve?: number;
   /** Hosts with private addresses that functions may be granted; none by default. */
-  readonly privateHosts?: readonly string[];
+  readonly privateHosts?: readonly PrivateHost[];
   /** Longest wait for the first GPU host at the start; 300 s by default. The others may come later. */
   readonly gpuHostDeadlineMs?: number;
   /** Measures runs, and traces them when it has a tracer. */
@@ -63,12 +73,22 @@ export interface RuntimeOptions {
   readonly onError: (error: unknown) => void;
 }
 
+/** The sandboxes of a runtime. */
+export interface SandboxSettings extends FleetPolicy {
+  /** Memory that the guests of one may touch together. */
+  readonly memoryMb: number;
+  /** Of it, what ready instances may take. */
+  readonly poolMb: number;
+}
+
 export interface Runtime {
   /** Identifies this life of the runtime. */
   readonly id: string;
   readonly models: Models;
-  readonly pool: InstancePool;
+  readonly fleet: Fleet;
   readonly launcher: FunctionLauncher;
+  /** What confines the processes that it hands untrusted bytes to. */
+  readonly layers: Layers;
   /** Invocations that run now, children included. */
   readonly running: number;
   /** Counters of the GPU hosts, in the order of the options; null for one that does not answer. */
@@ -78,13 +98,11 @@ export interface Runtime {
 }
 
 const GPU_HOST_DEADLINE_MS = 300_000;
-const BUILD_CONCURRENCY = 1;
-/** An input may be held against its function's schema for so long when a child is launched: all inferlets of this runtime wait meanwhile. */
-const INPUT_CHECK_MS = 20;
 
-/** Starts a runtime: connects to the GPU hosts, takes over from its predecessor, and takes invocations and builds. */
+/** Starts a runtime: finds out what confines untrusted work, connects to the GPU hosts, takes over from its predecessor, and takes invocations and builds. Throws `IsolationError` when this machine confines less than `isolation` demands. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
+  const layers = layersFor(options.isolation ?? 'auto', await probeMachine());
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
@@ -94,7 +112,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
     ...(options.lane && { lane: options.lane }),
+    ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
     ...(options.spread && { spread: options.spread }),
+    isolation: { layers: layers.isolation, ...(layers.notice !== null && { notice: layers.notice }) },
     gpuHosts: describeHosts(hostNames.map(notYetThere), draining),
   });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
@@ -107,25 +127,20 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const models = new Models(connections, grammars, onError, draining);
   const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
   await describe();
-  const compiled = compileWorld(world, hostTable);
-  const slices = new SliceRunner(() => deviceBusy(compiled));
-
-  let running: () => number = () => 0;
-  const pool = new InstancePool({
-    world: compiled,
-    slices,
-    budgetBytes: options.poolMemoryMb * 2 ** 20,
-    running: () => running(),
+  const { memoryMb, poolMb, ...policy } = options.sandboxes;
+  const fleet = new Fleet({
+    policy,
+    memoryMb,
+    start: (events) => startSandbox({ layers, host: hostTable, memoryMb, poolMb }, events),
+    deviceBusy: () => connections.some(({ pending }) => pending > 0),
     onError,
   });
   const launcher = new FunctionLauncher({
-    pool,
-    glue: { compiled, host: hostTable, slices },
-    store,
+    ...{ fleet, store, layers },
     functionOf: (tenant, name, version) => scheduler.functions.runnable(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });
-  let observe: (job: InvocationJob, peak: Readonly<Record<string, number>>) => void = () => undefined;
+  let observe: (job: InvocationJob, peak: Peak) => void = () => undefined;
   const observer = options.instruments && new RunObserver(options.instruments);
   const runner = new InvocationRunner({
     ...(observer && { observer }),
@@ -140,7 +155,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
         const own = name === parent.function && (reference ?? parent.version) === parent.version;
         return found ?? (own ? launcher.function(parent.tenant, parent.function, parent.version) : null);
       },
-      inputs: new InputChecker(timeLimit(INPUT_CHECK_MS)),
+      inputs: new InputChecker(),
       limits,
     },
     launcher,
@@ -162,8 +177,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
     },
-    slices,
-    observePages: (job, peak) => observe(job, peak),
+    observePeak: (job, peak) => observe(job, peak),
     tokenQuota: (job) => tokenQuota(scheduler.quotas, job),
     onError,
   });
@@ -174,7 +188,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     run: (job, signal) => runner.run(job, signal),
     onError,
   });
-  running = () => worker.running + runner.children;
+  const running = () => worker.running + runner.children;
   const stopFollowing = await followHosts({
     connections,
     draining,
@@ -189,13 +203,13 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     return { running: running(), gpuHosts: runner.served, ...(current && { models: current }) };
   });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
-  observe = (job, peak) => worker.observePages(job, peak);
+  observe = (job, peak) => worker.observe(job, peak);
   const builds =
     options.lane === 'express'
       ? undefined
       : scheduler.createBuildWorker({
-          concurrency: BUILD_CONCURRENCY,
-          build: (request, signal) => build(launcher, pool, scheduler, request, signal),
+          concurrency: options.builds ?? 1,
+          build: (request, signal) => build(launcher, options.sandboxes, scheduler, request, signal),
         });
   const least = options.lane === 'express' ? EXPRESS_LEAST : DEFAULT_LEAST;
   const pace = new Pace({ most: options.concurrency, least, lagMs: DEFAULT_LAG_MS });
@@ -204,7 +218,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     children: runner.children,
     slots: options.concurrency,
     pace: pace.limit,
-    readyInstances: pool.ready(),
+    readyInstances: fleet.readyInstances,
   }));
   scheduler.reaper.start();
   await worker.start();
@@ -214,16 +228,19 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     onError,
   });
   builds?.start();
+  const collector = new ArtifactCollector({ store, isWanted: artifactWanted(scheduler, limits), onError });
+  if (options.lane !== 'express') collector.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   await models.granted([]);
-  const service = new Service({ scheduler, launcher, pool, limits, onError });
+  const service = new Service({ scheduler, launcher, fleet, limits, onError });
   await service.start();
 
   return {
     id: lease.id,
     models,
-    pool,
+    fleet,
     launcher,
+    layers,
     get running() {
       return running();
     },
@@ -231,11 +248,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     async stop(drainMs) {
       service.close();
       await builds?.close();
+      await collector.stop();
       endPace();
       await worker.drain(drainMs);
       stopCancels();
       stopFollowing();
-      pool.close();
+      await fleet.close();
       for (const connection of connections) connection.close();
       await grammars.close();
       await images.close();
@@ -252,7 +270,7 @@ const notYetThere = (name: string): HostSource => ({
 /** Answers a build request of the gateway. */
 async function build(
   launcher: FunctionLauncher,
-  pool: InstancePool,
+  { poolMb }: SandboxSettings,
   scheduler: Scheduler,
   request: BuildRequest,
   signal: AbortSignal,
@@ -280,7 +298,7 @@ async function build(
       componentBytes: source.bytes,
       moduleBytes: coreModules.reduce((sum, { bytes }) => sum + bytes, 0),
       ...starts,
-      poolBytes: pool.budgetBytes,
+      poolBytes: poolMb * 2 ** 20,
     },
   };
 }

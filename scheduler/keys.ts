@@ -98,6 +98,8 @@ export interface Keys {
   build(id: string): string;
   /** Channel: that reply is there. */
   buildChannel(id: string): string;
+  /** Hash: turns of builds that were asked for and have not ended, see `builds/scripts/take-turn.lua`. */
+  readonly buildTurns: string;
   /** String with a TTL: what a script answered a call that may be sent twice. */
   reply(token: string): string;
   /** Set: names of all tenants. */
@@ -120,10 +122,13 @@ export interface Keys {
   secretPins(tenant: string): string;
   /**
    * What the keys of a tenant's quotas and usage begin with; scripts know their ends. Hashes: `:quotas` limits by quota, `:quota-notes` who set
-   * them, `:open` invocations of clients that have not ended by function (`*` for all), `:components` bytes by version, and `:usage:…` counters
+   * them, `:open` invocations of clients that have not ended by function (`*` for all), `:components` and `:disk` bytes by version,
+   * `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and `:usage:…` counters
    * (`usage/scripts/include/counters.lua`). The tenant `*` stands for what all have by default.
    */
   account(tenant: string): string;
+  /** Hash: when accounts were last held against what they are made of, and how far that has come. */
+  readonly accountRepairs: string;
   /** Hash: a tenant's stored values by key, each behind its version (8 bytes, big-endian). */
   storedValues(tenant: string): string;
   /** Sorted set: the same keys, all with score 0: in order of their bytes. */
@@ -210,6 +215,7 @@ export function createKeys(prefix = 'pie'): Keys {
     blobUsers: (hash) => at('blob', hash, 'users'),
     build: (id) => at('build', id),
     buildChannel: (id) => at('build', id, 'channel'),
+    buildTurns: at('build-turns'),
     reply: (token) => at('reply', token),
     tenants: at('tenants'),
     tenant: (name) => at('tenant', name),
@@ -221,6 +227,7 @@ export function createKeys(prefix = 'pie'): Keys {
     secretValues: (tenant) => at('secrets', tenant, 'values'),
     secretPins: (tenant) => at('secrets', tenant, 'pins'),
     account: (tenant) => at('account', tenant),
+    accountRepairs: at('account-repairs'),
     storedValues: (tenant) => at('store', tenant, 'values'),
     storedNames: (tenant) => at('store', tenant, 'names'),
     storedExpiries: (tenant) => at('store', tenant, 'expiries'),

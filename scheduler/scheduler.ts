@@ -155,6 +155,7 @@ export class Scheduler {
       invocations: this.invocations,
       removals: this.removals,
       keyValues: this.keyValues,
+      quotas: this.quotas,
     });
   }
 

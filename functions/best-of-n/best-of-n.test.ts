@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { assertBatched, callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const PROMPT = 'In a small house near the forest there lived an old man with a brown dog. The dog liked to';
@@ -26,7 +26,11 @@ describe('best-of-n', () => {
     assert.equal(stats.tokens, count.begin(PROMPT) - 1 + CANDIDATES.length + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(CANDIDATES.length * count.begin(PROMPT) + own > 2 * stats.tokens);
-    assertBatched(stats);
+    // Its candidates compute in the sandbox between two steps, so how many steps are joint depends on the machine.
+    assert.ok(
+      stats.batchSizes.some((batches, size) => size > 1 && batches > 0),
+      `${stats.batchSizes}`,
+    );
   });
 
   it('asks the model for its opinion, and names the field of a bad input', async () => {

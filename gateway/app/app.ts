@@ -2,7 +2,6 @@ import { OpenAPIHono, type z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { HTTPException } from 'hono/http-exception';
 import { methodNotAllowed } from 'hono/method-not-allowed';
-import type { WithTimeLimit } from '#scheduler/functions/time-limit.ts';
 import { type AppEnv, type AppSettings, DEFAULT_LIMITS, type Limits } from './context.ts';
 import type { ControlPlane } from './control.ts';
 import { dashboardRoutes } from './dashboard/routes.ts';
@@ -10,10 +9,13 @@ import { GatewayError } from './errors/gateway-error.ts';
 import { wordedIssue } from './errors/issues.ts';
 import { problemResponse } from './errors/problem.ts';
 import { authenticate } from './http/authenticate.ts';
-import { discardBody } from './http/body.ts';
+import { Bodies } from './http/bodies.ts';
+import { boundedBodies, boundedStreams } from './http/bounded.ts';
 import { commonHeaders } from './http/common-headers.ts';
 import type { RequestObserver } from './http/observer.ts';
+import { OpenStreams } from './http/open-streams.ts';
 import { rateLimit } from './http/rate-limit.ts';
+import { ROUTES } from './openai/documents.ts';
 import { openAiRoutes } from './openai/routes.ts';
 import type { App } from './routes/define.ts';
 import { docsRoutes } from './routes/docs.ts';
@@ -41,14 +43,15 @@ export interface AppOptions {
    */
   readonly firstFrameMs?: number;
   readonly limits?: Partial<Limits>;
+  /** Of all requests; given by who measures them, else made of the limits. */
+  readonly bodies?: Bodies;
+  readonly streams?: OpenStreams;
   /** Aborts when the process takes no more work: it is not ready any more, and streams without an end of their own end. */
   readonly draining?: AbortSignal;
   /** Aborts when the process is about to end: every stream gets its last frame. */
   readonly shutdown?: AbortSignal;
   /** Version of the platform. */
   readonly version?: string;
-  /** Bounds the time of checking inputs against schemas that their authors wrote; without it large checks are refused by their size. */
-  readonly withTimeLimit?: WithTimeLimit;
   /** At least 32 random bytes that seal the dashboard's sessions; random when absent, so that they end with this app. */
   readonly sessionSecret?: Uint8Array;
   /** Whom a request came from, to bound attempts to sign in; all are taken for one without it. */
@@ -64,6 +67,14 @@ export interface AppOptions {
 /** Keeps the connections of slow streams alive through common proxies. */
 const DEFAULT_HEARTBEAT_MS = 15_000;
 const DEFAULT_FIRST_FRAME_MS = 10_000;
+/** Where answers may stay open. */
+const OPEN_PATHS = [
+  '/v1/functions/:reference/invocations',
+  '/v1/invocations/:id/events',
+  '/v1/functions/:name/logs',
+  '/v1/logs',
+  ...Object.values(ROUTES).map(({ path }) => path),
+];
 
 /**
  * The HTTP API on a control plane. It needs nothing but the web platform: the same app runs on Node and in workerd.
@@ -72,14 +83,16 @@ const DEFAULT_FIRST_FRAME_MS = 10_000;
  * export default createApp(control, { heartbeatMs: 250 });
  */
 export function createApp(control: ControlPlane, options: AppOptions = {}): App {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const settings: AppSettings = {
-    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    limits,
+    bodies: options.bodies ?? new Bodies(limits),
+    streams: options.streams ?? new OpenStreams(limits, 'streams'),
     heartbeatMs: options.heartbeatMs ?? DEFAULT_HEARTBEAT_MS,
     firstFrameMs: options.firstFrameMs ?? DEFAULT_FIRST_FRAME_MS,
     draining: options.draining ?? options.shutdown,
     shutdown: options.shutdown,
     version: options.version ?? '0.0.0',
-    withTimeLimit: options.withTimeLimit,
     sessionSecret: options.sessionSecret,
     clientAddress: options.clientAddress ?? (() => 'anyone'),
     metrics: options.metrics,
@@ -101,12 +114,13 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
         error: error.cause ?? error,
       });
     }
-    await discardBody(c.req.raw);
+    await c.get('body').discard();
     return answer(c, error);
   });
   app.notFound((c) => answer(c, new GatewayError('not-found', `Nothing is at ${c.req.path}.`)));
 
   app.use(commonHeaders(options.observer));
+  app.use(boundedBodies(settings.bodies));
   app.use(
     methodNotAllowed({
       app,
@@ -121,6 +135,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   );
   app.use('/v1/*', rateLimit());
   app.use('/v1/*', authenticate(control));
+  for (const path of OPEN_PATHS) app.use(path, boundedStreams(settings.streams));
   functionRoutes(app, control, settings);
   releaseRoutes(app, control);
   invokingRoutes(app, control, settings);

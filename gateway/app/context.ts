@@ -1,8 +1,9 @@
 import type { Context } from 'hono';
-import type { WithTimeLimit } from '#scheduler/functions/time-limit.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
+import type { Bodies, Body, BodyLimits } from './http/bodies.ts';
+import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
 import type { MetricsPage } from './routes/metrics.ts';
 
 /** What middleware leaves for handlers. */
@@ -14,13 +15,17 @@ export interface AppEnv {
     principal: Principal | undefined;
     /** Throws `unauthorized` or `tenant-suspended` once the request's key is not to be used any more. */
     recheck: (() => Promise<void>) | undefined;
+    /** The request's body, bounded. */
+    body: Body;
+    /** Keeps the place of an answer that stays open; what it returns gives the place back. Absent on routes that answer at once. */
+    keepOpen: (() => () => void) | undefined;
     /** Headers for the answer that the control plane has given. */
     answerHeaders: Readonly<Record<string, string>> | undefined;
   };
 }
 
-/** Sizes that are enforced before anything is stored. */
-export interface Limits {
+/** Sizes that are enforced before anything is stored, and what all requests may hold at once. */
+export interface Limits extends BodyLimits, StreamLimits {
   /** The input of an invocation. */
   readonly inputBytes: number;
   /** A client's message to an inferlet, decoded. */
@@ -40,6 +45,10 @@ export const DEFAULT_LIMITS: Limits = {
   manifestBytes: 256 * 1024,
   componentBytes: 64 * 1024 * 1024,
   collectedBytes: 16 * 1024 * 1024,
+  heldBodyBytes: 256 * 1024 * 1024,
+  bodyGraceMs: 20_000,
+  streamsPerKey: 4096,
+  streams: 16_384,
 };
 
 /** One line for the operator's log. */
@@ -53,12 +62,13 @@ export interface LogRecord {
 /** Settings of the app, complete. */
 export interface AppSettings {
   readonly limits: Limits;
+  readonly bodies: Bodies;
+  readonly streams: OpenStreams;
   readonly heartbeatMs: number;
   readonly firstFrameMs: number;
   readonly draining: AbortSignal | undefined;
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
-  readonly withTimeLimit: WithTimeLimit | undefined;
   readonly metrics: MetricsPage | undefined;
   readonly log: (record: LogRecord) => void;
   readonly sessionSecret: Uint8Array | undefined;

@@ -1,5 +1,5 @@
-import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { trimComponentCache } from './component-cache.ts';
 import { type Diagnostic, EXIT, Failure } from './failure.ts';
 import { componentCache } from './paths.ts';
 import { type ProgramOutcome, runProgram } from './programs.ts';
@@ -18,8 +18,6 @@ export interface Built {
 const BUILD_PROGRAM = 'runtime/build/main.ts';
 /** Longest build; a usual one takes two seconds. */
 const BUILD_TIMEOUT_MS = 120_000;
-/** Compiled components that are kept so that an unchanged source is not compiled again; each has about 2 MB. */
-const KEPT_COMPONENTS = 128;
 
 /** Builds the component of `entry` into the file `out`. Throws {@link Failure} with the compiler's own words. */
 export async function buildComponent(entry: string, out: string): Promise<Built> {
@@ -29,7 +27,7 @@ export async function buildComponent(entry: string, out: string): Promise<Built>
   const outcome = await runProgram(BUILD_PROGRAM, args, 'read', BUILD_TIMEOUT_MS);
   const report = lastJson(outcome.stdout);
   if (outcome.code !== 0) throw buildFailure(outcome, report, path.dirname(entry));
-  sweep(store);
+  trimComponentCache(store);
   return {
     bytes: numberOf(report.bytes) ?? 0,
     buildMs: performance.now() - startedAt,
@@ -52,20 +50,6 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, 
     advice: stringOf(report.hint) ?? 'Correct the source, then try again.',
     diagnostics: diagnostics.map((fault) => (fault.file === '' ? fault : { ...fault, file: shown(fault.file) })),
   });
-}
-
-/** Removes the components that were used longest ago. Other commands may do so at the same time. */
-function sweep(store: string): void {
-  try {
-    const files = readdirSync(store).map((name) => path.join(store, name));
-    if (files.length <= KEPT_COMPONENTS) return;
-    const byAge = files
-      .map((file) => ({ file, usedAt: statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
-      .sort((a, b) => b.usedAt - a.usedAt);
-    for (const { file } of byAge.slice(KEPT_COMPONENTS)) rmSync(file, { recursive: true, force: true });
-  } catch {
-    // It is not there, or somebody else's: what was built does not depend on it.
-  }
 }
 
 /** The last line that is a JSON object. */

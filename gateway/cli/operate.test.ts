@@ -180,6 +180,7 @@ describe('operating', () => {
     }));
     // What it says of itself goes with its load.
     await platform.lease.describe({
+      isolation: { layers: 'process', notice: 'Namespaces do not work here.' },
       gpuHosts: [
         {
           ...{ name: 'gpu-host-1', connected: true, hostId: 'a' },
@@ -219,6 +220,7 @@ describe('operating', () => {
       stdout,
       /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: it has not been there yet\n/,
     );
+    assert.match(stdout, /warn {2}isolation of test-runtime: process\n +what to do: Namespaces do not work here\.\n/);
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
 

@@ -306,14 +306,21 @@ describe('pie doctor', () => {
       findings: { name: string; state: string; detail: string }[];
     };
     assert.ok(healthy);
-    // A card that could be used and is not is worth a hint.
-    const hints = ['cards', 'devices'];
+    // A card that could be used and is not is worth a hint, and so are namespaces that this machine does not have.
+    const hints = ['cards', 'devices', 'isolation of runtime-1', 'isolation of runtime-express'];
     assert.deepEqual(
       findings.filter(({ name, state }) => state === 'failed' || (state === 'warning' && !hints.includes(name))),
       [],
     );
     assert.ok(findings.some(({ name }) => name === 'gateway'));
-    assert.equal(findings.find(({ name }) => name === 'gpu-host-1')?.detail, 'stories15m by onnx, float32 on CPU');
+    assert.match(
+      findings.find(({ name }) => name === 'isolation of runtime-1')?.detail ?? '',
+      /^(namespaces|process)$/,
+    );
+    assert.equal(
+      findings.find(({ name }) => name === 'gpu-host-1')?.detail,
+      'stories15m by onnx, float32 on CPU; minimind2-small by onnx, float32 on CPU',
+    );
   });
 });
 

@@ -82,6 +82,7 @@ const RETRYABLE: ReadonlySet<ClientErrorCode> = new Set([
   'shutting-down',
   'origin-unavailable',
   'too-many-requests',
+  'gateway-busy',
   'quota-concurrency',
 ]);
 

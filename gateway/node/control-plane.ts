@@ -137,7 +137,7 @@ export class NodeControlPlane implements ControlPlane {
     const { function: fn, input, idempotencyKey, cancelAfterMs, webhookUrl } = request;
     return translating(async () => {
       const { tenant } = call.principal;
-      const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, this.#reach);
+      const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
       if (fault !== null)
         throw new GatewayError('invalid-webhook', `The webhook is refused: ${fault}.`, { field: 'webhook-url' });
       const stored = await this.#functions.storedOf(tenant, fn);
@@ -156,6 +156,7 @@ export class NodeControlPlane implements ControlPlane {
         input,
         limits,
         models: manifestModels(stored.manifest),
+        ...(stored.manifest.limits?.memoryMb !== undefined && { expectedMemoryMb: stored.manifest.limits.memoryMb }),
         ...(stored.manifest.expectedPages === undefined ? {} : { expectedPages: stored.manifest.expectedPages }),
         traceparent: call.traceparent,
         ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(stored.name, input) }),

@@ -17,11 +17,16 @@ export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
   return inOrder.map(({ name, connected, models }) => ({
     ...{ name, connected },
     drained: told.every((host) => host.name !== name || isDrained(host)),
-    running: alive.reduce((sum, { load }) => sum + (load?.gpuHosts?.[name] ?? 0), 0),
+    running: alive.reduce((sum, { load }) => sum + runningOn(name, load), 0),
     models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
       ...{ model, backend, precision, kv: kv ?? null },
       ...{ device: device.name, deviceIndex: device.index ?? null, memory: device.memory ?? null },
       ...{ pages: pageCount, pageSize },
     })),
   }));
+}
+
+function runningOn(name: string, load: RuntimeInfo['load']): number {
+  const running = load?.gpuHosts;
+  return running !== undefined && Object.hasOwn(running, name) ? (running[name] ?? 0) : 0;
 }

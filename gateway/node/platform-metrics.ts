@@ -5,6 +5,8 @@ import { type ProcessFamilies, prometheusText } from '#infra/telemetry/prometheu
 import type { TenantLoad } from '#scheduler/admission/admission.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { WEBHOOK_OUTCOMES, type WebhookOutcome } from '#scheduler/webhooks/webhooks.ts';
+import type { Bodies } from '../app/http/bodies.ts';
+import type { OpenStreams } from '../app/http/open-streams.ts';
 import type { MetricsPage } from '../app/routes/metrics.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
 
@@ -86,6 +88,17 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
       observe(usedPages, { model, state: 'expected' });
     }
   });
+  gauge(
+    'pie.admission.memory',
+    'By',
+    'Memory that inferlets may take, and that is expected of those admitted.',
+    async (observe) => {
+      const { memory } = await admission.capacity();
+      if (memory === null) return;
+      observe(memory.totalMb * 2 ** 20, { state: 'all' });
+      observe(memory.usedMb * 2 ** 20, { state: 'expected' });
+    },
+  );
   gauge('pie.runtimes', '{runtime}', 'Runtimes that are known.', async (observe) => {
     const known = await runtimes.list();
     const alive = known.filter((runtime) => runtime.alive).length;
@@ -105,6 +118,28 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
     observe(usedBytes, { state: 'used' });
     if (maxBytes !== null) observe(maxBytes, { state: 'all' });
   });
+}
+
+/** Bytes and streams that requests of this gateway hold. */
+export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams): void {
+  meter
+    .createObservableGauge('pie.gateway.bodies', {
+      unit: 'By',
+      description: 'Request bodies that this gateway holds, and may hold.',
+    })
+    .addCallback((result) => {
+      result.observe(bodies.heldBytes, { state: 'held' });
+      result.observe(bodies.limits.heldBodyBytes, { state: 'all' });
+    });
+  meter
+    .createObservableGauge('pie.gateway.streams', {
+      unit: '{stream}',
+      description: 'Answers of this gateway that are open, and that may be.',
+    })
+    .addCallback((result) => {
+      result.observe(streams.open, { state: 'open' });
+      result.observe(streams.limits.streams, { state: 'all' });
+    });
 }
 
 /** Counts attempts to tell ends by webhook; all outcomes have a series from the start, so that the first failure is an increase. */

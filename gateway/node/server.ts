@@ -4,7 +4,6 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createAdaptorServer } from '@hono/node-server';
 import { getConnInfo } from '@hono/node-server/conninfo';
-import { withTimeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
 import { answerBrokenRequests, MAX_HEADER_BYTES } from './broken-requests.ts';
@@ -38,7 +37,6 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   const draining = new AbortController();
   const shutdown = new AbortController();
   const app = createApp(control, {
-    withTimeLimit,
     clientAddress: (c) => getConnInfo(c).remote.address ?? '',
     ...options,
     draining: draining.signal,

@@ -55,7 +55,7 @@ class Receiver {
 
 describe('webhooks', () => {
   const receiver = new Receiver();
-  const reach = new Reach({ privateHosts: ['127.0.0.1', 'hooks.internal'], lookup: resolve });
+  const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }, { host: 'hooks.internal' }], lookup: resolve });
   let platform: TestPlatform;
   let webhooks: Webhooks;
   const outcomes: WebhookOutcome[] = [];

@@ -109,7 +109,7 @@ export class TestPlatform {
     const parsed = parseManifest(manifest);
     if (!parsed.ok) throw new Error(JSON.stringify(parsed.errors));
     const component = componentBytes(manifest.name);
-    const componentHash = await this.scheduler.blobs.put(component);
+    const componentHash = await this.scheduler.blobs.put(tenant, component);
     const version = versionOf(parsed.manifest, componentHash);
     await this.scheduler.functions.put({
       name: manifest.name,

@@ -6,6 +6,7 @@ import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { encodeDone, encodeError } from '../protocol/results.ts';
 import type { AdapterHold } from './adapter-hold.ts';
 import type { Adapters } from './adapters.ts';
+import type { RunSlices } from './run-slices.ts';
 import type { HostQueue } from './space.ts';
 
 /** What handlers know of the model that they serve. */
@@ -13,6 +14,8 @@ export interface ModelContext {
   readonly backend: Backend;
   readonly maxTopK: number;
   readonly adapters: Adapters;
+  /** Of its runs. */
+  readonly slices: RunSlices;
   /** Grows with each batch that is chosen; in between what calls say of themselves stays the same. */
   readonly round: number;
   /** Values of a token's embedding; undefined when the host cannot look them up. */

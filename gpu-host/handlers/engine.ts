@@ -22,6 +22,7 @@ import type { Payer } from './meter.ts';
 import { DEFAULT_ADAPTER_BYTES, type HostedModel, MAX_PENDING_BYTES, MAX_PENDING_CALLS, maxTopK } from './model.ts';
 import { nextTurn, Pause } from './pause.ts';
 import { RunCall } from './run.ts';
+import { RunSlices } from './run-slices.ts';
 import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
 import { StepStats } from './stats.ts';
 import { openSwap } from './swap.ts';
@@ -101,6 +102,7 @@ export class ModelEngine {
           if (ms > 0) this.stats.time.spend(ms, wants, ONE, meterOf);
         },
       ),
+      slices: new RunSlices(flush),
       round: 0,
       embedding: embeddingLookup(model),
     };
@@ -232,6 +234,7 @@ export class ModelEngine {
     this.#stopped = true;
     this.#pause.wake();
     if (this.batcher.busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    this.#maker.context.slices.close();
     await this.#maker.context.adapters.close();
     await this.registry.close();
     this.#swap?.close();

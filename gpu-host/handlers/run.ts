@@ -10,14 +10,19 @@ import type { RunUnderWay } from './ahead.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import { ForwardPlan } from './plan.ts';
+import type { SlicedRun } from './run-slices.ts';
 import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue, OpenRun } from './space.ts';
 
+/** Tokens that a run keeps at most: the consumer answers by quarters of the window, so the device goes on meanwhile. */
+const MAX_KEPT_TOKENS = RUN_WINDOW_TOKENS / 4;
+
 /**
  * `run` of `wit/fused.wit`: decodes on the device, one token a batch beside everybody's steps, until a stop token, the limit, or a stop.
- * It holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed.
+ * It holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed. It hands over its first token
+ * at once, later ones when their time slice ends, and the last ones with its end.
  */
-export class RunCall extends DeviceCall implements OpenRun, RunUnderWay {
+export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedRun {
   readonly #request: RunRequest;
   readonly #model: ModelContext;
   /** Told when the inferlet has consumed enough for a paused run to go on, or wants it to end. */
@@ -31,6 +36,8 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay {
   #topK = 1;
   #produced = 0;
   #consumed = 0;
+  /** Computed, and not handed over yet. */
+  #kept: number[] = [];
   #stopped = false;
 
   constructor(queue: HostQueue, id: number, request: RunRequest, model: ModelContext, resume: (run: RunCall) => void) {
@@ -121,7 +128,10 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay {
     const finished = this.#finish(token);
     // Of what is under way behind it nobody will read.
     if (finished) this.rollback();
-    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [token], finished));
+    this.#kept.push(token);
+    const isFirst = this.#produced === 1;
+    if (finished || isFirst || !this.#hasRoom || this.#kept.length >= MAX_KEPT_TOKENS) this.handOver(finished);
+    else this.#model.slices.add(this);
     if (finished) return 'done';
     if (this.#hasRoom) return 'more';
     // While it waits its pages may be swapped out, and come back in other frames.
@@ -135,7 +145,26 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay {
 
   /** Ends it without another step, because it was stopped. */
   endStopped(): void {
-    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [], 'stopped'));
+    this.handOver('stopped');
+  }
+
+  handOver(finished?: FinishReason): void {
+    const tokens = this.#kept;
+    this.#kept = [];
+    this.#model.slices.delete(this);
+    if (tokens.length === 0 && !finished) return;
+    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, tokens, finished));
+  }
+
+  /** The tokens before a failure are good. */
+  protected override replyError(error: HandlerError): void {
+    this.handOver();
+    super.replyError(error);
+  }
+
+  override release(): void {
+    this.#model.slices.delete(this);
+    super.release();
   }
 
   /** Of the next input. */

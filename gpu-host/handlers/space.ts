@@ -37,6 +37,8 @@ export interface ReplyPort {
 
 /** A run as the calls about it see it. */
 export interface OpenRun {
+  /** Tokens computed so far. */
+  readonly produced: number;
   consumed(tokens: number): void;
   stop(): void;
 }

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createTokenStream, parseDecoder } from './detokenizer.ts';
+import { parseDecoder } from './detokenizer.ts';
 import { ModelError } from './errors.ts';
+import { createTokenStream } from './token-stream.ts';
 
 const LLAMA = {
   type: 'Sequence',

@@ -3,13 +3,14 @@ import { join, resolve } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { type ChatMessage, compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
-import { createTokenStream, parseDecoder, type TokenStream } from './detokenizer.ts';
+import { parseDecoder } from './detokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson } from './load.ts';
 import { createLongWordMerger, LONG_WORD } from './long-words.ts';
+import { createTokenStream, type TokenStream } from './token-stream.ts';
 
 export type { ChatMessage, TemplateVariables } from './chat-template.ts';
-export type { TokenStream } from './detokenizer.ts';
+export type { TokenStream } from './token-stream.ts';
 
 /** Text to token ids and back, as the model's own tokenizer.json says. */
 export interface Tokenizer {
@@ -30,6 +31,8 @@ export interface Tokenizer {
   /** Bytes that a token stands for: a special token's name, nothing for a padded id. @throws RangeError outside the vocabulary */
   tokenBytes(id: number): Uint8Array;
   readonly special: SpecialTokens;
+  /** Special tokens, which decoding leaves out, and whether a text's first space is none. */
+  readonly decoding: { readonly specialIds: ReadonlySet<number>; readonly stripsLeadingSpace: boolean };
   /** Jinja source, or null when the model has none. */
   readonly chatTemplate: string | null;
   /**
@@ -176,6 +179,7 @@ function build(
       pad: idOf(settings.pad_token) ?? ids[0]?.pad_token_id ?? null,
       unknown: idOf(settings.unk_token),
     },
+    decoding: { specialIds, stripsLeadingSpace: decoder.stripsLeadingSpace },
     chatTemplate,
     applyChatTemplate(messages, addGenerationPrompt) {
       const plain = messages.map(({ role, content }) => ({ role, content }));

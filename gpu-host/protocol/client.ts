@@ -116,6 +116,11 @@ export class GpuHostConnection {
     return connections;
   }
 
+  /** Calls that the host has not answered. */
+  get pending(): number {
+    return this.#link?.pending.size ?? 0;
+  }
+
   /** The models of the latest hello. */
   get models(): readonly ModelSummary[] {
     return this.#hello?.models ?? [];

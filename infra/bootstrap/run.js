@@ -10,17 +10,7 @@ import path from 'node:path';
  * @returns {Promise<number>} its exit code
  */
 export function runPinned(root, node, args) {
-  const bin = path.join(root, 'node_modules', '.bin');
-  const child = spawn(node, args, {
-    cwd: root,
-    stdio: 'inherit',
-    env: {
-      // Each process of the platform reads the same sources: their types are stripped and their code is compiled once.
-      NODE_COMPILE_CACHE: path.join(root, 'node_modules', '.cache', 'compile'),
-      ...process.env,
-      PATH: `${bin}${path.delimiter}${process.env.PATH}`,
-    },
-  });
+  const child = spawn(node, args, { cwd: root, stdio: 'inherit', env: environment(root) });
   // Ctrl-C reaches the whole terminal group by itself; this process only has to outlive it.
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
@@ -28,4 +18,19 @@ export function runPinned(root, node, args) {
     child.once('error', reject);
     child.once('exit', (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
   });
+}
+
+/**
+ * Of programs of the clone.
+ * @param {string} root the clone
+ * @returns {NodeJS.ProcessEnv}
+ */
+export function environment(root) {
+  const bin = path.join(root, 'node_modules', '.bin');
+  return {
+    // Each process of the platform reads the same sources: their types are stripped and their code is compiled once.
+    NODE_COMPILE_CACHE: path.join(root, 'node_modules', '.cache', 'compile'),
+    ...process.env,
+    PATH: `${bin}${path.delimiter}${process.env.PATH}`,
+  };
 }

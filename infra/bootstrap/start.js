@@ -1,6 +1,7 @@
 // `npm start`: installs what is missing, then hands over to the supervisor. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { ensureBubblewrap } from './bubblewrap.js';
 import { ensureDependencies } from './dependencies.js';
 import { ensureRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
@@ -9,6 +10,7 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..')
 try {
   const node = ensureDependencies(root);
   ensureRedisServer();
+  ensureBubblewrap(root);
   process.exitCode = await runPinned(root, node, ['infra/up.ts', ...process.argv.slice(2)]);
 } catch (error) {
   console.error(`\n${error instanceof Error ? error.message : error}`);

@@ -1,10 +1,15 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { WriteStream } from 'node:fs';
+import type { Socket } from 'node:net';
 import readline from 'node:readline';
+import { HEARTBEAT_VARIABLE } from '../heartbeat.ts';
 import { LIFELINE_VARIABLE } from '../lifeline.ts';
 import { parseReadyLine, type ReadyLine } from '../ready.ts';
 import { RESTARTS_VARIABLE } from '../telemetry/vitals.ts';
+import { socketPair } from './socket-pair.ts';
+import { BEAT_MS, type WatchLimits } from './watch-policy.ts';
+import { watch } from './watchdog.ts';
 
 /** How to run one process of the platform. */
 export interface ChildSpec {
@@ -19,6 +24,8 @@ export interface ChildSpec {
   readonly stop: 'signal' | 'lifeline';
   /** SIGKILL follows after this. */
   readonly stopTimeoutMs: number;
+  /** It beats once it is ready, and is killed when it is silent for longer. */
+  readonly watch?: WatchLimits;
 }
 
 /** A child did not become ready: its name, why, and its last lines. */
@@ -29,29 +36,48 @@ export class ChildStartError extends Error {
 /** Lines kept of a child's output, for the report when it dies. */
 const TAIL_LINES = 30;
 
-/** One running process: its output goes to its log, its input is the lifeline. */
+/** One running process: its output goes to its log, its input is the lifeline, on which a watched one beats. */
 export class Child {
   readonly spec: ChildSpec;
   readonly startedAt = Date.now();
   readonly exited: Promise<string>;
   readonly #process: ChildProcess;
   readonly #tail: string[] = [];
+  readonly #beats: Socket | undefined;
+  #endWatch: () => void = () => undefined;
+  #silentFor: string | null = null;
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
 
   /** @param restarts how often it was started before */
-  constructor(spec: ChildSpec, log: WriteStream, restarts = 0) {
+  static async spawn(spec: ChildSpec, log: WriteStream, restarts = 0): Promise<Child> {
+    return new Child(spec, log, restarts, spec.watch === undefined ? null : await socketPair());
+  }
+
+  private constructor(spec: ChildSpec, log: WriteStream, restarts: number, pair: [Socket, Socket] | null) {
     this.spec = spec;
+    const [ours, theirs] = pair ?? [];
     // A group of its own: Ctrl-C in the terminal reaches the supervisor alone, which then drains.
     this.#process = spawn(spec.command, spec.args, {
-      stdio: ['pipe', 'pipe', 'pipe'],
+      stdio: [theirs ?? 'pipe', 'pipe', 'pipe'],
       detached: true,
-      env: { ...process.env, ...spec.env, [LIFELINE_VARIABLE]: 'stdin', [RESTARTS_VARIABLE]: String(restarts) },
+      env: {
+        ...{ ...process.env, ...spec.env, [LIFELINE_VARIABLE]: 'stdin', [RESTARTS_VARIABLE]: String(restarts) },
+        [HEARTBEAT_VARIABLE]: pair === null ? '' : String(BEAT_MS),
+      },
     });
+    theirs?.destroy();
+    ours?.on('error', () => undefined).resume();
+    this.#beats = ours;
     // A child that dies breaks its pipe; its exit says so already.
     this.#process.stdin?.on('error', () => undefined);
     this.exited = new Promise((resolve) => {
-      this.#process.once('error', (error) => resolve(error.message));
-      this.#process.once('exit', (code, signal) => resolve(signal === null ? `exit code ${code}` : `signal ${signal}`));
+      const end = (why: string) => {
+        this.#endWatch();
+        this.#beats?.destroy();
+        resolve(this.#silentFor === null ? why : `${this.#silentFor}, so it was killed`);
+      };
+      this.#process.once('error', (error) => end(error.message));
+      this.#process.once('exit', (code, signal) => end(signal === null ? `exit code ${code}` : `signal ${signal}`));
     });
     for (const stream of [this.#process.stdout, this.#process.stderr]) {
       if (stream === null) continue;
@@ -88,7 +114,9 @@ export class Child {
     });
     died.catch(() => undefined);
     try {
-      return await Promise.race([waiting, died, late]);
+      const line = await Promise.race([waiting, died, late]);
+      this.#watch();
+      return line;
     } catch (error) {
       await this.stop();
       throw error instanceof ChildStartError
@@ -102,6 +130,7 @@ export class Child {
   /** Asks the child to end and waits; kills its group after the time its spec gives. */
   async stop(): Promise<void> {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null || this.pid === undefined) return;
+    this.#endWatch();
     if (this.spec.stop === 'lifeline') this.#process.stdin?.end();
     else this.#process.kill('SIGTERM');
     const timer = setTimeout(() => this.kill(), this.spec.stopTimeoutMs);
@@ -120,6 +149,14 @@ export class Child {
     } catch {
       // The group is gone already.
     }
+  }
+
+  #watch(): void {
+    if (this.spec.watch === undefined || this.#beats === undefined || this.pid === undefined) return;
+    this.#endWatch = watch(this.pid, this.#beats, this.spec.watch, (why) => {
+      this.#silentFor = why;
+      this.kill();
+    });
   }
 
   #take(line: string, log: WriteStream): void {

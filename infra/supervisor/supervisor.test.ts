@@ -142,3 +142,103 @@ test('children end with a supervisor that was killed', async () => {
   while (alive(pid) && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 20));
   assert.equal(alive(pid), false);
 });
+
+/** Why the first child died that did. */
+const whyOf = (events: readonly SupervisorEvent[]): string =>
+  events.find((event) => event.kind === 'died')?.why ?? 'none died';
+
+/** As short as they can be told from a busy machine's pauses. */
+const WATCH = { computingMs: 1000, stillMs: 1000 };
+
+test('a watched child that is stopped is killed and replaced; one that beats is not', async () => {
+  const { supervisor, events, seen } = supervise();
+  const file = program('stopped');
+  await supervisor.start([spec('stopped', file, { watch: WATCH }), spec('beating', file, { watch: WATCH })]);
+  const { stopped: first, beating } = supervisor.pids();
+  assert.ok(first);
+  process.kill(first, 'SIGSTOP');
+  await seen((event) => event.kind === 'ready' && event.restarted);
+  assert.equal(alive(first), false);
+  assert.notEqual(supervisor.pids().stopped, first);
+  assert.equal(supervisor.pids().beating, beating);
+  assert.equal(events.filter(({ kind }) => kind === 'died').length, 1);
+  assert.match(whyOf(events), /^its event loop stood still for \d\.\d s, so it was killed$/);
+  await supervisor.stop([['stopped', 'beating']]);
+});
+
+test('a watched child that computes without an end is killed and replaced', async () => {
+  const { supervisor, events, seen } = supervise();
+  const file = program('spinning', `process.on('SIGUSR2', () => { for (;;); });`);
+  await supervisor.start([spec('spinning', file, { watch: { ...WATCH, stillMs: 60_000 } })]);
+  const first = supervisor.pids().spinning;
+  assert.ok(first);
+  process.kill(first, 'SIGUSR2');
+  await seen((event) => event.kind === 'ready' && event.restarted);
+  assert.equal(alive(first), false);
+  assert.match(whyOf(events), /did not turn for \d\.\d s of processor time, so it was killed$/);
+  await supervisor.stop([['spinning']]);
+});
+
+test('what a child prints is no beat', async () => {
+  const { supervisor, events, seen } = supervise();
+  const print = `try { fs.writeSync(1, '.\\n'); } catch {}`;
+  const file = program('printing', `import fs from 'node:fs'; process.on('SIGUSR2', () => { for (;;) ${print} });`);
+  await supervisor.start([spec('printing', file, { watch: WATCH })]);
+  process.kill(supervisor.pids().printing ?? 0, 'SIGUSR2');
+  await seen((event) => event.kind === 'died');
+  assert.match(whyOf(events), /did not turn for \d\.\d s of processor time, so it was killed$/);
+  await supervisor.stop([['printing']]);
+});
+
+/** A supervisor in a process of its own, with two watched children; it prints their process ids, and what happens. */
+async function ownSupervisor(name: string) {
+  const main = path.join(directory, `${name}.ts`);
+  const file = program(`${name}-child`);
+  const specs = ['one', 'two'].map((child) => spec(`${name}-${child}`, file, { watch: WATCH }));
+  writeFileSync(
+    main,
+    `import { Supervisor } from '${here('supervisor.ts')}';
+     const report = (event) => console.log(JSON.stringify(event));
+     const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, report });
+     await supervisor.start(${JSON.stringify(specs)});
+     setInterval(() => console.log(JSON.stringify({ kind: 'looked' })), 100);
+     process.on('SIGTERM', async () => { await supervisor.stop([]); process.exit(0); });`,
+  );
+  const parent = spawn(process.execPath, [main], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const events: { kind: string; pid?: number }[] = [];
+  const lines = readline.createInterface({ input: parent.stdout });
+  const seen = async (kind: string, count: number) => {
+    const matching = () => events.filter((event) => event.kind === kind).length;
+    const target = matching() + count;
+    while (matching() < target) await once(lines, 'line', { signal: AbortSignal.timeout(60_000) });
+  };
+  lines.on('line', (line) => events.push(JSON.parse(line)));
+  await seen('ready', 2);
+  const children = events.flatMap(({ kind, pid }) => (kind === 'ready' && pid !== undefined ? [pid] : []));
+  return { parent, children, events, seen };
+}
+
+test('a pause of the supervisor and its children, or of the supervisor alone, kills nothing', async () => {
+  const { parent, children, events, seen } = await ownSupervisor('paused');
+  try {
+    for (const paused of [[parent.pid ?? 0, ...children], [parent.pid ?? 0]]) {
+      for (const pid of paused) process.kill(pid, 'SIGSTOP');
+      // The pause itself: nothing can happen that says that it was long enough.
+      await new Promise((resolve) => setTimeout(resolve, 3 * WATCH.stillMs));
+      // The supervisor goes on first, and looks at children that still stand still.
+      for (const pid of paused) {
+        process.kill(pid, 'SIGCONT');
+        await seen('looked', 2);
+      }
+      await seen('looked', 2 + (2 * WATCH.stillMs) / 100);
+    }
+    assert.deepEqual(
+      events.filter(({ kind }) => kind === 'died'),
+      [],
+    );
+    assert.ok(children.every(alive));
+  } finally {
+    parent.kill('SIGTERM');
+    await once(parent, 'exit');
+  }
+});

@@ -12,6 +12,8 @@ export type SupervisorEvent =
       readonly pid: number | undefined;
       readonly afterMs: number;
       readonly restarted: boolean;
+      /** What the operator should know of this start. */
+      readonly notice?: string;
     }
   | {
       readonly kind: 'died';
@@ -30,7 +32,7 @@ interface Slot {
 }
 
 /**
- * Starts processes in order, starts again what dies, and stops them in the reverse order. Children that outlive a dead supervisor end by
+ * Starts processes in order, starts again what dies, kills what is silent (`watch-policy.ts`), and stops them in the reverse order. Children that outlive a dead supervisor end by
  * their lifeline (`infra/lifeline.ts`).
  */
 export class Supervisor {
@@ -38,6 +40,7 @@ export class Supervisor {
   readonly #report: (event: SupervisorEvent) => void;
   readonly #slots: Slot[] = [];
   readonly #stopping = new AbortController();
+  readonly #spawning = new Set<Promise<unknown>>();
 
   constructor(options: { logsDirectory: string; report: (event: SupervisorEvent) => void }) {
     this.#logsDirectory = options.logsDirectory;
@@ -50,8 +53,11 @@ export class Supervisor {
     await Promise.all(
       specs.map(async (spec) => {
         const log = createWriteStream(path.join(this.#logsDirectory, `${spec.name}.log`), { flags: 'a' });
-        const slot: Slot = { spec, log, child: new Child(spec, log), history: NO_HISTORY, restarts: 0 };
-        this.#slots.push(slot);
+        const slot = await this.#spawn(spec, log, 0, (child) => {
+          const made: Slot = { spec, log, child, history: NO_HISTORY, restarts: 0 };
+          this.#slots.push(made);
+          return made;
+        });
         await this.#whenReady(slot, false);
         void this.#keepAlive(slot);
       }),
@@ -66,6 +72,7 @@ export class Supervisor {
   /** Stops the named children side by side, in the given order of stages; a child that no stage names is stopped last. */
   async stop(stages: readonly (readonly string[])[]): Promise<void> {
     this.#stopping.abort();
+    await Promise.allSettled(this.#spawning);
     const named = new Set(stages.flat());
     const rest = this.#slots.map((slot) => slot.spec.name).filter((name) => !named.has(name));
     for (const stage of [...stages, rest]) {
@@ -81,14 +88,30 @@ export class Supervisor {
     for (const slot of this.#slots) slot.child.kill();
   }
 
+  /** What comes into being while all are stopped is killed, and is there to be waited for. */
+  async #spawn<T>(spec: ChildSpec, log: WriteStream, restarts: number, keep: (child: Child) => T): Promise<T> {
+    const spawning = Child.spawn(spec, log, restarts).then((child) => {
+      const kept = keep(child);
+      if (this.#stopping.signal.aborted) child.kill();
+      return kept;
+    });
+    this.#spawning.add(spawning);
+    try {
+      return await spawning;
+    } finally {
+      this.#spawning.delete(spawning);
+    }
+  }
+
   async #whenReady(slot: Slot, restarted: boolean): Promise<void> {
-    await slot.child.whenReady();
+    const { notice } = await slot.child.whenReady();
     this.#report({
       kind: 'ready',
       name: slot.spec.name,
       pid: slot.child.pid,
       afterMs: Date.now() - slot.child.startedAt,
       restarted,
+      ...(notice !== undefined && { notice }),
     });
   }
 
@@ -105,7 +128,9 @@ export class Supervisor {
         return; // Stopping.
       }
       slot.restarts += 1;
-      slot.child = new Child(slot.spec, slot.log, slot.restarts);
+      await this.#spawn(slot.spec, slot.log, slot.restarts, (child) => {
+        slot.child = child;
+      });
       // A child that fails to start has exited; the next turn of the loop reports it and tries again, later.
       await this.#whenReady(slot, true).catch(() => undefined);
     }

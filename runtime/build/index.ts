@@ -5,5 +5,4 @@ export type { CoreModule } from './artifact/core-modules.ts';
 export { artifactHashOf } from './artifact/hash.ts';
 export { buildComponent, type ComponentBuildOptions, type ComponentOutcome } from './component/build.ts';
 export type { BuildCode, BuildFailure, Diagnostic } from './outcome.ts';
-export { readArtifact } from './store.ts';
-export { START_FUEL } from './wasm/meter.ts';
+export { readArtifact, readArtifactAsItIs, removeUnusedArtifact } from './store.ts';

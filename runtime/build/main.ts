@@ -22,12 +22,6 @@ const { values, positionals } = parseArgs({
 });
 const [stage, input, output] = positionals;
 
-if (process.env.PIE_LIFELINE === 'stdin') {
-  // Whoever started this build holds the other end: its death ends the build.
-  process.stdin.on('end', () => process.exit(1)).resume();
-  (process.stdin as unknown as { unref(): void }).unref();
-}
-
 async function run(from: string, to: string): Promise<{ readonly ok: true; readonly summary: string }> {
   if (stage === 'component') {
     const { runComponentStage } = await import('./component/stage.ts');

@@ -4,6 +4,7 @@ export type BuildCode =
   | 'core-module'
   | 'wrong-world'
   | 'component-too-large'
+  | 'unsupported-component'
   | 'build-failed'
   | 'build-timeout';
 

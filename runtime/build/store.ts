@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { renameSync, statSync } from 'node:fs';
+import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Artifact, type ArtifactMeta, GLUE_FILE, META_FILE } from './artifact/artifact.ts';
+import { type Artifact, artifactMetaSchema, GLUE_FILE, META_FILE } from './artifact/artifact.ts';
 
 /** Names of what is being written start with this; whoever writes them has the process id in the name. */
 const TEMPORARY = '.tmp-';
@@ -28,11 +29,27 @@ export async function sweep(directory: string): Promise<void> {
   }
 }
 
-/** The artifact of that hash; null when it is not there or not whole. */
+/** When this process read artifacts, by folder, by `performance.now`; of those that other processes read the folder's time tells. */
+const readAt = new Map<string, number>();
+
+/** The artifact of that hash, for use: it stays for a while from now on. Null when it is not there, not whole, or another's. */
 export async function readArtifact(store: string, hash: string): Promise<Artifact | null> {
   const directory = join(store, hash);
+  // Before anything is waited for, so that nothing of this process removes it from here on.
+  readAt.set(directory, performance.now());
+  const artifact = await readArtifactAsItIs(store, hash);
+  const now = new Date();
+  // A folder that only others may write is not theirs to remove either.
+  if (artifact) await utimes(directory, now, now).catch(() => undefined);
+  return artifact;
+}
+
+/** The same without using it. */
+export async function readArtifactAsItIs(store: string, hash: string): Promise<Artifact | null> {
+  const directory = join(store, hash);
   try {
-    const meta = JSON.parse(await readFile(join(directory, META_FILE), 'utf8')) as ArtifactMeta;
+    const meta = artifactMetaSchema.parse(JSON.parse(await readFile(join(directory, META_FILE), 'utf8')));
+    if (meta.hash !== hash) return null;
     return {
       hash,
       directory,
@@ -43,6 +60,33 @@ export async function readArtifact(store: string, hash: string): Promise<Artifac
   } catch {
     return null;
   }
+}
+
+/**
+ * Removes an artifact that nothing has read for `unusedMs`, and says whether it did. It is taken out of its place in one step: a reader of this
+ * process has it whole or finds none, which makes it be built again. What another process began to use in between is put back.
+ */
+export async function removeUnusedArtifact(store: string, hash: string, unusedMs: number): Promise<boolean> {
+  const directory = join(store, hash);
+  const aside = join(store, `${TEMPORARY}${process.pid}-${randomBytes(6).toString('hex')}`);
+  const usedSince = (path: string) => Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) < unusedMs;
+  // Nothing is waited for between this look and the renaming.
+  const used = readAt.get(directory);
+  if (used !== undefined && performance.now() - used < unusedMs) return false;
+  readAt.delete(directory);
+  if (usedSince(directory)) return false;
+  try {
+    renameSync(directory, aside);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
+  if (usedSince(aside)) {
+    await publishDirectory(aside, directory);
+    return false;
+  }
+  await rm(aside, { recursive: true, force: true });
+  return true;
 }
 
 /** Puts a finished folder where it belongs, in one step. When another process was first, its result stays: both are the same. */

@@ -27,5 +27,6 @@ export function fromStore(error: unknown): HandlerError {
   if (code === 'store-unavailable')
     return handlerError('unavailable', `the platform's store cannot be reached now: ${message}`);
   if (code === 'stale-attempt') return handlerError('closed', message);
+  if (code === 'quota-exceeded') return handlerError('limit-exceeded', message);
   return handlerError('internal', message);
 }

@@ -82,7 +82,7 @@ describe('http', () => {
   });
 
   const client = (options: Partial<HttpClientOptions> = {}) =>
-    new HttpClient({ version: '1.2.3', privateHosts: ['127.0.0.1'], ...options });
+    new HttpClient({ version: '1.2.3', privateHosts: [{ host: '127.0.0.1' }], ...options });
   function inferlet(options: TestInferletOptions & { http?: HttpClient } = {}) {
     const { http = client(), ...rest } = options;
     const made = new TestInferlet(null, { grants: { hosts: [host, otherHost] }, services: { http }, ...rest });
@@ -206,7 +206,9 @@ describe('http', () => {
         assert.match(await failure(guest, `http://${name}:${port}/text`), /^unsupported: .*private_hosts/, name);
       }
       assert.match(await failure(guest, 'http://169.254.169.254/latest/meta-data'), /^unsupported/);
-      const elsewhere = inferlet({ http: client({ privateHosts: ['10.0.0.1', `127.0.0.1:${Number(port) + 1}`] }) });
+      const elsewhere = inferlet({
+        http: client({ privateHosts: [{ host: '10.0.0.1' }, { host: `127.0.0.1:${Number(port) + 1}` }] }),
+      });
       assert.match(await failure(elsewhere, '/text'), /^unsupported/);
     });
 
@@ -223,7 +225,7 @@ describe('http', () => {
       assert.equal(lookups, 1);
       const asked: string[] = [];
       const trusted = client({
-        privateHosts: ['rebind.example'],
+        privateHosts: [{ host: 'rebind.example' }],
         lookup: async (name) => {
           asked.push(name);
           return [{ address: '127.0.0.1', family: 4 }];
@@ -362,7 +364,7 @@ describe('http', () => {
     it('at its time limit, or at the invocation’s', async () => {
       assert.match(await failure(inferlet(), '/never', { timeoutMs: 30 }), /^deadline-exceeded/);
       assert.match(await failure(inferlet({ deadlineAt: Date.now() + 30 }), '/never'), /^deadline-exceeded/);
-      const stuck = client({ privateHosts: ['slow.example'], lookup: () => new Promise(() => undefined) });
+      const stuck = client({ privateHosts: [{ host: 'slow.example' }], lookup: () => new Promise(() => undefined) });
       const guest = inferlet({ grants: { hosts: ['slow.example'] }, http: stuck });
       assert.match(await failure(guest, 'http://slow.example/', { timeoutMs: 30 }), /^deadline-exceeded/);
       // The limit is of the head alone.

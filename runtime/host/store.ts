@@ -81,11 +81,6 @@ function write<T>(
         `the tenant's store has ${outcome.keys} keys and ${outcome.bytes} bytes, and no room for this one; delete what is not needed`,
       );
     }
-    if (outcome.kind === 'over-quota') {
-      return limit(
-        `the tenant's quota storage-bytes is used up: ${outcome.used} of ${outcome.limit} bytes of stored values, files and components; delete what is not needed`,
-      );
-    }
     return answer(outcome.kind === 'written' ? outcome.version : undefined);
   };
   return call(inferlet, 'write', refused, set, value.length);

@@ -1,12 +1,12 @@
 import { z } from 'zod';
-import type { Tokenizer, TokenStream } from '#gpu-host/models/tokenizer.ts';
-import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { ChatMessage, SpecialTokenIds } from '#wit/generated/host.ts';
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { ChatMessage } from '#wit/generated/host.ts';
+import { attempt, detokenizing, noTokenizer, notGranted } from './detokenize.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 
 /** Everybody's calls wait while one is answered: what one of them may name takes some tens of milliseconds. */
 export const MAX_TEXT_CHARACTERS = 32_768;
-const MAX_TOKENS = 131_072;
 /** Characters of a conversation for each token of the model's context, and at least. */
 const CHARACTERS_PER_TOKEN = 16;
 const MIN_CHAT_CHARACTERS = 65_536;
@@ -21,24 +21,6 @@ export const tokenize = {
         ? tooLong('text', text.length, MAX_TEXT_CHARACTERS, 'cut it at the end of a line')
         : ok(tokenizer.encode(text, { special })),
     ),
-
-  detokenize: (inferlet: Inferlet, model: string, tokens: Uint32Array, special: boolean): Outcome<string> =>
-    withTokenizer(inferlet, model, (tokenizer) =>
-      tokens.length > MAX_TOKENS ? tooMany(tokens.length) : ok(tokenizer.decode(tokens.slice(), { special })),
-    ),
-
-  'special-tokens': (inferlet: Inferlet, model: string): Outcome<SpecialTokenIds> =>
-    withTokenizer(inferlet, model, ({ special }) =>
-      ok({
-        bos: special.bos ?? undefined,
-        eos: Uint32Array.from(special.eos),
-        pad: special.pad ?? undefined,
-        unknown: special.unknown ?? undefined,
-      }),
-    ),
-
-  vocabulary: (inferlet: Inferlet, model: string): Outcome<readonly Uint8Array[]> =>
-    withTokenizer(inferlet, model, (tokenizer) => ok(vocabularyOf(tokenizer))),
 
   'chat-template': (
     inferlet: Inferlet,
@@ -78,32 +60,8 @@ export const tokenize = {
       return bounded(tokenizer.renderChat(parseVariables(variables)), limit);
     }),
 
-  '[constructor]detokenizer': (inferlet: Inferlet, model: string) => new StreamingDetokenizer(inferlet, model),
-  '[method]detokenizer.push': (_inferlet: Inferlet, self: StreamingDetokenizer, tokens: Uint32Array) =>
-    self.push(tokens),
-  '[method]detokenizer.finish': (_inferlet: Inferlet, self: StreamingDetokenizer): string => self.finish(),
-  '[resource-drop]detokenizer': (): void => undefined,
+  ...detokenizing<Inferlet>((inferlet, model) => withTokenizer(inferlet, model, (tokenizer) => ok(tokenizer))),
 };
-
-/** The host's side of a `detokenizer` resource. */
-class StreamingDetokenizer {
-  readonly #stream: Outcome<TokenStream>;
-
-  constructor(inferlet: Inferlet, model: string) {
-    this.#stream = withTokenizer(inferlet, model, (tokenizer) => ok(tokenizer.stream()));
-  }
-
-  push(tokens: Uint32Array): Outcome<string> {
-    const stream = this.#stream;
-    if (stream.tag === 'err') return stream;
-    if (tokens.length > MAX_TOKENS) return tooMany(tokens.length);
-    return attempt(() => ok(stream.val.push(tokens.slice())));
-  }
-
-  finish(): string {
-    return this.#stream.tag === 'ok' ? this.#stream.val.finish() : '';
-  }
-}
 
 /** Characters that one call may render, or be given to render. */
 const chatLimit = ({ summary }: GrantedModel): number =>
@@ -121,42 +79,16 @@ function parseVariables(text: string): Record<string, unknown> {
   return parsed.data;
 }
 
-const vocabularies = new WeakMap<Tokenizer, readonly Uint8Array[]>();
-
-function vocabularyOf(tokenizer: Tokenizer): readonly Uint8Array[] {
-  let vocabulary = vocabularies.get(tokenizer);
-  if (!vocabulary) {
-    vocabulary = Array.from({ length: tokenizer.vocabularySize }, (_, id) => tokenizer.tokenBytes(id));
-    vocabularies.set(tokenizer, vocabulary);
-  }
-  return vocabulary;
-}
-
 function withTokenizer<T>(
   inferlet: Inferlet,
   model: string,
   call: (tokenizer: Tokenizer, granted: GrantedModel) => Outcome<T>,
 ): Outcome<T> {
   const granted = inferlet.description.models.get(model);
-  if (!granted)
-    return err(handlerError('not-found', `this function was granted no model named ${model}; ask runtime.models`));
+  if (!granted) return notGranted(model);
   const { tokenizer } = granted;
-  if (!tokenizer) return err(handlerError('unsupported', `${model} has no tokenizer`));
+  if (!tokenizer) return noTokenizer(model);
   return attempt(() => call(tokenizer, granted));
-}
-
-/** Turns what a tokenizer throws into an outcome: ids outside the vocabulary, and messages that a template refuses. */
-function attempt<T>(call: () => Outcome<T>): Outcome<T> {
-  try {
-    return call();
-  } catch (error) {
-    return err(asHandlerError(error));
-  }
-}
-
-function asHandlerError(error: unknown): HandlerError {
-  const message = error instanceof Error ? error.message : String(error);
-  return handlerError('invalid-argument', message);
 }
 
 const tooLong = (what: string, length: number, limit: number, advice = 'send less'): Outcome<never> =>
@@ -166,6 +98,3 @@ const tooLong = (what: string, length: number, limit: number, advice = 'send les
       `the ${what} has ${length} characters; ${limit} is the limit of one call, ${advice}`,
     ),
   );
-
-const tooMany = (count: number): Outcome<string> =>
-  err(handlerError('limit-exceeded', `${count} tokens at once; ${MAX_TOKENS} is the limit of one call`));

@@ -1,6 +1,6 @@
 import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
-import type { Execution } from '../lowering/execution.ts';
+import type { GuestRun } from './launch.ts';
 
 /** What is asked of the parts of an attempt. */
 export interface UsageParts {
@@ -8,7 +8,7 @@ export interface UsageParts {
     Inferlet,
     'inputTokens' | 'outputTokens' | 'cachedTokens' | 'deviceUsage' | 'pagesPeak' | 'session'
   >;
-  readonly execution: Pick<Execution, 'cpuMs'> & { readonly guest: { readonly calls: number; memoryBytes: number } };
+  readonly run: Pick<GuestRun, 'cpuMs' | 'calls' | 'memoryBytes'>;
   /** From its submission to the beginning of this attempt. */
   readonly queuedMs: number;
 }
@@ -18,7 +18,6 @@ export class AttemptUsage {
   readonly #parts: UsageParts;
   readonly #ranFrom = performance.now();
   #wallMs: number | null = null;
-  #memoryBytes = 0;
   #input = 0;
   #output = 0;
   #cached = 0;
@@ -27,10 +26,9 @@ export class AttemptUsage {
     this.#parts = parts;
   }
 
-  /** The guest runs no more; its memory is about to go. */
+  /** The guest has ended: its wall time stands. */
   returned(): void {
     this.#wallMs = performance.now() - this.#ranFrom;
-    this.#memoryBytes = this.#parts.execution.guest.memoryBytes;
   }
 
   /** Tokens that have been counted until here belong to what is written next. For each event, so it only takes these down. */
@@ -48,22 +46,21 @@ export class AttemptUsage {
 
   /** What has been used by now, with the tokens of the last mark: those past it are in nothing that was written. */
   marked(): Usage {
-    const { inferlet, execution, queuedMs } = this.#parts;
+    const { inferlet, run, queuedMs } = this.#parts;
     const { gpuUs, pageMs } = inferlet.deviceUsage;
-    const returned = this.#wallMs !== null;
     return {
       inputTokens: this.#input,
       outputTokens: this.#output,
       cachedTokens: this.#cached,
-      cpuMs: rounded(execution.cpuMs),
+      cpuMs: rounded(run.cpuMs),
       gpuMs: gpuUs / 1000,
       wallMs: rounded(this.#wallMs ?? performance.now() - this.#ranFrom),
       queuedMs,
       pageSeconds: pageMs / 1000,
       kvPagesPeak: Math.max(0, ...inferlet.pagesPeak.values()),
-      memoryBytes: returned ? this.#memoryBytes : execution.guest.memoryBytes,
+      memoryBytes: run.memoryBytes,
       messages: inferlet.session.messages,
-      calls: execution.guest.calls,
+      calls: run.calls,
     };
   }
 }

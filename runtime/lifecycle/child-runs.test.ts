@@ -23,7 +23,7 @@ describe('the children of a runtime', () => {
     const { invocations, inbox, events } = scheduler;
     const jobs = {
       functionOf: () => Promise.resolve(null),
-      inputs: new InputChecker((check) => check()),
+      inputs: new InputChecker(),
       limits: DEFAULT_LIMITS,
     };
     const runs = new ChildRuns({

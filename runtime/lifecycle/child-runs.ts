@@ -5,6 +5,7 @@ import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { AttemptOutcome } from '#scheduler/invocations/types.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
+import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { Ending } from '#wit/generated/host.ts';
 import type { ChildJobs } from './child-job.ts';
 import { ChildRun } from './child-run.ts';
@@ -139,14 +140,23 @@ export class ChildRuns {
   ): Promise<AttemptOutcome> {
     const { invocations, runtimeId } = this.#options;
     const { id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent = '', functionOwner } = job;
-    const outcome = await invocations.beginChild(
-      {
-        ...{ id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent, runtimeId },
-        ...{ parentEpoch: origin.epoch, root: origin.family.root.id },
-        ...(functionOwner !== undefined && { functionOwner }),
-      },
-      origin.token,
-    );
+    const outcome = await invocations
+      .beginChild(
+        {
+          ...{ id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent, runtimeId },
+          ...{ parentEpoch: origin.epoch, root: origin.family.root.id },
+          ...(functionOwner !== undefined && { functionOwner }),
+        },
+        origin.token,
+      )
+      .catch((error: unknown) => {
+        if (error instanceof QuotaExceeded) return error;
+        throw error;
+      });
+    if (outcome instanceof QuotaExceeded) {
+      begun(handlerError('limit-exceeded', outcome.message));
+      return { refused: 'ended' };
+    }
     if ('refused' in outcome) {
       if (outcome.refused === 'not-deployed')
         begun(handlerError('not-found', `${name}@${version} is deployed no more`));

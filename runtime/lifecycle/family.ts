@@ -1,8 +1,10 @@
 import { SharedPages } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { Peak } from '#scheduler/admission/admission.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { Redactions } from '../host/environment/redact.ts';
 import type { SharedLimits } from '../host/own.ts';
+import { FamilyMemory } from './family-memory.ts';
 
 /** Children that one root may have at once, theirs included. */
 export const MAX_CHILDREN = 64;
@@ -18,6 +20,7 @@ export const MAX_DEPTH = 8;
 export class Family implements SharedLimits {
   readonly root: InvocationJob;
   readonly pages: SharedPages;
+  readonly memory = new FamilyMemory();
   /** Secrets of all of them: what a child was told is not to stand in its log either. */
   readonly redactions = new Redactions();
   /** When it was decided which GPU host serves the root, and so all of them; milliseconds since the Unix epoch. */
@@ -34,6 +37,11 @@ export class Family implements SharedLimits {
   /** Children that run. */
   get children(): number {
     return this.#children;
+  }
+
+  /** What all of them held at most, at one time. */
+  get peak(): Peak {
+    return { pages: Object.fromEntries(this.pages.peak), memoryMb: this.memory.peakMb };
   }
 
   count(tokens: number): void {

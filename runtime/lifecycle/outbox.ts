@@ -1,4 +1,5 @@
 import type { AppendOutcome, NewEvent, ReportOutcome, Usage } from '#scheduler/invocations/types.ts';
+import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
 import { KeptEvents } from './outbox-kept.ts';
@@ -14,8 +15,11 @@ export interface AttemptLog {
   lastSeq(): Promise<number | null>;
 }
 
-/** Why nothing more can be written: another epoch owns the invocation or it has ended (`lost`), its log is full, or the store refused the call. */
-export type OutboxEnd = 'lost' | 'full' | 'broken';
+/**
+ * Why nothing more can be written: another epoch owns the invocation or it has ended (`lost`), its log is full, its tenant may keep no more bytes
+ * (`over-quota`; the cause is the `QuotaExceeded`), or the store refused the call.
+ */
+export type OutboxEnd = 'lost' | 'full' | 'over-quota' | 'broken';
 
 /** What an attempt uses, as its outbox tells it. */
 export interface MarkedUsage {
@@ -102,6 +106,11 @@ export class Outbox implements EventSink, Reporting {
     return this.#end;
   }
 
+  /** The error that ended it, if one did. */
+  get cause(): unknown {
+    return this.#cause;
+  }
+
   add(event: NewEvent['event'], data: string): void {
     if (this.#end || this.#closed) return;
     this.#queue.push({ event, data });
@@ -181,7 +190,7 @@ export class Outbox implements EventSink, Reporting {
       if (check) await this.#check();
       while (this.#queue.length > 0) await this.#writeBatch();
     } catch (cause) {
-      this.#stop('broken', cause);
+      this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
       // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
       this.#writing = null;
@@ -301,7 +310,7 @@ export class Outbox implements EventSink, Reporting {
     this.#queue = [];
     this.#pendingBytes = 0;
     // The end of a full log may find that the store has lost some of it.
-    if (end !== 'full') this.#kept.clear();
+    if (end !== 'full' && end !== 'over-quota') this.#kept.clear();
     if (this.#end) return;
     this.#end = end;
     this.#cause = cause;

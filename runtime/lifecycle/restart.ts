@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { RequeueOutcome, Usage } from '#scheduler/invocations/types.ts';
+import type { FailureCode, RequeueOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { ObservedRun } from '../telemetry/run-observer.ts';
 import type { Family } from './family.ts';
 import type { Outbox } from './outbox.ts';
@@ -12,9 +12,11 @@ import type { Verdict } from './verdict.ts';
 const DEVICES_BACK_MS = 10_000;
 const LOOK_MS = 50;
 
-/** Whether somebody else's doing ended an invocation, so that one which is restartable may go on in another attempt. */
+const RESTARTING: ReadonlySet<FailureCode> = new Set(['terminated', 'device-lost', 'runtime-lost']);
+
+/** The platform ended the invocation, not its guest: a restartable one may go on in another attempt. */
 export function mayRestart(verdict: Verdict): verdict is Extract<Verdict, { kind: 'error' }> {
-  return verdict.kind === 'error' && (verdict.code === 'terminated' || verdict.code === 'device-lost');
+  return verdict.kind === 'error' && RESTARTING.has(verdict.code);
 }
 
 /** An attempt that somebody else's doing has ended. */

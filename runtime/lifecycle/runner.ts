@@ -14,7 +14,6 @@ import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
 import type { TokenAllowance } from '../host/tokens.ts';
-import type { Ending, ExecutionOptions } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { ObservedRun, RunObserver } from '../telemetry/run-observer.ts';
 import { type AttemptMeter, attemptLog, ownFiles, silentMeter } from './attempt-store.ts';
@@ -24,7 +23,7 @@ import { type ChildAttempt, ChildRuns } from './child-runs.ts';
 import { Children } from './children.ts';
 import { Family } from './family.ts';
 import { inboxSource } from './inbox-source.ts';
-import { LaunchError, type Launched, type Launcher } from './launch.ts';
+import { type GuestEnd, LaunchError, type Launched, type Launcher } from './launch.ts';
 import { Outbox } from './outbox.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { mayRestart, restart } from './restart.ts';
@@ -33,7 +32,7 @@ import { Served } from './served.ts';
 import { type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthTelling } from './usage-reports.ts';
-import { type Verdict, verdictOf } from './verdict.ts';
+import { NO_ROOM, refusedByQuota, type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 
 export interface RunnerOptions {
@@ -54,9 +53,8 @@ export interface RunnerOptions {
   readonly variablesOf: (job: InvocationJob) => Promise<Variables>;
   /** What inferlets may use besides devices. */
   readonly services: Services;
-  readonly slices: ExecutionOptions['slices'];
   /** Told what an invocation held at most. */
-  readonly observePages?: (job: InvocationJob, peak: Readonly<Record<string, number>>) => void;
+  readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => void;
   /** The token quota that has least left for a function of a tenant; null when there is none. */
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
   /** Measures and traces runs. */
@@ -64,14 +62,6 @@ export interface RunnerOptions {
   /** Told of errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
-
-/** The store takes any error. */
-const NO_ROOM: Verdict = {
-  kind: 'error',
-  code: 'output-limit',
-  message:
-    'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
-};
 
 const FAULT = {
   kind: 'error',
@@ -170,10 +160,14 @@ export class InvocationRunner {
       .finally(() => {
         launchedAt = Date.now();
       });
-    const begun = await untilStored(begin, signal);
+    const begun = await untilStored(begin, signal).catch(async (error: unknown) => {
+      const unused = await launching;
+      if (!(unused instanceof LaunchError)) unused.run.dispose();
+      throw error;
+    });
     if (begun === null || 'refused' in begun) {
       const unused = await launching;
-      if (!(unused instanceof LaunchError)) unused.execution.dispose();
+      if (!(unused instanceof LaunchError)) unused.run.dispose();
       return null;
     }
     const start = { startedAt, attempt: begun.attempt, runtimeId: this.#options.runtimeId };
@@ -183,7 +177,7 @@ export class InvocationRunner {
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch, meter), {
       usage: meter,
       onEnd: (end, cause) => {
-        if (cause !== undefined) this.#options.onError?.(cause);
+        if (cause !== undefined && end !== 'over-quota') this.#options.onError?.(cause);
         kill(
           new GuestTrap(end === 'full' ? 'output-limit' : 'terminated', `its events can no longer be written (${end})`),
         );
@@ -200,14 +194,14 @@ export class InvocationRunner {
         return await this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
       }
       observed?.launched(launched, launchedAt);
-      kill = (trap) => launched.execution.kill(trap);
+      kill = (trap) => launched.run.kill(trap);
       return await this.#execute(attempt, launched);
     } catch (error) {
       if (launched instanceof LaunchError) throw error;
       this.#options.onError?.(error);
       const usage = meter.usage() ?? {};
       meter.usage = () => usage;
-      launched.execution.dispose();
+      launched.run.dispose();
       return await this.#finish(attempt, error instanceof SecretError ? unopened(error) : FAULT, usage);
     } finally {
       // Heard only when its end could not be written.
@@ -217,8 +211,7 @@ export class InvocationRunner {
 
   async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
     const { job, outbox, startedAt, signal, family, depth, epoch, meter, observed } = attempt;
-    const { execution } = launched;
-    const { guest } = execution;
+    const { run } = launched;
     const models = await this.#options.modelsOf(job, family);
     using _served = this.#served.enter(models);
     const [grants, variables] = await Promise.all([
@@ -226,7 +219,7 @@ export class InvocationRunner {
       untilStored(() => this.#options.variablesOf(job), signal),
     ]);
     if (variables === null) {
-      execution.dispose();
+      run.dispose();
       return this.#finish(attempt, { kind: 'silent' }, {});
     }
     const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
@@ -236,15 +229,9 @@ export class InvocationRunner {
     const session = new Session(outbox, inboxSource(this.#options.inbox, id, epoch), redact);
     const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
     const children = new Children(this.#children, {
-      ...{
-        job: { ...job, ...(traceparent !== undefined && { traceparent }) },
-        epoch,
-        depth,
-        family,
-        grants,
-        deadlineAt,
-      },
-      charge: (cpuMs) => execution.charge(cpuMs),
+      job: { ...job, ...(traceparent !== undefined && { traceparent }) },
+      ...{ epoch, depth, family, grants, deadlineAt },
+      charge: (cpuMs) => run.charge(cpuMs),
       takePlaces: () => inferlet.takePlaces(),
     });
     const inferlet = new Inferlet(
@@ -258,8 +245,8 @@ export class InvocationRunner {
       this.#options.services,
       {
         waits: this.#waiting.watch(),
-        usage: () => ({ cpuMs: rounded(execution.cpuMs), calls: guest.calls, memoryBytes: guest.memoryBytes }),
-        cpu: { charge: (cpuMs) => execution.charge(cpuMs), usedUp: () => execution.cpuMs > limits.cpuMs },
+        usage: () => ({ cpuMs: rounded(run.cpuMs), calls: run.calls, memoryBytes: run.memoryBytes }),
+        cpu: { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs },
         ...(steps && { steps }),
         terminated: ({ cause, retryAfterMs }) =>
           stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
@@ -269,11 +256,10 @@ export class InvocationRunner {
       },
       { children, files: ownFiles(this.#options.files, id, epoch), shared: family },
     );
-    const stopping = new Stopping(execution, inferlet);
-    guest.context = inferlet;
-    execution.options = { slices: this.#options.slices, cpuLimitMs: limits.cpuMs };
+    const stopping = new Stopping(run, inferlet);
+    family.memory.enter(run);
     const queuedMs = Math.max(0, startedAt - attempt.queuedAt);
-    const used = new AttemptUsage({ inferlet, execution, queuedMs });
+    const used = new AttemptUsage({ inferlet, run, queuedMs });
     inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
     const snapshot = () => used.snapshot();
     meter.usage = snapshot;
@@ -314,10 +300,9 @@ export class InvocationRunner {
       Math.min(limits.wallMs, 2 ** 31 - 1),
     );
     const unwatch = this.#reports.watch(outbox, snapshot);
-    const ranFrom = performance.now();
-    let ending: Ending;
+    let end: GuestEnd;
     try {
-      ending = await execution.start(job.input);
+      end = await run.start(inferlet, { input: job.input, cpuLimitMs: limits.cpuMs });
     } finally {
       clearTimeout(wallTimer);
       unwatch();
@@ -331,21 +316,22 @@ export class InvocationRunner {
     }
     const { lostDevice, lostConnections: lost } = inferlet;
     const released = inferlet.release();
-    const memoryBytes = guest.memoryBytes;
-    execution.dispose();
+    const memoryBytes = family.memory.leave(run);
+    run.dispose();
 
     // Where the time before the inferlet's first call of the platform went; numbers only.
-    const firstCall = guest.firstCallAt === 0 ? {} : { firstCallMs: rounded(guest.firstCallAt - ranFrom) };
+    const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     outbox.add('metric', JSON.stringify({ queuedMs, ...roundedTimings(launched.timings), ...firstCall }));
     // Whoever sees the end of an invocation sees the end of its children.
     await Promise.all([outbox.flushed(), children.settled(), soon(released)]);
     const verdict = verdictOf({
-      ending,
+      ending: end.ending,
       stop: stopping.reason,
       outboxEnd: outbox.end,
-      handlerErrors: guest.handlerErrors as never,
+      outboxCause: outbox.cause,
+      handlerErrors: end.handlerErrors as never,
       lostDevice,
-      stderr: guest.stderr,
+      stderr: end.stderr,
       memoryBytes,
       memoryLimitBytes: launched.memoryLimitBytes,
       redact,
@@ -357,7 +343,7 @@ export class InvocationRunner {
     const usage = snapshot();
     const finished = await this.#finish(attempt, restarted ?? (await this.#named(job, verdict)), usage);
     // A root is admitted for what its children hold as well.
-    if (depth === 0) this.#options.observePages?.(job, Object.fromEntries(family.pages.peak));
+    if (depth === 0) this.#options.observePeak?.(job, family.peak);
     await released;
     if (finished.kind !== 'silent') await this.#settle(attempt, usage);
     return finished;
@@ -403,8 +389,11 @@ export class InvocationRunner {
             code: verdict.code,
             message: verdict.message,
           };
-    const outcome = await outbox.finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage));
+    const outcome = await outbox
+      .finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage))
+      .catch(refusedByQuota);
     if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage);
+    if (outcome !== null && typeof outcome === 'object') return this.#finish(attempt, outcome, usage);
     const { code, message } = outcome !== 'ok' ? LOST : verdict.kind === 'result' ? FINE : verdict;
     observed?.ended(code, message, usage);
     return outcome === 'ok' ? verdict : { kind: 'silent' };

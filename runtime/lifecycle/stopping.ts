@@ -2,9 +2,9 @@ import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { StopReason } from '#scheduler/admission/job.ts';
 import type { FailureCode } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
-import type { Execution } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { patientTimer } from '../patient-timer.ts';
+import type { GuestRun } from './launch.ts';
 
 /** How long an inferlet that is told to stop may go on, to say goodbye. */
 const STOP_GRACE_MS = 250;
@@ -25,13 +25,13 @@ export interface Stop extends Omit<StopReason, 'code'> {
 
 /** Stops an inferlet: it is told, gets a moment, and is killed. */
 export class Stopping {
-  readonly #execution: Execution;
+  readonly #run: GuestRun;
   readonly #inferlet: Inferlet;
   #reason: Stop | null = null;
   #endGrace: () => void = () => undefined;
 
-  constructor(execution: Execution, inferlet: Inferlet) {
-    this.#execution = execution;
+  constructor(run: GuestRun, inferlet: Inferlet) {
+    this.#run = run;
     this.#inferlet = inferlet;
   }
 
@@ -44,13 +44,15 @@ export class Stopping {
     this.#reason = reason;
     // Nobody reads the trap's code: the reason to stop says more.
     const code = reason.code === 'cancelled' || reason.code === 'deadline-exceeded' ? reason.code : 'terminated';
-    const trap = () => this.#execution.kill(new GuestTrap(code, reason.message));
+    const trap = () => this.#run.kill(new GuestTrap(code, reason.message));
     if (reason.code === 'runtime-lost' || reason.graceMs === 0) {
       trap();
       return;
     }
     this.#endGrace = patientTimer(reason.graceMs ?? STOP_GRACE_MS, trap);
-    this.#inferlet.stop(handlerError(isQuota(reason.code) ? 'limit-exceeded' : reason.code, reason.message));
+    const error = handlerError(isQuota(reason.code) ? 'limit-exceeded' : reason.code, reason.message);
+    this.#run.stopping(error);
+    this.#inferlet.stop(error);
   }
 
   /** It has ended: nothing is left to kill. */

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { quotaStop } from './quota-stop.ts';
 import { type Evidence, verdictOf } from './verdict.ts';
@@ -136,6 +137,17 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
   ],
   ['an inferlet that only says so', { ending: failed('out of memory') }, 'error', 'inferlet-error', /out of memory/],
   ['a CPU limit', { ending: trapped('used its CPU time', 'cpu-limit') }, 'error', 'cpu-limit', /CPU time/],
+  [
+    'a tenant that may keep no more',
+    {
+      outboxEnd: 'over-quota',
+      outboxCause: QuotaExceeded.ofBytes('redis-bytes', 9, 9, 0),
+      ending: trapped('x', 'terminated'),
+    },
+    'error',
+    'quota-storage',
+    /redis-bytes/,
+  ],
   ['a full log', { outboxEnd: 'full', ending: trapped('x', 'output-limit') }, 'error', 'output-limit', /log/],
   [
     'a result that came after the cancel',

@@ -1,7 +1,8 @@
 import { type HandlerErrorTag, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
 import type { FailureCode } from '#scheduler/invocations/types.ts';
+import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { type Redact, redactNothing } from '../host/environment/redact.ts';
-import type { Ending } from '../lowering/execution.ts';
+import type { GuestEnding } from './launch.ts';
 import type { OutboxEnd } from './outbox.ts';
 import type { Stop } from './stopping.ts';
 
@@ -22,10 +23,12 @@ export interface FailureDetails {
 
 /** Everything that bears on a verdict. */
 export interface Evidence {
-  readonly ending: Ending;
+  readonly ending: GuestEnding;
   /** Why the inferlet was told to stop, if it was. */
   readonly stop: Stop | null;
   readonly outboxEnd: OutboxEnd | null;
+  /** The error that ended it, if one did. */
+  readonly outboxCause?: unknown;
   /** Errors that the platform answered the inferlet with. */
   readonly handlerErrors: ReadonlyMap<HandlerErrorTag, string>;
   /** Why a device that it used is gone. Errors do not tell: `unavailable` is a locked file too. */
@@ -50,6 +53,20 @@ const FULL = 0.45;
 /** What the JavaScript engine panics with when `run` returns anything but a string. */
 const NOT_A_STRING = /expected string: FromJs/;
 
+/** A result for which its family has no room. The store takes any error. */
+export const NO_ROOM: Verdict = {
+  kind: 'error',
+  code: 'output-limit',
+  message:
+    'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
+};
+
+/** How an invocation ends whose events or result its tenant may not keep. @throws whatever else was thrown */
+export function refusedByQuota(error: unknown): Verdict {
+  if (!(error instanceof QuotaExceeded)) throw error;
+  return { kind: 'error', code: 'quota-storage', message: error.message, cause: `quota ${error.quota}` };
+}
+
 /** Decides how an invocation ended. Pure. */
 export function verdictOf(evidence: Evidence): Verdict {
   const verdict = decide(evidence);
@@ -69,9 +86,17 @@ function decide(evidence: Evidence): Verdict {
       'output-limit',
       'The invocation wrote more events than its log takes, or than it may with all its children.',
     );
+  if (outboxEnd === 'over-quota') return refusedByQuota(evidence.outboxCause);
   if (outboxEnd === 'broken') return failure('internal', 'An event could not be written.');
   if (stop) return { ...failure(stop.code, stop.message), ...detailsOf(stop) };
-  return ending.kind === 'trapped' ? trapped(evidence, ending.trap) : returned(evidence, ending.ok, ending.text);
+  switch (ending.kind) {
+    case 'trapped':
+      return trapped(evidence, ending.trap);
+    case 'lost':
+      return failure('runtime-lost', ending.message);
+    case 'returned':
+      return returned(evidence, ending.ok, ending.text);
+  }
 }
 
 function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
@@ -97,7 +122,7 @@ function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
   return failure('inferlet-error', message);
 }
 
-function trapped(evidence: Evidence, trap: Extract<Ending, { kind: 'trapped' }>['trap']): Verdict {
+function trapped(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped' }>['trap']): Verdict {
   if (trap.code !== 'trap') return failure(trap.code, `The inferlet ${trap.message}.`);
   if (isFull(evidence)) return outOfMemory(evidence);
   const words = evidence.stderr.trim();
@@ -124,7 +149,7 @@ function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string
 }
 
 /** What a GPU host says when a tenant holds all the pages that it may. */
-const PAGE_QUOTA_REFUSAL = new RegExp(`quota ${PAGE_QUOTA}: [^;]*; \\d+ is the tenant's limit`);
+const PAGE_QUOTA_REFUSAL = new RegExp(`quota ${PAGE_QUOTA}: [^;]{0,200}; \\d+ is the tenant's limit`);
 
 /** An inferlet that fails with what a GPU host refused it for its tenant's quota, in its last words or without a word after it, ended for that. */
 function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {

@@ -7,12 +7,11 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { world } from '#wit/generated/world.ts';
-import { ModuleCache } from '../pool/artifacts.ts';
 import { testArtifact, testComponent, testProgram } from '../testing/components.ts';
+import { instantiateGlue } from '../testing/glue.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { compileWorld, type HostTable } from './compile.ts';
 import type { Execution } from './execution.ts';
-import { instantiateGlue } from './glue.ts';
 import { instantiate } from './instance.ts';
 import type { JcoInstantiate } from './record.ts';
 import { SliceRunner } from './slice-runner.ts';
@@ -71,20 +70,19 @@ function idleHost(): HostTable {
 
 async function main(): Promise<void> {
   const host = idleHost();
-  const compiled = compileWorld(world, host);
+  const compiled = compileWorld(host);
   const artifact = await testArtifact(await testComponent(SOURCE));
-  const cache = new ModuleCache();
-  const program = await testProgram(artifact, cache);
+  const program = await testProgram(artifact);
   const all = await Promise.all(
     artifact.meta.coreModules.map(
       async (entry) =>
-        [entry.file, await cache.compile(entry, () => readFile(join(artifact.directory, entry.file)))] as const,
+        [entry.file, await WebAssembly.compile(await readFile(join(artifact.directory, entry.file)))] as const,
     ),
   );
   const glue = ((await import(pathToFileURL(artifact.glue).href)) as { instantiate: JcoInstantiate }).instantiate;
   const make = {
     lean: async () => instantiate(program, compiled, options),
-    glue: () => instantiateGlue({ instantiate: glue, modules: new Map(all) }, world, compiled, host, options),
+    glue: () => instantiateGlue({ instantiate: glue, modules: new Map(all) }, world, host),
   };
 
   const rows: Record<string, unknown>[] = [];
@@ -126,7 +124,7 @@ function describe({ what, instances, unit, lean, glue, ratio }: Row): string {
 }
 
 async function perCall(
-  make: () => Promise<Execution>,
+  make: () => Promise<Pick<Execution, 'start' | 'dispose'>>,
   instances: number,
   kind: string,
   calls: number,

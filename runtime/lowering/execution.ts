@@ -15,12 +15,6 @@ export interface Entry {
   readonly callback: ((event: number, first: number, second: number) => number) | null;
 }
 
-/** An instance that something else drives: jco's glue. */
-export interface ForeignEntry {
-  readonly form: 'glue';
-  readonly invoke: (input: string) => Promise<{ readonly ok: boolean; readonly text: string }>;
-}
-
 /** What `run` returned, or why it did not. */
 export type Ending =
   | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
@@ -44,13 +38,13 @@ const STRETCH_MS = 20;
 /** How old a reading of the thread's CPU time may be that a stretch is measured from. */
 const READING_MS = 5;
 
-/** Most time that a guest is charged for one tank of fuel when it cannot be measured. */
-const GUESSED_QUANTUM_MS = 1;
-
 const CODE_EXIT = 0;
 const CODE_YIELD = 1;
 const CODE_WAIT = 2;
 const CODE_POLL = 3;
+
+type Run = (pointer: number, length: number) => Promise<number>;
+type Callback = (event: number, first: number, second: number) => Promise<number>;
 
 /** Drives one instance through its one call of `run`: callbacks, waits, slices, CPU time, and one ending. */
 export class Execution implements Task {
@@ -58,8 +52,7 @@ export class Execution implements Task {
   readonly fuel: Fuel;
   readonly #world: CompiledWorld;
   #options: ExecutionOptions;
-  #entry: Entry | ForeignEntry | null = null;
-  #lastAsked = 0;
+  #entry: Entry | null = null;
   #ended: ((ending: Ending) => void) | null = null;
   #result: { ok: boolean; text: string } | null = null;
   #cpuMs = 0;
@@ -78,17 +71,18 @@ export class Execution implements Task {
   #granted: ((go: number) => void) | null = null;
   /** Its place in the line for slices; one object, because the line keeps its credit by it. */
   readonly #place: Resumable = { resume: () => this.#grant() };
-  #run: (pointer: number, length: number) => unknown = () => 0;
-  #callback: (event: number, first: number, second: number) => unknown = () => 0;
+  #run: Run = () => Promise.resolve(CODE_EXIT);
+  #callback: Callback = () => Promise.resolve(CODE_EXIT);
 
   constructor(world: CompiledWorld, options: ExecutionOptions) {
     this.#world = world;
     this.#options = options;
-    this.fuel = new Fuel(
-      () => this.#ask(),
-      () => this.yield(),
-    );
-    this.guest.onDeath = (trap) => this.#end({ kind: 'trapped', trap });
+    this.fuel = new Fuel({ ask: () => this.#ask(), wait: () => this.yield(), resumed: () => this.#resumed() });
+    this.guest.onOverdue = () => this.#overdue();
+    this.guest.onDeath = (trap) => {
+      this.fuel.drain();
+      this.#end({ kind: 'trapped', trap });
+    };
   }
 
   get cpuMs(): number {
@@ -111,13 +105,7 @@ export class Execution implements Task {
     this.#options = options;
   }
 
-  /** Takes an instance that something else drives. */
-  adopt(entry: ForeignEntry): void {
-    this.#entry = entry;
-    this.#cpuMs = 0;
-  }
-
-  /** Instantiates under the limits that hold while the guest cannot be suspended. */
+  /** Instantiates under the limits that hold while the guest cannot be suspended. Start functions are charged to the guest. */
   instantiate(link: () => Entry): void {
     this.guest.pinned++;
     this.resume();
@@ -128,12 +116,11 @@ export class Execution implements Task {
       this.pause();
       this.guest.pinned--;
     }
-    this.#cpuMs = 0;
+    this.#cpuMs = this.fuel.startMs;
     this.#entry = entry;
-    const { form, run, callback } = entry;
-    const suspendable = this.fuel.metered || form !== 'callback';
-    this.#run = suspendable ? WebAssembly.promising(run) : run;
-    if (callback) this.#callback = suspendable ? WebAssembly.promising(callback) : callback;
+    // On a stack of its own: V8 runs the host's functions on the thread's stack then, however little the guest has left of its own.
+    this.#run = WebAssembly.promising(entry.run) as Run;
+    if (entry.callback) this.#callback = WebAssembly.promising(entry.callback) as Callback;
   }
 
   /** Calls `run`, once. The promise always resolves. */
@@ -142,11 +129,8 @@ export class Execution implements Task {
       this.#ended = resolve;
     });
     const { guest } = this;
-    const entry = this.#entry;
     if (guest.dead) this.#end({ kind: 'trapped', trap: guest.dead });
-    else if (entry?.form === 'glue') {
-      entry.invoke(input).then((result) => this.#end({ kind: 'returned', ...result }), this.#failed);
-    } else {
+    else {
       this.#enter(() => {
         const bytes = new TextEncoder().encode(input);
         const pointer = bytes.length === 0 ? 1 : guest.alloc(bytes.length, 1);
@@ -175,16 +159,15 @@ export class Execution implements Task {
   }
 
   resume(): void {
+    if (this.#since >= 0) return;
     const turn = this.#options.slices.turn();
     if (turn !== this.#sliceTurn) this.#beginSlice(turn);
-    if (this.#entry?.form !== 'glue') {
-      this.#since = performance.now();
-      this.#sinceThread = recentThreadCpuUs(this.#since);
-    }
-    this.fuel.refill();
+    this.#since = performance.now();
+    this.#sinceThread = recentThreadCpuUs(this.#since);
+    this.guest.sliceEndsAt = this.#since + SLICE_MS - (this.#cpuMs - this.#sliceFrom);
   }
 
-  /** Suspends until it is this inferlet's turn again; `costMs` is charged for it. */
+  /** Suspends until it is this inferlet's turn again, `GO_ON`, or until it dies, `TRAP`; `costMs` is charged for it. */
   yield(costMs = 0): Promise<number> {
     this.pause();
     this.#chargeThreadTime();
@@ -200,20 +183,14 @@ export class Execution implements Task {
     });
   }
 
-  /** Suspends until `wake` is called, and until it is this inferlet's turn. When it is killed meanwhile its trap is thrown there. */
+  /** Suspends until `wake` is called or the inferlet dies. Its next fuel check starts the clock, and waits for its turn. */
   block(arm: (wake: () => void) => void): Promise<void> {
-    if (this.guest.pinned > 0) this.guest.trap('the inferlet blocks where it cannot be suspended');
     this.pause();
-    return new Promise((resolve, reject) => {
-      this.guest.unwind = reject;
+    return new Promise((resolve) => {
+      this.guest.unwind = resolve;
       arm(() => {
-        if (this.guest.dead) return;
         this.guest.unwind = null;
-        this.#whenFair((go) => {
-          if (go !== GO_ON) return reject(this.guest.dead);
-          this.resume();
-          resolve();
-        });
+        resolve();
       });
     });
   }
@@ -224,7 +201,6 @@ export class Execution implements Task {
     this.guest.unwind = null;
     this.#beginSlice(this.#options.slices.turn());
     this.#threadFrom = threadCpuUs();
-    this.resume();
     granted?.(GO_ON);
   }
 
@@ -264,7 +240,8 @@ export class Execution implements Task {
     const { guest } = this;
     if (guest.dead) return TRAP;
     this.fuel.refill();
-    if (this.#entry?.form === 'glue') this.#guessUsage();
+    // Whatever has stopped the clock: the guest runs.
+    if (this.#entry) this.resume();
     const usedMs = this.cpuMs;
     if (usedMs > this.#options.cpuLimitMs) {
       guest.kill(this.#overLimit());
@@ -276,35 +253,40 @@ export class Execution implements Task {
     // Of the thread's time: on the clock a busy machine takes as long over a short answer.
     if (this.#pinnedFrom < 0) this.#pinnedFrom = threadCpuUs();
     if (sliceMs < PINNED_LIMIT_MS || threadCpuUs() - this.#pinnedFrom < PINNED_LIMIT_MS * 1000) return GO_ON;
-    guest.kill(new GuestTrap('cpu-limit', `computed for ${PINNED_LIMIT_MS} ms while an answer was handed to it`));
+    const where = this.#entry ? 'while an answer was handed to it' : 'while it was started';
+    guest.kill(new GuestTrap('cpu-limit', `computed for ${PINNED_LIMIT_MS} ms ${where}`));
     return TRAP;
+  }
+
+  /** The guest's stack runs again after a wait for its turn. */
+  #resumed(): number {
+    if (this.guest.dead) return TRAP;
+    this.resume();
+    return GO_ON;
+  }
+
+  /** A host call has ended after the guest's slice: its next fuel check asks, and its CPU time is compared now. */
+  #overdue(): void {
+    this.fuel.drain();
+    if (this.cpuMs <= this.#options.cpuLimitMs) return;
+    const trap = this.#overLimit();
+    this.guest.kill(trap);
+    throw trap;
   }
 
   #overLimit(): GuestTrap {
     return new GuestTrap('cpu-limit', `used its CPU time of ${this.#options.cpuLimitMs} ms (manifest: limits.cpuMs)`);
   }
 
-  /** When something else drives the guest, nobody tells when it runs: it has since it was last asked, if that was just now. */
-  #guessUsage(): void {
-    const now = performance.now();
-    const passedMs = now - this.#lastAsked;
-    this.#lastAsked = now;
-    this.#cpuMs += Math.min(passedMs, GUESSED_QUANTUM_MS);
-  }
-
-  #enter(call: () => unknown): void {
+  #enter(call: () => Promise<number>): void {
     this.resume();
-    let code: unknown;
     try {
-      code = call();
+      call().then(this.#returnedFrom, this.#failed);
     } catch (error) {
       this.#fail(error);
-      return;
     } finally {
       this.pause();
     }
-    if (code instanceof Promise) code.then(this.#returnedFrom, this.#failed);
-    else this.#step(code as number);
   }
 
   readonly #returnedFrom = (code: number): void => {
@@ -389,22 +371,13 @@ export class Execution implements Task {
     const { guest } = this;
     const { size, align } = this.#world.resultLayout;
     if (guest.u8.length === 0) guest.refresh();
+    guest.resetLifting();
     const result = asResult(this.#world.loadResult(guest, guest.range(pointer, size, align)));
     this.#end({ kind: 'returned', ...result });
   }
 
   #fail(error: unknown): void {
-    const trap = this.guest.dead ?? this.#classify(error);
-    this.guest.kill(trap);
-  }
-
-  #classify(error: unknown): GuestTrap {
-    if (error instanceof GuestTrap) return error;
-    if (error instanceof RangeError && /call stack/i.test(error.message)) {
-      return new GuestTrap('trap', 'the call stack is exhausted: endless recursion?', { cause: error });
-    }
-    const message = error instanceof Error ? error.message : String(error);
-    return new GuestTrap('trap', message, { cause: error });
+    this.guest.kill(this.guest.dead ?? GuestTrap.from(error));
   }
 
   #end(ending: Ending): void {

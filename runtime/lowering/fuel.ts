@@ -1,10 +1,14 @@
 /**
  * The other end of the fuel checks that `runtime/build` inserts into core modules. A metered module exports `pie_fuel` (a mutable i32
- * global, counted down at loop headers and function entries) and `pie_yield` (a table with one function, called when the fuel is 0).
+ * global, counted down at loop headers and function entries) and `pie_yield` (a table with one function, called when the fuel is 0). The start
+ * function of any module is exported as `pie_start`, so that it runs with fuel and under the clock.
  */
 
-/** Checks between two looks at the clock: about 0.1 ms of interpreter loop. */
+/** Checks between two looks at the clock: about 0.1 ms of interpreter loop. All modules of an instance share it. */
 const FUEL = 20_000;
+
+/** Of its even share of the fuel, the part that a module keeps, at most, while another one runs out: 1/4. */
+const KEPT_SHIFT = 2;
 
 /** What the guest is to do when its fuel has run out. */
 export const GO_ON = 0;
@@ -12,55 +16,104 @@ export const TRAP = 1;
 export const WAIT = 2;
 
 /**
- * Calls the first import; on `WAIT` the second, which suspends; anything but `GO_ON` in the end traps. A trap cannot be caught by the
- * guest, an exception could. Asking comes first because V8 refuses a suspending import, whatever it returns, on a stack that was not
- * entered through `promising` (a start function, an allocation for the host).
+ * Calls the first import; on `WAIT` the second, which suspends, then the third; anything but `GO_ON` in the end traps. A trap cannot be
+ * caught by the guest, an exception could. Asking comes first because V8 refuses a suspending import, whatever it returns, on a stack that
+ * was not entered through `promising` (a start function, an allocation for the host). The third import runs on the guest's stack, so that
+ * the clock starts when the guest goes on, not when a promise resolves.
  *
- *     (func $ask (import "m" "a") (result i32)) (func $wait (import "m" "w") (result i32))
+ *     (func $ask (import "m" "a") (result i32)) (func $wait (import "m" "w")) (func $resumed (import "m" "r") (result i32))
  *     (func (export "y") (local i32)
  *       (br_if 0 (i32.eqz (local.tee 0 (call $ask))))
- *       (br_if 0 (i32.eqz (if (result i32) (i32.eq (local.get 0) (i32.const 2)) (then (call $wait)) (else (i32.const 1)))))
+ *       (br_if 0 (i32.eqz (if (result i32) (i32.eq (local.get 0) (i32.const 2)) (then (call $wait) (call $resumed)) (else (i32.const 1)))))
  *       unreachable)
  */
 const WRAPPER = new WebAssembly.Module(
   Uint8Array.of(
     ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
     ...[1, 8, 2, 0x60, 0, 1, 0x7f, 0x60, 0, 0],
-    ...[2, 13, 2, 1, 0x6d, 1, 0x61, 0, 0, 1, 0x6d, 1, 0x77, 0, 0],
+    ...[2, 19, 3, 1, 0x6d, 1, 0x61, 0, 0, 1, 0x6d, 1, 0x77, 0, 1, 1, 0x6d, 1, 0x72, 0, 0],
     ...[3, 2, 1, 1],
-    ...[7, 5, 1, 1, 0x79, 0, 2],
-    ...[10, 30, 1, 28, 1, 1, 0x7f, 0x10, 0, 0x22, 0, 0x45, 0x0d, 0],
-    ...[0x20, 0, 0x41, 2, 0x46, 0x04, 0x7f, 0x10, 1, 0x05, 0x41, 1, 0x0b, 0x45, 0x0d, 0, 0x00, 0x0b],
+    ...[7, 5, 1, 1, 0x79, 0, 3],
+    ...[10, 32, 1, 30, 1, 1, 0x7f, 0x10, 0, 0x22, 0, 0x45, 0x0d, 0],
+    ...[0x20, 0, 0x41, 2, 0x46, 0x04, 0x7f, 0x10, 1, 0x10, 2, 0x05, 0x41, 1, 0x0b, 0x45, 0x0d, 0, 0x00, 0x0b],
   ),
 );
 
-/** The fuel gauges of one instance's core modules. */
+/** The global `pie_fuel` of a core module. */
+type Gauge = { value: number };
+
+/** Says what happens when the fuel has run out. */
+export interface FuelSource {
+  /** What now? Refills before it lets the guest go on. */
+  readonly ask: () => number;
+  /** Suspends the guest until it is its turn again. */
+  readonly wait: () => Promise<unknown>;
+  /** The guest's stack runs again: `GO_ON` or `TRAP`. */
+  readonly resumed: () => number;
+}
+
+/** The fuel of one instance, in the gauges of its core modules. */
 export class Fuel {
-  readonly #gauges: WebAssembly.Global[] = [];
+  readonly #gauges: Gauge[] = [];
   readonly #yield: WebAssembly.ExportValue;
+  #startMs = 0;
 
-  /** `ask` and `wait` are called on the guest's stack and refill before they let it go on. `wait` promises `GO_ON`, or never resolves. */
-  constructor(ask: () => number, wait: () => Promise<number>) {
-    const instance = new WebAssembly.Instance(WRAPPER, { m: { a: ask, w: new WebAssembly.Suspending(wait) } });
-    this.#yield = instance.exports.y as WebAssembly.ExportValue;
+  /** The functions are called on the guest's stack. */
+  constructor({ ask, wait, resumed }: FuelSource) {
+    const imports = { m: { a: ask, w: new WebAssembly.Suspending(wait), r: resumed } };
+    this.#yield = new WebAssembly.Instance(WRAPPER, imports).exports.y as WebAssembly.ExportValue;
   }
 
-  /** Takes charge of a core instance if it is metered. */
-  adopt(exports: WebAssembly.Exports): boolean {
-    const gauge = exports.pie_fuel;
-    const table = exports.pie_yield;
-    if (!(gauge instanceof WebAssembly.Global) || !(table instanceof WebAssembly.Table)) return false;
-    table.set(0, this.#yield);
-    gauge.value = FUEL;
-    this.#gauges.push(gauge);
-    return true;
+  /** What a metered module calls when no fuel is left. */
+  get yield(): WebAssembly.ExportValue {
+    return this.#yield;
   }
 
-  get metered(): boolean {
-    return this.#gauges.length > 0;
+  /** How long start functions have run. */
+  get startMs(): number {
+    return this.#startMs;
   }
 
+  /** Takes charge of a core instance that was just made, and runs its start function. Throws what that throws. */
+  adopt(exports: WebAssembly.Exports): void {
+    const { pie_fuel: gauge, pie_yield: table, pie_start: start } = exports;
+    if (gauge instanceof WebAssembly.Global && table instanceof WebAssembly.Table) {
+      table.set(0, this.#yield);
+      this.#gauges.push(gauge as unknown as Gauge);
+      this.drain();
+      this.refill();
+    }
+    if (typeof start !== 'function') return;
+    const from = performance.now();
+    try {
+      start();
+    } finally {
+      this.#startMs += performance.now() - from;
+    }
+  }
+
+  /** Gives the modules that have run out what the others leave of the tank. */
   refill(): void {
-    for (const gauge of this.#gauges) gauge.value = FUEL;
+    const gauges = this.#gauges;
+    const [only] = gauges;
+    if (gauges.length === 1 && only) {
+      only.value = FUEL;
+      return;
+    }
+    const kept = Math.floor(FUEL / gauges.length) >> KEPT_SHIFT;
+    const empty: Gauge[] = [];
+    let left = FUEL;
+    for (const gauge of gauges) {
+      if (gauge.value > 0) {
+        gauge.value = Math.min(gauge.value, kept);
+        left -= gauge.value;
+      } else empty.push(gauge);
+    }
+    for (const gauge of empty) gauge.value = Math.floor(left / empty.length);
+  }
+
+  /** Takes all fuel, so that the next check asks. */
+  drain(): void {
+    for (const gauge of this.#gauges) gauge.value = 0;
   }
 }

@@ -1,3 +1,4 @@
+import { GuestMemory } from './guest-memory.ts';
 import { letGoOf } from './let-go.ts';
 import { GuestTrap } from './trap.ts';
 
@@ -63,27 +64,15 @@ export class ResourceHandle {
 
 export type Handle = FutureHandle | WaitableSet | ResourceHandle;
 
-type Realloc = (old: number, oldSize: number, align: number, size: number) => number;
-
-const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-const encoder = new TextEncoder();
-const EMPTY = new ArrayBuffer(0);
-
 /**
  * One instance of an inferlet as the lowering sees it: its memory, its handles and its task's context. Everything that comes from the guest
  * is checked here; a wrong pointer, length, discriminant or handle traps this guest and no other.
- *
- * Lists of numbers are lifted as views of the guest's memory: they are valid until the host function returns.
  */
-export class Guest {
+export class Guest extends GuestMemory {
   /** What host functions get as their first argument. */
   context: unknown = undefined;
-  /** Set once when the inferlet must not go on; every host call throws it from then on. */
-  dead: GuestTrap | null = null;
   /** Task-local storage of the one task that an inferlet is. */
   readonly taskContext: [number, number] = [0, 0];
-  /** Over zero while frames of ours are on the guest's stack: it must not be suspended. */
-  pinned = 0;
   /** What the guest's language runtime wrote to standard error, the beginning of it: the message of a panic. */
   stderr = '';
   /** Calls of host functions, for the books. */
@@ -92,17 +81,11 @@ export class Guest {
   firstCallAt = 0;
   /** Errors that futures completed with: the last text of each case. */
   readonly handlerErrors = new Map<string, string>();
+  /** When the guest has used its slice up, on the clock of `performance.now`. */
+  sliceEndsAt = Number.POSITIVE_INFINITY;
+  /** Called after a host call that ended later than that. Throws when the guest may not go on. */
+  onOverdue: (() => void) | null = null;
 
-  u8: Uint8Array = new Uint8Array(EMPTY);
-  u16: Uint16Array = new Uint16Array(EMPTY);
-  u32: Uint32Array = new Uint32Array(EMPTY);
-  i32: Int32Array = new Int32Array(EMPTY);
-  f32: Float32Array = new Float32Array(EMPTY);
-  f64: Float64Array = new Float64Array(EMPTY);
-  u64: BigUint64Array = new BigUint64Array(EMPTY);
-
-  #memory: WebAssembly.Memory | null = null;
-  #realloc: Realloc | null = null;
   readonly #handles: (Handle | null)[] = [null];
   readonly #free: number[] = [];
   #held = 0;
@@ -110,175 +93,26 @@ export class Guest {
   #spent = 0;
   /** Stands for every such future of its type. */
   readonly #spentOf = new Map<FutureType, FutureHandle>();
-  /** Runs when the guest dies, at once. */
-  onDeath: ((trap: GuestTrap) => void) | null = null;
-  /** Unwinds the guest's suspended stack, if it has one. V8 never frees a stack that is left suspended. */
-  unwind: ((trap: GuestTrap) => void) | null = null;
 
-  attach(memory: WebAssembly.Memory, realloc: Realloc | null): void {
-    this.#memory = memory;
-    this.#realloc = realloc;
-    this.refresh();
-  }
-
-  get memoryBytes(): number {
-    return this.#memory?.buffer.byteLength ?? 0;
-  }
-
-  /** Ends the guest: what runs now throws at its next host call or fuel check, what waits is dropped. */
-  kill(trap: GuestTrap): void {
-    if (this.dead) return;
-    this.dead = trap;
-    const unwind = this.unwind;
-    this.unwind = null;
-    unwind?.(trap);
-    this.onDeath?.(trap);
-  }
-
-  /** Throws a trap for something that the guest did wrong. */
-  trap(message: string): never {
-    const trap = new GuestTrap('trap', message);
-    this.kill(trap);
-    throw trap;
-  }
-
-  /** First thing of every host call. */
+  /**
+   * First thing of every host call. Traps while the host allocates in the guest or instantiates it (Component Model, Canonical ABI,
+   * `may_leave`): code that runs there cannot be suspended and has no task.
+   */
   enter(): void {
-    if (this.dead) throw this.dead;
+    if (this.dead !== null || this.pinned !== 0) this.#refuse();
     if (this.calls++ === 0) this.firstCallAt = performance.now();
     if (this.u8.length === 0) this.refresh();
+    this.resetLifting();
   }
 
-  /** Makes the views again after the memory has grown (its old buffer is detached then, and reads as empty). */
-  refresh(): void {
-    const buffer = this.#memory?.buffer;
-    if (!buffer || buffer === this.u8.buffer) return;
-    this.u8 = new Uint8Array(buffer);
-    this.u16 = new Uint16Array(buffer);
-    this.u32 = new Uint32Array(buffer);
-    this.i32 = new Int32Array(buffer);
-    this.f32 = new Float32Array(buffer);
-    this.f64 = new Float64Array(buffer);
-    this.u64 = new BigUint64Array(buffer);
+  /** Last thing of a host call whose time depends on what it was given: its time is the guest's. */
+  leave(): void {
+    if (performance.now() > this.sliceEndsAt) this.onOverdue?.();
   }
 
-  /** Checks an address range given by the guest and returns the address as an unsigned number. */
-  range(pointer: number, bytes: number, align: number): number {
-    const address = pointer >>> 0;
-    if ((address & (align - 1)) !== 0) this.trap(`unaligned pointer ${address} (alignment ${align})`);
-    if (address + bytes > this.u8.length) {
-      this.trap(`pointer out of bounds: ${address} + ${bytes} bytes in a memory of ${this.u8.length}`);
-    }
-    return address;
-  }
-
-  /** Memory of the guest's for `bytes` more bytes, from its own allocator. */
-  alloc(bytes: number, align: number): number {
-    if (!this.#realloc) this.trap('the component has no cabi_realloc, so it cannot receive this value');
-    this.pinned++;
-    let address: number;
-    try {
-      address = this.#realloc(0, 0, align, bytes);
-    } finally {
-      this.pinned--;
-    }
+  #refuse(): never {
     if (this.dead) throw this.dead;
-    if (this.u8.length === 0) this.refresh();
-    return this.range(address, bytes, align);
-  }
-
-  string(pointer: number, length: number): string {
-    const bytes = length >>> 0;
-    if (bytes === 0) return '';
-    const start = this.range(pointer, bytes, 1);
-    try {
-      return decoder.decode(this.u8.subarray(start, start + bytes));
-    } catch {
-      return this.trap('a string that is not UTF-8');
-    }
-  }
-
-  char(code: number): string {
-    const point = code >>> 0;
-    if (point > 0x10_ffff || (point >= 0xd800 && point <= 0xdfff)) this.trap(`${point} is no Unicode scalar value`);
-    return String.fromCodePoint(point);
-  }
-
-  listU8(pointer: number, length: number): Uint8Array {
-    const n = length >>> 0;
-    const start = this.range(pointer, n, 1);
-    return this.u8.subarray(start, start + n);
-  }
-
-  listU16(pointer: number, length: number): Uint16Array {
-    const n = length >>> 0;
-    const start = this.range(pointer, n * 2, 2) >>> 1;
-    return this.u16.subarray(start, start + n);
-  }
-
-  listU32(pointer: number, length: number): Uint32Array {
-    const n = length >>> 0;
-    const start = this.range(pointer, n * 4, 4) >>> 2;
-    return this.u32.subarray(start, start + n);
-  }
-
-  listS32(pointer: number, length: number): Int32Array {
-    const n = length >>> 0;
-    const start = this.range(pointer, n * 4, 4) >>> 2;
-    return this.i32.subarray(start, start + n);
-  }
-
-  listF32(pointer: number, length: number): Float32Array {
-    const n = length >>> 0;
-    const start = this.range(pointer, n * 4, 4) >>> 2;
-    return this.f32.subarray(start, start + n);
-  }
-
-  listF64(pointer: number, length: number): Float64Array {
-    const n = length >>> 0;
-    const start = this.range(pointer, n * 8, 8) >>> 3;
-    return this.f64.subarray(start, start + n);
-  }
-
-  listU64(pointer: number, length: number): BigUint64Array {
-    const n = length >>> 0;
-    const start = this.range(pointer, n * 8, 8) >>> 3;
-    return this.u64.subarray(start, start + n);
-  }
-
-  /** Copies a string into the guest and writes its pointer and length at `address`. */
-  putString(address: number, value: string): void {
-    let pointer = 1;
-    let length = 0;
-    if (value.length > 0) {
-      const bytes = encoder.encode(value);
-      length = bytes.length;
-      pointer = this.alloc(length, 1);
-      this.u8.set(bytes, pointer);
-    }
-    this.u32[address >>> 2] = pointer;
-    this.u32[(address >>> 2) + 1] = length;
-  }
-
-  putU8(address: number, values: ArrayLike<number>): void {
-    const pointer = this.alloc(values.length, 1);
-    this.u8.set(values, pointer);
-    this.u32[address >>> 2] = pointer;
-    this.u32[(address >>> 2) + 1] = values.length;
-  }
-
-  putU32(address: number, values: ArrayLike<number>): void {
-    const pointer = this.alloc(values.length * 4, 4);
-    this.u32.set(values, pointer >>> 2);
-    this.u32[address >>> 2] = pointer;
-    this.u32[(address >>> 2) + 1] = values.length;
-  }
-
-  putF32(address: number, values: ArrayLike<number>): void {
-    const pointer = this.alloc(values.length * 4, 4);
-    this.f32.set(values, pointer >>> 2);
-    this.u32[address >>> 2] = pointer;
-    this.u32[(address >>> 2) + 1] = values.length;
+    return this.trap('the inferlet calls the platform from its allocator (cabi_realloc) or while it is instantiated');
   }
 
   /** Handles that the guest holds now, without those of futures that were read. */
@@ -405,6 +239,7 @@ export class Guest {
     future.type.store(this, target, value);
     letGo(future);
     this.spend(future);
+    this.leave();
   }
 }
 

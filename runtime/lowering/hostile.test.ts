@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { world } from '#wit/generated/world.ts';
 import { testArtifact, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testing/wat.ts';
@@ -26,7 +25,7 @@ const { host } = recordingHost();
 
 async function run(guest: WatGuest, table: HostTable = host, slices = new SliceRunner(), cpuLimitMs = CPU_LIMIT_MS) {
   const program = await testProgram(await testArtifact(await watComponent(callbackGuest(guest)), 64));
-  const execution = instantiate(program, compileWorld(world, table), {
+  const execution = instantiate(program, compileWorld(table), {
     slices,
     cpuLimitMs,
   });
@@ -315,7 +314,7 @@ describe('the neighbours of a guest that never rests', () => {
     };
     const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
     const options = { slices: new SliceRunner(), cpuLimitMs: CPU_LIMIT_MS };
-    const execution = instantiate(program, compileWorld(world, table), options);
+    const execution = instantiate(program, compileWorld(table), options);
     const ending = await execution.start('input');
     execution.dispose();
     assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');

@@ -1,3 +1,4 @@
+import { blockingImport } from './blocking.ts';
 import { type CompiledWorld, importKey } from './compile.ts';
 import { Execution, type ExecutionOptions } from './execution.ts';
 import { type CoreFunction, futureIntrinsic, parseFutureIntrinsic, rootIntrinsic } from './intrinsics.ts';
@@ -47,12 +48,8 @@ const unreachable = (): never => {
 function resolve(execution: Execution, world: CompiledWorld, module: string, name: string): WebAssembly.ImportValue {
   const { guest } = execution;
   const make = world.functions.get(importKey(module, name));
-  if (make) return make(guest) as WebAssembly.ImportValue;
-  const fn = intrinsic(execution, world, module, name);
-  if (fn)
-    return (
-      fn.blocking ? new WebAssembly.Suspending(fn.call as () => Promise<unknown>) : fn.call
-    ) as WebAssembly.ImportValue;
+  const fn = make ? make(guest) : intrinsic(execution, world, module, name);
+  if (fn) return typeof fn === 'function' ? (fn as WebAssembly.ImportValue) : blockingImport(fn, execution.fuel);
   return () => {
     guest.enter();
     return guest.trap(`the contract has no ${module} ${name}`);

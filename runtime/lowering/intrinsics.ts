@@ -1,4 +1,4 @@
-import { announce, type FutureType, type Guest, WaitableSet } from './guest.ts';
+import { announce, type FutureHandle, type FutureType, type Guest, WaitableSet } from './guest.ts';
 
 /** Results of a copy (Component Model, Canonical ABI, "CopyResult"), and what an asynchronous one that must wait returns. */
 const COMPLETED = 0;
@@ -9,27 +9,34 @@ const BLOCKED = -1;
 export const EVENT_NONE = 0;
 export const EVENT_FUTURE_READ = 4;
 
-/** A core function given to a guest. `blocking` ones may return a promise and need a suspendable stack. */
-export interface CoreFunction {
-  readonly call: (...args: never[]) => unknown;
-  readonly blocking: boolean;
+/** A core function that may suspend the guest, in three parts; `blocking.ts` says when each is called. */
+export interface BlockingFunction {
+  /** How many i32 it takes. */
+  readonly params: number;
+  /** How many i32 it answers. */
+  readonly results: 0 | 1;
+  /** Takes the call; true when the guest must wait. */
+  readonly begin: (...core: number[]) => boolean;
+  readonly wait: () => Promise<unknown>;
+  /** Answers the call; it gets the parameters again. */
+  readonly end: (...core: number[]) => unknown;
 }
+
+/** A core function given to a guest. */
+export type CoreFunction = ((...args: never[]) => unknown) | BlockingFunction;
 
 /** What a turn of the event loop costs the host, charged to a guest that asks for one. */
 export const YIELD_COST_MS = 0.02;
 
 /** What an inferlet's task does besides computing; implemented by whoever drives it. */
 export interface Task {
-  /** Suspends the guest's stack until `wake` is called. */
+  /** Suspends the guest's stack until `wake` is called, or until it dies. */
   block(arm: (wake: () => void) => void): Promise<void>;
-  /** Lets others run; completes with 0. */
-  yield(costMs?: number): Promise<number>;
+  /** Suspends until it is the guest's turn again, or until it dies. */
+  yield(costMs?: number): Promise<unknown>;
   /** `[task-return]run` was called with these core values. */
   returned(flat: number[]): void;
 }
-
-const plain = (call: CoreFunction['call']): CoreFunction => ({ call, blocking: false });
-const blocking = (call: CoreFunction['call']): CoreFunction => ({ call, blocking: true });
 
 const FUTURE =
   /^(\[async-lower\])?\[future-(new|read|write|cancel-read|cancel-write|drop-readable|drop-writable)-(\d+)\](.*)$/;
@@ -55,30 +62,25 @@ export function futureIntrinsic(
   const g = guest;
   switch (operation) {
     case 'read': {
-      const begin = (handle: number, pointer: number): number | Promise<number> => {
+      const begin = (handle: number, pointer: number): FutureHandle => {
         g.enter();
         const future = g.future(handle, type);
         if (future.consumed) g.trap('a future can be read once');
         if (future.target >= 0) g.trap('a read of this future is under way');
         future.target = g.range(pointer, type.size, type.align);
-        if (future.settled) {
-          g.complete(future);
-          return COMPLETED;
-        }
-        if (async) return BLOCKED;
-        return task
-          .block((wake) => {
-            future.wake = wake;
-          })
-          .then(() => {
+        return future;
+      };
+      return async
+        ? (handle: number, pointer: number) => {
+            const future = begin(handle, pointer);
+            if (!future.settled) return BLOCKED;
             g.complete(future);
             return COMPLETED;
-          });
-      };
-      return { call: begin, blocking: !async };
+          }
+        : blockingRead(g, task, begin);
     }
     case 'cancel-read':
-      return plain((handle: number) => {
+      return (handle: number) => {
         g.enter();
         const future = g.future(handle, type);
         if (future.target < 0) g.trap('no read of this future is under way');
@@ -89,18 +91,45 @@ export function futureIntrinsic(
         unqueue(future.set, future);
         g.complete(future);
         return COMPLETED;
-      });
+      };
     case 'drop-readable':
-      return plain((handle: number) => {
+      return (handle: number) => {
         g.enter();
         g.dropFuture(handle, type);
-      });
+      };
     default:
-      return plain(() => {
+      return () => {
         g.enter();
         g.trap(`[future-${operation}]: the contract takes no futures from an inferlet`);
-      });
+      };
   }
+}
+
+function blockingRead(
+  guest: Guest,
+  task: Task,
+  begin: (handle: number, pointer: number) => FutureHandle,
+): BlockingFunction {
+  let reading: FutureHandle | null = null;
+  const read = (): FutureHandle => reading ?? guest.trap('no read is under way');
+  return {
+    params: 2,
+    results: 1,
+    begin: (handle, pointer) => {
+      reading = begin(handle, pointer);
+      return !reading.settled;
+    },
+    wait: () =>
+      task.block((wake) => {
+        read().wake = wake;
+      }),
+    end: () => {
+      const future = read();
+      reading = null;
+      guest.complete(future);
+      return COMPLETED;
+    },
+  };
 }
 
 /** An intrinsic of `$root` or `[export]$root`; null when the name is unknown. */
@@ -110,34 +139,34 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
   const context = CONTEXT.exec(name);
   if (context) {
     const slot = context[2] === '0' ? 0 : 1;
-    if (context[1] === 'get') return plain(() => g.taskContext[slot]);
-    return plain((value: number) => {
+    if (context[1] === 'get') return () => g.taskContext[slot];
+    return (value: number) => {
       g.taskContext[slot] = value;
-    });
+    };
   }
   if (name.startsWith('[task-return]')) {
-    return plain((...flat: number[]) => {
+    return (...flat: number[]) => {
       g.enter();
       task.returned(flat);
-    });
+    };
   }
   switch (name) {
     case '[waitable-set-new]':
-      return plain(() => {
+      return () => {
         g.enter();
         const set = new WaitableSet();
         set.index = g.add(set);
         return set.index;
-      });
+      };
     case '[waitable-set-drop]':
-      return plain((handle: number) => {
+      return (handle: number) => {
         g.enter();
         const set = g.waitableSet(handle);
         if (set.members > 0) g.trap('a waitable set is dropped while futures are joined to it');
         g.remove(handle);
-      });
+      };
     case '[waitable-join]':
-      return plain((handle: number, setHandle: number) => {
+      return (handle: number, setHandle: number) => {
         g.enter();
         const future = g.waitable(handle);
         const set = setHandle === 0 ? null : g.waitableSet(setHandle);
@@ -153,45 +182,66 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
         }
         future.set.members++;
         if (future.target >= 0 && future.settled) announce(future.set, future);
-      });
+      };
     case '[waitable-set-poll]':
-      return plain((handle: number, pointer: number) => {
+      return (handle: number, pointer: number) => {
         g.enter();
         return takeEvent(g, g.waitableSet(handle), g.range(pointer, 8, 4));
-      });
+      };
     case '[waitable-set-wait]':
-      return blocking((handle: number, pointer: number) => {
-        g.enter();
-        const set = g.waitableSet(handle);
-        const address = g.range(pointer, 8, 4);
-        if (set.ready.length > 0) return takeEvent(g, set, address);
-        if (set.members === 0) g.trap(NOTHING_TO_WAIT_FOR);
-        return task
-          .block((wake) => {
-            set.wake = wake;
-          })
-          .then(() => takeEvent(g, set, address));
-      });
+      return blockingWait(g, task);
     case '[yield]':
     case '[thread-yield]':
-      return blocking(() => {
-        g.enter();
-        return task.yield(YIELD_COST_MS);
-      });
+      return {
+        params: 0,
+        results: 1,
+        begin: () => {
+          g.enter();
+          return true;
+        },
+        wait: () => task.yield(YIELD_COST_MS),
+        end: () => 0,
+      };
     case '[backpressure-set]':
     case '[backpressure-inc]':
     case '[backpressure-dec]':
-      return plain(() => undefined);
+      return () => g.enter();
     case '[subtask-drop]':
     case '[subtask-cancel]':
     case '[task-cancel]':
-      return plain(() => {
+      return () => {
         g.enter();
         g.trap(`${name}: no such task`);
-      });
+      };
     default:
       return null;
   }
+}
+
+function blockingWait(guest: Guest, task: Task): BlockingFunction {
+  let waiting: { readonly set: WaitableSet; readonly address: number } | null = null;
+  const wait = () => waiting ?? guest.trap('no wait is under way');
+  return {
+    params: 2,
+    results: 1,
+    begin: (handle, pointer) => {
+      guest.enter();
+      const set = guest.waitableSet(handle);
+      waiting = { set, address: guest.range(pointer, 8, 4) };
+      if (set.ready.length > 0) return false;
+      if (set.members === 0) guest.trap(NOTHING_TO_WAIT_FOR);
+      return true;
+    },
+    wait: () =>
+      task.block((wake) => {
+        wait().set.wake = wake;
+      }),
+    end: () => {
+      const { set, address } = wait();
+      waiting = null;
+      return takeEvent(guest, set, address);
+    },
+  };
 }
 
 /** Said to a guest that waits for ever. */

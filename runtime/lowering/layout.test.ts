@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
+import { stripTypeScriptTypes } from 'node:module';
 import { describe, it } from 'node:test';
+import { runInThisContext } from 'node:vm';
 import fc from 'fast-check';
 import { flatten, layoutOf, signatureOf } from '#wit/generate/layout.ts';
+import { Emitter } from '#wit/generate/lowering/emitter.ts';
 import type { WitType } from '#wit/generate/model.ts';
 import * as contract from '#wit/generated/world.ts';
-import { Emitter } from './emit.ts';
 import { Guest } from './guest.ts';
 
 const fn = (interfaceName: string, coreName: string) => {
@@ -119,12 +121,13 @@ function payload(tag: string, type: WitType | null): fc.Arbitrary<unknown> {
   return type ? arbitrary(type).map((val) => ({ tag, val })) : fc.constant({ tag });
 }
 
-/** Compiles the storing and loading of one type. */
+/** The storing and loading of one type, as it would be generated. */
 function codec(type: WitType) {
   const emitter = new Emitter(() => 0);
   const store = emitter.store(type, 'p', 'v');
   const load = emitter.load(type, 'p');
-  return new Function(`${emitter.helpers};return{store(g,p,v){${store}},load(g,p){return ${load}}}`)() as {
+  const source = `${emitter.helpers}\n({ store(g, p, v) { ${store} }, load(g, p) { return ${load}; } })`;
+  return runInThisContext(stripTypeScriptTypes(`{${source}}`)) as {
     store(guest: Guest, address: number, value: unknown): void;
     load(guest: Guest, address: number): unknown;
   };

@@ -21,6 +21,9 @@ export interface LinkOptions {
   readonly trap: (module: string, name: string) => WebAssembly.ImportValue;
 }
 
+/** An object without a prototype: the guest chooses the keys, and every key, `__proto__` too, is a plain property of it. */
+const table = <T>(): Record<string, T> => Object.create(null) as Record<string, T>;
+
 /** Instantiates a component by its plan. Throws what the guest's start functions throw. */
 export function link({ plan, modules, resolve, onInstance, trap }: LinkOptions): Linked {
   const instances: WebAssembly.Instance[] = [];
@@ -52,13 +55,10 @@ export function link({ plan, modules, resolve, onInstance, trap }: LinkOptions):
   for (const planned of plan.instances) {
     const module = modules.get(planned.module);
     if (!module) throw new TypeError(`the plan names no module ${planned.module}`);
-    const imports: Record<string, Record<string, WebAssembly.ImportValue>> = {};
+    const imports = table<Record<string, WebAssembly.ImportValue>>();
     for (const item of planned.imports) {
-      let fields = imports[item.module];
-      if (!fields) {
-        fields = {};
-        imports[item.module] = fields;
-      }
+      const fields = imports[item.module] ?? table();
+      imports[item.module] = fields;
       fields[item.name] = importValue(item.source, item.module, item.name);
     }
     const instance = new WebAssembly.Instance(module, imports);

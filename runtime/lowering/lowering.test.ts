@@ -3,12 +3,11 @@ import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { world } from '#wit/generated/world.ts';
-import { ModuleCache } from '../pool/artifacts.ts';
-import { type PlannedProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
+import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
+import { instantiateGlue } from '../testing/glue.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { compileWorld } from './compile.ts';
 import type { Ending } from './execution.ts';
-import { instantiateGlue } from './glue.ts';
 import { MAX_HANDLES } from './guest.ts';
 import { instantiate } from './instance.ts';
 import { lettingGo } from './let-go.ts';
@@ -18,9 +17,9 @@ import { SliceRunner } from './slice-runner.ts';
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
 
 /** Runs a program once and answers everything that could be seen of it. */
-async function transcript(program: PlannedProgram, input: string, carrier: 'lean' | 'glue') {
+async function transcript(program: TestProgram, input: string, carrier: 'lean' | 'glue') {
   const { host, lines } = recordingHost();
-  const compiled = compileWorld(world, host);
+  const compiled = compileWorld(host);
   const execution =
     carrier === 'lean'
       ? instantiate(program, compiled, OPTIONS)
@@ -31,9 +30,7 @@ async function transcript(program: PlannedProgram, input: string, carrier: 'lean
             modules: program.modules,
           },
           world,
-          compiled,
           host,
-          OPTIONS,
         );
   const ending: Ending = await execution.start(input);
   execution.dispose();
@@ -70,17 +67,16 @@ const HOLDER = `
   }`;
 
 describe('the lean lowering', () => {
-  let program: PlannedProgram;
+  let program: TestProgram;
   before(async () => {
     const source = await readFile(new URL('./fixtures/everything.js', import.meta.url), 'utf8');
     // Every module is wanted for the glue, so the plan must not choose.
     const artifact = await testArtifact(await testComponent(source));
-    const cache = new ModuleCache();
-    const planned = await testProgram(artifact, cache);
+    const planned = await testProgram(artifact);
     const all = await Promise.all(
       artifact.meta.coreModules.map(async (entry) => {
         const read = () => readFile(`${artifact.directory}/${entry.file}`);
-        return [entry.file, await cache.compile(entry, read)] as const;
+        return [entry.file, await WebAssembly.compile(await read())] as const;
       }),
     );
     program = { ...planned, modules: new Map(all) };
@@ -108,7 +104,7 @@ describe('the lean lowering', () => {
 
   it('holds nothing of futures that were read and never dropped', async () => {
     const forgetful = await testProgram(await testArtifact(await testComponent(FORGETFUL)));
-    const execution = instantiate(forgetful, compileWorld(world, recordingHost().host), OPTIONS);
+    const execution = instantiate(forgetful, compileWorld(recordingHost().host), OPTIONS);
     const input = String(MAX_HANDLES + 100);
     assert.deepEqual(await execution.start(input), { kind: 'returned', ok: true, text: input });
     // The queue and the set that the engine waits on.
@@ -133,7 +129,7 @@ describe('the lean lowering', () => {
     };
     const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
     const holder = await testProgram(await testArtifact(await testComponent(HOLDER)));
-    const execution = instantiate(holder, compileWorld(world, table), OPTIONS);
+    const execution = instantiate(holder, compileWorld(table), OPTIONS);
     assert.deepEqual(await execution.start(''), { kind: 'returned', ok: true, text: 'done' });
     execution.dispose();
     // The last is neither read nor dropped.

@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { world } from '#wit/generated/world.ts';
 import { wrapModule } from '../build/native/wrap.ts';
 import { testArtifact, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
@@ -23,7 +22,7 @@ const FUTURE = '[method]queue.synchronize';
 async function run(component: Uint8Array, input = 'hi') {
   const program = await testProgram(await testArtifact(component));
   const { host, lines } = recordingHost();
-  const execution = instantiate(program, compileWorld(world, host), { slices: new SliceRunner(), cpuLimitMs: 5000 });
+  const execution = instantiate(program, compileWorld(host), { slices: new SliceRunner(), cpuLimitMs: 5000 });
   const ending = await execution.start(input);
   execution.dispose();
   return { ending, lines, form: program.plan.entry.form, held: execution.guest.held };

@@ -1,3 +1,4 @@
+import { isReservedName, reservedNameMessage } from '../build/wasm/names.ts';
 import { Fuel, GO_ON, TRAP } from './fuel.ts';
 import { isInert } from './inert.ts';
 import {
@@ -25,12 +26,17 @@ export interface CoreModule {
   readonly module: WebAssembly.Module;
 }
 
-/** The component cannot be run without jco's glue; the message says why. */
+/** The component is linked in a way that no plan can describe; the message says which. */
 export class UnplannableError extends Error {
   override readonly name = 'UnplannableError';
 }
 
-/** Longest that the start functions of a component may compute. */
+/** The component uses a name that no plan may hold; it is refused, and nothing of it has run. */
+export class ReservedNameError extends Error {
+  override readonly name = 'ReservedNameError';
+}
+
+/** Most CPU time of this thread that the start functions of a component may take. */
 const RECORD_LIMIT_MS = 500;
 
 interface Recorded {
@@ -58,21 +64,23 @@ const ADAPTER_IMPORTS = new Set([
 
 /**
  * Instantiates a component once through jco's glue and writes down what it links to what. Adapters to a component that only traps (the
- * stubbed WASI of a JavaScript inferlet) are left out.
+ * stubbed WASI of a JavaScript inferlet) are left out. Throws `UnplannableError` and `ReservedNameError`.
  */
 export async function recordPlan(instantiate: JcoInstantiate, modules: readonly CoreModule[]): Promise<Plan> {
+  for (const { module } of modules) checkNames(module);
   const byModule = new Map(modules.map((entry) => [entry.module, entry] as const));
   const byName = new Map(modules.map((entry) => [entry.name, entry] as const));
   const recorded: Recorded[] = [];
   const nothing = new Proxy({}, { get: () => class Nothing {} });
-  const from = performance.now();
-  const fuel = new Fuel(
-    () => {
+  const fromMs = threadCpuMs();
+  const fuel = new Fuel({
+    ask: () => {
       fuel.refill();
-      return performance.now() - from < RECORD_LIMIT_MS ? GO_ON : TRAP;
+      return threadCpuMs() - fromMs < RECORD_LIMIT_MS ? GO_ON : TRAP;
     },
-    () => Promise.resolve(TRAP),
-  );
+    wait: () => Promise.resolve(),
+    resumed: () => TRAP,
+  });
   await instantiate(
     (path) => {
       const found = byName.get(path);
@@ -92,6 +100,18 @@ export async function recordPlan(instantiate: JcoInstantiate, modules: readonly 
   return prune(describe(recorded));
 }
 
+function threadCpuMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
+}
+
+function checkNames(module: WebAssembly.Module): void {
+  const imports = WebAssembly.Module.imports(module).flatMap((entry) => [entry.module, entry.name]);
+  const exports = WebAssembly.Module.exports(module).map(({ name }) => name);
+  const reserved = [...imports, ...exports].find(isReservedName);
+  if (reserved !== undefined) throw new ReservedNameError(reservedNameMessage(reserved));
+}
+
 function describe(recorded: readonly Recorded[]): Plan {
   const exportedBy = new Map<unknown, Location>();
   const globals = new Map<WebAssembly.Global, number>();
@@ -102,7 +122,7 @@ function describe(recorded: readonly Recorded[]): Plan {
     const planned: PlannedImport[] = WebAssembly.Module.imports(file.module).map(({ module, name }) => ({
       module,
       name,
-      source: sourceOf(module, name, imports[module]?.[name], exportedBy, globals),
+      source: sourceOf(module, name, importedBy(imports, module, name), exportedBy, globals),
     }));
     if (isDeadAdapter(planned, inert)) dead.add(index);
     for (const [name, value] of Object.entries(instance.exports)) {
@@ -151,6 +171,12 @@ function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
 
 /** Export under which a shim offers its table. */
 const SHIM_TABLE = '$imports';
+
+/** What the glue passes for an import; undefined for what its objects only inherit. */
+function importedBy(imports: CoreImports, module: string, name: string): unknown {
+  const fields = Object.hasOwn(imports, module) ? imports[module] : undefined;
+  return fields && Object.hasOwn(fields, name) ? fields[name] : undefined;
+}
 
 function isDeadAdapter(imports: readonly PlannedImport[], inert: readonly boolean[]): boolean {
   if (imports.length === 0 || !imports.every((item) => ADAPTER_IMPORTS.has(item.module))) return false;
@@ -216,7 +242,7 @@ function findEntry(recorded: readonly Recorded[], exportedBy: ReadonlyMap<unknow
 
 function importedMemory(entry: Recorded, exportedBy: ReadonlyMap<unknown, Location>): Location | null {
   for (const { module, name, kind } of WebAssembly.Module.imports(entry.file.module)) {
-    if (kind === 'memory') return exportedBy.get(entry.imports[module]?.[name]) ?? null;
+    if (kind === 'memory') return exportedBy.get(importedBy(entry.imports, module, name)) ?? null;
   }
   return null;
 }

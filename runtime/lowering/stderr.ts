@@ -12,11 +12,16 @@ const ROOM = 65_536n;
  * written is kept in `guest.stderr`. Null for any other import.
  */
 export function stderrStub(guest: Guest, module: string, name: string): WebAssembly.ImportValue | null {
+  // These are no calls of the platform: a language runtime may report from its allocator, where other imports trap.
+  const begin = (): void => {
+    guest.refresh();
+    guest.resetLifting();
+  };
   if (module.startsWith('wasi:cli/stderr@') && name === 'get-stderr') return () => STDERR_HANDLE;
   if (module.startsWith('wasi:cli/environment@') && name === 'get-environment') {
     // A panicking Rust runtime asks for RUST_BACKTRACE: there are no variables (a list at a dangling, aligned address).
     return (result: number) => {
-      guest.refresh();
+      begin();
       const address = guest.range(result, 8, 4) >>> 2;
       guest.u32[address] = 4;
       guest.u32[address + 1] = 0;
@@ -24,7 +29,7 @@ export function stderrStub(guest: Guest, module: string, name: string): WebAssem
   }
   if (module.startsWith('wasi:cli/terminal-stderr@') && name === 'get-terminal-stderr') {
     return (result: number) => {
-      guest.refresh();
+      begin();
       guest.u8[guest.range(result, 8, 4)] = 0;
     };
   }
@@ -32,7 +37,7 @@ export function stderrStub(guest: Guest, module: string, name: string): WebAssem
   switch (name) {
     case '[method]output-stream.check-write':
       return (_stream: number, result: number) => {
-        guest.refresh();
+        begin();
         const address = guest.range(result, 16, 8);
         guest.u8[address] = 0;
         guest.u64[(address + 8) >>> 3] = ROOM;
@@ -40,7 +45,7 @@ export function stderrStub(guest: Guest, module: string, name: string): WebAssem
     case '[method]output-stream.write':
     case '[method]output-stream.blocking-write-and-flush':
       return (_stream: number, pointer: number, length: number, result: number) => {
-        guest.refresh();
+        begin();
         const bytes = guest.listU8(pointer, length);
         if (guest.stderr.length < MAX_STDERR) guest.stderr += new TextDecoder().decode(bytes).slice(0, MAX_STDERR);
         guest.u8[guest.range(result, 12, 4)] = 0;
@@ -48,7 +53,7 @@ export function stderrStub(guest: Guest, module: string, name: string): WebAssem
     case '[method]output-stream.blocking-flush':
     case '[method]output-stream.flush':
       return (_stream: number, result: number) => {
-        guest.refresh();
+        begin();
         guest.u8[guest.range(result, 12, 4)] = 0;
       };
     case '[resource-drop]output-stream':

@@ -16,4 +16,13 @@ export class GuestTrap extends Error {
     super(message, options);
     this.code = code;
   }
+
+  /** Anything that a guest's code threw, as the trap that ends the guest. */
+  static from(error: unknown): GuestTrap {
+    if (error instanceof GuestTrap) return error;
+    if (error instanceof RangeError && /call stack/i.test(error.message)) {
+      return new GuestTrap('trap', 'the call stack is exhausted: endless recursion?', { cause: error });
+    }
+    return new GuestTrap('trap', error instanceof Error ? error.message : String(error), { cause: error });
+  }
 }

@@ -4,45 +4,64 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { parse } from '@bytecodealliance/jco-transpile/wasm-tools';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
-import { world } from '#wit/generated/world.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { Fleet } from '../fleet/fleet.ts';
+import { startSandbox } from '../fleet/process.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
-import { compileWorld } from '../lowering/compile.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { machineLayers } from '../sandboxes/index.ts';
 import { testComponent } from '../testing/components.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { FunctionLauncher, type FunctionLauncherOptions } from './launcher.ts';
-import { InstancePool } from './pool.ts';
 
 const { host } = recordingHost();
-const compiled = compileWorld(world, host);
-const slices = new SliceRunner();
+const layers = await machineLayers();
+const errors: unknown[] = [];
+
+const deployed = (bytes: Uint8Array): FunctionVersion => ({
+  ...{ name: 'echo', version: 'v1', tenant: 'default', createdAt: 0, manifest: { name: 'echo' } },
+  componentHash: createHash('sha256').update(bytes).digest('hex'),
+  componentBytes: bytes.length,
+});
+
+/** A component of our world whose core module exports `run` under another name, as no toolchain does. */
+const RENAMED_RUN = `(component
+  (core module $m
+    (memory (export "memory") 1)
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+    (func (export "go") (param i32 i32) (result i32) (i32.const 16)))
+  (core instance $i (instantiate $m))
+  (type $run (func async (param "input" string) (result (result string (error string)))))
+  (func $go (type $run) (canon lift (core func $i "go") (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
+  (export "run" (func $go)))`;
 
 describe('a launcher', () => {
   let store: string;
   let component: Uint8Array;
-  const pools: InstancePool[] = [];
+  const fleets: Fleet[] = [];
   before(async () => {
     store = await mkdtemp(join(tmpdir(), 'pie-launch-'));
     component = await testComponent('export async function run(input) { return JSON.stringify({ input }); }');
   });
   after(async () => {
-    for (const pool of pools) pool.close();
+    await Promise.all(fleets.map((fleet) => fleet.close()));
     await rm(store, { recursive: true });
   });
 
   function open(options: Partial<FunctionLauncherOptions> = {}): FunctionLauncher {
-    const pool = new InstancePool({ world: compiled, slices, budgetBytes: 8 << 20 });
-    pools.push(pool);
-    const deployed: FunctionVersion = {
-      ...{ name: 'echo', version: 'v1', tenant: 'default', createdAt: 0, manifest: { name: 'echo' } },
-      componentHash: createHash('sha256').update(component).digest('hex'),
-      componentBytes: component.length,
-    };
+    const fleet = new Fleet({
+      policy: { most: 2, spares: 1, idleMs: 60_000 },
+      memoryMb: 512,
+      start: (events) => startSandbox({ layers, host, memoryMb: 512, poolMb: 8 }, events),
+      deviceBusy: () => false,
+      onError: (error) => errors.push(error),
+    });
+    fleets.push(fleet);
     return new FunctionLauncher({
-      ...{ pool, store, glue: { compiled, host, slices } },
-      functionOf: async (_tenant, name) => (name === 'echo' ? deployed : null),
+      ...{ fleet, store, layers },
+      functionOf: async (_tenant, name) => (name === 'echo' ? deployed(component) : null),
       componentOf: async () => component,
       ...options,
     });
@@ -50,9 +69,9 @@ describe('a launcher', () => {
   const request = { tenant: 'default', function: 'echo', version: 'v1', memoryMb: 16 };
   const answer = async (launcher: FunctionLauncher) => {
     const launched = await launcher.launch(request);
-    launched.execution.options = { slices, cpuLimitMs: 5000 };
-    const ending = await launched.execution.start('hi');
-    launched.execution.dispose();
+    const { inferlet } = new TestInferlet(null);
+    const { ending } = await launched.run.start(inferlet, { input: 'hi', cpuLimitMs: 5000 });
+    launched.run.dispose();
     return { ...launched, ending };
   };
   const RETURNED = { kind: 'returned', ok: true, text: '{"input":"hi"}' };
@@ -66,7 +85,7 @@ describe('a launcher', () => {
     const warm = await answer(first);
     assert.deepEqual(warm.ending, RETURNED);
     assert.deepEqual([warm.timings.buildMs, warm.timings.compileMs], [0, 0]);
-    for (let i = 0; i < 6000 && pools[0]?.ready() === 0; i++) await sleep(5);
+    await eventually(() => (fleets[0]?.readyInstances ?? 0) > 0, 'an instance is ready');
     const ready = await answer(first);
     assert.deepEqual([ready.coldStart, ready.timings.instantiateMs], [false, 0]);
     const restarted = open({ componentOf: async () => null });
@@ -76,14 +95,19 @@ describe('a launcher', () => {
     assert.ok(fromDisk.timings.compileMs > 0);
   });
 
-  it('runs through the glue what cannot be planned', async () => {
-    const empty = await mkdtemp(join(tmpdir(), 'pie-launch-'));
-    try {
-      const launched = await answer(open({ store: empty, planner: async () => null }));
-      assert.deepEqual(launched.ending, RETURNED);
-    } finally {
-      await rm(empty, { recursive: true });
-    }
+  it('refuses a component that no plan can describe, with the reason', async () => {
+    const renamed = await parse(RENAMED_RUN);
+    const outcome = await open().build(renamed, 64, AbortSignal.timeout(60_000));
+    assert.ok(!outcome.ok);
+    assert.equal(outcome.code, 'unsupported-component');
+    assert.match(outcome.message, /cannot be run here: no core module exports run/);
+    assert.match(outcome.hint, /one core module that exports `run`/);
+    const launcher = open({ functionOf: async () => deployed(renamed), componentOf: async () => renamed });
+    await assert.rejects(
+      launcher.launch(request),
+      (error) =>
+        error instanceof LaunchError && error.code === 'artifact-unavailable' && /no core module/.test(error.message),
+    );
   });
 
   it('says what is missing', async () => {

@@ -1,44 +1,32 @@
-import { pathToFileURL } from 'node:url';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
-import { world } from '#wit/generated/world.ts';
 import { type Artifact, artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
+import type { Fleet } from '../fleet/fleet.ts';
+import type { Prepared, StoredProgram } from '../fleet/sandbox.ts';
 import { LaunchError, type Launched, type Launcher, type LaunchRequest } from '../lifecycle/launch.ts';
-import type { CompiledWorld, HostTable } from '../lowering/compile.ts';
-import type { Execution } from '../lowering/execution.ts';
-import { instantiateGlue } from '../lowering/glue.ts';
-import type { JcoInstantiate } from '../lowering/record.ts';
-import type { SliceRunner } from '../lowering/slice-runner.ts';
-import { GuestTrap } from '../lowering/trap.ts';
-import { type LoadedProgram, loadProgram, ModuleCache, type Planner } from './artifacts.ts';
-import { type MeasuredStarts, measureStarts } from './measure.ts';
-import { INSTANTIATE_CPU_MS, type InstancePool } from './pool.ts';
-
-/** What jco's glue needs to run a component that has no plan. */
-export interface GlueOptions {
-  readonly compiled: CompiledWorld;
-  readonly host: HostTable;
-  readonly slices: SliceRunner;
-}
+import { UnplannableError } from '../lowering/record.ts';
+import type { Layers } from '../sandboxes/index.ts';
+import { ModuleFiles, readProgram } from './artifacts.ts';
+import { examineArtifact, keptStarts } from './examine.ts';
+import type { MeasuredStarts } from './measure.ts';
 
 export interface FunctionLauncherOptions {
-  readonly pool: InstancePool;
-  readonly glue: GlueOptions;
+  readonly fleet: Fleet;
   /** Directory of artifacts. */
   readonly store: string;
   readonly functionOf: (tenant: string, name: string, version: string) => Promise<FunctionVersion | null>;
   /** A component's bytes, null when they are stored no more. */
   readonly componentOf: (hash: string) => Promise<Uint8Array | null>;
-  /** Plans artifacts seen for the first time; in a child process by default. */
-  readonly planner?: Planner;
+  /** What confines the processes that build and examine; the strongest layers of this machine by default. */
+  readonly layers?: Layers | undefined;
 }
 
 interface Loaded {
-  readonly program: LoadedProgram;
+  readonly program: StoredProgram;
   readonly buildMs: number;
 }
 
-/** Programs kept compiled; the one not launched for longest goes first. */
+/** Programs kept in memory; the one not launched for longest goes first. */
 const MAX_PROGRAMS = 512;
 /** Functions whose manifest is kept. Versions are immutable, so nothing grows old. */
 const MAX_FUNCTIONS = 4096;
@@ -47,10 +35,10 @@ const PAGES_PER_MEGABYTE = 16;
 /** Pages of 64 KiB that a limit in megabytes allows. */
 export const memoryPagesOf = (memoryMb: number): number => memoryMb * PAGES_PER_MEGABYTE;
 
-/** Launches functions: artifact from disk or built, compiled once, instance from the pool. */
+/** Launches functions: artifact from disk or built, instance in the sandbox of the tenant. */
 export class FunctionLauncher implements Launcher {
   readonly #options: FunctionLauncherOptions;
-  readonly #modules = new ModuleCache();
+  readonly #modules = new ModuleFiles();
   readonly #programs = new Map<string, Promise<Loaded>>();
   readonly #functions = new Map<string, Promise<FunctionVersion | null>>();
 
@@ -74,36 +62,41 @@ export class FunctionLauncher implements Launcher {
 
   async launch(request: LaunchRequest): Promise<Launched> {
     const found = await this.#find(request);
-    const key = programKey(found.componentHash, request.memoryMb);
-    const warm = this.#programs.has(key);
-    const from = performance.now();
-    const { program, buildMs } = await this.#load(found.componentHash, request.memoryMb);
-    const loadMs = warm ? 0 : performance.now() - from;
+    const known = this.#programs.has(programKey(found.componentHash, request.memoryMb));
+    const { program, buildMs } = await this.#load(found.componentHash, request.memoryMb).catch(notLaunchable);
+    const { run, ready, compileMs, instantiateMs } = await this.#prepare(request.tenant, program);
+    return {
+      run,
+      coldStart: !ready,
+      timings: { buildMs: known ? 0 : buildMs, compileMs, instantiateMs },
+      memoryLimitBytes: program.memoryLimitBytes,
+    };
+  }
+
+  /** An instance in the tenant's sandbox; in a new one when that died just now. @throws LaunchError */
+  async #prepare(tenant: string, program: StoredProgram): Promise<Prepared> {
+    const { fleet } = this.#options;
+    fleet.learn(tenant, program);
+    const sandbox = await fleet.of(tenant);
     try {
-      this.#admit(key, program);
-      const { execution, instantiateMs, ready } = program.plan
-        ? this.#options.pool.take(key)
-        : await this.#throughGlue(program);
-      return {
-        execution,
-        coldStart: !ready,
-        timings: { buildMs: warm ? 0 : buildMs, compileMs: warm ? 0 : Math.max(0, loadMs - buildMs), instantiateMs },
-        memoryLimitBytes: program.memoryLimitBytes,
-      };
-    } catch (cause) {
-      const reason =
-        cause instanceof GuestTrap ? cause.message : `${cause instanceof Error ? cause.message : String(cause)}`;
-      throw new LaunchError('trap', `The inferlet trapped while it was started: ${reason}`, { cause });
+      return await sandbox.prepare(program);
+    } catch (error) {
+      if (sandbox.alive || !(error instanceof LaunchError) || error.code !== 'runtime-lost') throw error;
+      return (await fleet.of(tenant)).prepare(program);
     }
   }
 
-  /** Compiles what a version runs, before anybody asks for it, so that the pool keeps instances of it ready. */
-  async prepare({ componentHash }: Pick<FunctionVersion, 'componentHash'>, memoryMb: number): Promise<void> {
+  /** Reads what a version runs before anybody asks for it. */
+  async read(
+    { tenant, componentHash }: Pick<FunctionVersion, 'tenant' | 'componentHash'>,
+    memoryMb: number,
+  ): Promise<StoredProgram> {
     const { program } = await this.#load(componentHash, memoryMb);
-    this.#admit(programKey(componentHash, memoryMb), program);
+    this.#options.fleet.learn(tenant, program);
+    return program;
   }
 
-  /** Builds a component for the gateway, compiles what came out, so that the first launch finds it, and measures launches of it. */
+  /** Builds a component for the gateway, compiles what came out, so that the first launch finds it, and answers how long launches took when it was examined. */
   async build(
     component: Uint8Array,
     memoryMb: number,
@@ -111,13 +104,15 @@ export class FunctionLauncher implements Launcher {
   ): Promise<
     Extract<BuildOutcome, { ok: false }> | (Extract<BuildOutcome, { ok: true }> & { starts: MeasuredStarts })
   > {
-    const { store } = this.#options;
-    const outcome = await buildArtifact(component, { store, memoryPages: memoryPagesOf(memoryMb), signal });
+    const { store, layers } = this.#options;
+    const outcome = await buildArtifact(component, { store, memoryPages: memoryPagesOf(memoryMb), layers, signal });
     if (!outcome.ok) return outcome;
     try {
-      const { program } = await this.#load(outcome.artifact.meta.component.hash, memoryMb);
-      return { ...outcome, starts: await this.#measure(program) };
+      await this.#load(outcome.artifact.meta.component.hash, memoryMb);
+      const starts = (await keptStarts(outcome.artifact)) ?? (await this.#examine(outcome.artifact)).starts;
+      return { ...outcome, starts };
     } catch (error) {
+      if (error instanceof UnplannableError) return unsupported(error);
       return {
         ok: false,
         code: 'build-failed',
@@ -125,30 +120,6 @@ export class FunctionLauncher implements Launcher {
         hint: 'It must not trap, block or compute for long in its start function; a C or Rust program must be built as a reactor, without WASI.',
       };
     }
-  }
-
-  async #measure(program: LoadedProgram): Promise<MeasuredStarts> {
-    const { plan, modules, loadMs } = program;
-    if (plan) return measureStarts(this.#options.pool, { plan, modules }, loadMs);
-    const { instantiateMs } = await this.#throughGlue(program);
-    return { coldStartMs: loadMs + instantiateMs, warmStartMs: null, instanceBytes: null };
-  }
-
-  #admit(key: string, { plan, modules }: LoadedProgram): void {
-    if (plan) this.#options.pool.admit(key, { plan, modules });
-  }
-
-  /** An instance of a component that the lean lowering cannot link. None are kept ready: each holds half a megabyte of closures. */
-  async #throughGlue({
-    artifact,
-    modules,
-  }: LoadedProgram): Promise<{ execution: Execution; instantiateMs: number; ready: boolean }> {
-    const { compiled, host, slices } = this.#options.glue;
-    const from = performance.now();
-    const { instantiate } = (await import(pathToFileURL(artifact.glue).href)) as { instantiate: JcoInstantiate };
-    const options = { slices, cpuLimitMs: INSTANTIATE_CPU_MS };
-    const execution = await instantiateGlue({ instantiate, modules }, world, compiled, host, options);
-    return { execution, instantiateMs: performance.now() - from, ready: false };
   }
 
   async #find({ tenant, function: name, version }: LaunchRequest): Promise<FunctionVersion> {
@@ -170,27 +141,31 @@ export class FunctionLauncher implements Launcher {
       return known;
     }
     const loading = this.#loadNew(componentHash, memoryMb);
-    const dropped = remember(this.#programs, key, loading, MAX_PROGRAMS);
-    if (dropped !== null) this.#options.pool.forget(dropped);
+    remember(this.#programs, key, loading, MAX_PROGRAMS);
     loading.catch(() => this.#programs.delete(key));
     return loading;
   }
 
   async #loadNew(componentHash: string, memoryMb: number): Promise<Loaded> {
-    const { store } = this.#options;
+    const { store, layers } = this.#options;
     const memoryPages = memoryPagesOf(memoryMb);
+    const key = programKey(componentHash, memoryMb);
     const existing = await readArtifact(store, artifactHashOf(componentHash, { memoryPages }));
-    if (existing) return { program: await this.#read(existing), buildMs: 0 };
+    if (existing) return { program: await this.#read(key, existing), buildMs: 0 };
     const from = performance.now();
     const component = await this.#component(componentHash);
-    const outcome = await buildArtifact(component, { store, memoryPages });
+    const outcome = await buildArtifact(component, { store, memoryPages, layers });
     if (!outcome.ok) throw new LaunchError('artifact-unavailable', `${outcome.message} ${outcome.hint}`);
     const buildMs = performance.now() - from;
-    return { program: await this.#read(outcome.artifact), buildMs };
+    return { program: await this.#read(key, outcome.artifact), buildMs };
   }
 
-  #read(artifact: Artifact): Promise<LoadedProgram> {
-    return loadProgram(artifact, this.#modules, this.#options.planner);
+  #examine(artifact: Artifact): ReturnType<typeof examineArtifact> {
+    return examineArtifact(artifact, this.#options.layers);
+  }
+
+  #read(key: string, artifact: Artifact): Promise<StoredProgram> {
+    return readProgram(key, artifact, this.#modules, async () => (await this.#examine(artifact)).plan);
   }
 
   async #component(hash: string): Promise<Uint8Array> {
@@ -210,17 +185,28 @@ export class FunctionLauncher implements Launcher {
   }
 }
 
-/** What one pool of instances belongs to: versions whose component and memory are the same share it. */
+/** The refusal of a component that no plan can describe. */
+const unsupported = (reason: UnplannableError) => ({
+  ok: false as const,
+  code: 'unsupported-component' as const,
+  message: `The component cannot be run here: ${reason.message}.`,
+  hint: 'Build it as one component with one core module that exports `run`, as `pie build` does, instead of composing several.',
+});
+
+/** Throws what kept a program from being loaded, as the failure of a launch. */
+function notLaunchable(cause: unknown): never {
+  if (!(cause instanceof UnplannableError)) throw cause;
+  const { message, hint } = unsupported(cause);
+  throw new LaunchError('artifact-unavailable', `${message} ${hint}`, { cause });
+}
+
+/** Names a program: versions with the same component and memory are one. */
 export const programKey = (componentHash: string, memoryMb: number): string => `${componentHash}/${memoryMb}`;
 
-/** Puts an entry at the young end of a bounded map; answers the key that had to go. */
-function remember<V>(map: Map<string, V>, key: string, value: V, limit: number): string | null {
+/** Puts an entry at the young end of a bounded map. */
+function remember<V>(map: Map<string, V>, key: string, value: V, limit: number): void {
   map.delete(key);
   map.set(key, value);
-  if (map.size <= limit) return null;
-  for (const oldest of map.keys()) {
-    map.delete(oldest);
-    return oldest;
-  }
-  return null;
+  const [oldest] = map.keys();
+  if (map.size > limit && oldest !== undefined) map.delete(oldest);
 }

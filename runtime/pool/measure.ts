@@ -1,44 +1,79 @@
-import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { world } from '#wit/generated/world.ts';
+import { compileWorld, type HostTable } from '../lowering/compile.ts';
 import type { Program } from '../lowering/instance.ts';
-import type { InstancePool } from './pool.ts';
+import type { Plan } from '../lowering/plan.ts';
+import { SliceRunner } from '../lowering/slice-runner.ts';
+import { GuestTrap } from '../lowering/trap.ts';
+import { InstancePool } from './pool.ts';
 
-/** How long launches take, measured when a component is built. */
+/** How long launches take, measured in a process of their own that has compiled nothing before. */
 export interface MeasuredStarts {
   /** With an empty pool: read, compiled and instantiated. */
   readonly coldStartMs: number;
-  /** Of a ready instance; null where none are kept. */
-  readonly warmStartMs: number | null;
-  /** Memory of a ready instance; null where none are kept. */
-  readonly instanceBytes: number | null;
+  /** Of a ready instance. */
+  readonly warmStartMs: number;
+  /** Memory of a ready instance. */
+  readonly instanceBytes: number;
 }
 
 const LAUNCHES = 5;
-/** Nothing else runs on this thread meanwhile: of an instance that takes longer to make, one launch says enough. */
+/** Of an instance that takes longer to make, or more memory, one launch says enough. */
 const SLOW_MS = 20;
+const LARGE_BYTES = 16 << 20;
+/** The one program of this pool. */
+const KEY = 'measured';
 
-/**
- * Launches a program some times with an empty pool, then from a full one; medians. The instances are thrown away. Throws when one cannot be made.
- *
- * @param loadMs what reading and compiling it took in this process.
- */
-export function measureStarts(pool: InstancePool, program: Program, loadMs: number): MeasuredStarts {
-  // Apart from the pool that serves the program: nothing of that is taken or counted.
-  const key = `measured/${randomUUID()}`;
-  pool.admit(key, program);
+/** Loads an artifact and launches it some times. Runs in a process that is thrown away. Throws when an instance cannot be made. */
+export async function measureArtifact(directory: string, plan: Plan): Promise<MeasuredStarts> {
+  const compiled = compileWorld(absentHost());
+  const from = performance.now();
+  const files = [...new Set(plan.instances.map(({ module }) => module))];
+  const modules = await Promise.all(
+    files.map(async (file) => [file, await WebAssembly.compile(await readFile(join(directory, file)))] as const),
+  );
+  const loadMs = performance.now() - from;
+  const pool = new InstancePool({ world: compiled, slices: new SliceRunner(), budgetBytes: Number.MAX_SAFE_INTEGER });
   try {
-    const first = pool.take(key).instantiateMs;
-    const launches = first > SLOW_MS ? 1 : LAUNCHES;
-    const made = [first, ...Array.from({ length: launches - 1 }, () => pool.take(key).instantiateMs)];
-    const instanceBytes = pool.fill(key, launches);
-    const taken = Array.from({ length: launches }, () => {
-      const from = performance.now();
-      pool.take(key);
-      return performance.now() - from;
-    });
-    return { coldStartMs: rounded(loadMs + median(made)), warmStartMs: rounded(median(taken)), instanceBytes };
+    return measureStarts(pool, { plan, modules: new Map(modules) }, loadMs);
   } finally {
-    pool.forget(key);
+    pool.close();
   }
+}
+
+/** Launches a program with an empty pool, then from a full one; medians. */
+function measureStarts(pool: InstancePool, program: Program, loadMs: number): MeasuredStarts {
+  pool.admit(KEY, program);
+  const first = pool.take(KEY);
+  const once = first.instantiateMs > SLOW_MS || first.execution.guest.memoryBytes > LARGE_BYTES;
+  const launches = once ? 1 : LAUNCHES;
+  const more = Array.from({ length: launches - 1 }, () => pool.take(KEY).instantiateMs);
+  const instanceBytes = pool.fill(KEY, launches);
+  const taken = Array.from({ length: launches }, () => {
+    const from = performance.now();
+    pool.take(KEY);
+    return performance.now() - from;
+  });
+  const coldStartMs = loadMs + median([first.instantiateMs, ...more]);
+  return { coldStartMs: rounded(coldStartMs), warmStartMs: rounded(median(taken)), instanceBytes };
+}
+
+/** A host that traps: no start function may call one. */
+function absentHost(): HostTable {
+  const call = (): never => {
+    throw new GuestTrap('trap', 'a start function called the host');
+  };
+  return Object.fromEntries(
+    world.imports.map(({ name, functions, resources }) => {
+      const members = [...functions, ...resources.flatMap((resource) => resource.functions)];
+      const names = [
+        ...members.map(({ coreName }) => coreName),
+        ...resources.map((each) => `[resource-drop]${each.name}`),
+      ];
+      return [name, Object.fromEntries(names.map((member) => [member, call]))];
+    }),
+  );
 }
 
 function median(values: readonly number[]): number {

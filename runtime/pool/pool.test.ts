@@ -2,24 +2,24 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { world } from '#wit/generated/world.ts';
 import { compileWorld } from '../lowering/compile.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
-import { type PlannedProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
+import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
-import { ModuleCache } from './artifacts.ts';
+import { ModuleFiles, readProgram } from './artifacts.ts';
+import { planFiles } from './plan-files.ts';
 import { InstancePool, type PoolOptions } from './pool.ts';
 
-const compiled = compileWorld(world, recordingHost().host);
+const compiled = compileWorld(recordingHost().host);
 const slices = new SliceRunner();
 
 const COUNTER = `let calls = 0;
 export async function run(input) { calls++; return JSON.stringify([input, calls]); }`;
 
 describe('a pool', () => {
-  let program: PlannedProgram;
-  let small: PlannedProgram;
+  let program: TestProgram;
+  let small: TestProgram;
   const pools: InstancePool[] = [];
   before(async () => {
     program = await testProgram(await testArtifact(await testComponent(COUNTER)));
@@ -109,15 +109,24 @@ describe('loading a program', () => {
     assert.equal(again.modules.size, new Set(first.plan.instances.map(({ module }) => module)).size);
   });
 
-  it('compiles modules of equal content once', async () => {
-    const cache = new ModuleCache();
-    const other = await testArtifact(await testComponent(`${COUNTER}\n// another function`));
-    const [a, b] = await Promise.all([
-      testProgram(await testArtifact(await testComponent(COUNTER)), cache),
-      testProgram(other, cache),
-    ]);
-    const shared = [...a.modules.values()].filter((module) => [...b.modules.values()].includes(module));
-    const largest = a.artifact.meta.coreModules.toSorted((x, y) => y.bytes - x.bytes)[0];
-    assert.ok(largest && shared.includes(a.modules.get(largest.file) as WebAssembly.Module));
+  it('reads no module under the hash of another', async () => {
+    const artifact = await testArtifact(await testComponent(COUNTER));
+    const [first, second] = artifact.meta.coreModules;
+    assert.ok(first && second && first.hash !== second.hash);
+    const claimed = { ...first, hash: second.hash };
+    await assert.rejects(new ModuleFiles().read(artifact.directory, claimed), /has another hash/);
+  });
+
+  it('reads modules of equal content once', async () => {
+    const files = new ModuleFiles();
+    const [a, b] = await Promise.all(
+      [COUNTER, `${COUNTER}\n// another function`].map(async (source) => {
+        const artifact = await testArtifact(await testComponent(source));
+        return readProgram(artifact.hash, artifact, files, () => planFiles(artifact.directory, artifact.coreModules));
+      }),
+    );
+    const largest = a?.modules.toSorted((x, y) => y.bytes.length - x.bytes.length)[0];
+    assert.ok(largest);
+    assert.ok(b?.modules.some(({ bytes }) => bytes === largest.bytes));
   });
 });

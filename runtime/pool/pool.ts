@@ -28,7 +28,7 @@ interface Entry {
 /** Of the time that an instance takes to make, how many times as long the thread is left alone before the next, while invocations run. */
 const BUSY_PAUSE = 4;
 /** Resident memory of an instance apart from its linear memory, measured on QuickJS. */
-const INSTANCE_OVERHEAD_BYTES = 192 << 10;
+export const INSTANCE_OVERHEAD_BYTES = 192 << 10;
 /** Part of its linear memory that an idle instance has touched, measured on QuickJS. */
 const TOUCHED = 0.25;
 /** How often arrival rates are looked at without a launch. */
@@ -65,6 +65,10 @@ export class InstancePool {
   /** Memory that all ready instances may take together. */
   get budgetBytes(): number {
     return this.#options.budgetBytes;
+  }
+
+  has(key: string): boolean {
+    return this.#entries.has(key);
   }
 
   /** Makes a program known, so that instances of it are kept ready. */

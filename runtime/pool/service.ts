@@ -3,23 +3,25 @@ import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import type { Fleet } from '../fleet/fleet.ts';
+import type { StoredProgram } from '../fleet/sandbox.ts';
 import { type FunctionLauncher, programKey } from './launcher.ts';
-import type { InstancePool } from './pool.ts';
 
 export interface ServiceOptions {
   readonly scheduler: Pick<Scheduler, 'functions' | 'releases'>;
-  readonly launcher: Pick<FunctionLauncher, 'prepare'>;
-  readonly pool: Pick<InstancePool, 'keep' | 'release'>;
+  readonly launcher: Pick<FunctionLauncher, 'read'>;
+  readonly fleet: Pick<Fleet, 'keep'>;
   /** Of a function whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
   readonly onError: (error: unknown) => void;
 }
 
-/** Programs that are made ready before anybody asks, besides those whose manifests ask for ready instances. */
+/** Programs that are read before a launch asks for them, besides those whose manifests ask for ready instances. */
 const MAX_PREPARED = 64;
 
-/** What a served version asks of the pool. */
+/** What a served version asks for. */
 interface Wish {
+  readonly tenant: string;
   readonly version: FunctionVersion;
   readonly key: string;
   readonly memoryMb: number;
@@ -27,14 +29,15 @@ interface Wish {
 }
 
 /**
- * Keeps instances ready of every version that an alias of any tenant serves, as its manifest asks, and lets go of those that left service. It is
- * told of changes, and reads everything once at its start and whenever it may have missed one.
+ * Keeps instances ready, in the sandboxes of their tenants, of the versions that aliases serve and whose manifests ask for it, and lets go of
+ * those that left service. It is told of changes, and reads everything once at its start and whenever it may have missed one.
  */
 export class Service {
   readonly #options: ServiceOptions;
   /** By function, `<tenant>/<name>`. */
   readonly #wishes = new Map<string, readonly Wish[]>();
-  readonly #prepared = new Set<string>();
+  /** What was read, by tenant and program. */
+  readonly #read = new Map<string, StoredProgram>();
   /** Functions to look at again; `all` for every one. */
   readonly #changed = new Set<string>();
   #all = false;
@@ -98,34 +101,31 @@ export class Service {
   }
 
   async #take(member: string, wishes: readonly Wish[]): Promise<void> {
-    const { pool } = this.#options;
     const before = this.#wishes.get(member) ?? [];
     if (wishes.length === 0) this.#wishes.delete(member);
     else this.#wishes.set(member, wishes);
-    for (const key of new Set([...before, ...wishes].map((wish) => wish.key))) {
-      const served = [...this.#wishes.values()].flat().filter((wish) => wish.key === key);
-      if (served.length > 0) {
-        pool.keep(
-          key,
-          served.reduce((sum, { min }) => sum + min, 0),
-        );
-      } else {
-        this.#prepared.delete(key);
-        pool.release(key);
-      }
+    for (const wish of wishes) await this.#readAhead(wish);
+    for (const { tenant, key } of [...before, ...wishes]) {
+      const program = this.#read.get(`${tenant}/${key}`);
+      if (!program || this.#closed) continue;
+      const served = [...this.#wishes.values()].flat().filter((wish) => wish.tenant === tenant && wish.key === key);
+      this.#options.fleet.keep(
+        tenant,
+        program,
+        served.reduce((sum, { min }) => sum + min, 0),
+      );
+      if (served.length === 0) this.#read.delete(`${tenant}/${key}`);
     }
-    for (const wish of wishes) await this.#prepare(wish);
   }
 
-  async #prepare({ version, key, memoryMb, min }: Wish): Promise<void> {
-    const { launcher } = this.#options;
-    if (this.#closed || this.#prepared.has(key) || (min === 0 && this.#prepared.size >= MAX_PREPARED)) return;
-    this.#prepared.add(key);
-    // One that cannot be prepared says why at its first invocation; the others go on.
-    await launcher.prepare(version, memoryMb).catch((error) => {
-      this.#prepared.delete(key);
-      this.#failed(error);
-    });
+  async #readAhead({ tenant, version, key, memoryMb, min }: Wish): Promise<void> {
+    const name = `${tenant}/${key}`;
+    if (this.#closed || this.#read.has(name) || (min === 0 && this.#read.size >= MAX_PREPARED)) return;
+    // A program that cannot be read says why at its first invocation; the others go on.
+    await this.#options.launcher.read(version, memoryMb).then(
+      (program) => this.#read.set(name, program),
+      (error) => this.#failed(error),
+    );
   }
 
   /** Once it is closed, the store and the children that build are being taken away. */
@@ -138,7 +138,7 @@ export class Service {
     return servedVersions(found).map((version) => {
       const { memoryMb } = resolveLimits(version.manifest, this.#options.limits);
       const key = programKey(version.componentHash, memoryMb);
-      return { version, key, memoryMb, min: version.manifest.pool?.min ?? 0 };
+      return { tenant: version.tenant, version, key, memoryMb, min: version.manifest.pool?.min ?? 0 };
     });
   }
 }

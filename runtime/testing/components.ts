@@ -8,9 +8,10 @@ import { withEngine } from '../build/component/componentize.ts';
 import type { Artifact } from '../build/index.ts';
 import { publishDirectory, readArtifact } from '../build/store.ts';
 import { toolchain } from '../build/toolchain.ts';
-import type { Plan } from '../lowering/plan.ts';
-import { type LoadedProgram, loadProgram, ModuleCache } from '../pool/artifacts.ts';
-import { planHere } from '../pool/planner.ts';
+import type { Program } from '../lowering/instance.ts';
+import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
+import { keepPlan } from '../pool/examine.ts';
+import { planFiles } from '../pool/plan-files.ts';
 import { TEST_ARTIFACTS, TEST_COMPONENTS } from './cache.ts';
 
 /** Builds a JavaScript inferlet, as plain as possible: no bundling and no prelude. */
@@ -41,13 +42,25 @@ export async function testArtifact(component: Uint8Array, memoryPages = 1024): P
   return artifact;
 }
 
-/** A program that the lean lowering runs. */
-export type PlannedProgram = LoadedProgram & { readonly plan: Plan };
+/** A program that this process has compiled. */
+export interface TestProgram extends Program {
+  readonly artifact: Artifact;
+}
 
-/** Loads an artifact, planned in this process. @throws Error when only the glue can run it */
-export async function testProgram(artifact: Artifact, cache = new ModuleCache()): Promise<PlannedProgram> {
-  const program = await loadProgram(artifact, cache, planHere);
-  const { plan } = program;
-  if (!plan) throw new Error('the component cannot be planned');
-  return { ...program, plan };
+const files = new ModuleFiles();
+const modules = new Map<string, Promise<WebAssembly.Module>>();
+
+/** Reads and compiles an artifact, planned in this process. */
+export async function testProgram(artifact: Artifact): Promise<TestProgram> {
+  const stored = await readProgram(artifact.hash, artifact, files, async () => {
+    const plan = await planFiles(artifact.directory, artifact.coreModules);
+    await keepPlan(artifact, plan);
+    return plan;
+  });
+  const compiled = stored.modules.map(async ({ file, hash, bytes }) => {
+    const compiling = modules.get(hash) ?? WebAssembly.compile(bytes as Uint8Array<ArrayBuffer>);
+    modules.set(hash, compiling);
+    return [file, await compiling] as const;
+  });
+  return { artifact, plan: stored.plan, modules: new Map(await Promise.all(compiled)) };
 }

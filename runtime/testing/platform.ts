@@ -14,6 +14,7 @@ import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
 import { TEST_ARTIFACTS } from './cache.ts';
 import { testComponent } from './components.ts';
 import { TestGpuHost } from './gpu-host.ts';
+import { TEST_SANDBOXES } from './sandboxes.ts';
 
 export { TEST_MODEL } from './gpu-host.ts';
 
@@ -87,7 +88,7 @@ export class TestPlatform {
       gpuHosts: [this.#gpuHost.address],
       artifactsDirectory: TEST_ARTIFACTS,
       concurrency: 64,
-      poolMemoryMb: 32,
+      sandboxes: TEST_SANDBOXES,
       limits: DEFAULT_LIMITS,
       gpuHostDeadlineMs: 30_000,
       onError: (error) => this.errors.push(error),
@@ -181,6 +182,10 @@ export class TestPlatform {
     this.#probe ??= await GpuHostConnection.connect(this.#gpuHost.address);
     const { free, cached } = (await this.#probe.stats()).models[0]?.pages ?? { free: -1, cached: 0 };
     return free + cached;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
   }
 
   async stop(): Promise<void> {

@@ -2,6 +2,7 @@ import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { openConnection } from '#scheduler/store/connection.ts';
 import { startRuntime } from '../runtime.ts';
+import { TEST_SANDBOXES } from './sandboxes.ts';
 
 /** A runtime in a process of its own, for tests that kill it. Arguments: name, Redis's socket, the GPU host's, directory of artifacts, lease in ms. */
 const [name = '', redis = '', gpuHost = '', artifactsDirectory = '', leaseMs = ''] = process.argv.slice(2);
@@ -11,7 +12,7 @@ await startRuntime({
   gpuHosts: [gpuHost],
   artifactsDirectory,
   concurrency: 64,
-  poolMemoryMb: 32,
+  sandboxes: TEST_SANDBOXES,
   limits: DEFAULT_LIMITS,
   onError: (error) => console.error(error),
 });

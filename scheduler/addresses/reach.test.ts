@@ -10,24 +10,43 @@ test('what a name leads to is let through as far as it is public, all of it for 
     { address: '8.8.8.8', family: 4 },
     { address: '::1', family: 6 },
   ];
-  const reach = new Reach({ privateHosts: ['tools.internal', '127.0.0.1:8080'], lookup });
-  const addresses = async (url: string) => (await reach.addresses(new URL(url), signal)).map(({ address }) => address);
+  const reach = new Reach({ privateHosts: [{ host: 'tools.internal' }, { host: '127.0.0.1:8080' }], lookup });
+  const addresses = async (url: string) =>
+    (await reach.addresses(new URL(url), 'a', signal)).map(({ address }) => address);
   assert.deepEqual(await addresses('https://example.com/'), ['8.8.8.8']);
   assert.deepEqual(await addresses('http://tools.internal:99/'), ['10.0.0.1', '8.8.8.8', '::1']);
   assert.deepEqual(await addresses('http://127.0.0.1:8080/'), ['127.0.0.1']);
   for (const url of ['http://127.0.0.1/', 'http://[::1]/', 'http://0x7f.1/', 'https://169.254.169.254/'])
     await assert.rejects(addresses(url), RefusedAddress, url);
   const inside = new Reach({ lookup: async () => [{ address: '192.168.0.1', family: 4 }] });
-  await assert.rejects(inside.addresses(new URL('https://example.com/'), signal), RefusedAddress);
+  await assert.rejects(inside.addresses(new URL('https://example.com/'), 'a', signal), RefusedAddress);
 });
 
 test('an address is refused by its looks, a name is not', () => {
-  const reach = new Reach({ privateHosts: ['[::1]'] });
-  const refuses = (url: string) => reach.refuses(new URL(url));
+  const reach = new Reach({ privateHosts: [{ host: '[::1]' }] });
+  const refuses = (url: string) => reach.refuses(new URL(url), 'a');
   assert.deepEqual(
     ['https://10.1.2.3/', 'https://[fe80::1]/', 'https://[::1]/', 'https://8.8.8.8/', 'https://localhost/'].map(
       refuses,
     ),
     [true, true, false, false, false],
   );
+});
+
+test('a private host may be for one tenant alone', async () => {
+  const privateHosts = [{ host: '127.0.0.1:8080', tenant: 'a' }, { host: '10.0.0.1' }];
+  const reach = new Reach({ privateHosts, option: '[webhooks] private_hosts' });
+  const reaches = (url: string, tenant: string) => reach.trusts(new URL(url), tenant);
+  assert.deepEqual(
+    ['a', 'b'].map((tenant) => ['http://127.0.0.1:8080/', 'http://10.0.0.1/'].map((url) => reaches(url, tenant))),
+    [
+      [true, true],
+      [false, true],
+    ],
+  );
+  assert.equal(reach.refuses(new URL('http://127.0.0.1:8080/'), 'b'), true);
+  await assert.rejects(reach.addresses(new URL('http://127.0.0.1:8080/'), 'b', signal), {
+    name: 'RefusedAddress',
+    message: /\[webhooks\] private_hosts/,
+  });
 });

@@ -15,32 +15,46 @@ export class RefusedAddress extends Error {
   override readonly name = 'RefusedAddress';
 }
 
+/** A host with private addresses that may be reached all the same. */
+export interface PrivateHost {
+  /** `tools.internal` (any port), `tools.internal:8080`, `*.internal`, `[::1]:8080`. */
+  readonly host: string;
+  /** The only tenant that may reach it; any may without. */
+  readonly tenant?: string | undefined;
+}
+
 export interface ReachOptions {
-  /** Hosts with private addresses that may be reached all the same (`pie.toml`: `[http] private_hosts`). */
-  readonly privateHosts?: readonly string[];
+  /** What the operator has named (`pie.toml`). */
+  readonly privateHosts?: readonly PrivateHost[];
+  /** The key of `pie.toml` that names them, for errors. */
+  readonly option?: string;
   /** Resolves names; the system's resolver for private hosts and DNS for the others by default. */
   readonly lookup?: Lookup | undefined;
 }
 
 /** Which addresses the platform connects to when a tenant names the host: those of the public internet, and hosts that the operator has named. */
 export class Reach {
-  readonly #privateHosts: readonly string[];
+  readonly #privateHosts: readonly PrivateHost[];
+  readonly #option: string;
   readonly #lookup: Lookup | undefined;
 
-  constructor({ privateHosts = [], lookup: own }: ReachOptions = {}) {
+  constructor({ privateHosts = [], option = '[http] private_hosts', lookup: own }: ReachOptions = {}) {
     this.#privateHosts = privateHosts;
+    this.#option = option;
     this.#lookup = own;
   }
 
-  /** Whether the operator has named the host of a URL. */
-  trusts(url: URL): boolean {
-    return this.#privateHosts.some((pattern) => hostMatches(pattern, url, 'any-port'));
+  /** Whether the operator has named the host of a URL for a tenant. */
+  trusts(url: URL, tenant: string): boolean {
+    return this.#privateHosts.some(
+      (named) => (named.tenant ?? tenant) === tenant && hostMatches(named.host, url, 'any-port'),
+    );
   }
 
   /** Whether a URL names its host by an address that may not be reached; a name tells nothing before it is resolved. */
-  refuses(url: URL): boolean {
+  refuses(url: URL, tenant: string): boolean {
     const hostname = bare(url);
-    return isIP(hostname) !== 0 && !this.trusts(url) && !isPublicAddress(hostname);
+    return isIP(hostname) !== 0 && !this.trusts(url, tenant) && !isPublicAddress(hostname);
   }
 
   /**
@@ -48,15 +62,15 @@ export class Reach {
    *
    * @throws RefusedAddress when there are none, or what the resolver throws
    */
-  async addresses(url: URL, signal: AbortSignal): Promise<readonly LookupAddress[]> {
+  async addresses(url: URL, tenant: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
     const hostname = bare(url);
-    const trusted = this.trusts(url);
+    const trusted = this.trusts(url, tenant);
     const family = isIP(hostname);
     const found = family !== 0 ? [{ address: hostname, family }] : await this.#resolve(hostname, trusted, signal);
     const allowed = trusted ? found : found.filter(({ address }) => isPublicAddress(address));
     if (allowed.length > 0) return allowed;
     throw new RefusedAddress(
-      `${url.hostname} has no public address; the platform's operator can allow it (pie.toml: [http] private_hosts)`,
+      `${url.hostname} has no public address; the platform's operator can allow it (pie.toml: ${this.#option})`,
     );
   }
 

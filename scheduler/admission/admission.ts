@@ -1,6 +1,7 @@
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import { MEMORY } from './policy.ts';
 
 const ADMIT = loadScript(new URL('./scripts/admit.lua', import.meta.url));
 const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));
@@ -30,6 +31,15 @@ export interface PlatformCapacity {
   readonly usedSlots: number;
   /** KV pages, `overcommit` included, and what is expected of all that is admitted. */
   readonly models: readonly { readonly model: string; readonly pages: number; readonly usedPages: number }[];
+  /** Memory of the runtimes, and what is expected of all that is admitted; null while no runtime bounds its own. */
+  readonly memory: { readonly totalMb: number; readonly usedMb: number } | null;
+}
+
+/** What a run held at most, children included. */
+export interface Peak {
+  /** KV pages by model. */
+  readonly pages: Readonly<Record<string, number>>;
+  readonly memoryMb: number;
 }
 
 /** What a look at the ledger found: all zero but after Redis has lost what it had acknowledged, or a fault of the platform. */
@@ -98,22 +108,28 @@ export class Admission {
     for (const [field, pages] of Object.entries(total ?? {})) {
       // `pages:<model>`, or `pages:<model>@<host>` for each of several.
       const model = /^pages:([^@]+)/.exec(field)?.[1];
-      if (model === undefined) continue;
+      if (model === undefined || model === MEMORY) continue;
       const sum = models.get(model) ?? { model, pages: 0, usedPages: 0 };
       models.set(model, sum);
       sum.pages += Number(pages);
       sum.usedPages += Number(used?.[field] ?? 0);
     }
-    return { slots: Number(total?.slots ?? 0), usedSlots: Number(used?.slots ?? 0), models: [...models.values()] };
+    const totalMb = total?.[`pages:${MEMORY}`];
+    return {
+      ...{ slots: Number(total?.slots ?? 0), usedSlots: Number(used?.slots ?? 0), models: [...models.values()] },
+      memory:
+        totalMb === undefined ? null : { totalMb: Number(totalMb), usedMb: Number(used?.[`pages:${MEMORY}`] ?? 0) },
+    };
   }
 
-  /** What a run of a function version held at most, by model: from this the next one's expected pages are learned. */
-  async observePages(
+  /** What a run of a function version held at most: from this the next one's expected pages and memory are learned. */
+  async observe(
     job: { readonly tenant: string; readonly function: string; readonly version: string },
-    peak: Readonly<Record<string, number>>,
+    peak: Peak,
   ): Promise<void> {
     const key = this.#store.keys.learnedPages(job.tenant, job.function, job.version);
-    const pairs = Object.entries(peak).flatMap(([model, pages]) => [model, Math.max(0, Math.ceil(pages))]);
+    const held = Object.entries({ ...peak.pages, [MEMORY]: peak.memoryMb });
+    const pairs = held.flatMap(([model, pages]) => [model, Math.max(0, Math.ceil(pages))]);
     await this.#store.script(OBSERVE, [key], [LEARNED_MS, ...pairs]);
   }
 

@@ -30,14 +30,14 @@ test('declared, else learned, else four of the first model', async () => {
   assert.deepEqual(await of({ models: ['b'], expectedPages: { a: 1, b: 2, gone: 3 } }), { a: 1, b: 2 });
   assert.deepEqual(await of({ expectedPages: 0 }), {});
   const run = (version: string) => ({ tenant: 'default', function: 'story', version });
-  await scheduler.admission.observePages(run('needs-none'), {});
+  await scheduler.admission.observe(run('needs-none'), { pages: {}, memoryMb: 3 });
   assert.deepEqual(
     await of({ version: 'needs-none', models: ['b'] }),
     {},
     'a run without pages is learned from as well',
   );
-  await scheduler.admission.observePages(run('two'), { a: 9 });
-  await scheduler.admission.observePages(run('two'), { b: 3 });
+  await scheduler.admission.observe(run('two'), { pages: { a: 9 }, memoryMb: 3 });
+  await scheduler.admission.observe(run('two'), { pages: { b: 3 }, memoryMb: 3 });
   assert.deepEqual(await of({ version: 'two' }), { a: 9, b: 3 }, 'the largest of a few');
   assert.deepEqual(await of({ version: 'two', models: ['b'], expectedPages: 1 }), { b: 1 }, 'what is declared holds');
   await lease.release();
@@ -52,7 +52,7 @@ test('what is learned is the 95th percentile of the last 64 peaks', async () => 
     fc.asyncProperty(fc.array(fc.integer({ min: 1, max: 999 }), { minLength: 1, maxLength: 90 }), async (peaks) => {
       versions += 1;
       const run = { tenant: 'default', function: 'story', version: `v${versions}` };
-      await Promise.all(peaks.map((m) => scheduler.admission.observePages(run, { m })));
+      await Promise.all(peaks.map((m) => scheduler.admission.observe(run, { pages: { m }, memoryMb: 1 })));
       const kept = peaks.slice(-64).toSorted((a, b) => a - b);
       const percentile = kept.findLast((_, i) => i < Math.ceil(0.95 * kept.length));
       assert.deepEqual(await expected(scheduler, run), { m: percentile });

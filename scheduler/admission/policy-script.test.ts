@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { loadScript } from '../store/scripts.ts';
 import { openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { MEMORY } from './policy.ts';
 import { anyCapacity, anyOrder, Player } from './testing/history.ts';
 
 const STEPS = loadScript(new URL('./testing/steps.lua', import.meta.url));
@@ -45,6 +46,7 @@ for (const { tenants, length, numRuns } of [
             const found = await admission.capacity();
             assert.equal(found.usedSlots, player.admitted.size);
             for (const { model, usedPages } of found.models) assert.equal(usedPages, used[model] ?? 0);
+            if (found.memory !== null) assert.equal(found.memory.usedMb, used[MEMORY] ?? 0);
             const loads = await admission.tenants();
             const stored = await Promise.all(
               loads.map(({ tenant }) => store.redis.hget(`${store.keys.admission}:tenant:${tenant}`, 'overtaken')),

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { AdmissionPolicy, type Capacity, DEFAULT_RESERVE, type Demand, type Limits, MAX_OVERTAKEN } from './policy.ts';
+import {
+  AdmissionPolicy,
+  type Capacity,
+  DEFAULT_RESERVE,
+  type Demand,
+  type Limits,
+  MAX_OVERTAKEN,
+  MEMORY,
+} from './policy.ts';
 import { anyCapacity, anyOrder, Player } from './testing/history.ts';
 
 /** No bound. */
@@ -10,8 +18,11 @@ const MANY = 1_000_000;
 const sum = (demands: Iterable<Demand>, model: string): number =>
   [...demands].reduce((pages, demand) => pages + (demand.pages[model] ?? 0), 0);
 
+/** Pages of all models. */
 const total = (demands: Iterable<Demand>): number =>
-  [...demands].reduce((pages, demand) => pages + Object.values(demand.pages).reduce((a, b) => a + b, 0), 0);
+  [...demands]
+    .flatMap((demand) => Object.entries(demand.pages))
+    .reduce((sum, [model, count]) => sum + (model === MEMORY ? 0 : count), 0);
 
 /** Lets tenants keep so many waiting while simulated time passes; answers what was held, in slot-ms, by tenant. */
 function simulate(
@@ -366,7 +377,7 @@ describe('admission policy', () => {
 });
 
 const LEAVE = {
-  ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, afterMs: 5 },
+  ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, memoryMb: 0, afterMs: 5 },
   ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY } },
   ...{ free: [0, 0] as const, agoMs: 0 },
 };

@@ -18,7 +18,10 @@ export const EXPRESS = 1 / 8;
 /** Who has stood in the express lane for longer goes to the other one. */
 export const LANE_MS = 1000;
 
-/** KV pages by model. */
+/** What memory of runtimes is counted by among the pages of models, in MiB: no model has such a name. */
+export const MEMORY = '#memory';
+
+/** KV pages by model, and memory of runtimes (`MEMORY`). */
 export type Pages = Readonly<Record<string, number>>;
 
 /** What each GPU host said last that it could give without ending anybody, by model. Models that are not listed are not known. */
@@ -102,7 +105,7 @@ interface Left {
  * Room: a head starts when a slot is free and its expected pages fit beside those of all that is admitted. One that does not fit is passed
  * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts. So something starts as long as some head among the
  * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
- * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
+ * host refuses it with its reason. Memory of runtimes is one more such pool (`MEMORY`), so that they never hold more than there is. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
  * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's. These have as many places
  * on the way of their own, so that neither kind waits for the other's. While runtimes lag (`pace`) fewer slots are for the others, the reserve stays.
  *
@@ -426,7 +429,8 @@ function ownOf(reserve: number): number {
 function mayStart({ limits, running, held, head }: Tenant): boolean {
   if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;
   if (limits.pages === undefined || running === 0) return true;
-  const pages = [...held.values(), ...Object.values(head?.pages ?? {})].reduce((sum, count) => sum + count, 0);
+  const counted = [...held, ...Object.entries(head?.pages ?? {})].filter(([model]) => model !== MEMORY);
+  const pages = counted.reduce((sum, [, count]) => sum + count, 0);
   return pages <= limits.pages;
 }
 

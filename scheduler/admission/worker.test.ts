@@ -165,7 +165,7 @@ describe('admission worker', () => {
   test('pages are learned from past runs, a host that comes back with more lets more in, and so does a larger quota', async () => {
     await withRuntime({ slots: 10, pages: { m: 10 } }, async ({ started, open, worker, lease }) => {
       const job = { tenant: 'default', function: 'story', version: 'abc123' } as InvocationJob;
-      worker.observePages(job, { m: 6 });
+      worker.observe(job, { pages: { m: 6 }, memoryMb: 1 });
       const learned = scheduler.store.keys.learnedPages(job.tenant, job.function, job.version);
       await eventually(async () => (await scheduler.store.redis.exists(learned)) === 1, 'it is learned');
       const a = await submit();

@@ -6,7 +6,7 @@ import type { RuntimeLease } from '../runtimes/lease.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { ActiveJobs } from './active-jobs.ts';
-import type { Admission } from './admission.ts';
+import type { Admission, Peak } from './admission.ts';
 import type { InvocationJob, StopReason } from './job.ts';
 
 /** Fetches in flight at once while jobs keep coming: a burst of 896 starts in 60–80 ms instead of 70–80 with one, and evenly. */
@@ -128,10 +128,10 @@ export class AdmissionWorker {
     await this.#options.lease.describe({ accepting: !paused });
   }
 
-  /** What a run held at most, by model; what the next run of that function version is expected to hold is learned from it. */
-  observePages(job: InvocationJob, peak: Readonly<Record<string, number>>): void {
+  /** What a run held at most; what the next run of that function version is expected to hold is learned from it. */
+  observe(job: InvocationJob, peak: Peak): void {
     const { admission, onError } = this.#options;
-    admission.observePages(job, peak).catch((error) => onError?.(error));
+    admission.observe(job, peak).catch((error) => onError?.(error));
   }
 
   /**

@@ -4,6 +4,7 @@ import { Queue } from 'bullmq';
 import { BUILD_QUEUE } from '../keys.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
 import type { Channels } from '../store/channels.ts';
+import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
@@ -16,8 +17,12 @@ const POLL_MS = 1000;
 /** Cleaning up may not make a failed call much longer. */
 const CLEAN_UP_MS = 500;
 const BULL_EVENTS = 100;
+/** The largest that BullMQ takes. */
+const MAX_PRIORITY = 2 ** 21 - 1;
 
-/** Asks a runtime to build. */
+const TAKE_TURN = loadScript(new URL('./scripts/take-turn.lua', import.meta.url));
+
+/** Asks a runtime to build. Tenants take turns (`turns.ts`). */
 export class Builds {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -53,7 +58,11 @@ export class Builds {
     const wake = () => wakeup.set();
     const stop = await this.#channels.listen(keys.buildChannel(request.id), { message: wake, resumed: wake });
     try {
-      await this.#store.call(() => this.#queue.add('build', request, { jobId: request.id }));
+      const args = [request.id, build.tenant, this.#store.clock(), deadlineAt];
+      const turn = Number(await this.#store.script(TAKE_TURN, [keys.buildTurns], args));
+      // The smallest priority goes first; without one it would go before all others.
+      const priority = Math.min(1 + turn, MAX_PRIORITY);
+      await this.#store.call(() => this.#queue.add('build', request, { jobId: request.id, priority }));
       while (!options.signal?.aborted) {
         const reply = await this.#store.call((redis) => redis.get(keys.build(request.id)));
         if (reply !== null) return JSON.parse(reply) as BuildReply;
@@ -65,7 +74,12 @@ export class Builds {
     } finally {
       stop();
       // One that has begun ends by itself at its deadline.
-      await this.#store.call(() => this.#queue.remove(request.id), CLEAN_UP_MS).catch(() => undefined);
+      await this.#store
+        .call(
+          (redis) => Promise.all([this.#queue.remove(request.id), redis.hdel(keys.buildTurns, request.id)]),
+          CLEAN_UP_MS,
+        )
+        .catch(() => undefined);
     }
   }
 

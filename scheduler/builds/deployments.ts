@@ -160,7 +160,7 @@ export class Deployments {
   ): Promise<DeployOutcome | 'component-gone'> {
     const { tenant, manifest, component, placement = { alias: LIVE } } = deployment;
     const { functions, blobs, builds, store } = this.#parts;
-    const componentHash = await blobs.put(component);
+    const componentHash = await blobs.put(tenant, component);
     let registered = false;
     try {
       const content = await this.#content(deployment, componentHash, secrets);
@@ -186,7 +186,7 @@ export class Deployments {
       return { ok: true, version: record, created, alias, warnings: await this.#warnings(record, component) };
     } finally {
       // Should this fail, the blob is removed by its own clock.
-      if (!registered) await blobs.remove(componentHash, CLEAN_UP_MS).catch(() => undefined);
+      if (!registered) await blobs.remove(tenant, componentHash, CLEAN_UP_MS).catch(() => undefined);
     }
   }
 

@@ -17,6 +17,7 @@ export type BuildFailureCode =
   | 'core-module'
   | 'wrong-world'
   | 'component-too-large'
+  | 'unsupported-component'
   | 'build-failed'
   | 'build-timeout'
   | 'runtime-unavailable';

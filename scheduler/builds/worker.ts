@@ -2,6 +2,7 @@ import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
 import { isConnectionError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
@@ -10,6 +11,8 @@ const LOCK_MS = 5000;
 const STALLED_CHECK_MS = 2000;
 /** How long an answer waits for whoever asked. */
 const REPLY_MS = 60_000;
+
+const BEGIN_TURN = loadScript(new URL('./scripts/begin-turn.lua', import.meta.url));
 
 export interface BuildWorkerOptions {
   readonly store: Store;
@@ -71,6 +74,9 @@ export class BuildWorker {
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {
     const leftMs = request.deadlineAt - this.#options.store.clock();
     if (leftMs <= 0) return;
+    // Nobody waits for one that was taken away: its gateway was lost, or has given it up.
+    const waited = await this.#options.store.script(BEGIN_TURN, [this.#options.store.keys.buildTurns], [request.id]);
+    if (waited !== 1) return;
     const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);
     let reply: BuildReply;
     try {

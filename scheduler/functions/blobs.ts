@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { throwBytesQuota } from '../invocations/replies.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
@@ -23,8 +24,12 @@ export class Blobs {
     this.#store = store;
   }
 
-  /** Stores bytes for `unusedMs`, or for as long as a function version uses them. */
-  async put(bytes: Uint8Array, unusedMs = UNUSED_BLOB_MS): Promise<string> {
+  /**
+   * Stores bytes for `unusedMs`, or for as long as a function version uses them. Until one does they count for the tenant.
+   *
+   * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
+   */
+  async put(tenant: string, bytes: Uint8Array, unusedMs = UNUSED_BLOB_MS): Promise<string> {
     if (bytes.length > MAX_COMPONENT_BYTES) {
       throw new StoreError(
         'invalid-argument',
@@ -34,12 +39,14 @@ export class Blobs {
     const hash = createHash('sha256').update(bytes).digest('hex');
     const { keys } = this.#store;
     const payload = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-    await this.#store.script(
+    const now = this.#store.clock();
+    const reply = await this.#store.script(
       SCRIPTS.put,
       [keys.blob(hash), keys.blobUsers(hash)],
-      [payload, unusedMs],
+      [payload, unusedMs, now, keys.account(tenant), hash],
       BLOB_DEADLINE_MS,
     );
+    throwBytesQuota(reply, now);
     return hash;
   }
 
@@ -53,8 +60,9 @@ export class Blobs {
   }
 
   /** Removes bytes that no function version uses; false when they are used or not there. */
-  async remove(hash: string, deadlineMs?: number): Promise<boolean> {
+  async remove(tenant: string, hash: string, deadlineMs?: number): Promise<boolean> {
     const { keys } = this.#store;
-    return (await this.#store.script(SCRIPTS.remove, [keys.blob(hash), keys.blobUsers(hash)], [], deadlineMs)) === 1;
+    const args = [keys.account(tenant), hash];
+    return (await this.#store.script(SCRIPTS.remove, [keys.blob(hash), keys.blobUsers(hash)], args, deadlineMs)) === 1;
   }
 }

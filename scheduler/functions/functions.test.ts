@@ -36,21 +36,21 @@ describe('functions and components', () => {
   test('bytes come back as they are; without a user they go by themselves', async () => {
     const { blobs, store } = scheduler;
     const bytes = new Uint8Array(randomBytes(100_000));
-    const hash = await blobs.put(bytes, 60_000);
+    const hash = await blobs.put('default', bytes, 60_000);
     assert.match(hash, /^[0-9a-f]{64}$/);
-    assert.equal(await blobs.put(bytes), hash);
+    assert.equal(await blobs.put('default', bytes), hash);
     assert.deepEqual(new Uint8Array((await blobs.get(hash)) ?? []), bytes);
     assert.ok(await blobs.has(hash));
     assert.ok((await store.redis.pttl(store.keys.blob(hash))) > 60_000, 'the second upload needs it for longer');
-    assert.ok(await blobs.remove(hash));
-    assert.ok(!(await blobs.remove(hash)));
+    assert.ok(await blobs.remove('default', hash));
+    assert.ok(!(await blobs.remove('default', hash)));
     assert.equal(await blobs.get(hash), null);
   });
 
   test('versions: equal content is the same one, the last deployed is served', async () => {
     const { functions, blobs, store } = scheduler;
-    const one = await blobs.put(new Uint8Array([1]));
-    const two = await blobs.put(new Uint8Array([2]));
+    const one = await blobs.put('default', new Uint8Array([1]));
+    const two = await blobs.put('default', new Uint8Array([2]));
     const first = version('story', one);
     const second = { ...version('story', two), createdAt: first.createdAt + 1 };
     assert.notEqual(first.version, second.version);
@@ -68,7 +68,7 @@ describe('functions and components', () => {
     assert.equal(await functions.get('default', 'story', 'nope'), null);
     assert.equal(await functions.get('elsewhere', 'story'), null);
     assert.equal(await store.redis.pttl(store.keys.blob(one)), -1, 'a used component stays');
-    assert.ok(!(await blobs.remove(one)));
+    assert.ok(!(await blobs.remove('default', one)));
     await functions.put(version('answer', one));
     assert.deepEqual(await functions.names('default'), ['answer', 'story']);
     await functions.put(version('story', one), { alias: null });

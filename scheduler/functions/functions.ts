@@ -140,14 +140,14 @@ export class Functions {
         MAX_ALIASES,
         keys.releaseChannel,
         ...[keys.account(tenant), version.componentBytes + Buffer.byteLength(text), this.#store.clock()],
-        ...[MAX_FUNCTIONS, MAX_VERSIONS],
+        ...[MAX_FUNCTIONS, MAX_VERSIONS, componentHash, artifactBytesOf(version)],
       ],
     );
-    const [code, second, third] = Array.isArray(reply) ? reply : [];
+    const [code, second, third, fourth] = Array.isArray(reply) ? reply : [];
     if (code === -1) return { ok: false, reason: 'component-missing' };
     if (code === -2) return { ok: false, reason: 'tag-taken', version: String(second) };
     if (code === -3) return { ok: false, reason: 'too-many-aliases' };
-    if (code === -4) throw QuotaExceeded.ofStorage(second, third, this.#store.clock());
+    if (code === -4) throw QuotaExceeded.ofBytes(second, third, fourth, this.#store.clock());
     if (code === -5) return { ok: false, reason: 'too-many-functions' };
     if (code === -6) return { ok: false, reason: 'too-many-versions' };
     return { ok: true, created: code === 1, alias: second === '' ? null : parseState(String(second)) };
@@ -385,6 +385,12 @@ export function parseVersion(text: string): FunctionVersion {
 /** `live` of a function from before there were aliases. */
 export function onlyCurrent({ version, createdAt }: FunctionVersion): AliasState {
   return { shares: [{ version, weight: 100 }], revision: 0, at: createdAt, by: '' };
+}
+
+/** What the build said of the size of its compiled files; 0 for a version that was registered without one. */
+function artifactBytesOf({ build }: FunctionVersion): number {
+  const bytes = build?.moduleBytes;
+  return typeof bytes === 'number' && Number.isSafeInteger(bytes) && bytes > 0 ? bytes : 0;
 }
 
 /** A version's name among the users of its component. */

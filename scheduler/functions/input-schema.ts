@@ -1,3 +1,8 @@
+import { Pattern } from './schema/pattern.ts';
+import { PatternError } from './schema/pattern-syntax.ts';
+import { SchemaError } from './schema/references.ts';
+import { SchemaValidator } from './schema/validator.ts';
+
 /** A JSON Schema, as far as a manifest may use one for a function's input. */
 export interface JsonSchema {
   readonly [keyword: string]: unknown;
@@ -12,21 +17,39 @@ export interface SchemaFault {
 const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
 const MAX_DEPTH = 32;
 const MAX_FAULTS = 10;
+/** Characters of a pattern in the message that refuses it. */
+const MAX_TOLD = 100;
 
-const SCHEMA_KEYWORDS = ['items', 'additionalProperties', 'not', 'contains', 'propertyNames', 'if', 'then', 'else'];
+const SCHEMA_KEYWORDS = [
+  ...['items', 'additionalProperties', 'not', 'contains', 'propertyNames', 'if', 'then', 'else'],
+  ...['unevaluatedItems', 'unevaluatedProperties'],
+];
 const SCHEMA_MAP_KEYWORDS = ['properties', 'patternProperties', '$defs', 'definitions', 'dependentSchemas'];
 const SCHEMA_LIST_KEYWORDS = ['allOf', 'anyOf', 'oneOf', 'prefixItems'];
-const COUNT_KEYWORDS = ['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties'];
+const COUNT_KEYWORDS = [
+  ...['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties', 'minContains', 'maxContains'],
+];
 const NUMBER_KEYWORDS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'];
 
 /**
- * Looks for the mistakes that make a schema useless or a validator throw: a wrong type name, a bad pattern, a subschema that is none.
- * It is no full validation against the meta-schema.
+ * Looks for the mistakes that make a schema useless or a validator throw: a wrong type name, a pattern that cannot be matched in linear time, a
+ * reference that leads nowhere, a subschema that is none. It is no full validation against the meta-schema.
  */
 export function checkInputSchema(schema: unknown): SchemaFault[] {
   const faults: SchemaFault[] = [];
   check(schema, [], faults);
+  if (faults.length === 0 && isObject(schema)) checkWhole(schema, faults);
   return faults.slice(0, MAX_FAULTS);
+}
+
+/** What shows in the whole alone: references, and the bounds on all patterns together. */
+function checkWhole(schema: JsonSchema, faults: SchemaFault[]): void {
+  try {
+    new SchemaValidator(schema);
+  } catch (error) {
+    if (!(error instanceof SchemaError || error instanceof PatternError)) throw error;
+    faults.push({ path: [], message: `cannot be used: ${error.message}` });
+  }
 }
 
 function check(schema: unknown, path: readonly string[], faults: SchemaFault[]): void {
@@ -71,11 +94,14 @@ function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], messag
   if (schema.enum !== undefined && !(Array.isArray(schema.enum) && schema.enum.length > 0)) {
     fault(['enum'], 'must be a list of at least one value');
   }
-  if (pattern !== undefined && !isPattern(pattern)) fault(['pattern'], 'must be a regular expression');
-  if (isObject(schema.patternProperties)) {
-    for (const name of Object.keys(schema.patternProperties)) {
-      if (!isPattern(name)) fault(['patternProperties', name], 'must be named by a regular expression');
-    }
+  const patternFault = pattern === undefined ? null : faultOfPattern(pattern);
+  if (patternFault !== null) fault(['pattern'], patternFault);
+  for (const source of isObject(schema.patternProperties) ? Object.keys(schema.patternProperties) : []) {
+    const message = faultOfPattern(source);
+    if (message !== null) fault(['patternProperties', source], message);
+  }
+  if (schema.dependentRequired !== undefined && !areNames(schema.dependentRequired)) {
+    fault(['dependentRequired'], 'must be an object of lists of property names');
   }
   for (const keyword of COUNT_KEYWORDS) {
     const value = schema[keyword];
@@ -95,12 +121,22 @@ function isObject(value: unknown): value is JsonSchema {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function isPattern(value: unknown): boolean {
-  if (typeof value !== 'string') return false;
+function areNames(value: unknown): boolean {
+  return (
+    isObject(value) &&
+    Object.values(value).every((list) => Array.isArray(list) && list.every((name) => typeof name === 'string'))
+  );
+}
+
+/** Why a pattern is refused, with its text; null when it is not. */
+function faultOfPattern(source: unknown): string | null {
+  if (typeof source !== 'string') return 'must be a regular expression';
   try {
-    new RegExp(value, 'u');
-    return true;
-  } catch {
-    return false;
+    new Pattern(source);
+    return null;
+  } catch (error) {
+    if (!(error instanceof PatternError)) throw error;
+    const told = source.length > MAX_TOLD ? `${source.slice(0, MAX_TOLD)}…` : source;
+    return `is refused: the pattern ${JSON.stringify(told)} ${error.message}`;
   }
 }

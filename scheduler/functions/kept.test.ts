@@ -59,7 +59,7 @@ describe('a secret’s value is kept as long as a version with it may run', () =
 
   let content = 0;
   async function deploy(name: string, secrets: Record<string, number> | undefined, alias: string | null) {
-    const componentHash = await scheduler.blobs.put(new Uint8Array([1, content++]));
+    const componentHash = await scheduler.blobs.put(TENANT, new Uint8Array([1, content++]));
     const manifest = { name };
     const version = versionOf(manifest, componentHash, secrets);
     const stored = { name, version, tenant: TENANT, manifest, componentHash, componentBytes: 2, createdAt: now };

@@ -25,7 +25,7 @@ describe('releases', () => {
 
   let content = 0;
   async function deploy(name: string, placement?: Placement, tenant = TENANT): Promise<FunctionVersion> {
-    const componentHash = await scheduler.blobs.put(new Uint8Array([1, content++ % 256, content >> 8]));
+    const componentHash = await scheduler.blobs.put(TENANT, new Uint8Array([1, content++ % 256, content >> 8]));
     const manifest = { name };
     const createdAt = 1_790_000_000_000 + content;
     const version = versionOf(manifest, componentHash);
@@ -303,7 +303,7 @@ describe('releases', () => {
 
     const { version } = b;
     const remove = await again(() => removals.removeVersion(TENANT, 'resent', version));
-    await scheduler.blobs.put(new Uint8Array([1, (content - 1) % 256, (content - 1) >> 8]));
+    await scheduler.blobs.put(TENANT, new Uint8Array([1, (content - 1) % 256, (content - 1) >> 8]));
     assert.ok((await functions.put(b, { alias: null })).ok);
     await remove();
     assert.equal((await functions.versions(TENANT, 'resent')).length, 2);

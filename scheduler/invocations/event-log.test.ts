@@ -7,7 +7,7 @@ import { beginAttempt, collect, eventually, openTestScheduler, submission } from
 import { TestRedis } from '../testing/redis.ts';
 import type { InvocationEvent, NewEvent } from './types.ts';
 
-const message = (n: number) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });
+const message = (n: number | string) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });
 
 /** A writer of one invocation that sends a call again until it is answered, and first what the log has lost. */
 async function writer(scheduler: Scheduler) {
@@ -99,6 +99,31 @@ describe('event log', () => {
     const last = await run.finish();
     await following;
     assert.deepEqual(seen, upTo(last));
+  });
+
+  test('one read holds so many bytes, however large events are, and following gets them all', async () => {
+    const { id } = submission();
+    await reader.invocations.create(submission({ id }));
+    const attempt = await beginAttempt(reader, id, 'r1');
+    assert.ok('epoch' in attempt);
+    const large = Array.from({ length: 10 }, (_, n) => message('x'.repeat(n === 4 ? 100_000 : 20_000)));
+    const small = Array.from({ length: 600 }, () => message('y'));
+    assert.equal(await reader.invocations.append(id, attempt.epoch, 1, [...small, ...large]), 'ok');
+    const read = async (afterSeq: number, limit?: number) => {
+      const { events, complete } = await reader.events.readSome(id, afterSeq, limit);
+      return [events[0]?.seq, events.at(-1)?.seq, complete];
+    };
+    assert.deepEqual(await read(0), [1, 512, false]);
+    assert.deepEqual(await read(600), [601, 603, false], 'as many as 64 KiB take');
+    assert.deepEqual(await read(603), [604, 604, false], 'the next one is too large beside it');
+    assert.deepEqual(await read(604), [605, 605, false], 'one alone may be larger');
+    assert.deepEqual(await read(605), [606, 608, false]);
+    assert.deepEqual(await read(608), [609, 610, true]);
+    assert.deepEqual(await read(610), [undefined, undefined, true]);
+    assert.deepEqual(await read(3, 6), [4, 9, false]);
+    const terminal = { event: 'result' as const, data: '{}' };
+    assert.equal(await reader.invocations.finish(id, attempt.epoch, 611, terminal, null), 'ok');
+    assert.deepEqual(numbers(await collect(reader.events.follow(id, 0))), upTo(611));
   });
 
   test('following goes on over a kill -9 and restart of Redis, without gap or duplicate', async () => {

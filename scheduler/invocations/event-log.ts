@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { FollowCursor, type WaitingEvents } from './follow.ts';
@@ -9,6 +10,9 @@ import { type EventName, hasEnded, type InvocationEvent, type InvocationStatus, 
 
 /** Entries of one read. */
 const READ_COUNT = 512;
+/** Bytes of one read of a follower, unless one event alone has more: its reader may stand still for long. */
+const READ_BYTES = 64 * 1024;
+const READ_EVENTS = loadScript(new URL('./scripts/read-events.lua', import.meta.url));
 /** A follower that hears nothing looks at the log this often: the live tail is a hint, the log is the truth. */
 const IDLE_READ_MS = 5000;
 /** A follower gives up when Redis stays away this long, so that its client hears of it within 5 s. */
@@ -19,6 +23,12 @@ const RETRY_MS = 100;
 export interface FollowHeld extends WaitingEvents {
   /** Entries of one read; 512 by default. */
   readonly readCount?: number;
+}
+
+interface SomeEvents {
+  readonly events: InvocationEvent[];
+  /** The log held no more. */
+  readonly complete: boolean;
 }
 
 /** The events of invocations: a stream to replay, a channel for the live tail. */
@@ -95,14 +105,14 @@ export class EventLog {
       while (!cursor.done && !signal?.aborted) {
         if (cursor.behind) {
           const read = cursor.beginRead();
-          const events = await this.#readThroughOutage(id, cursor.last, readCount, signal);
+          const { events, complete } = await this.#readThroughOutage(id, cursor.last, readCount, signal);
           if (signal?.aborted) return;
           const end = events.length === 0 ? await this.#end(id, cursor.last) : null;
           if (end !== null) {
             yield* cursor.ended(end);
             return;
           }
-          yield* cursor.replay(read, events, events.length < readCount);
+          yield* cursor.replay(read, events, complete);
         } else {
           yield* cursor.drain();
           if (cursor.done || cursor.behind) continue;
@@ -114,20 +124,28 @@ export class EventLog {
     }
   }
 
+  /** Up to `limit` events after a number, and as many bytes of them as a reader may hold, one at least. */
+  async readSome(id: string, afterSeq: number, limit = READ_COUNT, deadlineMs?: number): Promise<SomeEvents> {
+    const args = [afterSeq, limit, READ_BYTES];
+    const reply = await this.#store.script(READ_EVENTS, [this.#store.keys.events(id)], args, deadlineMs);
+    const [complete, ...entries] = reply as [number, ...[id: string, fields: string[]][]];
+    return { events: entries.map(parseEntry), complete: complete === 1 };
+  }
+
   async #readThroughOutage(
     id: string,
     afterSeq: number,
     readCount: number,
     signal: AbortSignal | undefined,
-  ): Promise<InvocationEvent[]> {
+  ): Promise<SomeEvents> {
     const giveUpAt = performance.now() + this.#outageMs;
     for (;;) {
       const leftMs = giveUpAt - performance.now();
       try {
-        return await this.read(id, afterSeq, readCount, Math.max(1, leftMs));
+        return await this.readSome(id, afterSeq, readCount, Math.max(1, leftMs));
       } catch (error) {
         const stored = StoreError.from(error);
-        if (signal?.aborted) return [];
+        if (signal?.aborted) return { events: [], complete: false };
         if (stored.code !== 'store-unavailable' || leftMs <= RETRY_MS) throw stored;
         await sleep(RETRY_MS);
       }

@@ -91,7 +91,9 @@ export class Files {
       ],
       FILE_DEADLINE_MS,
     );
-    if (Array.isArray(reply) && reply[0] === -6) throw QuotaExceeded.ofStorage(reply[1], reply[2], this.#store.clock());
+    if (Array.isArray(reply) && reply[0] === -6) {
+      throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], this.#store.clock());
+    }
     const outcome = PUT_OUTCOMES[String(reply)];
     if (outcome === undefined) throw new StoreError('store-corrupt', `file-put answered ${String(reply)}.`);
     return outcome;

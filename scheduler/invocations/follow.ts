@@ -4,7 +4,7 @@ import { type InvocationEvent, isTerminal } from './types.ts';
 export interface WaitingEvents {
   /** 1,024 by default. */
   readonly maxWaiting?: number;
-  /** Characters of their data; 4 Mi by default. */
+  /** Characters of their data; 64 Ki by default. */
   readonly maxWaitingLength?: number;
 }
 
@@ -27,7 +27,7 @@ export class FollowCursor {
   #waitingLength = 0;
   #interruptions = 0;
 
-  constructor(afterSeq: number, { maxWaiting = 1024, maxWaitingLength = 4 << 20 }: WaitingEvents = {}) {
+  constructor(afterSeq: number, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
     this.last = afterSeq;
     this.#afterSeq = afterSeq;
     this.#maxWaiting = maxWaiting;

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
@@ -67,7 +68,7 @@ export class Inbox {
     this.#channels = channels;
   }
 
-  /** Adds a message. */
+  /** Adds a message. @throws QuotaExceeded when its tenant may keep no more bytes in Redis. */
   async push(id: string, message: InboxMessage): Promise<PushOutcome> {
     const payload = encode(message);
     if (payload.length - 1 > MAX_MESSAGE_BYTES) return 'too-large';
@@ -76,8 +77,14 @@ export class Inbox {
     const reply = await this.#store.script(
       SCRIPTS.push,
       [keys.invocation(id), keys.inbox(id)],
-      [keys.inboxChannel(id), token, Buffer.concat([token, payload]), MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
+      [
+        ...[keys.inboxChannel(id), token, Buffer.concat([token, payload]), MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
+        this.#store.clock(),
+      ],
     );
+    if (Array.isArray(reply) && reply[0] === -5) {
+      throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], this.#store.clock());
+    }
     const outcome = PUSH_OUTCOMES[String(reply)];
     if (outcome === undefined) throw new StoreError('store-corrupt', `inbox-push answered ${String(reply)}.`);
     return outcome;

@@ -8,7 +8,7 @@ import { Abreast } from './abreast.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
-import { attemptLimits, gap, optionalText, tuple, unexpected, unmetered } from './replies.ts';
+import { attemptLimits, gap, optionalText, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import { admissionFields, jobText, type Submission } from './submission.ts';
 import {
@@ -118,6 +118,11 @@ export class Invocations {
       if (refusing === undefined) throw unexpected('create', reply);
       throw new QuotaExceeded(refusing, now, counted);
     }
+    if (created === -6)
+      throw new StoreError(
+        'above-memory',
+        `An instance of ${name} may take ${record.limits.memoryMb} MiB (limits.memoryMb), and all runtimes together have ${Number(value)} MiB.`,
+      );
     if (created === -5) throw new StoreError('not-deployed', `${name}@${record.version} is deployed no more.`);
     if (created === -2) {
       throw new StoreError(
@@ -196,6 +201,8 @@ export class Invocations {
   /**
    * Stores the record of a child whose only attempt has begun; from here on its epoch may write. Until it has ended it is listed as its
    * runtime's, so that it ends with that runtime. After a `StoreError` make the call again with the same token.
+   *
+   * @throws QuotaExceeded when its tenant may keep no more bytes in Redis.
    */
   async beginChild(child: NewChild, token: string): Promise<ChildOutcome> {
     const { keys } = this.#store;
@@ -217,6 +224,7 @@ export class Invocations {
     );
     const [begun, first, nextSeq, ...limits] = tuple(reply);
     if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq), ...attemptLimits(limits, now) };
+    throwBytesQuota(reply, now);
     if (first === 'parent-ended' || first === 'already-ran' || first === 'not-deployed') return { refused: first };
     throw unexpected('begin-child', reply);
   }
@@ -247,7 +255,8 @@ export class Invocations {
    * Terminal events are not appended, but given to `finish`.
    *
    * @param usage of the attempt, cumulative, as it was when the last of these events was queued; it is counted in the same step.
-   * @throws SequenceGap when Redis has lost earlier events, or the caller left numbers out.
+   * @throws SequenceGap when Redis has lost earlier events, or the caller left numbers out; QuotaExceeded when its tenant may keep no more bytes
+   *   in Redis.
    */
   append(id: string, epoch: number, firstSeq: number, events: readonly NewEvent[]): Promise<AppendOutcome>;
   append(
@@ -290,6 +299,7 @@ export class Invocations {
       if (reply === 0) return answered('stale');
       if (reply === -1) return answered('ended');
       if (reply === -2) return answered('full');
+      throwBytesQuota(reply, now);
       throw gap(id, firstSeq + start, reply) ?? unexpected('append', reply);
     }
     return answered('ok');
@@ -311,7 +321,7 @@ export class Invocations {
    * for an error with that code, else `failed`. Idempotent for the same epoch and number. A result for which its family has no room is
    * answered `full`: end it with an error, which is always taken.
    *
-   * @throws SequenceGap like `append`.
+   * @throws SequenceGap and QuotaExceeded like `append`; an error meets no quota.
    */
   async finish(
     id: string,
@@ -340,6 +350,7 @@ export class Invocations {
     if (reply === 0) return 'stale';
     if (reply === -1) return 'ended';
     if (reply === -2) return 'full';
+    throwBytesQuota(reply, this.#store.clock());
     throw gap(id, seq, reply) ?? unexpected('finish', reply);
   }
 

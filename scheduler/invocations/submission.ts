@@ -2,10 +2,15 @@ import type { InvocationJob } from '../admission/job.ts';
 import type { Keys } from '../keys.ts';
 import type { NewInvocation } from './types.ts';
 
+/** Memory that the first runs of a version are expected to take whose manifest says nothing: a TypeScript function takes 2 to 4 MiB. */
+export const FIRST_MEMORY_MB = 8;
+
 /** What an invocation needs beyond its record: what its runtime gets, and what admission heeds. */
 export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' | 'limits' | 'traceparent'> {
   /** KV pages that it is expected to hold, by model, or on its first model; learned from past runs of the version when absent. */
   readonly expectedPages?: number | Readonly<Record<string, number>>;
+  /** Memory that it is expected to take until that is learned from past runs of the version, MiB; {@link FIRST_MEMORY_MB} when absent. */
+  readonly expectedMemoryMb?: number;
   /** Models that its function names; the first is the one it is expected to use. */
   readonly models?: readonly string[];
 }
@@ -25,6 +30,13 @@ export function jobText(submission: Submission): string {
 export function admissionFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, expectedPages, models } = submission;
   const fields = ['prefix', keys.prefix, 'learnedKey', keys.learnedPages(tenant, name, version)];
+  const { expectedMemoryMb = FIRST_MEMORY_MB, limits } = submission;
+  fields.push(
+    'expectedMemory',
+    String(Math.min(expectedMemoryMb, limits.memoryMb)),
+    'memoryMb',
+    String(limits.memoryMb),
+  );
   const [first] = models ?? [];
   if (first !== undefined) fields.push('firstModel', first);
   if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(whole(expectedPages)));

@@ -18,6 +18,7 @@ export const FAILURE_CODES = [
   'quota-gpu-time',
   'quota-cpu-time',
   'quota-pages',
+  'quota-storage',
   'device-lost',
   'runtime-lost',
   'artifact-unavailable',

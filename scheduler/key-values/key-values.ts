@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { AttemptName } from '../invocations/types.ts';
+import { QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
@@ -11,15 +12,11 @@ export interface StoredValue {
   readonly version: bigint;
 }
 
-/**
- * `conflict`: another version is there. `full`: the tenant's store has no room; what it has then. `over-quota`: the tenant's quota
- * `storage-bytes` has no room for it, over stored values, files and components.
- */
+/** `conflict`: another version is there. `full`: the tenant's store has no room; what it has then. */
 export type WriteOutcome =
   | { readonly kind: 'written'; readonly version: bigint }
   | { readonly kind: 'conflict' }
-  | { readonly kind: 'full'; readonly bytes: number; readonly keys: number }
-  | { readonly kind: 'over-quota'; readonly limit: number; readonly used: number };
+  | { readonly kind: 'full'; readonly bytes: number; readonly keys: number };
 
 export interface WriteOptions {
   /** The version that must be there; null: there must be no value; without it whatever is there is replaced. */
@@ -87,12 +84,12 @@ export class KeyValues {
     return there === 1;
   }
 
-  /** Writes a value. A failed call may or may not have taken effect. @throws StoreError `stale-attempt` */
+  /** Writes a value. A failed call may or may not have taken effect. @throws QuotaExceeded, StoreError `stale-attempt` */
   async write(tenant: string, key: string, value: Uint8Array, options: WriteOptions = {}): Promise<WriteOutcome> {
     const { expected, timeToLiveSeconds, by } = options;
     const now = this.#store.clock();
     const { keys } = this.#store;
-    const [outcome, second, third] = await this.#store.scriptBuffers(
+    const [outcome, second, third, fourth] = await this.#store.scriptBuffers(
       SCRIPTS.write,
       [
         ...[...this.#keys(tenant), keys.reply(randomUUID())],
@@ -101,12 +98,12 @@ export class KeyValues {
       [
         ...[tenant, now, key, asBuffer(value), timeToLiveSeconds === undefined ? '' : now + timeToLiveSeconds * 1000],
         ...[expected === undefined ? '' : expected === null ? 'none' : versionBytes(expected)],
-        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS, keys.account(tenant), by?.epoch ?? ''],
+        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS, by?.epoch ?? '', keys.account(tenant)],
       ],
     );
     if (outcome === 0) return { kind: 'conflict' };
     if (outcome === -1) return { kind: 'full', bytes: Number(second), keys: Number(third) };
-    if (outcome === -2) return { kind: 'over-quota', limit: Number(second), used: Number(third) };
+    if (outcome === -2) throw QuotaExceeded.ofBytes(second, third, fourth, now);
     if (outcome === -3) throw staleAttempt();
     if (outcome !== 1 || !Buffer.isBuffer(second)) throw corrupt('write');
     return { kind: 'written', version: second.readBigUInt64BE() };
@@ -118,7 +115,7 @@ export class KeyValues {
     const reply = await this.#store.script(
       SCRIPTS.delete,
       [...this.#keys(tenant), keys.reply(randomUUID()), keys.invocation(by?.id ?? '')],
-      [tenant, clock(), key, REPLY_MS, by?.epoch ?? ''],
+      [tenant, clock(), key, REPLY_MS, by?.epoch ?? '', keys.account(tenant)],
     );
     if (reply === -1) throw staleAttempt();
     return reply === 1;
@@ -151,7 +148,12 @@ export class KeyValues {
       redis.zrangebyscore(keys.storedSweeps, '-inf', clock(), 'LIMIT', 0, TENANTS_AT_ONCE),
     );
     for (const tenant of tenants) {
-      await this.#store.script(SCRIPTS.sweep, this.#keys(tenant), [tenant, clock(), SWEPT_AT_ONCE]);
+      await this.#store.script(SCRIPTS.sweep, this.#keys(tenant), [
+        tenant,
+        clock(),
+        SWEPT_AT_ONCE,
+        keys.account(tenant),
+      ]);
     }
   }
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AttemptName } from '../invocations/types.ts';
+import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
@@ -68,16 +69,18 @@ export class Lines {
     this.#tenantBytes = tenantBytes;
   }
 
-  /** Puts a message at the end of a line. @param by the attempt that does so. @throws StoreError `stale-attempt`, and others */
+  /** Puts a message at the end of a line. @param by the attempt that does so. @throws QuotaExceeded, StoreError `stale-attempt`, and others */
   async push(tenant: string, name: string, envelope: Envelope, by?: AttemptName): Promise<PushOutcome> {
     const { keys } = this.#store;
     const own = [...this.#keys(tenant, name, randomUUID()), keys.invocation(by?.id ?? '')];
     const reply = await this.#store.script(SCRIPTS.push, own, [
       ...[keys.lineChannel(tenant, name), encodeEnvelope(envelope)],
       ...[MAX_LINE_MESSAGES, MAX_LINE_BYTES, LINE_MS, REPLY_MS, this.#tenantBytes, by?.epoch ?? ''],
+      ...[this.#store.clock(), keys.account(tenant)],
     ]);
-    const [outcome, first, second] = reply as number[];
+    const [outcome, first, second, third] = reply as unknown[];
     if (outcome === -3) throw staleAttempt();
+    if (outcome === -4) throw QuotaExceeded.ofBytes(first, second, third, this.#store.clock());
     if (outcome === 1) return { kind: 'ok' };
     if (outcome === -2) return { kind: 'tenant-full', bytes: Number(first) };
     return { kind: 'full', messages: Number(first), bytes: Number(second) };
@@ -191,7 +194,7 @@ export class Lines {
     const token = randomUUID();
     const own = [...this.#keys(tenant, name, token), this.#store.keys.invocation(by?.id ?? '')];
     try {
-      const args = [LINE_MS, TAKEN_MS, by?.epoch ?? ''];
+      const args = [LINE_MS, TAKEN_MS, by?.epoch ?? '', this.#store.keys.account(tenant)];
       const [found, message] = await this.#store.scriptBuffers(SCRIPTS.pull, own, args);
       if (found === -1) throw staleAttempt();
       if (found !== 1 || !Buffer.isBuffer(message)) return null;
@@ -229,6 +232,7 @@ export class Lines {
             keys.lineChannel(tenant, name),
             LINE_MS,
             TAKEN_MS,
+            keys.account(tenant),
           ]);
           return;
         } catch {

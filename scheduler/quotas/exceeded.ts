@@ -43,6 +43,15 @@ export interface Metered<Outcome> {
   readonly kvPages: PageLimit | null;
 }
 
+/** What takes the bytes of a quota, and what to do about it. */
+const KEPT: Readonly<Partial<Record<QuotaName, string>>> = {
+  'storage-bytes': "the tenant's stored values, files and components. Delete what is not needed.",
+  'redis-bytes':
+    "the tenant's waiting inputs, events, logs, messages, stored values, files and components. Let what runs end, delete stored values and versions " +
+    'that are not needed, or wait until events and files of ended invocations are forgotten.',
+  'disk-bytes': "the compiled versions of the tenant's functions. Remove versions that are not needed.",
+};
+
 /** What is held may have room again soon; nobody can say when. */
 const HELD_RETRY_MS = 1000;
 
@@ -56,26 +65,26 @@ export class QuotaExceeded extends StoreError {
 
   constructor(use: QuotaUse, now: number, counted: readonly QuotaUse[] = []) {
     const whose = use.function === null ? '' : ` of the function ${use.function}`;
-    super('quota-exceeded', `The quota ${use.quota}${whose} is used up: ${shown(use.used)} of ${use.limit}.`);
+    const what = KEPT[use.quota];
+    const said =
+      what === undefined
+        ? `The quota ${use.quota}${whose} is used up: ${shown(use.used)} of ${use.limit}.`
+        : `The quota ${use.quota} has no room for this: ${use.used} of ${use.limit} bytes are used by ${what}`;
+    super('quota-exceeded', said);
     this.use = use;
     this.counted = counted;
     this.retryAfterMs =
-      use.limit === 0 || use.quota === 'storage-bytes'
+      use.limit === 0 || use.quota === 'storage-bytes' || use.quota === 'disk-bytes'
         ? null
         : use.resetsAt === null
           ? HELD_RETRY_MS
           : Math.max(1, use.resetsAt - now);
   }
 
-  /** The tenant may store no more: limit and use as a script answers them. */
-  static ofStorage(limit: unknown, used: unknown, now: number): QuotaExceeded {
-    const use = {
-      quota: 'storage-bytes',
-      function: null,
-      limit: Number(limit),
-      used: Number(used),
-      resetsAt: null,
-    } as const;
+  /** The tenant may keep no more bytes: quota, limit and use as a script answers them. */
+  static ofBytes(quota: unknown, limit: unknown, used: unknown, now: number): QuotaExceeded {
+    const [use] = parseUses([String(quota), '', limit, used], now);
+    if (use === undefined) throw new StoreError('store-corrupt', 'A script answered no quota.');
     return new QuotaExceeded(use, now);
   }
 

@@ -6,8 +6,18 @@ export type QuotaWindow = (typeof QUOTA_WINDOWS)[number];
 export const COUNTED = ['requests', 'tokens', 'gpu-ms', 'cpu-ms'] as const;
 export type Counted = (typeof COUNTED)[number];
 
-/** What is held: invocations that run, those that wait in line, KV pages, bytes of stored values, files and components. */
-export const HELD = ['concurrent-invocations', 'waiting-invocations', 'kv-pages', 'storage-bytes'] as const;
+/**
+ * What is held: invocations that run, those that wait in line, KV pages, bytes of stored values, files and components, bytes of all that Redis
+ * keeps (those and inputs, events, messages and logs), bytes on disk.
+ */
+export const HELD = [
+  'concurrent-invocations',
+  'waiting-invocations',
+  'kv-pages',
+  'storage-bytes',
+  'redis-bytes',
+  'disk-bytes',
+] as const;
 export type Held = (typeof HELD)[number];
 
 export type CountedQuota = `${Counted}-per-${QuotaWindow}`;
@@ -58,5 +68,5 @@ export function quotaErrorCode(quota: QuotaName): QuotaErrorCode {
   const part = countedPart(quota);
   if (part !== null) return COUNTED_CODES[part.counted];
   if (quota === 'kv-pages') return 'quota-pages';
-  return quota === 'storage-bytes' ? 'quota-storage' : 'quota-concurrency';
+  return quota.endsWith('-bytes') ? 'quota-storage' : 'quota-concurrency';
 }

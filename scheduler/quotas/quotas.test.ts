@@ -203,7 +203,7 @@ describe('quotas', () => {
     const { epoch } = await begin(id);
     assert.equal(await files.put(id, 'f', 'text/plain', new Uint8Array(200)), 'ok');
     const component = new Uint8Array(400);
-    const componentHash = await blobs.put(component);
+    const componentHash = await blobs.put('acme', component);
     const version = {
       ...{ tenant: 'acme', name: 'story', version: 'v1', componentHash, componentBytes: 400, createdAt: now },
       manifest: { name: 'story' },
@@ -216,8 +216,8 @@ describe('quotas', () => {
     const other = { ...version, version: 'v2' };
     assert.deepEqual((await refusal(functions.put(other as never))).use.used, total);
     assert.equal((await refusal(files.put(id, 'g', 'text/plain', new Uint8Array(300)))).quota, 'storage-bytes');
-    const write = await keyValues.write('acme', 'l', new Uint8Array(300));
-    assert.deepEqual(write, { kind: 'over-quota', limit: most, used: total });
+    const { use } = await refusal(keyValues.write('acme', 'l', new Uint8Array(300)));
+    assert.deepEqual([use.quota, use.limit, use.used], ['storage-bytes', most, total]);
     assert.equal((await keyValues.write('acme', 'k', new Uint8Array(10))).kind, 'written', 'less is always taken');
     await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
     now += 40 * 86_400_000;

@@ -40,8 +40,12 @@ const SCRIPTS = {
   set: loadScript(new URL('./scripts/set-quota.lua', import.meta.url)),
   setDefaults: loadScript(new URL('./scripts/set-defaults.lua', import.meta.url)),
   use: loadScript(new URL('./scripts/read-use.lua', import.meta.url)),
+  repairAccounts: loadScript(new URL('./scripts/repair-accounts.lua', import.meta.url)),
   counts: loadScript(new URL('../usage/scripts/read-counts.lua', import.meta.url)),
 };
+
+/** Eight tenants or so at a time: the accounts of a thousand are looked at within ten minutes. */
+const ACCOUNT_REPAIR_INTERVAL_MS = 5000;
 
 /** Stands for every tenant: its settings are the platform's defaults. */
 const EVERY_TENANT = '*';
@@ -148,6 +152,17 @@ export class Quotas {
     return reply === 1 ? 'ok' : 'full';
   }
 
+  /**
+   * Holds the accounts of some tenants against what they are made of, those of the next ones with the next call; any number of processes may do so.
+   * Answers how many were put right, null when it was done less than `intervalMs` ago.
+   */
+  async repairAccounts(intervalMs = ACCOUNT_REPAIR_INTERVAL_MS): Promise<number | null> {
+    const { keys, clock } = this.#store;
+    const args = [keys.prefix, clock(), intervalMs];
+    const corrected = await this.#store.script(SCRIPTS.repairAccounts, [keys.accountRepairs, keys.tenants], args);
+    return corrected === -1 ? null : Number(corrected);
+  }
+
   /** What a tenant, or one of its functions, has used of whatever may be limited. */
   async #used(tenant: string, fn: string | null, now: number): Promise<Used> {
     const [windows, held] = await Promise.all([this.#windows(tenant, fn, now), this.#holdings(tenant, fn, now)]);
@@ -173,7 +188,8 @@ export class Quotas {
       ],
       [keys.account(tenant), now, fn ?? ''],
     );
-    const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0] = Array.isArray(reply) ? reply.map(Number) : [];
+    const numbers = Array.isArray(reply) ? reply.map(Number) : [];
+    const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0, redisBytes = 0, diskBytes = 0] = numbers;
     // Of a function nobody counts what waits, pages or bytes.
     const whole = fn === null ? 1 : 0;
     return {
@@ -181,6 +197,8 @@ export class Quotas {
       'waiting-invocations': waiting * whole,
       'kv-pages': pages * whole,
       'storage-bytes': bytes * whole,
+      'redis-bytes': redisBytes * whole,
+      'disk-bytes': diskBytes * whole,
     };
   }
 

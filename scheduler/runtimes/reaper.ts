@@ -3,6 +3,7 @@ import type { Removals } from '../functions/removals.ts';
 import type { Control } from '../invocations/control.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { KeyValues } from '../key-values/key-values.ts';
+import type { Quotas } from '../quotas/quotas.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
@@ -10,6 +11,8 @@ import type { Runtimes } from './runtimes.ts';
 
 /** How often leases and deadlines are looked at, in rounds per lease. */
 const ROUNDS_PER_LEASE = 5;
+/** What comes so much later than it was due tells that this process stood still, or Redis did; in parts of a lease. */
+const LATE = 1 / 4;
 /** How often active jobs without a registered runtime are looked for. */
 const ORPHAN_INTERVAL_MS = 5000;
 /** The runtime itself ends an invocation whose deadline passed; when it does not, the platform does after this. */
@@ -25,6 +28,7 @@ export interface ReaperOptions {
   readonly admission: Admission;
   readonly keyValues: KeyValues;
   readonly removals: Removals;
+  readonly quotas: Quotas;
   /** How long a lease holds; 2,000 ms by default. */
   readonly leaseMs?: number;
   /** Told of what failed unexpectedly. */
@@ -40,12 +44,13 @@ export class Reaper {
   readonly #options: ReaperOptions;
   readonly #leaseMs: number;
   #timer: NodeJS.Timeout | undefined;
-  #connectedAt = 0;
+  /** Since when every living runtime could renew its lease. */
+  #reachableSince = 0;
   #orphansAt = 0;
   #running: Promise<void> | undefined;
   #stopped = true;
   readonly #onReady = () => {
-    this.#connectedAt = performance.now();
+    this.#reachableSince = performance.now();
   };
 
   constructor(options: ReaperOptions) {
@@ -57,7 +62,7 @@ export class Reaper {
     if (!this.#stopped) return;
     this.#stopped = false;
     // A runtime cannot have renewed its lease while Redis was away: after a reconnection, all get the time to do so.
-    this.#connectedAt = performance.now();
+    this.#reachableSince = performance.now();
     this.#options.store.redis.on('ready', this.#onReady);
     this.#schedule();
   }
@@ -72,11 +77,14 @@ export class Reaper {
 
   #schedule(): void {
     if (this.#stopped) return;
+    const everyMs = this.#leaseMs / ROUNDS_PER_LEASE;
+    const due = performance.now() + everyMs;
     this.#timer = setTimeout(() => {
+      this.#heedPause(due);
       this.#running = this.#round()
         .catch((error) => this.#options.onError?.(StoreError.from(error)))
         .finally(() => this.#schedule());
-    }, this.#leaseMs / ROUNDS_PER_LEASE);
+    }, everyMs);
   }
 
   async #round(): Promise<void> {
@@ -90,6 +98,7 @@ export class Reaper {
     await this.#step(() => this.#failOverdue());
     await this.#step(() => this.#options.admission.admit());
     await this.#step(() => this.#repair());
+    await this.#step(() => this.#repairAccounts());
     await this.#step(() => this.#options.keyValues.sweep());
     await this.#step(() => this.#options.removals.sweep());
   }
@@ -107,15 +116,29 @@ export class Reaper {
 
   async #recoverDead(): Promise<void> {
     const { runtimes } = this.#options;
-    for (const id of await runtimes.dead()) {
-      // The answer may have come only after a reconnection.
+    const asked = performance.now();
+    const dead = await runtimes.dead();
+    this.#heedPause(asked);
+    for (const id of dead) {
+      // The answer may have come only after a reconnection, or a pause.
       if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
     }
   }
 
-  /** Whether Redis has been there for long enough that every living runtime has renewed its lease. */
+  /**
+   * The runtimes may have stood still together with this process, or waited for Redis as long as it did: like after a reconnection, all get the time to renew
+   * their leases.
+   *
+   * @param due when this was to be, by `performance.now()`.
+   */
+  #heedPause(due: number): void {
+    const now = performance.now();
+    if (now - due > this.#leaseMs * LATE) this.#reachableSince = now;
+  }
+
+  /** Whether Redis could be reached for so long that every living runtime has renewed its lease. */
   get #leasesCount(): boolean {
-    return performance.now() - this.#connectedAt > this.#leaseMs;
+    return performance.now() - this.#reachableSince > this.#leaseMs;
   }
 
   async #repair(): Promise<void> {
@@ -130,6 +153,13 @@ export class Reaper {
       const found = `${dropped} entries dropped, ${returned} invocations put back in line, ${sums} sums set`;
       onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was put right: ${found}.`));
     }
+  }
+
+  async #repairAccounts(): Promise<void> {
+    const corrected = await this.#options.quotas.repairAccounts();
+    if (corrected === null || corrected === 0) return;
+    const found = `What ${corrected} tenants keep in Redis was not what their accounts said; the accounts were put right.`;
+    this.#options.onError?.(new StoreError('store-corrupt', found));
   }
 
   async #failOverdue(): Promise<void> {

@@ -260,6 +260,33 @@ describe('runtimes', () => {
     await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'it is there');
   });
 
+  test('a pause of the whole machine loses no runtime: a reaper that stood still gives time to renew leases', async () => {
+    const graceMs = 3 * LEASE_MS;
+    scheduler = openTestScheduler(redis, { leaseMs: graceMs });
+    const { child, lines, saw } = await startChild('runtime-1', LEASE_MS);
+    const id = await submit();
+    await saw(`begun ${id}`);
+    scheduler.reaper.start();
+    const { redis: client, keys } = scheduler.store;
+    const idOf = async (name: string) => (await scheduler.runtimes.list()).find((each) => each.name === name)?.id ?? '';
+    const forgotten = async (name: string) => {
+      await client.hset(keys.runtimes, name, JSON.stringify({ id: name, name, slots: 1 }));
+      await eventually(async () => (await client.hexists(keys.runtimes, name)) === 0, 'leases count');
+    };
+    await forgotten('dead before');
+    child.kill('SIGSTOP');
+    // This thread, which the reaper's timer is on, stands still until the lease has run out.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * LEASE_MS);
+    assert.equal(await client.exists(keys.alive(await idOf('runtime-1'))), 0);
+    // What is overdue comes after the leases in a round: when this is gone, the reaper has looked.
+    await client.zadd(keys.deadlines, 0, 'unknown');
+    await eventually(async () => (await client.zscore(keys.deadlines, 'unknown')) === null, 'a round');
+    child.kill('SIGCONT');
+    await forgotten('dead after');
+    assert.equal((await scheduler.invocations.get(id))?.status, 'running');
+    assert.ok(!lines.includes('lost'));
+  });
+
   test('what a runtime says of itself is there again after Redis has lost it', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     const lease = await scheduler.runtimes.acquire({ name: 'speaking', slots: 1 });

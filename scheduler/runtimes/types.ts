@@ -73,6 +73,8 @@ export interface RuntimeDescription {
   readonly pace?: number;
   /** Which of several GPU hosts serves an invocation: its tenant's by default. */
   readonly spread?: 'tenant' | 'invocation';
+  /** What confines the processes that it hands untrusted bytes to, and what the operator should know of it. */
+  readonly isolation?: { readonly layers: 'namespaces' | 'process'; readonly notice?: string };
   /** Models that it offers. */
   readonly models?: readonly RuntimeModel[];
   /** GPU hosts that it uses, those that are away among them. */
@@ -80,6 +82,8 @@ export interface RuntimeDescription {
   readonly pid?: number;
   /** It takes invocations: its slots and pages count from when its worker has started until it drains. */
   readonly accepting?: boolean;
+  /** Memory that the instances of all that it runs may take together, MiB; not counted when absent. */
+  readonly memoryMb?: number;
   /** Invocations that may be on their way to it, admitted and not begun; 8 by default. */
   readonly starts?: number;
   /** Pages admitted for each that there is, 1 by default; the largest of any runtime holds for the platform. */

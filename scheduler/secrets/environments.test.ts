@@ -114,7 +114,7 @@ describe('the environment of functions', () => {
   test('of a version that is not sealed is read, and sealed where it is', () =>
     withKeys('plain', [oldKey], async (scheduler) => {
       const { blobs, functions, environments } = scheduler;
-      const componentHash = await blobs.put(component);
+      const componentHash = await blobs.put('default', component);
       const version = versionOf(MANIFEST, componentHash);
       const plain = { name: 'story', version, tenant: 'default', manifest: MANIFEST, componentHash };
       await functions.put({ ...plain, componentBytes: component.length, createdAt: 1 });

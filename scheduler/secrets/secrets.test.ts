@@ -173,7 +173,7 @@ describe('secrets of tenants', () => {
     const secrets = new Secrets(store, { kept: async () => [] }, masterKeys);
     const deploy = async () => {
       const environments = new Environments(store, functions, masterKeys);
-      const componentHash = await new Blobs(store).put(new Uint8Array([1]));
+      const componentHash = await new Blobs(store).put('acme', new Uint8Array([1]));
       const { mark: version, ...sealed } = await environments.seal('acme', {
         name: 'story',
         environment: { ZONE: 'north' },

@@ -105,11 +105,19 @@ export class Store {
     await this.call((redis) => redis.ping(), deadlineMs);
   }
 
-  /** What Redis holds, in bytes, and how much it may; null where no bound is set. Past it whoever stores is refused. */
-  async memory(): Promise<{ readonly usedBytes: number; readonly maxBytes: number | null }> {
+  /** What Redis holds, in bytes, and how much it may; null where no bound is set. Past it a script that stores is refused. And what its machine has. */
+  async memory(): Promise<{
+    readonly usedBytes: number;
+    readonly maxBytes: number | null;
+    readonly systemBytes: number;
+  }> {
     const info = await this.call((redis) => redis.info('memory'));
     const read = (name: string): number => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(info)?.[1] ?? 0);
-    return { usedBytes: read('used_memory'), maxBytes: read('maxmemory') || null };
+    return {
+      usedBytes: read('used_memory'),
+      maxBytes: read('maxmemory') || null,
+      systemBytes: read('total_system_memory'),
+    };
   }
 
   /** Resolves once the connection is ready; all that wait share one promise. */

@@ -38,7 +38,10 @@ export function submission(options: Partial<Submission> = {}): Submission {
 /** Registers a runtime that offers so much and runs nothing; release the lease. */
 export function offer(
   scheduler: Scheduler,
-  { pages = {}, ...capacity }: { slots: number; pages?: Record<string, number>; overcommit?: number; reserve?: number },
+  {
+    pages = {},
+    ...capacity
+  }: { slots: number; pages?: Record<string, number>; overcommit?: number; reserve?: number; memoryMb?: number },
 ): Promise<RuntimeLease> {
   const models = Object.entries(pages).map(([name, pageCount]) => ({ ...TEST_MODEL, name, pageCount }));
   return scheduler.runtimes.acquire({ name: `offer-${randomUUID()}`, models, accepting: true, ...capacity });

@@ -123,20 +123,26 @@ export function toCounts(values: readonly unknown[]): UsageCounts {
 
 function toMinute(at: number, window: readonly [string, unknown][]): MinuteCounts {
   const times = new Map<number, number>();
-  const failures: Record<string, number> = {};
-  const rejections: Record<string, number> = {};
+  const failures = new Map<string, number>();
+  const rejections = new Map<string, number>();
   let counts = toCounts([]);
   for (const [field, value] of window) {
     const name = field.slice(2);
     if (field === TENANT_FIELD && Array.isArray(value)) counts = toCounts(value);
     else if (field.startsWith('t:')) times.set(Number(name), Number(value));
-    else if (field.startsWith('f:')) failures[name] = Number(value);
+    else if (field.startsWith('f:')) failures.set(name, Number(value));
     else if (field.startsWith('r:') && isQuotaName(name)) {
       const code = quotaErrorCode(name);
-      rejections[code] = (rejections[code] ?? 0) + Number(value);
+      rejections.set(code, (rejections.get(code) ?? 0) + Number(value));
     }
   }
-  return { at, counts, ...firstMessages(times), failures, rejections };
+  return {
+    at,
+    counts,
+    ...firstMessages(times),
+    failures: Object.fromEntries(failures),
+    rejections: Object.fromEntries(rejections),
+  };
 }
 
 function firstMessages(times: FirstMessageTimes): Pick<MinuteCounts, 'firstMessages' | 'firstMessageMs'> {

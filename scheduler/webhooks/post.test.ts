@@ -7,7 +7,7 @@ import { Reach } from '../addresses/reach.ts';
 import type { Answer } from './attempts.ts';
 import { post } from './post.ts';
 
-const reach = new Reach({ privateHosts: ['127.0.0.1'] });
+const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }] });
 /** Where Node tells that a client has an answer's head. */
 const RESPONSE = 'http.client.response.finish';
 /** Only so long as nothing hangs. */
@@ -27,7 +27,7 @@ async function delivered(answer: (socket: Socket, timeOver: () => void) => void)
   await once(server, 'listening');
   try {
     const { port } = server.address() as AddressInfo;
-    return await post(new URL(`http://127.0.0.1:${port}/`), {}, '{}', reach, signal);
+    return await post(new URL(`http://127.0.0.1:${port}/`), {}, '{}', { reach, tenant: 't' }, signal);
   } finally {
     for (const socket of sockets) socket.destroy();
     server.close();

@@ -17,11 +17,11 @@ export async function post(
   url: URL,
   headers: Readonly<Record<string, string>>,
   body: string,
-  reach: Reach,
+  { reach, tenant }: { readonly reach: Reach; readonly tenant: string },
   signal: AbortSignal,
 ): Promise<Answer> {
   try {
-    const addresses = await untilAborted(reach.addresses(url, signal), signal);
+    const addresses = await untilAborted(reach.addresses(url, tenant, signal), signal);
     const response = await untilAborted(respond(url, headers, body, addresses, signal), signal);
     // The status is the answer, whatever becomes of the body.
     await untilAborted(drained(response), signal).catch(() => undefined);

@@ -6,15 +6,15 @@ const MAX_URL_BYTES = 2048;
  * What is wrong with the address of a webhook, as far as it tells by itself; null when nothing is. A name is resolved, and its addresses are
  * checked, when the webhook is sent.
  */
-export function webhookFault(text: string, reach: Reach): string | null {
+export function webhookFault(text: string, tenant: string, reach: Reach): string | null {
   if (Buffer.byteLength(text) > MAX_URL_BYTES) return `it has more than ${MAX_URL_BYTES} bytes`;
   if (!URL.canParse(text)) return 'it is no absolute URL';
   const url = new URL(text);
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return `${url.protocol} is no protocol of webhooks`;
   if (url.username !== '' || url.password !== '') return 'it holds credentials; check the signature instead';
-  if (reach.trusts(url)) return null;
+  if (reach.trusts(url, tenant)) return null;
   if (url.protocol === 'http:') return 'it is not https';
-  if (reach.refuses(url)) return `${url.hostname} is no address of the public internet`;
+  if (reach.refuses(url, tenant)) return `${url.hostname} is no address of the public internet`;
   if (/(^|\.)localhost\.?$/.test(url.hostname)) return 'localhost is this machine';
   return null;
 }

@@ -241,6 +241,6 @@ export class Webhooks {
       ...signedHeaders(secret, invocation.id, Date.now(), body),
     };
     const signal = AbortSignal.any([AbortSignal.timeout(ATTEMPT_MS), this.#stopping.signal]);
-    return post(new URL(url), headers, body, reach, signal);
+    return post(new URL(url), headers, body, { reach, tenant: invocation.tenant }, signal);
   }
 }

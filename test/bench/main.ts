@@ -8,6 +8,7 @@ import { engine } from './engine/engine.ts';
 import { flood } from './flood.ts';
 import { forks } from './forks.ts';
 import { generate } from './generate.ts';
+import { http } from './http.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
 import { prefix } from './prefix.ts';
@@ -16,6 +17,7 @@ import { soak } from './soak.ts';
 import { table } from './statistics.ts';
 
 const BENCHES: readonly Bench[] = [
+  http,
   generate,
   launch,
   concurrency,

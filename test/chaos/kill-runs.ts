@@ -3,7 +3,7 @@ import { EXPRESS_RUNTIME, RUNTIME } from '#infra/runtimes.ts';
 import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { type StreamEvent, say } from '#test/harness/events.ts';
-import { Platform, until } from '#test/harness/platform.ts';
+import { Platform, type StartOptions, until } from '#test/harness/platform.ts';
 import { checkEnded, isOver, type Watched, watch } from './invocations.ts';
 
 /** Four invocations run at once, the first in the express runtime: fewer than are started, so that some wait when a runtime dies. */
@@ -26,8 +26,8 @@ export interface KillRun {
 }
 
 /** A platform for runs of killing its runtimes. */
-export async function startPlatform(): Promise<Platform> {
-  const platform = await Platform.start({ functions: false, config: CONFIG });
+export async function startPlatform(options: Pick<StartOptions, 'home' | 'keepHome'> = {}): Promise<Platform> {
+  const platform = await Platform.start({ ...options, functions: false, config: CONFIG });
   await deployWith(platform, 'counted', {});
   await deployWith(platform, 'counted', { name: 'counted-again', restartable: true });
   return platform;

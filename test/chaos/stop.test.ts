@@ -7,8 +7,12 @@ import { say } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 import { checkEnded, type Watched, watch } from './invocations.ts';
 import { startPlatform } from './kill-runs.ts';
+import { platformProcesses } from './processes.ts';
 
-const STOPPED_MS = 10_000;
+/** Longer than a lease, and than the supervisor lets a runtime be silent. */
+const PAUSE_MS = 5000;
+/** Shorter than a lease: several rounds of a reaper, and looks of the supervisor. */
+const WATCHED_LATER_MS = 1000;
 
 let platform: Platform;
 before(async () => {
@@ -16,31 +20,61 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-test('runtimes that stood still for ten seconds have no say in what they ran', async () => {
-  const runtimes = [RUNTIME, EXPRESS_RUNTIME].map((name) => platform.pid(name));
-  // Neither ends before it is told to go on.
-  const input = { tokens: 40, listenAt: 8 };
-  const plain = await watch(platform, { mark: 'plain', ...input }, { restartable: false });
-  const again = await watch(platform, { mark: 'again', ...input }, { restartable: true });
-  const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
-  await until('both are under way', () => said(plain) === 8 && said(again) === 8);
-  const stoppedAt = Date.now();
-  for (const runtime of runtimes) process.kill(runtime, 'SIGSTOP');
-  try {
-    await plain.ended;
-    assert.equal(plain.events.at(-1)?.data.code, 'runtime-lost');
-    await sleep(STOPPED_MS - (Date.now() - stoppedAt));
-  } finally {
-    for (const runtime of runtimes) process.kill(runtime, 'SIGCONT');
+const RUNTIMES = [RUNTIME, EXPRESS_RUNTIME];
+/** It says eight tokens, and waits until it is told to go on. */
+const INPUT = { tokens: 40, listenAt: 8 };
+const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
+
+test('a pause of the whole machine, longer than any lease, ends and restarts nothing', async () => {
+  const both = await Promise.all([
+    watch(platform, { mark: 'paused', ...INPUT }, { restartable: false }),
+    watch(platform, { mark: 'paused-again', ...INPUT }, { restartable: true }),
+  ]);
+  await until('both are under way', () => both.every((each) => said(each) === 8));
+  const before = new Map(platform.processes);
+  const all = platformProcesses(platform.supervisorPid);
+  assert.ok(all.length >= 6, `${all.length} processes`);
+  for (const pid of all) process.kill(pid, 'SIGSTOP');
+  // The pause itself.
+  await sleep(PAUSE_MS);
+  // Those that watch go on first: what they see is that the others are silent, and that leases have run out.
+  const watched = all.filter((pid) => ![...RUNTIMES, 'gpu-host-1'].some((name) => platform.pid(name) === pid));
+  for (const pid of watched) process.kill(pid, 'SIGCONT');
+  await sleep(WATCHED_LATER_MS);
+  for (const pid of all) process.kill(pid, 'SIGCONT');
+  for (const { id } of both) await say(platform, id, { text: 'go on' });
+  for (const each of both) {
+    await each.ended;
+    assert.equal(await checkEnded(platform, each), 'result');
+    assert.equal(each.events.filter(({ event }) => event === 'start').length, 1);
   }
-  // They are the same processes, registered anew: they run what may start again from the beginning.
+  assert.deepEqual(new Map(platform.processes), before, 'no process was replaced');
+});
+
+test('runtimes that stand still are replaced; what they ran ends once, or begins again', async () => {
+  const plain = await watch(platform, { mark: 'plain', ...INPUT }, { restartable: false });
+  const again = await watch(platform, { mark: 'again', ...INPUT }, { restartable: true });
+  await until('both are under way', () => said(plain) === 8 && said(again) === 8);
+  const stopped = RUNTIMES.map((name) => platform.pid(name));
+  const deaths = RUNTIMES.map((name) => platform.event((line) => line.kind === 'died' && line.name === name));
+  const restarts = RUNTIMES.map((name) => platform.restarted(name));
+  for (const pid of stopped) process.kill(pid, 'SIGSTOP');
+  for (const { why } of await Promise.all(deaths)) assert.match(String(why), /^its event loop stood still for 3\.\d s/);
+  await Promise.all(restarts);
   await until('it has begun again', () => said(again) === 8 + 8);
   await say(platform, again.id, { text: 'go on' });
-  await again.ended;
+  await Promise.all([plain.ended, again.ended]);
   assert.equal(await checkEnded(platform, again), 'result');
   assert.equal(again.events.filter(({ event }) => event === 'start').length, 2);
   assert.equal(await checkEnded(platform, plain), 'runtime-lost');
-  const now = [RUNTIME, EXPRESS_RUNTIME].map((name) => platform.pid(name));
-  assert.deepEqual(now, runtimes, 'nobody had to restart them');
   await until('what it held on the device is free', async () => (await modelStats(platform)).pages.owned === 0);
+});
+
+test('a gateway that stands still is replaced, and its clients come back', async () => {
+  const restarted = platform.restarted('gateway');
+  process.kill(platform.pid('gateway'), 'SIGSTOP');
+  await restarted;
+  const watched = await watch(platform, { mark: 'after', tokens: 4 }, { restartable: false });
+  await watched.ended;
+  assert.equal(await checkEnded(platform, watched), 'result');
 });

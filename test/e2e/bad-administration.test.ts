@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, test } from 'node:test';
+import type { Redis } from 'ioredis';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { deployWith } from '#test/harness/deploy.ts';
@@ -15,21 +16,29 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Everything that is kept, but for what says how things are going: leases, metrics, when a key was last used, what was refused. */
-async function stored(): Promise<Record<string, string>> {
+/** Keys of what changes while nothing is asked for: leases, metrics, when a key was last used, what was refused. */
+const TICKING = /:(alive|runtimes|metrics|capacity|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/;
+/** Fields of admission's state that say how far its repair has come; it runs by itself. */
+const REPAIR_FIELDS = ['repairedAt', 'repairedTo', 'repairedTenants'];
+
+/** Everything that is kept, but for what ticks by itself. */
+async function stored(): Promise<Record<string, unknown>> {
   const redis = connectRedis(loadConfig(platform.environment));
   try {
-    const keys = (await redis.keys('pie:*')).sort();
-    const kept = keys.filter(
-      (key) => !/:(alive|runtimes|metrics|capacity|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/.test(key),
-    );
-    const dumps = await Promise.all(
-      kept.map(async (key) => [key, (await redis.dumpBuffer(key))?.toString('base64') ?? '']),
-    );
-    return Object.fromEntries(dumps);
+    const kept = (await redis.keys('pie:*')).sort().filter((key) => !TICKING.test(key));
+    const entries = await Promise.all(kept.map(async (key) => [key, await contents(redis, key)] as const));
+    return Object.fromEntries(entries.filter(([, value]) => value !== null));
   } finally {
     redis.disconnect();
   }
+}
+
+async function contents(redis: Redis, key: string): Promise<unknown> {
+  const type = await redis.type(key);
+  if (type !== 'hash') return (await redis.dumpBuffer(key))?.toString('base64') ?? null;
+  const fields = await redis.hgetall(key);
+  if (key.endsWith(':admission:state')) for (const field of REPAIR_FIELDS) delete fields[field];
+  return Object.keys(fields).length === 0 ? null : fields;
 }
 
 interface Bad {

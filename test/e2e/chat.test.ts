@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { test } from 'node:test';
+import OpenAI from 'openai';
 import { invoke, terminal, text } from '#test/harness/events.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 
@@ -11,4 +12,20 @@ test('a chat model with grouped-query attention and a chat template answers the 
   const events = await invoke(platform, 'chat', { question: 'What is the capital of France?' });
   assert.equal(terminal(events)?.event, 'result', JSON.stringify(terminal(events)?.data));
   assert.match(text(events), /The capital of France is Paris\./);
+});
+
+test('a start without any configuration answers the official OpenAI client, and tells stories', async () => {
+  const functions = ['openai-chat', 'text-completion'];
+  await using platform = await Platform.start({ functions, env: { PIE_MODEL: undefined } });
+  const client = new OpenAI({ baseURL: `${platform.url}/v1`, apiKey: platform.apiKey });
+  const served = (await client.models.list()).data.map(({ id }) => id);
+  assert.deepEqual(served.toSorted(), ['minimind2-small', 'stories15m']);
+  const answer = await client.chat.completions.create({
+    model: 'minimind2-small',
+    messages: [{ role: 'user', content: 'What is the capital of France?' }],
+    temperature: 0,
+  });
+  assert.match(answer.choices[0]?.message.content ?? '', /The capital of France is Paris\./);
+  const story = await invoke(platform, 'text-completion', { prompt: '', maxTokens: 12, temperature: 0 });
+  assert.match(text(story), /^Once upon a time/);
 });

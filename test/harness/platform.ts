@@ -46,7 +46,12 @@ export class Platform implements AsyncDisposable {
     this.home = home;
     this.#keepHome = options.keepHome ?? false;
     this.port = port;
-    this.environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '', ...options.env };
+    this.environment = {
+      ...{ ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '' },
+      // One model starts with less memory than the two that are served by default.
+      PIE_MODEL: 'stories15m',
+      ...options.env,
+    };
     for (const name of ['REDIS_URL', 'PIE_URL', 'PIE_API_KEY'])
       if (!(name in (options.env ?? {}))) delete this.environment[name];
     const functions = options.functions ?? FIRST_FUNCTIONS;
@@ -105,6 +110,11 @@ export class Platform implements AsyncDisposable {
 
   pids(): number[] {
     return [...this.#pids.values()];
+  }
+
+  /** Process ids of the supervisor's children by name. */
+  get processes(): ReadonlyMap<string, number> {
+    return this.#pids;
   }
 
   /** The next line of the supervisor that fits. */

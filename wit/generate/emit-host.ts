@@ -27,6 +27,9 @@ const TYPED_ARRAYS: Readonly<Record<string, string>> = {
   f64: 'Float64Array',
 };
 
+/** TypeScript names of the declared types. */
+export type TypeNames = ReadonlyMap<NamedType, string>;
+
 /** The text of \`host.ts\`: what the host implements, one TypeScript interface for each WIT interface. */
 export function emitHost(world: WitWorld): string {
   const lines = [HEADER, PRELUDE.trim(), ''];
@@ -54,7 +57,7 @@ export function emitHost(world: WitWorld): string {
 const callable = (entry: WitInterface): boolean => entry.functions.length + entry.resources.length > 0;
 
 /** TypeScript name of every declared type: its own, with the interface's before it when two share it or it hides a global. */
-function hostNames(world: WitWorld): ReadonlyMap<NamedType, string> {
+export function hostNames(world: WitWorld): TypeNames {
   const types = world.imports.flatMap((entry) => entry.types);
   const taken = new Set(world.imports.flatMap((entry) => entry.resources.map((resource) => resource.js)));
   return new Map(
@@ -69,7 +72,8 @@ function hostNames(world: WitWorld): ReadonlyMap<NamedType, string> {
   );
 }
 
-function typeText(type: WitType | null, names: ReadonlyMap<NamedType, string>): string {
+/** A type as TypeScript. */
+export function typeText(type: WitType | null, names: TypeNames): string {
   if (!type) return 'undefined';
   switch (type.kind) {
     case 'bool':
@@ -104,7 +108,7 @@ function typeText(type: WitType | null, names: ReadonlyMap<NamedType, string>): 
 
 const wrap = (text: string): string => (text.includes(' ') ? `(${text})` : text);
 
-function declaration(type: NamedType, names: ReadonlyMap<NamedType, string>): string[] {
+export function declaration(type: NamedType, names: TypeNames): string[] {
   const head = documentation(type.docs);
   const name = names.get(type) ?? type.js;
   switch (type.kind) {
@@ -126,7 +130,7 @@ function declaration(type: NamedType, names: ReadonlyMap<NamedType, string>): st
 }
 
 /** Cases that all carry the same are one member, so that a tag known only at run time still fits. */
-function variantLines(type: VariantType, name: string, names: ReadonlyMap<NamedType, string>): string[] {
+function variantLines(type: VariantType, name: string, names: TypeNames): string[] {
   const values = new Set(type.cases.map((entry) => (entry.type ? typeText(entry.type, names) : '')));
   const [only = ''] = values;
   if (values.size === 1 && only) {
@@ -141,15 +145,15 @@ function variantLines(type: VariantType, name: string, names: ReadonlyMap<NamedT
 
 const tags = (type: VariantType): string => type.cases.map((entry) => `'${entry.name}'`).join(' | ');
 
-const parameters = (item: WitFunction, names: ReadonlyMap<NamedType, string>): string =>
+const parameters = (item: WitFunction, names: TypeNames): string =>
   item.params.map((param) => `${param.js}: ${typeText(param.type, names)}`).join(', ');
 
-function method(item: WitFunction, names: ReadonlyMap<NamedType, string>): string[] {
+function method(item: WitFunction, names: TypeNames): string[] {
   const result = item.result ? typeText(item.result, names) : 'void';
   return [...documentation(item.docs), `${item.js}(${parameters(item, names)}): ${result};`];
 }
 
-function hostInterface(entry: WitInterface, names: ReadonlyMap<NamedType, string>): string[] {
+function hostInterface(entry: WitInterface, names: TypeNames): string[] {
   if (!callable(entry)) return [];
   const lines = [...documentation(entry.docs), `export interface ${pascalCase(entry.name)}Host {`];
   for (const resource of entry.resources) {

@@ -222,6 +222,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         pageCount: 64,
       };
       await platform.lease.describe({
+        isolation: { layers: 'process', notice: 'No namespaces <here>.' },
         gpuHosts: [
           { name: 'gpu-host-1', connected: true, hostId: 'a', models: [hosted] },
           { name: 'gpu-host-2', connected: false, hostId: 'b', models: [hosted] },
@@ -237,6 +238,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         'cuda, bf16, KV fp8',
         '3: A card',
         '3 GiB of 4 GiB',
+        'badge wait">process</span><small>No namespaces &lt;here&gt;.</small>',
       ])
         assert.ok(page.includes(text), text);
     });

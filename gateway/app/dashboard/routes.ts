@@ -2,15 +2,14 @@ import { type Context, Hono } from 'hono';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { discardBody } from '../http/body.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
+import { OpenStreams } from '../http/open-streams.ts';
 import type { App } from '../routes/define.ts';
 import { assetRoutes } from './assets/routes.ts';
 import { type Html, html } from './html/html.ts';
 import { layout } from './html/layout.ts';
 import { follow } from './live/follow.ts';
 import { frameText } from './live/frames.ts';
-import { Streams } from './live/streams.ts';
 import { may, orNotice, type Page, type Visit } from './page.ts';
 import { functionPage } from './pages/function.ts';
 import { functionsPage } from './pages/functions.ts';
@@ -26,6 +25,10 @@ import { Visits } from './visits.ts';
 
 type Render = (visit: Visit, c: Context<AppEnv>) => Page | Promise<Page>;
 
+/** Pages that one key follows at once, and all keys together. */
+const MAX_PAGES_OF_KEY = 24;
+const MAX_PAGES = 1000;
+
 /** Only what this site serves itself, and nothing inline. */
 const CONTENT_SECURITY_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -36,7 +39,7 @@ const SEQUENCE = /^\d{1,15}$/;
 export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const dashboard = new Hono<AppEnv>();
   const visits = new Visits(control, settings);
-  const streams = new Streams();
+  const streams = new OpenStreams({ streamsPerKey: MAX_PAGES_OF_KEY, streams: MAX_PAGES }, 'pages of the dashboard');
   const visitOf = new WeakMap<Request, Visit>();
 
   dashboard.use(async function pageHeaders(c, next) {
@@ -57,7 +60,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   dashboard.onError(async (caught, c) => {
     const error = GatewayError.from(caught);
     report(c)(error);
-    await discardBody(c.req.raw);
+    await c.get('body').discard();
     if (error.code === 'unauthorized' && !asksForStream(c)) {
       visits.signOut(c);
       return c.redirect(signInAddress(c), 303);
@@ -90,12 +93,9 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     });
 
   const stream = async (c: Context<AppEnv>, visit: Visit, render: Render) => {
-    const leave = streams.enter(visit.call.principal.keyId);
+    const leave = streams.enter(visit.call.principal);
     const following = new AbortController();
-    const end = () => {
-      following.abort();
-      leave();
-    };
+    const end = () => following.abort();
     const frames = follow({
       renew: () => visits.renew(c, visit.session, following.signal),
       render: async (now) => guarded(now, await render(now, c), report(c)),
@@ -112,6 +112,8 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       client: visit.call.signal,
       // It would go on for ever.
       shutdown: settings.draining,
+      keepOpen: () => leave,
+      room: settings.bodies.roomFor(visit.call.principal.tenant),
       onDisconnect: end,
       onEnd: end,
     });

@@ -3,7 +3,6 @@ import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane, Principal } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { readBody } from '../http/body.ts';
 import type { Visit } from './page.ts';
 import { Attempts } from './session/attempts.ts';
 import { isSameOrigin } from './session/same-origin.ts';
@@ -87,7 +86,7 @@ export class Visits {
     const [type] = (c.req.header('content-type') ?? '').split(';', 1);
     if (type?.trim().toLowerCase() !== 'application/x-www-form-urlencoded')
       throw new GatewayError('unsupported-media-type', 'A form is application/x-www-form-urlencoded.');
-    return new URLSearchParams(new TextDecoder().decode(await readBody(c.req.raw, MAX_FORM_BYTES)));
+    return new URLSearchParams(new TextDecoder().decode(await c.get('body').read(MAX_FORM_BYTES)));
   }
 
   /** The same for somebody who is signed in: it must carry the session's token. */

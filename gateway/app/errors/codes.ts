@@ -11,7 +11,7 @@ export interface CodeEntry {
   readonly openAiCode?: string;
 }
 
-export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 409 | 413 | 415 | 422 | 429 | 431 | 500 | 503 | 504;
+export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 429 | 431 | 500 | 503 | 504;
 
 /**
  * Every error that a client of the HTTP API can meet, as a problem or as the `error` event of a stream. The set is closed: programs match
@@ -37,6 +37,13 @@ export const CODES = {
     hint: 'Target the world `inferlet` of the WIT in wit/: it exports `run: async func(input: string) -> result<string, string>` and imports only pie:inferlet.',
     explanation:
       'The component lacks the export `run`, or imports something that the platform does not offer (a file system, sockets, another version).',
+  },
+  'unsupported-component': {
+    status: 422,
+    title: 'The component is built in a way that the platform does not run',
+    hint: 'Build it as one component with one core module that exports `run`, as `pie build` does, instead of composing several.',
+    explanation:
+      'The component is of the world `inferlet`, but the platform cannot link its core modules: the message says what stands in the way. Nothing was stored.',
   },
   'component-too-large': {
     status: 413,
@@ -175,6 +182,20 @@ export const CODES = {
     hint: 'Wait as long as `Retry-After` says, then send the request again.',
     explanation: 'A limit of the tenant or of the platform is reached for now.',
   },
+  'body-timeout': {
+    status: 408,
+    title: 'The body came too slowly',
+    hint: 'Send the request again, over a faster connection or with a smaller body.',
+    explanation:
+      'A body must come at 16 KiB a second on average, after a grace of 20 seconds (`[gateway] body_grace_ms`). Nothing was stored, and the connection is closed.',
+  },
+  'gateway-busy': {
+    status: 503,
+    title: 'The gateway is busy',
+    hint: 'Wait as long as `Retry-After` says, then send the request again.',
+    explanation:
+      'All tenants together send as many bytes, or have as many streams open, as this gateway may hold at once (`[gateway] body_memory_mb`, `streams`). Nothing was stored.',
+  },
   'unknown-tenant': {
     status: 404,
     title: 'No such tenant',
@@ -296,9 +317,9 @@ export const CODES = {
   'quota-storage': {
     status: 429,
     title: 'The quota of storage is used up',
-    hint: 'Delete stored values, files or versions; `pie quota` shows what is used.',
+    hint: 'Delete stored values or versions, or let invocations end; `pie quota` shows what is used.',
     explanation:
-      'Stored values, files and components of the tenant would pass its quota of storage. Nothing was stored.',
+      'What the tenant keeps would pass its quota: stored values, files and components (`storage-bytes`), these with waiting inputs, events, logs and messages (`redis-bytes`), or compiled versions (`disk-bytes`). Nothing was stored. A running invocation whose events or result find no room is ended with this code.',
   },
   'runtime-unavailable': {
     status: 503,
@@ -349,6 +370,13 @@ export const CODES = {
     hint: 'Raise `limits.cpuMs` in the manifest, or compute less between calls.',
     explanation:
       'The inferlet computed for longer than its manifest, or the platform, allows. Waiting for the model does not count.',
+  },
+  'memory-unavailable': {
+    status: 422,
+    title: 'The function may take more memory than the platform has',
+    hint: 'Lower `limits.memoryMb` in the manifest, or have the operator raise `[runtime] total_memory_mb` in pie.toml.',
+    explanation:
+      'Invocations start when the memory that is expected of them fits beside that of all others. This one could never start, so nothing was stored.',
   },
   'memory-limit': {
     status: 422,

@@ -48,6 +48,7 @@ const RETRYABLE = new Set([
   'shutting-down',
   'origin-unavailable',
   'too-many-requests',
+  'gateway-busy',
 ]);
 
 /** Seconds to wait when the error says nothing better: a supervisor restarts what died within that time. */

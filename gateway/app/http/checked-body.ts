@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { wordedIssue } from '../errors/issues.ts';
+import type { Body } from './bodies.ts';
 import { readJson } from './body.ts';
 
 /** Bytes of a body that administers something. */
@@ -16,12 +17,8 @@ export function jsonBody(schema: z.ZodType) {
  * The JSON body of a request, checked. Throws `body-too-large`, `malformed-json`, `unsupported-media-type`, and `invalid-input` with the
  * first field that is wrong.
  */
-export async function readChecked<T>(
-  request: Request,
-  schema: z.ZodType<T>,
-  limitBytes = MAX_SETTINGS_BYTES,
-): Promise<T> {
-  const { value } = await readJson(request, limitBytes);
+export async function readChecked<T>(body: Body, schema: z.ZodType<T>, limitBytes = MAX_SETTINGS_BYTES): Promise<T> {
+  const { value } = await readJson(body, limitBytes);
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { DEFAULT_LIMITS } from '../context.ts';
 import type { InvocationEvent } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { Bodies } from './bodies.ts';
 import { type EventStreamOptions, eventStreamResponse, invocationFrame } from './event-stream.ts';
 
 function respond(
@@ -14,6 +16,8 @@ function respond(
     frame: invocationFrame,
     isTerminal: ({ event }) => event === 'result' || event === 'error',
     heartbeatMs: 60_000,
+    keepOpen: undefined,
+    room: new Bodies(DEFAULT_LIMITS).roomFor('t'),
     onDisconnect: () => undefined,
     onEnd: () => undefined,
     ...options,
@@ -149,6 +153,33 @@ describe('eventStreamResponse', () => {
     assert.match(text, /^id: 1\n[\s\S]*event: error\ndata: {"code":"unauthorized".*"resumable":false.*}\n\n$/);
     assert.deepEqual([answers.length, left, ended.length], [0, 0, 1]);
     stop.abort();
+  });
+
+  it('holds large frames for clients that read nothing as far as there is room, and ends what has none', async () => {
+    const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_000_000 });
+    const large = (seq: number): InvocationEvent => ({
+      seq,
+      event: 'message',
+      data: `{"text":"${'x'.repeat(100_000)}"}`,
+    });
+    const open = () => {
+      async function* source() {
+        yield large(1);
+        yield large(2);
+        yield result;
+      }
+      return respond(source(), { room: bodies.roomFor('a') });
+    };
+    const stalled = [open(), open()].map((response) => response.body?.getReader());
+    // Both have a frame ready before anything is read.
+    while (bodies.heldBytes < 400_000) await new Promise((resolve) => setImmediate(resolve));
+    const refused = await open().text();
+    assert.match(refused, /^event: error\ndata: \{"code":"gateway-busy".*"resumable":true/);
+    for (const reader of stalled) await reader?.cancel();
+    assert.equal(bodies.heldBytes, 0);
+    const whole = await open().text();
+    assert.equal(whole.match(/^id: /gm)?.length, 3);
+    assert.equal(bodies.heldBytes, 0);
   });
 
   it('answers HEAD with headers alone, and holds nothing for it', async () => {

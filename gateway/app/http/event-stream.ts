@@ -2,6 +2,7 @@ import type { InvocationEvent } from '../control.ts';
 import { CODES, isErrorCode, openAiType } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import type { Room } from './bodies.ts';
 
 export interface EventStreamOptions<T> {
   /** Of the request. `HEAD` is answered with the headers alone: nothing is asked of the source, and the stream is over at once. */
@@ -25,11 +26,20 @@ export interface EventStreamOptions<T> {
   /** Aborts when the process is about to end: the stream gets an error frame and can be taken up again elsewhere. */
   readonly shutdown?: AbortSignal | undefined;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Keeps the place that the stream takes among those that are open; it is given back at the end. */
+  readonly keepOpen: (() => () => void) | undefined;
+  /** Memory for large frames: a client that reads nothing holds one. Without room the stream ends, and can be taken up again. */
+  readonly room: Room;
   /** Called once, when the client left before the end. */
   readonly onDisconnect: () => void;
   /** Called once when the stream is over, however it ended. */
   readonly onEnd: (error?: unknown) => void;
 }
+
+/** Smaller frames are bounded by the number of streams. */
+const LARGE_FRAME_BYTES = 64 * 1024;
+/** A frame and the event that it was made of. */
+const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
 
@@ -48,6 +58,7 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
   };
   if (options.method === 'HEAD') {
     // Hono would drop the body of a HEAD without cancelling it.
+    options.keepOpen?.()();
     options.onEnd();
     return new Response(null, { headers });
   }
@@ -57,6 +68,7 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
 function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   const iterator = options.source[Symbol.asyncIterator]();
+  const leave = options.keepOpen?.();
   let over = false;
   let quiet = false;
   let checking = false;
@@ -65,6 +77,8 @@ function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
   const end = (error?: unknown) => {
     over = true;
     release();
+    leave?.();
+    options.room.free();
     // Not awaited: the source may be waiting for its next item; its own signal ends it.
     iterator.return?.().catch(() => undefined);
     options.onEnd(error);
@@ -114,11 +128,17 @@ function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
     },
     async pull(controller) {
       try {
+        // The client has taken the frame before.
+        options.room.free();
         const next = await iterator.next();
         if (over) return;
         quiet = false;
         if (next.done === true) throw new GatewayError('internal', 'The stream ended before its outcome.');
-        controller.enqueue(encoder.encode(options.frame(next.value)));
+        const frame = encoder.encode(options.frame(next.value));
+        if (frame.byteLength > LARGE_FRAME_BYTES && !options.room.take(HELD_FACTOR * frame.byteLength)) {
+          throw new GatewayError('gateway-busy', 'The gateway holds as many large events as it may for this tenant.');
+        }
+        controller.enqueue(frame);
         if (!options.isTerminal(next.value)) return;
         end();
         controller.close();
@@ -152,9 +172,16 @@ function errorFrame(error: GatewayError): string {
   return `event: error\ndata: ${withErrorObject(JSON.stringify(data))}\n\n`;
 }
 
+const RESUMABLE: ReadonlySet<string> = new Set([
+  'store-unavailable',
+  'shutting-down',
+  'origin-unavailable',
+  'gateway-busy',
+]);
+
 /** Whether the invocation itself may be well, so that the same stream can be asked for again. */
 function isResumable(error: GatewayError): boolean {
-  return error.code === 'store-unavailable' || error.code === 'shutting-down' || error.code === 'origin-unavailable';
+  return RESUMABLE.has(error.code);
 }
 
 /** Adds what to do about it, and the `error` object that OpenAI-style clients look for. */

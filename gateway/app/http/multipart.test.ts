@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { DEFAULT_LIMITS } from '../context.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { Bodies, Body } from './bodies.ts';
 import { readMultipart } from './multipart.ts';
 
 const options = {
@@ -13,7 +15,7 @@ const options = {
 function inPieces(bytes: Uint8Array, contentType: string, sizes: readonly number[]) {
   let at = 0;
   let piece = 0;
-  const body = new ReadableStream<Uint8Array>(
+  const stream = new ReadableStream<Uint8Array>(
     {
       pull(controller) {
         if (at >= bytes.byteLength) return controller.close();
@@ -26,11 +28,11 @@ function inPieces(bytes: Uint8Array, contentType: string, sizes: readonly number
   );
   const request = new Request('http://gateway/', {
     method: 'PUT',
-    body,
+    body: stream,
     headers: { 'content-type': contentType },
     duplex: 'half',
   });
-  return { request, taken: () => Math.min(at, bytes.byteLength) };
+  return { body: new Body(request, new Bodies(DEFAULT_LIMITS)), taken: () => Math.min(at, bytes.byteLength) };
 }
 
 async function encoded(form: FormData) {
@@ -53,7 +55,7 @@ describe('readMultipart', () => {
           form.set('manifest', new Blob([manifest]), 'pie.json');
           form.set('component', new Blob([component]), 'a.wasm');
           const { bytes, contentType } = await encoded(form);
-          const parts = await readMultipart(inPieces(bytes, contentType, sizes).request, options);
+          const parts = await readMultipart(inPieces(bytes, contentType, sizes).body, options);
           assert.deepEqual([...parts.keys()], ['manifest', 'component']);
           assert.equal(
             new TextDecoder().decode(parts.get('manifest')?.bytes),
@@ -71,7 +73,7 @@ describe('readMultipart', () => {
       '--xyz\r\nContent-Disposition: form-data; name="component"\r\n\r\n\r\n--xy\r\n--xyy--xyz\r\n\r\n--xyz--\r\n';
     for (const sizes of [[1], [2], [3], [1000]]) {
       const parts = await readMultipart(
-        inPieces(Buffer.from(body), 'multipart/form-data; boundary=xyz', sizes).request,
+        inPieces(Buffer.from(body), 'multipart/form-data; boundary=xyz', sizes).body,
         options,
       );
       assert.equal(Buffer.from(parts.get('component')!.bytes).toString(), '\r\n--xy\r\n--xyy--xyz\r\n');
@@ -82,8 +84,8 @@ describe('readMultipart', () => {
     const form = new FormData();
     form.set('component', new Blob([new Uint8Array(5_000_000)]), 'a.wasm');
     const { bytes, contentType } = await encoded(form);
-    const { request, taken } = inPieces(bytes, contentType, [1000]);
-    await assert.rejects(readMultipart(request, { ...options, maxDiscardedBytes: 0 }), { code: 'component-too-large' });
+    const { body, taken } = inPieces(bytes, contentType, [1000]);
+    await assert.rejects(readMultipart(body, options), { code: 'component-too-large' });
     assert.ok(taken() < 20_000, `${taken()} bytes were read`);
   });
 
@@ -108,17 +110,17 @@ describe('readMultipart', () => {
   ];
   for (const [name, body, code] of cases) {
     it(`refuses ${name}`, async () => {
-      const { request } = inPieces(Buffer.from(body), 'multipart/form-data; boundary=b', [100]);
-      await assert.rejects(readMultipart(request, options), { code });
+      const { body: sent } = inPieces(Buffer.from(body), 'multipart/form-data; boundary=b', [100]);
+      await assert.rejects(readMultipart(sent, options), { code });
     });
   }
 
   it('refuses another content type, and one without boundary', async () => {
-    await assert.rejects(readMultipart(inPieces(Buffer.from('{}'), 'application/json', [10]).request, options), {
+    await assert.rejects(readMultipart(inPieces(Buffer.from('{}'), 'application/json', [10]).body, options), {
       code: 'unsupported-media-type',
     });
     await assert.rejects(
-      readMultipart(inPieces(Buffer.from('{}'), 'multipart/form-data; charset=x', [10]).request, options),
+      readMultipart(inPieces(Buffer.from('{}'), 'multipart/form-data; charset=x', [10]).body, options),
       {
         code: 'malformed-request',
       },

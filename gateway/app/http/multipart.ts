@@ -1,5 +1,6 @@
 import { GatewayError } from '../errors/gateway-error.ts';
-import { concat, discard, MAX_DISCARDED_BYTES } from './body.ts';
+import type { Body, NextPiece } from './bodies.ts';
+import { ByteBuffer } from './byte-buffer.ts';
 
 export interface Part {
   readonly name: string;
@@ -13,8 +14,6 @@ export interface MultipartOptions {
   readonly limits: Readonly<Record<string, number>>;
   /** The error for a part that passes its limit. */
   readonly tooLarge: (name: string, limitBytes: number) => GatewayError;
-  /** Read of a refused body before its connection is given up. */
-  readonly maxDiscardedBytes?: number;
 }
 
 /** Bytes of one part's headers, and of what may come before the first part. */
@@ -24,16 +23,8 @@ const MAX_HEADER_BYTES = 8 * 1024;
  * Reads a `multipart/form-data` body (RFC 7578) part by part while it arrives, so that an oversized part is refused before the rest is
  * read: `Request.formData` holds everything first. Throws `malformed-request` for a body that breaks the format.
  */
-export async function readMultipart(request: Request, options: MultipartOptions): Promise<Map<string, Part>> {
-  const boundary = boundaryOf(request);
-  if (request.body === null) throw malformed('The body is empty.');
-  const reader = request.body.getReader();
-  try {
-    return await readParts(new Source(reader), boundary, options);
-  } catch (error) {
-    await discard(reader, options.maxDiscardedBytes ?? MAX_DISCARDED_BYTES);
-    throw error;
-  }
+export async function readMultipart(body: Body, options: MultipartOptions): Promise<Map<string, Part>> {
+  return readParts(new Source(body.pieces()), boundaryOf(body), options);
 }
 
 async function readParts(source: Source, boundary: string, options: MultipartOptions): Promise<Map<string, Part>> {
@@ -65,30 +56,28 @@ async function readParts(source: Source, boundary: string, options: MultipartOpt
 
 /** A stream of bytes that can be read up to a delimiter. */
 class Source {
-  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  readonly #next: NextPiece;
   #rest: Uint8Array = new Uint8Array(0);
 
-  constructor(reader: ReadableStreamDefaultReader<Uint8Array>) {
-    this.#reader = reader;
+  constructor(next: NextPiece) {
+    this.#next = next;
   }
 
   unread(bytes: Uint8Array): void {
-    this.#rest = concat([bytes, this.#rest], bytes.byteLength + this.#rest.byteLength);
+    this.#rest = joined(bytes, this.#rest);
   }
 
   /** Everything before the delimiter, which is consumed too. Throws `tooLong()` once more than `limitBytes` came without it. */
   async readUntil(delimiter: Uint8Array, limitBytes: number, tooLong: () => GatewayError): Promise<Uint8Array> {
-    const chunks: Uint8Array[] = [];
-    let size = 0;
+    const found = new ByteBuffer();
     for (;;) {
       const at = indexOf(this.#rest, delimiter);
       const keep = at >= 0 ? at : Math.max(0, this.#rest.byteLength - delimiter.byteLength + 1);
-      size += keep;
-      if (size > limitBytes) throw tooLong();
-      chunks.push(this.#rest.subarray(0, keep));
+      if (found.length + keep > limitBytes) throw tooLong();
+      found.append(this.#rest.subarray(0, keep));
       if (at >= 0) {
         this.#rest = this.#rest.subarray(at + delimiter.byteLength);
-        return concat(chunks, size);
+        return found.bytes();
       }
       this.#rest = this.#rest.subarray(keep);
       await this.#more();
@@ -103,9 +92,9 @@ class Source {
   }
 
   async #more(): Promise<void> {
-    const { done, value } = await this.#reader.read();
-    if (done) throw malformed('The body ends before its last boundary.');
-    this.#rest = concat([this.#rest, value], this.#rest.byteLength + value.byteLength);
+    const piece = await this.#next();
+    if (piece === undefined) throw malformed('The body ends before its last boundary.');
+    this.#rest = joined(this.#rest, piece);
   }
 }
 
@@ -120,8 +109,15 @@ function indexOf(haystack: Uint8Array, needle: Uint8Array): number {
   return -1;
 }
 
-function boundaryOf(request: Request): string {
-  const header = request.headers.get('content-type') ?? '';
+function joined(one: Uint8Array, other: Uint8Array): Uint8Array {
+  if (one.byteLength === 0) return other;
+  const both = new Uint8Array(one.byteLength + other.byteLength);
+  both.set(one);
+  both.set(other, one.byteLength);
+  return both;
+}
+
+function boundaryOf({ contentType: header }: Body): string {
   if (!/^multipart\/form-data\s*;/i.test(header)) {
     throw new GatewayError('unsupported-media-type', 'A deployment is sent as multipart/form-data.', {
       hint: 'Send `Content-Type: multipart/form-data` with the parts `manifest` (JSON) and `component` (Wasm).',

@@ -53,5 +53,6 @@ export function wantsEventStream(accept: string | undefined): boolean {
 
 /** `text/event-stream, *\/*` means a stream: clients list what they want first. */
 function explicitFirst(accept: string): boolean {
-  return /^\s*text\/event-stream\b/i.test(accept) && !/text\/event-stream[^,]*;\s*q=/i.test(accept);
+  const ranges = accept.split(',').filter((range) => /^\s*text\/event-stream\b/i.test(range));
+  return /^\s*text\/event-stream\b/i.test(accept) && !ranges.some((range) => /;\s*q=/i.test(range));
 }

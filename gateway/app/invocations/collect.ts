@@ -2,6 +2,7 @@ import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import type { Room } from '../http/bodies.ts';
 
 /** What a waiting client gets of an invocation that succeeded. */
 export interface Outcome {
@@ -13,14 +14,18 @@ export interface Outcome {
   readonly usage?: unknown;
 }
 
+/** A parsed message takes several times the bytes of its text. */
+const PARSED_FACTOR = 4;
+
 /**
- * Follows an invocation to its end. Messages are kept up to `maxBytes`. Throws the failure of one that fails, with the messages that came
+ * Follows an invocation to its end. Messages are kept up to `maxBytes`, and as far as there is room. Throws the failure of one that fails, with the messages that came
  * before it.
  */
 export async function collectOutcome(
   events: AsyncIterable<InvocationEvent>,
   id: string,
   maxBytes: number,
+  room: Room,
 ): Promise<Outcome> {
   const messages: unknown[] = [];
   let bytes = 0;
@@ -31,9 +36,10 @@ export async function collectOutcome(
       messages.length = 0;
       bytes = 0;
       truncated = false;
+      room.free();
     } else if (event.event === 'message') {
       bytes += event.data.length;
-      truncated ||= bytes > maxBytes;
+      truncated ||= bytes > maxBytes || !room.take(PARSED_FACTOR * event.data.length);
       if (!truncated) messages.push(JSON.parse(event.data));
     } else if (event.event === 'result') {
       const { output, usage } = JSON.parse(event.data);

@@ -51,6 +51,8 @@ export class Responder {
       isTerminal: ({ event }) => event === 'result' || event === 'error',
       heartbeatMs,
       recheck: c.get('recheck'),
+      keepOpen: c.get('keepOpen'),
+      room: this.#settings.bodies.roomFor(call.principal.tenant),
       client: call.signal,
       shutdown,
       headers: headersOf(id, how),
@@ -102,9 +104,10 @@ export class Responder {
     const { shutdown, limits } = this.#settings;
     const headers = headersOf(id, how);
     const signal = shutdown === undefined ? call.signal : AbortSignal.any([call.signal, shutdown]);
+    const room = this.#settings.bodies.roomFor(call.principal.tenant);
     try {
       const events = this.#control.events({ ...call, signal }, id, 0);
-      return await collectOutcome(events, id, limits.collectedBytes);
+      return await collectOutcome(events, id, limits.collectedBytes, room);
     } catch (caught) {
       if (call.signal.aborted) {
         if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
@@ -122,6 +125,8 @@ export class Responder {
         headers: { ...error.headers, ...headers },
         cause: error.cause,
       });
+    } finally {
+      room.free();
     }
   }
 

@@ -84,6 +84,8 @@ export class OpenAiAnswers {
       errorFrame: (error) => openAiErrorFrame(asOpenAiError(error)),
       heartbeatMs,
       recheck: c.get('recheck'),
+      keepOpen: c.get('keepOpen'),
+      room: this.#settings.bodies.roomFor(call.principal.tenant),
       client: call.signal,
       shutdown,
       headers: headersOf(answering),

@@ -233,15 +233,13 @@ for (const [where, url] of [
       assert.equal((await platform.scheduler.invocations.get(attempt.id))?.status, 'succeeded');
     });
 
-    it('refuse what is nested too deep, with its place', async () => {
+    it('refuse what is nested too deep', async () => {
       const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
       const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: ['*'] } }).replace('"*"', deep);
       const response = await raw(body);
-      const { error } = (await response.json()) as { error: { code: string; param: string } };
-      assert.deepEqual(
-        [response.status, error.code, error.param],
-        [400, 'invalid-parameter', 'chat_template_kwargs.a[0]'],
-      );
+      const { error } = (await response.json()) as { error: { code: string; message: string } };
+      assert.deepEqual([response.status, error.code], [400, 'invalid-parameter']);
+      assert.match(error.message, /nests lists and objects more than 256 deep/);
     });
 
     it('know models by their aliases', async () => {

@@ -2,13 +2,12 @@ import { createRoute } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
-import type { ControlPlane } from '../control.ts';
+import type { Call, ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
 import { findFunction } from '../routes/functions.ts';
 import { idempotencyKey } from '../routes/invoking.ts';
-import { assertDepth } from '../validation/depth.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers, type StreamStyle } from './answer.ts';
 import { type Documented, ROUTES } from './documents.ts';
@@ -32,13 +31,12 @@ const SERVED: readonly Served[] = [
 export function openAiRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   modelRoutes(app, control);
   const answers = new OpenAiAnswers(control, settings);
-  const inputs = new InputChecker(settings.withTimeLimit);
+  const inputs = new InputChecker();
 
-  const serve = async (c: Context<AppEnv>, { functionName, style }: Served): Promise<Response> => {
-    const call = callOf(c, 'invoke');
-    const { value } = await readJson(c.req.raw, settings.limits.inputBytes);
+  /** Makes the invocation that answers. The body is let go of: the answer may take long. */
+  const begin = async (c: Context<AppEnv>, call: Call, functionName: string) => {
+    const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
-    assertDepth(body);
     const model = await findModel(control, call, modelOf(body));
     const fn = await findFunction(control, call, functionName);
     const input = { ...body, model: model.aliasOf ?? model.name };
@@ -50,8 +48,14 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
       input: JSON.stringify(input),
       ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
     });
-    const answering = { id, named: key !== undefined, replayed };
-    return body.stream === true ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
+    c.get('body').release();
+    return { answering: { id, named: key !== undefined, replayed }, streamed: body.stream === true };
+  };
+
+  const serve = async (c: Context<AppEnv>, { functionName, style }: Served): Promise<Response> => {
+    const call = callOf(c, 'invoke');
+    const { answering, streamed } = await begin(c, call, functionName);
+    return streamed ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
   };
 
   for (const served of SERVED) {

@@ -25,6 +25,9 @@ const ALWAYS: readonly ErrorCode[] = [
   'forbidden',
   'tenant-suspended',
   'headers-too-large',
+  'body-timeout',
+  'too-many-requests',
+  'gateway-busy',
   'store-unavailable',
   'internal',
 ];

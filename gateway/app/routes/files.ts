@@ -3,7 +3,6 @@ import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/file-rules.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { readBody } from '../http/body.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { idParam, unknownInvocation } from './invocations.ts';
 import { FileSchema } from './schemas.ts';
@@ -111,7 +110,7 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
           hint: 'Send one such as `text/plain; charset=utf-8`, or none.',
         });
       }
-      const content = await readBody(c.req.raw, settings.limits.fileBytes);
+      const content = await c.get('body').read(settings.limits.fileBytes);
       const file = await control.putFile(call, id, { name, mediaType, content });
       if (file === null) throw unknownInvocation(id);
       return c.json(file);

@@ -4,6 +4,8 @@ import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { Draining } from '../control/releases.ts';
 import type { Call, ControlPlane, FunctionManifest, FunctionVersion } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import type { Body } from '../http/bodies.ts';
+import { parseJson } from '../http/body.ts';
 import { readMultipart } from '../http/multipart.ts';
 import { checkComponent } from '../validation/component.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -114,6 +116,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
           'not-wasm',
           'core-module',
           'wrong-world',
+          'unsupported-component',
           'build-failed',
           'build-timeout',
           'quota-storage',
@@ -124,7 +127,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
     async (c) => {
       const call = callOf(c, 'deploy');
       const { name } = c.req.valid('param');
-      const { manifest, component } = await readDeployment(c.req.raw, settings);
+      const { manifest, component } = await readDeployment(c.get('body'), settings);
       if (manifest.name !== name) {
         throw new GatewayError(
           'invalid-manifest',
@@ -291,11 +294,11 @@ export function unknownFunction(reference: string): GatewayError {
 }
 
 async function readDeployment(
-  request: Request,
+  body: Body,
   settings: AppSettings,
 ): Promise<{ manifest: FunctionManifest; component: Uint8Array }> {
   const { manifestBytes, componentBytes } = settings.limits;
-  const parts = await readMultipart(request, {
+  const parts = await readMultipart(body, {
     limits: { manifest: manifestBytes, component: componentBytes },
     tooLarge: (name, limit) =>
       name === 'component'
@@ -314,15 +317,7 @@ async function readDeployment(
 }
 
 function parseManifestText(bytes: Uint8Array): FunctionManifest {
-  let value: unknown;
-  try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
-  } catch (cause) {
-    throw new GatewayError(
-      'malformed-json',
-      `The manifest is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`,
-    );
-  }
+  const { value } = parseJson(bytes, 'The manifest');
   if (typeof value !== 'object' || value === null || !('name' in value) || typeof value.name !== 'string') {
     throw new GatewayError('invalid-manifest', 'The manifest is not an object with a `name`.', { field: '/name' });
   }

@@ -110,7 +110,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
     async (c) => {
       const call = callOf(c, 'invoke');
       const { id } = c.req.valid('param');
-      const message = await sessionMessageOf(c.req.raw, settings.limits.messageBytes);
+      const message = await sessionMessageOf(c.get('body'), settings.limits.messageBytes);
       if (!(await control.sendMessage(call, id, message))) throw unknownInvocation(id);
       return c.json({ accepted: true }, 202);
     },

@@ -37,7 +37,7 @@ const invokeHeaders = z.object({
 
 /** Invoke a function. */
 export function invokingRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
-  const inputs = new InputChecker(settings.withTimeLimit);
+  const inputs = new InputChecker();
   const respond = new Responder(control, settings);
 
   define(
@@ -90,16 +90,21 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const headers = c.req.valid('header');
       const { reference } = c.req.valid('param');
       const cancelAfterMs = cancelAfterOf(headers['cancel-after']);
-      const { text, value } = await readJson(c.req.raw, settings.limits.inputBytes);
-      const fn = await findFunction(control, call, reference);
-      inputs.check(fn, value);
-      const { replayed = false, ...invocation } = await control.invoke(call, {
-        function: fn,
-        input: text,
-        idempotencyKey: headers['idempotency-key'],
-        cancelAfterMs,
-        webhookUrl: headers['webhook-url'],
-      });
+      // The body is let go of before the answer: that may take long.
+      const begin = async () => {
+        const { text, value } = await readJson(c.get('body'), settings.limits.inputBytes);
+        const fn = await findFunction(control, call, reference);
+        inputs.check(fn, value);
+        return control.invoke(call, {
+          function: fn,
+          input: text,
+          idempotencyKey: headers['idempotency-key'],
+          cancelAfterMs,
+          webhookUrl: headers['webhook-url'],
+        });
+      };
+      const { replayed = false, ...invocation } = await begin();
+      c.get('body').release();
       const { id } = invocation;
       const { respondAsync, waitMs, cancelOnDisconnect } = preferencesOf(headers.prefer);
       const how = { cancelOnDisconnect, replayed };

@@ -74,7 +74,7 @@ export function keyRoutes(app: App, control: ControlPlane): void {
       }),
       async (c) => {
         const call = callOf(c, 'admin');
-        const wanted = await readChecked(c.req.raw, NewKeySchema);
+        const wanted = await readChecked(c.get('body'), NewKeySchema);
         return c.json(await control.tenants.createKey(call, tenantOf(c), wanted), 201, HEADERS);
       },
     );
@@ -99,7 +99,7 @@ export function keyRoutes(app: App, control: ControlPlane): void {
       async (c) => {
         const call = callOf(c, 'admin');
         const id = c.req.param('id') ?? '';
-        const { graceMs } = await readChecked(c.req.raw, RotationSchema);
+        const { graceMs } = await readChecked(c.get('body'), RotationSchema);
         const key = await control.tenants.rotateKey(call, tenantOf(c), id, graceMs);
         if (key === null) throw unknownKey(id);
         return c.json(key, 201, HEADERS);

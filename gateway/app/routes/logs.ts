@@ -79,6 +79,8 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
       isTerminal: () => false,
       heartbeatMs: settings.heartbeatMs,
       recheck: c.get('recheck'),
+      keepOpen: c.get('keepOpen'),
+      room: settings.bodies.roomFor(call.principal.tenant),
       client: call.signal,
       // It would go on for ever.
       shutdown: settings.draining,

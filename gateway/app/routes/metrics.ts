@@ -32,7 +32,7 @@ export function metricsRoutes(app: App, control: ControlPlane, { metrics }: AppS
           content: { 'text/plain': { schema: z.string() } },
           description: "Prometheus' text format, version 0.0.4",
         },
-        ...problems(),
+        ...problems('not-found'),
       },
     }),
     async (c) => {

@@ -70,6 +70,10 @@ const RuntimeSchema = z.object({
   lane: z
     .enum(['ordinary', 'express'])
     .openapi({ description: "`express`: it runs each tenant's first few invocations, and its slots are no more room" }),
+  isolation: z.enum(['namespaces', 'process']).nullable().openapi({
+    description: 'What confines the processes that untrusted bytes are handed to; null of a runtime that does not say',
+  }),
+  isolationNotice: z.string().nullable().openapi({ description: 'What is missing there, and how to get it' }),
   running: z.int(),
 });
 
@@ -185,7 +189,11 @@ function hostRoute(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c, 'operator');
       const { host: name } = c.req.valid('param');
-      const host = await control.operations.changeGpuHost(call, name, await readChecked(c.req.raw, HostChangeSchema));
+      const host = await control.operations.changeGpuHost(
+        call,
+        name,
+        await readChecked(c.get('body'), HostChangeSchema),
+      );
       if (host === null) throw new GatewayError('unknown-gpu-host', `There is no GPU host "${name}".`);
       return c.json(host);
     },

@@ -106,7 +106,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'operator');
-      const { tenant: meant, quota, ...change } = await readChecked(c.req.raw, ChangeSchema);
+      const { tenant: meant, quota, ...change } = await readChecked(c.get('body'), ChangeSchema);
       const named = c.req.valid('query').tenant;
       if (named !== undefined && meant !== undefined && named !== meant) {
         throw new GatewayError('invalid-input', `The address names the tenant "${named}", the body "${meant}".`, {

@@ -144,7 +144,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c, 'deploy');
       const { name, alias } = c.req.valid('param');
-      return c.json(await releases.setAlias(call, name, alias, await readChecked(c.req.raw, aliasBody)));
+      return c.json(await releases.setAlias(call, name, alias, await readChecked(c.get('body'), aliasBody)));
     },
   );
 
@@ -189,7 +189,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c, 'deploy');
       return c.json(
-        await releases.rollback(call, c.req.valid('param').name, await readChecked(c.req.raw, rollbackBody)),
+        await releases.rollback(call, c.req.valid('param').name, await readChecked(c.get('body'), rollbackBody)),
       );
     },
   );

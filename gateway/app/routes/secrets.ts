@@ -59,7 +59,7 @@ export function secretRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'deploy');
-      const { value } = await readChecked(c.req.raw, ValueSchema, MAX_BODY_BYTES);
+      const { value } = await readChecked(c.get('body'), ValueSchema, MAX_BODY_BYTES);
       return c.json(await control.secrets.set(call, c.req.valid('param').name, value));
     },
   );

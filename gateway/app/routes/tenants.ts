@@ -68,7 +68,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'operator');
-      const { name, ...change } = await readChecked(c.req.raw, NewTenantSchema);
+      const { name, ...change } = await readChecked(c.get('body'), NewTenantSchema);
       const tenant = await control.tenants.create(call, name, change);
       return c.json(tenant, 201, { location: `/v1/tenants/${name}` });
     },
@@ -113,7 +113,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c, 'operator');
       const { tenant: name } = c.req.valid('param');
-      const tenant = await control.tenants.change(call, name, await readChecked(c.req.raw, TenantChangeSchema));
+      const tenant = await control.tenants.change(call, name, await readChecked(c.get('body'), TenantChangeSchema));
       if (tenant === null) throw unknownTenant(name);
       return c.json(tenant);
     },

@@ -1,16 +1,10 @@
 import { InputChecker as Checker } from '#scheduler/functions/input-check.ts';
-import type { WithTimeLimit } from '#scheduler/functions/time-limit.ts';
 import type { FunctionVersion } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
 /** Checks inputs against the JSON schema of a function's manifest. */
 export class InputChecker {
-  readonly #checker: Checker;
-
-  /** @param withTimeLimit used for whatever is not certainly short; without it such checks are refused by their size. */
-  constructor(withTimeLimit?: WithTimeLimit) {
-    this.#checker = new Checker(withTimeLimit);
-  }
+  readonly #checker = new Checker();
 
   /** Throws `invalid-input` with the offending field as a JSON pointer. */
   check(fn: FunctionVersion, input: unknown): void {

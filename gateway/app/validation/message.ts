@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { SessionMessage } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import type { Body } from '../http/bodies.ts';
 import { readJson } from '../http/body.ts';
 
 const schema = z.union([
@@ -9,18 +10,24 @@ const schema = z.union([
   z.strictObject({ close: z.literal(true) }),
 ]);
 
+/** Characters of base64, and what may pad them. */
+const MAX_BASE64_PER_BYTE = 4 / 3;
+const MAX_PADDING = 4;
 /** Room for the braces and the name around a message. */
 const ENVELOPE_BYTES = 64;
 
 /** The message in a request's body, at most `limitBytes` long once decoded. Throws `invalid-input` or `body-too-large`. */
-export async function sessionMessageOf(request: Request, limitBytes: number): Promise<SessionMessage> {
+export async function sessionMessageOf(body: Body, limitBytes: number): Promise<SessionMessage> {
   // JSON may escape every byte of a text as \u00XX.
-  const { value } = await readJson(request, limitBytes * 6 + ENVELOPE_BYTES);
+  const { value } = await readJson(body, limitBytes * 6 + ENVELOPE_BYTES);
   const parsed = schema.safeParse(value);
   if (!parsed.success) {
     throw new GatewayError('invalid-input', 'A message is {"text": "…"}, {"base64": "…"} or {"close": true}.', {
       field: '',
     });
+  }
+  if ('base64' in parsed.data && parsed.data.base64.length > MAX_BASE64_PER_BYTE * limitBytes + MAX_PADDING) {
+    throw new GatewayError('body-too-large', `The message has more than the ${limitBytes} bytes that are allowed.`);
   }
   const message = toMessage(parsed.data);
   const size =
@@ -36,6 +43,6 @@ export async function sessionMessageOf(request: Request, limitBytes: number): Pr
 
 function toMessage(data: z.output<typeof schema>): SessionMessage {
   if ('text' in data) return { text: data.text };
-  if ('base64' in data) return { bytes: Uint8Array.from(atob(data.base64), (character) => character.charCodeAt(0)) };
+  if ('base64' in data) return { bytes: Uint8Array.fromBase64(data.base64) };
   return { close: true };
 }

@@ -10,6 +10,7 @@ export const bench: Command = {
   arguments: [{ name: 'arguments', help: 'which benchmark, and its flags', required: false, rest: true }],
   passThrough: true,
   examples: [
+    { line: 'pie bench http', does: 'tokens that streaming clients receive, and the CPU of every process' },
     { line: 'pie bench generate', does: 'time per token at 1, 8 and 32 clients' },
     { line: 'pie bench launch', does: 'time from request to first message' },
     { line: 'pie bench admission', does: 'wait with a long line, jobs a second, CPU of Redis' },

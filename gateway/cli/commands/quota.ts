@@ -2,7 +2,7 @@ import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import type { QuotaStatus } from '../../app/control/quotas.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
-import { duration, number } from '../format.ts';
+import { bytes, duration, number } from '../format.ts';
 import { parseSpan } from '../span.ts';
 
 const tenant = { flags: '--tenant <tenant>', help: 'another tenant, for operators' } as const;
@@ -33,8 +33,8 @@ export const quotaList: Command = {
       quotas.map((status) => [
         status.quota,
         status.function ?? '',
-        number(status.used),
-        number(status.limit),
+        amount(status.quota, status.used),
+        amount(status.quota, status.limit),
         ...(bars ? [bar(status)] : []),
         status.resetsAt === null ? '' : `in ${duration(Math.max(0, Date.parse(status.resetsAt) - Date.now()))}`,
         setBy(status),
@@ -85,11 +85,15 @@ export const quotaSet: Command = {
     );
     terminal.value(status);
     terminal.print(
-      `${name} of ${holderOf(options)}: ${status === null ? 'no limit now' : `at most ${number(status.limit)}, set by ${setBy(status)}`}.`,
+      `${name} of ${holderOf(options)}: ${status === null ? 'no limit now' : `at most ${amount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
     );
     return EXIT.ok;
   },
 };
+
+/** An amount in the unit of its quota. */
+const amount = (quota: QuotaStatus['quota'], value: number): string =>
+  quota.endsWith('-bytes') ? bytes(value) : number(value);
 
 /** `tenant acme`, `function story of tenant acme`. */
 function holderOf(options: Call['options']): string {

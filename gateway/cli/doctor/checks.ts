@@ -213,7 +213,11 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
     }
     const self = await client.self({ signal });
     yield { name: 'key', state: 'ok', detail: `tenant ${self.tenant}, may ${self.scopes.join(', ')}` };
-    if (self.scopes.includes('operator')) yield* hostFindings(await client.operations.load({ signal }));
+    if (self.scopes.includes('operator')) {
+      const load = await client.operations.load({ signal });
+      yield* hostFindings(load);
+      yield* isolationFindings(load);
+    }
   } catch (error) {
     if (!(error instanceof PieError)) throw error;
     yield {
@@ -240,6 +244,16 @@ function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
       detail: computes === '' ? 'it has not been there yet' : `it is away; it had ${computes}`,
       advice: `It may be loading its models, or starting again: look into ${path.join(home(), 'logs', `${name}.log`)}.`,
     };
+  });
+}
+
+/** What confines the processes that each runtime hands untrusted bytes to. */
+function isolationFindings({ runtimes }: PlatformLoad): Finding[] {
+  return runtimes.flatMap(({ name, alive, isolation, isolationNotice }): Finding[] => {
+    if (!alive || isolation === null) return [];
+    const finding = { name: `isolation of ${name}`, detail: isolation };
+    if (isolationNotice === null) return [{ ...finding, state: 'ok' }];
+    return [{ ...finding, state: 'warning', advice: isolationNotice }];
   });
 }
 

@@ -69,6 +69,19 @@ export function describeOperations(get: () => Harness): void {
     );
   });
 
+  it('the load says what confines untrusted work, and what is missing', async () => {
+    const h = get();
+    const isolationOf = async () => {
+      const [{ isolation, isolationNotice }] = (await h.ask('/v1/load')).body.runtimes;
+      return [isolation, isolationNotice];
+    };
+    assert.deepEqual(await isolationOf(), [null, null]);
+    await h.platform.lease.describe({ isolation: { layers: 'namespaces' } });
+    assert.deepEqual(await isolationOf(), ['namespaces', null]);
+    await h.platform.lease.describe({ isolation: { layers: 'process', notice: 'No namespaces here.' } });
+    assert.deepEqual(await isolationOf(), ['process', 'No namespaces here.']);
+  });
+
   it('the load says what computes on each GPU host, and which one is away', async () => {
     const h = get();
     const onCard = {

@@ -5,9 +5,11 @@ import { describeFunctions } from './functions.ts';
 import { ECHO_SCHEMA, Harness, type Target } from './harness.ts';
 import { describeInvocations } from './invocations.ts';
 import { describeInvoking } from './invoking.ts';
+import { describeNames } from './names.ts';
 import { describeOperations } from './operations.ts';
 import { describeQuotas } from './quotas.ts';
 import { describeReleases } from './releases.ts';
+import { describeSchemas } from './schemas.ts';
 import { describeStreams } from './streams.ts';
 import { describeTenants } from './tenants.ts';
 
@@ -36,5 +38,8 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     describeFiles(get);
     describeTenants(get);
     describeQuotas(get);
+    describeSchemas(get);
+    // It removes and suspends whatever has such a name.
+    describeNames(get);
   });
 }

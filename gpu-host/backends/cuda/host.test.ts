@@ -141,7 +141,7 @@ test('a card that hangs keeps no host from ending', async (context) => {
   if (!emulated) return context.skip('only an emulated card hangs on demand');
   // Everything after the first kernels starts ten minutes later: the first step.
   const host = { ...spec('hangs', {}, { PIE_EMULATED_SLOW: '4:600000000' }), stopTimeoutMs: 60_000 };
-  const child = new Child(host, createWriteStream(join(directory, 'hangs.log')));
+  const child = await Child.spawn(host, createWriteStream(join(directory, 'hangs.log')));
   try {
     await child.whenReady();
     const connection = await GpuHostConnection.connect(host.address);

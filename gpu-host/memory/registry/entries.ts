@@ -41,6 +41,8 @@ export class Entries<S extends Snapshot> {
   #memoryPages = 0;
   #diskBytes = 0;
   #savingBytes = 0;
+  /** The same by tenant. */
+  readonly #tenantSaving = new Map<string, number>();
   #saves = new Set<Promise<void>>();
 
   constructor(
@@ -264,6 +266,26 @@ export class Entries<S extends Snapshot> {
     }
   }
 
+  /**
+   * Whether a tenant may save `bytes` more: at most half of what the files of the other tenants leave of the disk, as with memory, so that no tenant
+   * alone fills it. While a name is saved anew both its versions count.
+   */
+  #checkDiskShare(tenant: string, bytes: number): void {
+    const { entries, refusals } = this.#shelf(tenant);
+    let own = this.#tenantSaving.get(tenant) ?? 0;
+    for (const { current, settled } of entries.values()) {
+      own += current.fileBytes + (settled === current ? 0 : (settled?.fileBytes ?? 0));
+    }
+    for (const { fileBytes } of refusals.values()) own += fileBytes;
+    const others = this.#diskBytes + this.#savingBytes - own;
+    const share = Math.floor((this.#limits.maxDiskBytes - others) / 2);
+    if (own + bytes <= share) return;
+    throw fault(
+      'limit-exceeded',
+      `the tenant's exports and files take ${own} bytes on disk and ${bytes} more are needed; it may have ${share}, half of what other tenants leave. Remove some that are not needed`,
+    );
+  }
+
   /** What a snapshot's file will say, copied now: later the device is busy, and its pages may be somebody else's. */
   #copy(tenant: string, name: string, { snapshot, file }: NewVersion<S>): Contents {
     if (!this.#disk) {
@@ -281,6 +303,7 @@ export class Entries<S extends Snapshot> {
     if (this.#diskBytes + this.#savingBytes + bytes > maxDiskBytes) {
       throw fault('limit-exceeded', `the files of this model would take more than ${maxDiskBytes} bytes on disk`);
     }
+    this.#checkDiskShare(tenant, bytes);
     const { tokens, nextPosition } = snapshot;
     const pages: StoredPage[] = [];
     const data: Uint8Array[] = [];
@@ -297,6 +320,8 @@ export class Entries<S extends Snapshot> {
   async #save(entry: Entry<S>, version: Version<S>, contents: Contents): Promise<void> {
     const files = this.#disk?.files as SnapshotFiles;
     this.#savingBytes += contents.bytes;
+    const { tenant } = entry;
+    this.#tenantSaving.set(tenant, (this.#tenantSaving.get(tenant) ?? 0) + contents.bytes);
     try {
       await files.write(
         entry.tenant,
@@ -318,6 +343,9 @@ export class Entries<S extends Snapshot> {
       throw fault('internal', `"${entry.name}" ${what}: ${causeText(cause)}`);
     } finally {
       this.#savingBytes -= contents.bytes;
+      const left = (this.#tenantSaving.get(tenant) ?? 0) - contents.bytes;
+      if (left > 0) this.#tenantSaving.set(tenant, left);
+      else this.#tenantSaving.delete(tenant);
     }
     if (version.fileBytes === 0 && entry.removed) {
       throw fault('cancelled', `"${entry.name}" was removed while it was being saved`);

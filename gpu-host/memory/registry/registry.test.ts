@@ -230,7 +230,7 @@ test('every limit is refused before anything changes', async (t) => {
     maxTenantPages: 6,
     maxTenantEntries: 3,
     maxSnapshotPages: 4,
-    maxDiskBytes: 700,
+    maxDiskBytes: 1000,
     maxSavingBytes: 500,
   };
   const { memory, registry } = new Life(directory, 0, limits);
@@ -287,6 +287,27 @@ test('pages that can be had from disk give way to others, least recently used fi
   assert.equal(registry.stats().memoryPages, 7);
   registry.unexport('u', 'c');
   assert.deepEqual(contentsOf(registry.importPages('t', 'a', memory.restore)), contentsOfA);
+});
+
+test('a tenant may save half of what the others leave of the disk, saves under way and damaged files included', async (t) => {
+  const directory = temporaryDirectory(t);
+  // A file of four pages has 400 bytes, and once it is written those of its header as well.
+  const limits = { maxDiskBytes: 4000, maxSavingBytes: 4000 };
+  const { registry } = new Life(directory, 0, limits);
+  const save = (tenant: string, name: string, life = registry) =>
+    life.exportPages(tenant, name, snapshotOf(4, 4), true);
+  const names = ['a', 'b', 'c', 'd', 'e'];
+  const saving = names.map((name) => save('t', name));
+  assertRefused(() => save('t', 'f'), 'limit-exceeded', /take 2000 bytes on disk and 400 more .* it may have 2000/);
+  await Promise.all(saving);
+  assertRefused(() => save('t', 'f'), 'limit-exceeded', /bytes on disk and 400 more/);
+  registry.unexport('t', 'e');
+  await save('u', 'a');
+  assertRefused(() => save('u', 'b'), 'limit-exceeded', /half of what other tenants leave/);
+  for (const name of ['a', 'b', 'c']) registry.unexport('t', name);
+  await save('u', 'b');
+  const { registry: restarted } = new Life(directory, 0, { ...limits, maxDiskBytes: 2000 });
+  assertRefused(() => save('u', 'c', restarted), 'limit-exceeded', /on disk/);
 });
 
 test('a tenant may keep half of what the others leave of the memory, so that there is room for the next one', async (t) => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { contractText } from '../native/wrap.ts';
 import { type BuildCode, BuildError } from '../outcome.ts';
+import { readArtifact } from '../store.ts';
 import { load } from '../testing/load.ts';
 import { component, guest, wat } from '../testing/wat.ts';
 import { MAX_TABLE_ELEMENTS } from '../wasm/limits.ts';
@@ -324,6 +325,26 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     await assert.rejects(building, reason);
     assert.deepEqual(await readdir(empty), []);
   });
+});
+
+test('a damaged description is not believed, and the artifact is built anew', async () => {
+  const bytes = await component(await guest('(local.set $result (i32.const 9))'));
+  const artifact = await build(bytes);
+  const path = join(artifact.directory, 'artifact.json');
+  const meta = JSON.parse(await readFile(path, 'utf8'));
+  const [first, ...rest] = meta.coreModules;
+  const damages = [
+    { coreModules: [{ ...first, file: '../../../etc/passwd' }, ...rest] },
+    { hash: '0'.repeat(64) },
+    { coreModules: 'none' },
+  ];
+  for (const damage of damages) {
+    await writeFile(path, JSON.stringify({ ...meta, ...damage }));
+    assert.equal(await readArtifact(store, artifact.hash), null);
+    const again = await buildArtifact(bytes, { store });
+    assert.ok(again.ok && !again.cached);
+    assert.deepEqual(again.artifact.meta.coreModules, meta.coreModules);
+  }
 });
 
 test('the C kernels beside this test are what their source says they are', async () => {

@@ -1,5 +1,6 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Layers } from '../../sandboxes/index.ts';
 import { runStage } from '../child.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
 import { makeTemporary, publishDirectory, readArtifact, sweep } from '../store.ts';
@@ -19,6 +20,8 @@ export interface ArtifactBuildOptions extends Partial<ArtifactOptions> {
   readonly timeoutMs?: number;
   /** Limit on the build process's resident memory; 1 GiB by default. */
   readonly memoryMb?: number;
+  /** What confines the build process; the strongest layers of this machine by default. */
+  readonly layers?: Layers | undefined;
 }
 
 export type BuildOutcome =
@@ -74,17 +77,20 @@ async function buildNew(
     await writeFile(input, component);
     const result = await runStage<{ ok: true; meta: ArtifactMeta }>(
       ['artifact', input, output, '--memory-pages', String(options.memoryPages)],
-      { read: [temporary], write: [temporary], native: false },
+      { read: [], write: [temporary], tools: false },
       {
         timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
         memoryMb: options.memoryMb ?? DEFAULT_MEMORY_MB,
         signal,
       },
+      options.layers,
     );
     if (!result.ok) return result;
+    // One that is there and damaged would be kept.
+    if (!(await readArtifact(store, hash))) await rm(join(store, hash), { recursive: true, force: true });
     await publishDirectory(output, join(store, hash));
     const artifact = await readArtifact(store, hash);
-    if (!artifact) throw new Error(`the artifact ${hash} is not whole`);
+    if (artifact?.meta.component.hash !== sha256(component)) throw new Error(`the artifact ${hash} is not whole`);
     return succeeded(artifact, false, started);
   } catch (error) {
     signal?.throwIfAborted();

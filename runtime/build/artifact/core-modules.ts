@@ -95,7 +95,7 @@ function finish(file: string, bytes: Uint8Array, role: CoreModule['role'], check
 /** Names that jco writes into the glue between quotes. */
 const SAFE_NAME = /^[\w\-.,:;@/#$%&*+=<>()[\]| ?!^~]*$/;
 
-/** Refuses names that could end a string literal: the glue is JavaScript that runs in the runtime, and core names are any text at all. */
+/** Refuses names that could end a string literal: the glue is JavaScript that runs when the artifact is planned, and core names are any text at all. */
 function checkNames(bytes: Uint8Array): void {
   const module = new WebAssembly.Module(bytes.slice());
   const imports = WebAssembly.Module.imports(module).flatMap((entry) => [entry.module, entry.name]);

@@ -1,5 +1,5 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { runStage } from '../child.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
 import { makeTemporary, sweep } from '../store.ts';
@@ -42,8 +42,8 @@ export async function buildComponent(entry: string, options: ComponentBuildOptio
   try {
     const output = join(temporary, 'component.wasm');
     const result = await runStage<ComponentStageResult>(
-      ['component', entry, output, '--store', store],
-      { read: ['/'], write: [store], native: true },
+      ['component', resolve(entry), output, '--store', store],
+      { read: ['/'], write: [store], tools: true },
       {
         timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
         memoryMb: options.memoryMb ?? DEFAULT_MEMORY_MB,

@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { world } from '#wit/generated/world.ts';
 import { compileWorld, type HostTable } from '../../lowering/compile.ts';
 import { instantiate } from '../../lowering/instance.ts';
 import { SliceRunner } from '../../lowering/slice-runner.ts';
@@ -181,7 +180,7 @@ async function transcript(module: Uint8Array) {
     },
   };
   const options = { slices: new SliceRunner(), cpuLimitMs: 5000 };
-  const execution = instantiate(program, compileWorld(world, answers), options);
+  const execution = instantiate(program, compileWorld(answers), options);
   const ending = await execution.start('{"prompt":"Once \\u00e9","maxTokens":5,"seed":3,"temperature":0.5}');
   execution.dispose();
   return { ending, lines };

@@ -174,7 +174,7 @@ describe('pie.h', () => {
     }`);
     const program = await testProgram(await testArtifact(await wrapModule(module)));
     const { host, lines } = recordingHost();
-    const execution = instantiate(program, compileWorld(world, host), {
+    const execution = instantiate(program, compileWorld(host), {
       slices: new SliceRunner(),
       cpuLimitMs: 10_000,
     });
@@ -215,7 +215,7 @@ describe('pie.h', () => {
       return (pie_result_string_string){.failed = true, .err = pie_text(&text)};
     }`);
     const program = await testProgram(await testArtifact(await wrapModule(module)));
-    const execution = instantiate(program, compileWorld(world, recordingHost().host), {
+    const execution = instantiate(program, compileWorld(recordingHost().host), {
       slices: new SliceRunner(),
       cpuLimitMs: 10_000,
     });

@@ -2,6 +2,7 @@ import { leb, nameBytes, Reader, WasmError, Writer } from './binary.ts';
 import { type FunctionBody, readCallGraph } from './call-graph.ts';
 import { OP } from './instructions.ts';
 import { readDefinitions } from './limits.ts';
+import { PIE_EXPORTS } from './names.ts';
 import { type BranchHints, type Checks, FunctionRewriter, GRANT } from './rewrite-function.ts';
 import {
   appendEntry,
@@ -13,13 +14,7 @@ import {
   withSection,
   writeSections,
 } from './sections.ts';
-import { readImports, readParameterCounts } from './types.ts';
-
-/**
- * Fuel that a module starts with: what its start function may use before the host has put a yield function into the table. Some
- * milliseconds of a tight loop.
- */
-export const START_FUEL = 1_000_000;
+import { checkExportNames, readImports, readParameterCounts } from './types.ts';
 
 const I32 = 0x7f;
 const GLOBAL_GET = 0x23;
@@ -43,14 +38,20 @@ export interface Metered {
  * without parameters and results. That function sets `pie_fuel` anew and returns, at once or (with JSPI) later. When it returns with
  * `pie_fuel` 0 the module traps (`unreachable`): unlike an exception that the host throws, no guest can catch that.
  *
+ * A module has no fuel until the host gives it some; its start function becomes the export `pie_start`, which the host calls.
+ *
  * Where checks stand and what they cost is decided in `rewrite-function.ts`. Nothing else changes: indices stay as they are because types,
  * functions, tables and globals are appended at the ends. Custom sections other than names are dropped (some hold code offsets).
  *
- * Throws WasmError for bytes that are not well-formed and for what we do not meter (garbage collection, threads, 64-bit memories).
+ * Throws WasmError for bytes that are not well-formed, for what we do not meter (garbage collection, threads, 64-bit memories) and for reserved
+ * names (`names.ts`).
  */
 export function meter(bytes: Uint8Array): Metered {
   readDefinitions(bytes);
-  const sections = readSections(bytes).filter((section) => section.id !== SECTION.custom || isName(section));
+  checkExportNames(new Reader(sectionBody(readSections(bytes), SECTION.export)));
+  const sections = exportStart(
+    readSections(bytes).filter((section) => section.id !== SECTION.custom || isName(section)),
+  );
   const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
   const fuel = leb(imports.globals + entryCount(sections, SECTION.global));
   const refill = imports.functions + entryCount(sections, SECTION.function);
@@ -63,15 +64,29 @@ export function meter(bytes: Uint8Array): Metered {
   out = appendEntry(out, SECTION.function, leb(type));
   out = appendEntry(out, SECTION.function, leb(type));
   out = appendEntry(out, SECTION.table, [0x70, 1, 1, 1]);
-  out = appendEntry(out, SECTION.global, [I32, 1, I32_CONST, ...signedLeb(START_FUEL), OP.end]);
-  out = appendEntry(out, SECTION.export, [...nameBytes('pie_fuel'), 3, ...fuel]);
-  out = appendEntry(out, SECTION.export, [...nameBytes('pie_yield'), 1, ...leb(table)]);
+  out = appendEntry(out, SECTION.global, [I32, 1, I32_CONST, 0, OP.end]);
+  out = appendEntry(out, SECTION.export, [...nameBytes(PIE_EXPORTS.fuel), 3, ...fuel]);
+  out = appendEntry(out, SECTION.export, [...nameBytes(PIE_EXPORTS.yield), 1, ...leb(table)]);
   out = withSection(out, SECTION.code, code.body);
   out = appendEntry(out, SECTION.code, refillFunction(fuel, leb(refill + 1)));
   out = appendEntry(out, SECTION.code, yieldFunction(type, table, fuel));
   const beforeCode = out.findIndex((section) => section.id === SECTION.code);
   out = out.toSpliced(beforeCode, 0, { id: SECTION.custom, body: branchHintSection(code.hints) });
   return { bytes: writeSections(out), checks: code.checks };
+}
+
+/**
+ * Makes the start function an export, `pie_start`, that the host calls as soon as the instance is made: a start section runs before the host
+ * can give the module fuel.
+ */
+function exportStart(sections: readonly Section[]): readonly Section[] {
+  const start = sections.find(({ id }) => id === SECTION.start);
+  if (!start) return sections;
+  const reader = new Reader(start.body);
+  const index = reader.u32();
+  if (!reader.done) throw new WasmError('bytes after the start function', reader.at);
+  const rest = sections.filter((section) => section !== start);
+  return appendEntry(rest, SECTION.export, [...nameBytes(PIE_EXPORTS.start), 0, ...leb(index)]);
 }
 
 /** Tells V8 which branches are rare (branch hinting proposal), so that it moves their code out of the way. */
@@ -91,17 +106,6 @@ const isName = ({ body }: Section): boolean => {
   const reader = new Reader(body);
   return body.length > 0 && reader.name() === 'name';
 };
-
-function signedLeb(value: number): number[] {
-  const out: number[] = [];
-  let rest = value;
-  for (;;) {
-    const low = rest & 127;
-    rest >>= 7;
-    if ((rest === 0 && !(low & 64)) || (rest === -1 && low & 64)) return [...out, low];
-    out.push(low | 128);
-  }
-}
 
 const withSize = (body: readonly number[]): number[] => [...leb(body.length), ...body];
 

@@ -51,7 +51,7 @@ export interface BranchHints {
 
 interface Insertion {
   readonly at: number;
-  readonly kind: 'count' | 'charge';
+  readonly kind: 'count' | 'charge' | 'ask';
   /** How far a bulk instruction's size is shifted for its price. */
   readonly shift: number;
 }
@@ -71,6 +71,8 @@ interface Scan {
  *   entry check when it and all that it calls is short, is not recursive and makes no indirect call: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
  * - A bulk instruction takes its size, divided, from the global before it runs.
+ * - In a function that counts down, a direct call that may reach an import is followed by a look at the global: the host takes all fuel away
+ *   when an import took long.
  */
 export class FunctionRewriter {
   checks = 0;
@@ -97,8 +99,9 @@ export class FunctionRewriter {
     reader.at = start;
     const locals = skipLocals(reader, params);
     const codeStart = reader.at;
-    const { insertions, indirect, longest } = this.#scan(reader);
-    const counts = insertions.some(({ kind }) => kind === 'count');
+    const { insertions: all, indirect, longest } = this.#scan(reader);
+    const counts = all.some(({ kind }) => kind === 'count');
+    const insertions = counts ? all : all.filter(({ kind }) => kind !== 'ask');
     const entry = counts || indirect || this.#recursive.has(index) || longest > UNCHECKED_FUNCTION;
     if (!entry) this.#prices.set(index, longest);
     if (!entry && insertions.length === 0) return reader.bytes.subarray(start, reader.end);
@@ -122,6 +125,7 @@ export class FunctionRewriter {
     for (const { at, kind, shift } of insertions) {
       out.push(reader.bytes.subarray(from, at));
       if (kind === 'count') check(countCondition(counter), this.#refill(counter));
+      else if (kind === 'ask') check(this.#emptyCondition, this.#yield);
       else check(this.#chargeCondition(size, shift), this.#yield);
       from = at;
     }
@@ -140,7 +144,8 @@ export class FunctionRewriter {
       const at = reader.at;
       readInstruction(reader, instruction);
       const { opcode } = instruction;
-      if (path.advance(this.#price(instruction))) insertions.push({ at, kind: 'count', shift: 0 });
+      const price = this.#price(instruction);
+      if (path.advance(price)) insertions.push({ at, kind: 'count', shift: 0 });
       path.follow(instruction, at);
       if (opensBlock(opcode)) depth += 1;
       else if (opcode === OP.end || opcode === OP.delegate) depth -= 1;
@@ -148,6 +153,7 @@ export class FunctionRewriter {
         insertions.push({ at: reader.at, kind: 'count', shift: 0 });
         path.reset();
       } else if (isIndirectCall(opcode)) indirect = true;
+      else if (opcode === OP.call && price >= IMPORT_CALL) insertions.push({ at: reader.at, kind: 'ask', shift: 0 });
       else if (opcode === OP.bulk) {
         const shift = bulkShift(instruction.sub);
         if (shift > 0) insertions.push({ at, kind: 'charge', shift });
@@ -163,6 +169,10 @@ export class FunctionRewriter {
     }
     if (isIndirectCall(opcode)) return UNCHECKED_FUNCTION;
     return opcode === OP.bulk || opcode === OP.memoryGrow ? BULK_COST : 1;
+  }
+
+  get #emptyCondition(): readonly number[] {
+    return [GLOBAL_GET, ...this.#target.fuel, I32_CONST, 0, I32_LE_S];
   }
 
   get #yield(): readonly number[] {

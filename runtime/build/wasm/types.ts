@@ -1,4 +1,5 @@
 import { type Reader, WasmError } from './binary.ts';
+import { isAddedName, isReservedName, reservedNameMessage } from './names.ts';
 
 const FUNCTION_TYPE = 0x60;
 
@@ -74,12 +75,31 @@ export interface ImportCounts {
   readonly globals: number;
 }
 
-/** How many of each kind a module imports; these come first in the index spaces. */
+/** Reads the name of an import or export. Refuses the names that JavaScript objects give a meaning. */
+function readName(reader: Reader): string {
+  const at = reader.at;
+  const name = reader.name();
+  if (isReservedName(name)) throw new WasmError(reservedNameMessage(name), at);
+  return name;
+}
+
+/** Checks the names of a module's exports. */
+export function checkExportNames(reader: Reader): void {
+  for (let left = reader.u32(); left > 0; left -= 1) {
+    const at = reader.at;
+    const name = readName(reader);
+    if (isAddedName(name)) throw new WasmError(`a core module exports \`${name}\`, which this platform adds`, at);
+    reader.byte();
+    reader.u32();
+  }
+}
+
+/** How many of each kind a module imports; these come first in the index spaces. Refuses reserved names. */
 export function readImports(reader: Reader): ImportCounts {
   const counts = { functions: 0, tables: 0, memories: 0, globals: 0 };
   for (let left = reader.u32(); left > 0; left -= 1) {
-    reader.skip(reader.u32());
-    reader.skip(reader.u32());
+    readName(reader);
+    readName(reader);
     const at = reader.at;
     const kind = reader.byte();
     switch (kind) {

@@ -1,10 +1,10 @@
 import type { LookupAddress } from 'node:dns';
-import { type Lookup, Reach } from '#scheduler/addresses/reach.ts';
+import { type Lookup, type PrivateHost, Reach } from '#scheduler/addresses/reach.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
 
 export interface HttpClientOptions {
   /** Hosts with private addresses that inferlets may reach when they are granted (`pie.toml`: `[http] private_hosts`). */
-  readonly privateHosts?: readonly string[];
+  readonly privateHosts?: readonly PrivateHost[];
   /** Version of this platform, for `user-agent`. */
   readonly version: string;
   /** Resolves names; the system's resolver for private hosts and DNS for the others by default. */
@@ -40,11 +40,11 @@ export class HttpClient {
   }
 
   /**
-   * The addresses of a URL's host that may be connected to: those of the public internet, or all when the operator has named the host.
+   * The addresses of a URL's host that may be connected to for a tenant: those of the public internet, or all when the operator has named the host.
    *
    * @throws RefusedAddress when there are none, or what the resolver throws
    */
-  addresses(url: URL, signal: AbortSignal): Promise<readonly LookupAddress[]> {
-    return this.#reach.addresses(url, signal);
+  addresses(url: URL, tenant: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
+    return this.#reach.addresses(url, tenant, signal);
   }
 }

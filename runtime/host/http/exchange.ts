@@ -97,7 +97,7 @@ export class Exchange implements Droppable {
     let hop = first;
     try {
       for (let left = redirects; ; left--) {
-        const { request, response } = await respond(services.http, hop, this.#connection.signal);
+        const { request, response } = await respond(services.http, description.tenant, hop, this.#connection.signal);
         const { statusCode = 0, headers } = response;
         const next = left > 0 ? redirected(hop, statusCode, headers.location, description.grants) : null;
         if (next === null) return ok(this.#accept(hop, request, response));
@@ -173,11 +173,12 @@ export class Exchange implements Droppable {
 /** Connects, sends, and waits for the head of the response. The connection is this request's alone; the signal ends it at any time. */
 async function respond(
   client: HttpClient,
+  tenant: string,
   hop: Hop,
   signal: AbortSignal,
 ): Promise<{ readonly request: ClientRequest; readonly response: IncomingMessage }> {
   const { url, method, body } = hop;
-  const addresses = await untilAborted(client.addresses(url, signal), signal);
+  const addresses = await untilAborted(client.addresses(url, tenant, signal), signal);
   const send = url.protocol === 'https:' ? requestHttps : requestHttp;
   const headers = {
     ...Object.fromEntries(Object.entries(hop.headers).map(([name, values]) => [name, [...values]])),

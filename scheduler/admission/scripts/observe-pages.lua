@@ -2,6 +2,8 @@
   Learns from a run how many KV pages its function version holds. Of each model the last 64 peaks are kept, and their 95th percentile (nearest
   rank: the largest of up to 20) is what the next run is expected to hold, so that one unusual run among many changes nothing.
 
+  Memory is learned in the same way, under the name `#memory`, in MiB.
+
   KEYS[1] what is learned of the version (hash): `peaks:<model>`, numbers with spaces between; `pages:<model>`, the percentile; `runs`
   ARGV[1] how long it is kept, ms
   ARGV[2...] pairs: model, the most pages that the run held

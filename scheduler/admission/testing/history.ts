@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { AdmissionPolicy, type Capacity, type Demand, type FreePages, type Limits } from '../policy.ts';
+import { AdmissionPolicy, type Capacity, type Demand, type FreePages, type Limits, MEMORY } from '../policy.ts';
 
 type StepWithout = { readonly now: number } & (
   | ({ readonly kind: 'enter' } & Demand)
@@ -23,6 +23,7 @@ export interface Order {
   readonly which: number;
   readonly m: number;
   readonly n: number;
+  readonly memoryMb: number;
   readonly afterMs: number;
   readonly limits: Limits;
   readonly capacity: Capacity;
@@ -40,7 +41,11 @@ export const anyCapacity: fc.Arbitrary<Capacity> = fc.record(
     starts: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.constant(1000)),
     reserve: fc.constantFrom(0, 1 / 16, 1 / 4),
     pages: fc.record(
-      { m: fc.integer({ min: 0, max: 80 }), n: fc.integer({ min: 1, max: 20 }) },
+      {
+        m: fc.integer({ min: 0, max: 80 }),
+        n: fc.integer({ min: 1, max: 20 }),
+        [MEMORY]: fc.integer({ min: 1, max: 300 }),
+      },
       { requiredKeys: ['m'] },
     ) as fc.Arbitrary<Record<string, number>>,
     pace: fc.nat(64),
@@ -66,6 +71,7 @@ export function anyOrder(tenants: number): fc.Arbitrary<Order> {
     which: fc.nat(1000),
     m: fc.oneof(fc.nat(4), fc.nat(30)),
     n: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat(10) }),
+    memoryMb: fc.oneof(fc.nat(8), fc.nat(100)),
     afterMs: fc.oneof(fc.constant(0), fc.nat(100), fc.nat(2500), fc.nat(10_000)),
     limits: anyLimits,
     capacity: anyCapacity,
@@ -104,7 +110,8 @@ export class Player {
     switch (order.kind) {
       case 'enter': {
         this.#arrivals += 1;
-        const pages = { ...(order.m > 0 && { m: order.m }), ...(order.n > 0 && { n: order.n }) };
+        const { m, n, memoryMb } = order;
+        const pages = { ...(m > 0 && { m }), ...(n > 0 && { n }), ...(memoryMb > 0 && { [MEMORY]: memoryMb }) };
         const demand: Demand = { id: `i${this.#arrivals}`, tenant, arrival: this.#arrivals, pages };
         this.waiting.set(demand.id, demand);
         policy.enter(demand, now);
@@ -142,7 +149,8 @@ export class Player {
         this.admitted.delete(held.id);
         this.starting.delete(held.id);
         const pages = { ...held.pages, m: Math.max(held.pages.m ?? 0, order.m + 1) };
-        const demand: Demand = { ...held, pages, short: { pages, since: now } };
+        const { [MEMORY]: _, ...short } = pages as Record<string, number>;
+        const demand: Demand = { ...held, pages, short: { pages: short, since: now } };
         this.waiting.set(demand.id, demand);
         policy.enter(demand, now);
         return this.#admit({ kind: 'enter', now, ...demand });

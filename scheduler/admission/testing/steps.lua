@@ -9,6 +9,7 @@
     begin: id, tenant                       its attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
     resize: slots, express, pace, starts, reserve, pages
+    Memory stands among the pages, as it does in the policy.
     report: free                            what GPU hosts say of their memory
 
   Returns for each step the ids that are on their way to runtimes after it, in the order in which they are fetched, with spaces between: the ordinary
@@ -41,8 +42,10 @@ end
 for i, step in ipairs(cjson.decode(ARGV[2])) do
   if step.kind == 'enter' then
     local record = prefix .. ':invocation:' .. step.id
+    local memory = step.pages['#memory'] or 0
+    step.pages['#memory'] = nil
     redis.call('HSET', record, 'status', 'queued', 'tenant', step.tenant, 'arrival', step.arrival, 'prefix', prefix, 'declaredPages',
-      cjson.encode(step.pages))
+      next(step.pages) and cjson.encode(step.pages) or '{}', 'expectedMemory', memory)
     set(record, 'shortAt', step.short and step.short.since)
     set(record, 'leastPages', step.short and cjson.encode(step.short.pages))
     redis.call('HSET', jobs .. step.id, 'name', 'invoke', 'data', '{}')
@@ -74,12 +77,13 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     redis.call('SET', prefix .. ':runtime:r:alive', cjson.encode({ running = 0, models = models }))
     change(step.now)
   else
-    local models = {}
+    local models, memory = {}, step.pages['#memory']
+    step.pages['#memory'] = nil
     for name, pages in pairs(step.pages) do
       models[#models + 1] = { name = name, pageCount = pages }
     end
     redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, pace = step.pace,
-      starts = step.starts, reserve = step.reserve, models = models }))
+      starts = step.starts, reserve = step.reserve, models = models, memoryMb = memory }))
     redis.call('SET', prefix .. ':runtime:r:alive', '{}', 'NX')
     redis.call('HSET', prefix .. ':runtimes', 'x', cjson.encode({ id = 'x', accepting = true, lane = 'express', slots = step.express or 0,
       models = models }))

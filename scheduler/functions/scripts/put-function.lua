@@ -29,19 +29,19 @@
   ARGV[15] now, ms
   ARGV[16] how many functions the tenant may have
   ARGV[17] how many versions a function may have, those included that were removed and drain
+  ARGV[18] hash of the component
+  ARGV[19] bytes of its compiled files
 
   Returns {1, alias} new version, {0, alias} the version existed; `alias` is the state of the alias as it is now, '' without one.
           {-1} the component is not stored.
           {-2, version} the tag is that version's.
           {-3} as many aliases as a function may have.
-          {-4, limit, used} the quota of storage has no room for it.
+          {-4, quota, limit, used} that quota has no room for it.
           {-5} as many functions as the tenant may have.
           {-6} as many versions as the function may have. Nothing was stored, in each of the six.
 ]]
 --- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
---- @include "../../quotas/scripts/include/limits.lua"
---- @include "../../invocations/scripts/include/forget-files.lua"
 --- @include "../../quotas/scripts/include/storage.lua"
 local functions, fn, component, users, removed, removals, deployed = unpack(KEYS)
 local version, alias, tag = ARGV[2], ARGV[6], ARGV[8]
@@ -78,13 +78,20 @@ if not known and countOf(fn, 'version:') + redis.call('HLEN', removed) >= tonumb
   return {-6}
 end
 local account, bytes = ARGV[13], tonumber(ARGV[14])
-local refusal = not known and storageRefusal(account, KEYS[8], KEYS[9], KEYS[10], bytes, tonumber(ARGV[15]))
+-- What was uploaded is the version's from here on.
+local upload = 'u:' .. ARGV[18]
+local uploaded = releaseBytes(account, upload)
+local onDisk = tonumber(ARGV[19])
+local refusal = not known and
+  (diskRefusal(account, onDisk, tonumber(ARGV[15])) or storageRefusal(account, KEYS[8], KEYS[9], KEYS[10], bytes, tonumber(ARGV[15])))
 if refusal then
+  holdBytes(account, upload, uploaded or 0)
   return {-4, unpack(refusal)}
 end
+redis.call('ZREM', account .. ':redis-ends', upload)
 
 redis.call('PERSIST', component)
-countComponent(account, ARGV[1] .. '@' .. version, bytes)
+countComponent(account, ARGV[1] .. '@' .. version, bytes, onDisk)
 redis.call('SADD', users, ARGV[4])
 redis.call('SADD', functions, ARGV[1])
 redis.call('SADD', deployed, ARGV[5])

@@ -1,11 +1,18 @@
 --[[
-  Removes a component that nothing uses.
+  Removes a component that nothing uses; its tenant keeps it no more as an upload.
 
   KEYS[1] component (string)
   KEYS[2] users of the component (set)
 
+  ARGV[1] what the keys of the quotas of the tenant begin with that stored it
+  ARGV[2] hash of the component
+
   Returns 1 removed, 0 it is used or not there.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../quotas/scripts/include/account.lua"
+releaseBytes(ARGV[1], 'u:' .. ARGV[2])
+redis.call('ZREM', ARGV[1] .. ':redis-ends', 'u:' .. ARGV[2])
 if redis.call('SCARD', KEYS[2]) > 0 then
   return 0
 end

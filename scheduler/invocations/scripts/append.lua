@@ -19,11 +19,12 @@
 
   Returns 1 appended (with usage {1, quotaReply of ../../quotas/scripts/include/exceeded.lua}), 0 stale epoch (or no such record), -1 ended, -2 byte limit passed, its own or its family's (nothing was appended).
           {-3, number of the log's last event} a gap in the numbers.
+          {-4, quota, limit, used} its tenant may keep no more in Redis (nothing was appended).
 ]]
 local record, events = KEYS[1], KEYS[2]
 local firstSeq = tonumber(ARGV[3])
-local status, epoch, seq, bytes, account, fn, spoken, root, ownBytes = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes',
-  'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes'))
+local status, epoch, seq, bytes, account, fn, spoken, root, ownBytes, id = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes',
+  'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id'))
 
 if not status then
   return 0
@@ -43,9 +44,10 @@ end
 
 --- @include "./include/function-log.lua"
 --- @include "./include/family.lua"
+--- @include "./include/cut-events.lua"
 --- @include "../../usage/scripts/include/metering.lua"
 --- @include "../../usage/scripts/include/first-message.lua"
---- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../quotas/scripts/include/exceeded.lua"
 
 local usage, now = ARGV[10], tonumber(ARGV[6])
@@ -78,13 +80,18 @@ familyBytes = familyBytes + added + count * EVENT_BYTES
 if familyBytes > tonumber(ARGV[9]) then
   return -2
 end
+local stored = added + count * EVENT_BYTES
+local refusal = account and bytesRefusal(account, stored, now)
+if refusal then
+  return {-4, unpack(refusal)}
+end
 
 local live = {}
 current = firstSeq
 for i = 11, #ARGV, 2 do
   if current > seq then
     local event, data = ARGV[i], ARGV[i + 1]
-    redis.call('XADD', events, 'MAXLEN', '~', ARGV[4], current .. '-0', 'e', event, 'd', data)
+    redis.call('XADD', events, current .. '-0', 'e', event, 'd', data)
     live[#live + 1] = current .. '\0' .. event .. '\0' .. data
     if event == 'message' and not spoken then
       spoken = true
@@ -98,5 +105,10 @@ for i = 11, #ARGV, 2 do
 end
 redis.call('HSET', record, 'seq', last, 'bytes', bytes + added)
 redis.call('HSET', family, 'familyBytes', familyBytes)
+if account then
+  -- A log has no more events than its last number says.
+  local cut = last > tonumber(ARGV[4]) and cutEvents(events, tonumber(ARGV[4])) or 0
+  holdBytes(account, 'i:' .. id, stored - cut)
+end
 redis.call('PUBLISH', ARGV[1], table.concat(live, '\0'))
 return appended()

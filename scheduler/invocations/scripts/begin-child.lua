@@ -21,9 +21,10 @@
 
   Returns {1, epoch, number of the first event, attemptLimits of ../../quotas/scripts/include/exceeded.lua}
           {0, 'parent-ended' | 'already-ran' | 'not-deployed'}
+          {-4, quota, limit, used} its tenant may keep no more in Redis
 ]]
 --- @include "./include/listing.lua"
---- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../usage/scripts/include/counters.lua"
 --- @include "../../quotas/scripts/include/exceeded.lua"
 --- @include "../../functions/scripts/include/unfinished.lua"
@@ -51,10 +52,15 @@ end
 if not isDeployed(given) and given.unfinishedKey ~= parentUnfinished then
   return {0, 'not-deployed'}
 end
+local refusal = bytesRefusal(given.account, RECORD_BYTES, tonumber(ARGV[9]))
+if refusal then
+  return {-4, unpack(refusal)}
+end
 redis.call('HSET', record, 'id', id, 'status', 'running', 'epoch', ARGV[9], 'attempts', 1, 'seq', 0, 'bytes', 0, 'submittedAt', ARGV[2],
   'deadlineMs', ARGV[3], 'startedAt', ARGV[9], 'runtimeId', runtimeId, 'token', ARGV[7], 'childrenKey', children, 'listing', listing,
   unpack(ARGV, 11))
 redis.call('HSET', children, id, runtimeId)
+holdBytes(given.account, 'i:' .. id, RECORD_BYTES)
 addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
 listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))

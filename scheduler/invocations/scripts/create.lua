@@ -26,12 +26,14 @@
           {-2, id} when that was of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; nothing was stored but that it was refused (again, by a command sent twice).
           {-5} when the version is not deployed (any more); nothing was stored.
+          {-6, MiB} when its instance may take more memory than all runtimes together have; nothing was stored.
           A quota is four texts: name, function or '', limit, used; `quotas` are those that count and bind.
 ]]
 --- @include "./include/listing.lua"
 --- @include "../../functions/scripts/include/unfinished.lua"
 --- @include "../../quotas/scripts/include/limits.lua"
 --- @include "../../usage/scripts/include/counters.lua"
+--- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../quotas/scripts/include/admission.lua"
 --- @include "../../admission/scripts/include/admission.lua"
 
@@ -62,7 +64,11 @@ end
 if not isDeployed(given) then
   return {-5}
 end
-local refusing, limits = admitRequest(account, fn, now, redis.call('ZCARD', waiting))
+local memory = tonumber(redis.call('HGET', given.prefix .. ':admission:capacity', 'pages:#memory') or nil)
+if memory and tonumber(given.memoryMb or 0) > memory then
+  return {-6, memory}
+end
+local refusing, limits = admitRequest(account, fn, now, redis.call('ZCARD', waiting), RECORD_BYTES + #ARGV[#ARGV])
 if refusing then
   local states = quotaStates(limits)
   return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
@@ -75,7 +81,8 @@ if idempotencyMs > 0 then
   redis.call('HSET', record, 'idempotencyKey', idempotency, 'idempotencyMs', idempotencyMs)
 end
 redis.call('HSET', record, 'id', id, 'status', 'queued', 'arrival', arrival, 'epoch', 0, 'attempts', 0, 'seq', 0, 'bytes', 0,
-  'submittedAt', ARGV[2], 'deadlineMs', ARGV[3], 'listing', listing, unpack(ARGV, 10, #ARGV - 1))
+  'submittedAt', ARGV[2], 'deadlineMs', ARGV[3], 'listing', listing, 'inputBytes', #ARGV[#ARGV], unpack(ARGV, 10, #ARGV - 1))
+holdBytes(account, 'i:' .. id, RECORD_BYTES + #ARGV[#ARGV])
 addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
 listOpen(listing, fn, id, submittedAt, ARGV[9], ARGV[5], tonumber(ARGV[6]))

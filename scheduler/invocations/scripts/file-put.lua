@@ -17,11 +17,10 @@
   ARGV[10] how many bytes all files of its tenant may have, likewise
 
   Returns 1 put, 0 no such record, -1 ended, or not that attempt's any more, -2 too many files, -3 too many bytes,
-          -4 of its family, -5 of its tenant, {-6, limit, used} of its tenant's quota of storage.
+          -4 of its family, -5 of its tenant, {-6, quota, limit, used} of that quota of its tenant.
 ]]
 --- @include "./include/family.lua"
 --- @include "./include/file-usage.lua"
---- @include "../../quotas/scripts/include/limits.lua"
 --- @include "../../quotas/scripts/include/storage.lua"
 
 local record, files, contents = KEYS[1], KEYS[2], KEYS[3]

@@ -21,13 +21,16 @@
   Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -2 its family has
           no room for this result.
           {-3, number of the log's last event} when the number is not the next one.
+          {-4, quota, limit, used} its tenant may keep no more in Redis; an error is always taken.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
 --- @include "./include/family.lua"
+--- @include "../../quotas/scripts/include/bytes-limit.lua"
 
-local status, epoch, seq, root, ownBytes = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'rootKey', 'familyBytes'))
+local status, epoch, seq, root, ownBytes, account = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'rootKey', 'familyBytes',
+  'account'))
 if not status then
   return 0
 end
@@ -48,6 +51,10 @@ local family, familyBytes = familyOf(KEYS[1], root, ownBytes)
 familyBytes = familyBytes + #ARGV[12] + EVENT_BYTES
 if ARGV[11] == 'result' and familyBytes > tonumber(ARGV[17]) then
   return -2
+end
+local refusal = ARGV[11] == 'result' and account and bytesRefusal(account, #ARGV[12] + EVENT_BYTES, tonumber(ARGV[4]))
+if refusal then
+  return {-4, unpack(refusal)}
 end
 redis.call('HSET', family, 'familyBytes', familyBytes)
 

@@ -10,11 +10,13 @@
   ARGV[3] the message: its token, one byte of kind, then its content
   ARGV[4] how many messages may wait
   ARGV[5] how many bytes may wait or be kept
+  ARGV[6] now, ms
 
-  Returns 1 added, -1 ended, -2 no such record, -3 closed, -4 full.
+  Returns 1 added, -1 ended, -2 no such record, -3 closed, -4 full, {-5, quota, limit, used} its tenant may keep no more in Redis.
 ]]
-local status, closed, token, bytes, kept, keptBytes = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed', 'inboxToken', 'inboxBytes',
-  'inboxKept', 'inboxKeptBytes'))
+--- @include "../../quotas/scripts/include/bytes-limit.lua"
+local status, closed, token, bytes, kept, keptBytes, account, id = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed', 'inboxToken',
+  'inboxBytes', 'inboxKept', 'inboxKeptBytes', 'account', 'id'))
 if not status then
   return -2
 end
@@ -32,12 +34,20 @@ local most = tonumber(ARGV[5])
 if redis.call('LLEN', KEYS[2]) - kept >= tonumber(ARGV[4]) or bytes - keptBytes > most then
   return -4
 end
+local refusal = account and bytesRefusal(account, #ARGV[3], tonumber(ARGV[6]))
+if refusal then
+  return {-5, unpack(refusal)}
+end
+local added = #ARGV[3]
 redis.call('RPUSH', KEYS[2], ARGV[3])
 if bytes > most then
   redis.call('LTRIM', KEYS[2], kept, -1)
   redis.call('HDEL', KEYS[1], 'inboxKept', 'inboxKeptBytes')
   redis.call('HSET', KEYS[1], 'inboxCut', 1)
-  bytes = bytes - keptBytes
+  bytes, added = bytes - keptBytes, added - keptBytes
+end
+if account then
+  holdBytes(account, 'i:' .. id, added)
 end
 redis.call('HSET', KEYS[1], 'inboxBytes', bytes, 'inboxToken', ARGV[2])
 redis.call('PUBLISH', ARGV[1], 'message')

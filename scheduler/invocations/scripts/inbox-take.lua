@@ -13,8 +13,9 @@
   Returns {1 when no more can come after these, message...}; {1} to an attempt that is over.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
-local status, closed, bytes, kept, keptBytes, restartable, cut, epoch = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed',
-  'inboxBytes', 'inboxKept', 'inboxKeptBytes', 'restartable', 'inboxCut', 'epoch'))
+--- @include "../../quotas/scripts/include/account.lua"
+local status, closed, bytes, kept, keptBytes, restartable, cut, epoch, account, id = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed',
+  'inboxBytes', 'inboxKept', 'inboxKeptBytes', 'restartable', 'inboxCut', 'epoch', 'account', 'id'))
 if ARGV[3] ~= '' and status and epoch ~= ARGV[3] then
   return {1}
 end
@@ -38,6 +39,9 @@ if status and ARGV[1] ~= '' then
   elseif handled > 0 then
     redis.call('LPOP', KEYS[2], handled)
     redis.call('HSET', KEYS[1], 'inboxBytes', tonumber(bytes or 0) - freed)
+    if account then
+      holdBytes(account, 'i:' .. id, -freed)
+    end
   end
   if handled > 0 then
     messages = redis.call('LRANGE', KEYS[2], kept, kept + limit - 1)

@@ -9,6 +9,7 @@
   ARGV[3] key
   ARGV[4] how long the reply is remembered, ms
   ARGV[5] epoch of the attempt that deletes, or '' for none
+  ARGV[6] see include/stored.lua
 
   Returns 1 when there was a value that was not over its time, else 0; -1 that attempt is over.
 ]]

@@ -5,6 +5,7 @@
 
   ARGV[1..2] see include/stored.lua
   ARGV[3] how many at most
+  ARGV[4] see include/stored.lua
 
   Returns how many were dropped.
 ]]

@@ -15,23 +15,21 @@
   ARGV[8] keys that the tenant may store
   ARGV[9] how many expired keys are dropped on the way
   ARGV[10] how long the reply is remembered, ms
-  ARGV[11] what the keys of the tenant's quotas begin with
-  ARGV[12] epoch of the attempt that writes, or '' for none
+  ARGV[11] epoch of the attempt that writes, or '' for none
+  ARGV[12] see include/stored.lua
 
   Returns {1, version (8 bytes)} written, {0} another version is there, {-1, bytes, keys} no room: what the tenant has,
-          {-2, limit, used} no room in its quota of storage, {-3} that attempt is over.
+          {-2, quota, limit, used} no room in that quota, {-3} that attempt is over.
 ]]
 --- @include "./include/stored.lua"
 --- @include "../../invocations/scripts/include/attempt.lua"
---- @include "../../quotas/scripts/include/limits.lua"
---- @include "../../invocations/scripts/include/forget-files.lua"
 --- @include "../../quotas/scripts/include/storage.lua"
 
 local known = redis.call('GET', KEYS[6])
 if known then
   return {1, known}
 end
-if not isCurrent(KEYS[9], ARGV[12]) then
+if not isCurrent(KEYS[9], ARGV[11]) then
   return {-3}
 end
 
@@ -68,13 +66,14 @@ local bytes = tonumber(redis.call('HGET', usage, 'bytes') or 0)
 if added > 0 and (bytes + added > tonumber(ARGV[7]) or count > tonumber(ARGV[8])) then
   return {-1, bytes, redis.call('HLEN', values)}
 end
-local refusal = storageRefusal(ARGV[11], usage, KEYS[7], KEYS[8], added, now)
+local refusal = storageRefusal(account, usage, KEYS[7], KEYS[8], added, now)
 if refusal then
   return {-2, unpack(refusal)}
 end
 
 local version = struct.pack('>I8', redis.call('HINCRBY', usage, 'version', 1))
 redis.call('HINCRBY', usage, 'bytes', added)
+changeBytes(account, added)
 redis.call('HSET', values, key, version .. value)
 if before == 0 then
   redis.call('ZADD', names, 0, key)

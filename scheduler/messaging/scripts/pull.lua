@@ -11,6 +11,7 @@
   ARGV[1] after what time untouched the line is forgotten, ms
   ARGV[2] how long the reply is remembered, ms
   ARGV[3] epoch of the attempt that pulls, or '' for none
+  ARGV[4] see include/line-usage.lua
 
   Returns {1, number (8 bytes) and message}, or {0} when there is none; {-1} that attempt is over.
 ]]

@@ -15,11 +15,15 @@
   ARGV[6] how long the reply is remembered, ms
   ARGV[7] how many bytes all lines of the tenant may take
   ARGV[8] epoch of the attempt that pushes, or '' for none
+  ARGV[9] now, ms
+  ARGV[10] see include/line-usage.lua
 
-  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all lines of the tenant are full, {-3} that attempt is over.
+  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all lines of the tenant are full, {-3} that attempt is over,
+          {-4, quota, limit, used} the tenant may keep no more in Redis.
 ]]
 --- @include "./include/line-usage.lua"
 --- @include "../../invocations/scripts/include/attempt.lua"
+--- @include "../../quotas/scripts/include/bytes-limit.lua"
 
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return {1}
@@ -34,8 +38,13 @@ if count >= tonumber(ARGV[3]) or bytes + #ARGV[2] > tonumber(ARGV[4]) then
 end
 local all = linesBytes()
 local known = redis.call('HEXISTS', KEYS[4], KEYS[1]) == 1
-if all + #ARGV[2] + MESSAGE_BYTES + (known and 0 or LINE_BYTES) > tonumber(ARGV[7]) then
+local added = #ARGV[2] + MESSAGE_BYTES + (known and 0 or LINE_BYTES)
+if all + added > tonumber(ARGV[7]) then
   return {-2, all}
+end
+local refusal = bytesRefusal(account, added, tonumber(ARGV[9]))
+if refusal then
+  return {-4, unpack(refusal)}
 end
 local number = redis.call('HINCRBY', KEYS[2], 'last', 1)
 redis.call('HINCRBY', KEYS[2], 'bytes', #ARGV[2])

@@ -9,6 +9,7 @@
   ARGV[1] channel of the line
   ARGV[2] after what time untouched the line is forgotten, ms
   ARGV[3] how long the reply is remembered, ms
+  ARGV[4] see include/line-usage.lua
 
   Returns 1 when a message was put back, else 0.
 ]]

@@ -3,25 +3,25 @@
 
   KEYS[1] its line: invocations that wait for their turn (sorted set)
   KEYS[2..4] usage of its stored values, usage and expiries of its files
-  KEYS[5] what is admitted of it (hash): `held:<model>` expected KV pages
+  KEYS[5] what is admitted of it (hash): `held:<model>` expected KV pages; memory among them, which is none
 
   ARGV[1] what the keys of its quotas begin with
   ARGV[2] now, ms
   ARGV[3] function, or '' for none
 
-  Returns {open invocations, of the function, how many wait, bytes stored, KV pages}.
+  Returns {open invocations, of the function, how many wait, bytes stored, KV pages, bytes in Redis, bytes on disk}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
---- @include "../../invocations/scripts/include/forget-files.lua"
 --- @include "./include/storage.lua"
 
 local open, one = unpack(redis.call('HMGET', ARGV[1] .. ':open', '*', ARGV[3]))
 local pages = 0
 local admitted = redis.call('HGETALL', KEYS[5])
 for i = 1, #admitted, 2 do
-  if string.sub(admitted[i], 1, 5) == 'held:' then
+  if string.sub(admitted[i], 1, 5) == 'held:' and admitted[i] ~= 'held:#memory' then
     pages = pages + tonumber(admitted[i + 1])
   end
 end
 return {tonumber(open or 0), tonumber(one or 0), redis.call('ZCARD', KEYS[1]),
-  storedBytes(ARGV[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[2])), pages}
+  storedBytes(ARGV[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[2])), pages, settledBytes(ARGV[1], tonumber(ARGV[2])),
+  diskBytes(ARGV[1])}

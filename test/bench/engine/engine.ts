@@ -1,4 +1,3 @@
-import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -10,6 +9,7 @@ import { Platform } from '#test/harness/platform.ts';
 import type { Bench, BenchOptions, BenchReport } from '../bench.ts';
 import { outputOf } from '../clients.ts';
 import { format, formatSpread, type Spread, spread } from '../statistics.ts';
+import { EngineProcess } from './engine-process.ts';
 import type { Measured, Task } from './engines.ts';
 import { type Machine, measureMachine } from './floor.ts';
 import { type GgufBits, writeGguf } from './gguf.ts';
@@ -270,57 +270,4 @@ function memoryNotes(rows: readonly Row[]): string[] {
     const [first, last] = [own[0]?.memory, own.at(-1)?.memory];
     return `Memory, ${kind}: weights and pool ${mb(last?.accounted)} MB; resident ${mb(first?.resident)} MB after the first task, ${mb(last?.resident)} MB after the last.`;
   });
-}
-
-const START_TIMEOUT_MS = 60_000;
-const TASK_TIMEOUT_MS = 120_000;
-
-/** An engine in a process of its own, so that one's threads do not stand in another's way while it is idle. */
-class EngineProcess implements AsyncDisposable {
-  readonly #child: ChildProcess;
-
-  private constructor(child: ChildProcess) {
-    this.#child = child;
-  }
-
-  static async start(file: string, args: readonly string[]): Promise<EngineProcess> {
-    const child = fork(path.join(import.meta.dirname, file), args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
-    const started = new EngineProcess(child);
-    await started.#answer(START_TIMEOUT_MS);
-    return started;
-  }
-
-  async measure(task: Task): Promise<Measured> {
-    const answer = this.#answer(TASK_TIMEOUT_MS);
-    this.#child.send(task);
-    const measured = (await answer) as Measured & { error?: string };
-    if (measured.error !== undefined) throw new Error(`${this.#child.spawnargs.at(2)}: ${measured.error}`);
-    return measured;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#child.exitCode !== null) return;
-    const exited = new Promise((resolve) => this.#child.once('exit', resolve));
-    this.#child.kill();
-    await exited;
-  }
-
-  #answer(timeoutMs: number): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      const end = (settle: () => void) => {
-        clearTimeout(timer);
-        this.#child.off('message', onMessage);
-        this.#child.off('exit', onExit);
-        settle();
-      };
-      const onMessage = (message: unknown) => end(() => resolve(message));
-      const onExit = (code: number | null) => end(() => reject(new Error(`an engine's process ended with ${code}`)));
-      const timer = setTimeout(
-        () => end(() => reject(new Error(`an engine did not answer within ${timeoutMs} ms`))),
-        timeoutMs,
-      );
-      this.#child.once('message', onMessage);
-      this.#child.once('exit', onExit);
-    });
-  }
 }

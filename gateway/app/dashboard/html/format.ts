@@ -85,6 +85,8 @@ const HELD: Readonly<Record<string, string>> = {
   'waiting-invocations': 'Waiting in line',
   'kv-pages': 'KV pages held',
   'storage-bytes': 'Storage',
+  'redis-bytes': 'Kept in Redis',
+  'disk-bytes': 'Compiled versions on disk',
 };
 
 /** A quota's name for people: `Tokens per day`. */
@@ -97,7 +99,7 @@ export function quotaLabel(quota: QuotaName): string {
 
 /** An amount in the unit of its quota. */
 export function quotaAmount(quota: QuotaName, value: number): string {
-  if (quota === 'storage-bytes') return bytes(value);
+  if (quota.endsWith('-bytes')) return bytes(value);
   return quota.startsWith('gpu-ms') || quota.startsWith('cpu-ms') ? duration(value) : number(value);
 }
 

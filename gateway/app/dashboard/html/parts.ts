@@ -62,16 +62,16 @@ export function notice(kind: 'bad' | 'good' | 'plain', text: unknown): Html {
   return html`<p class="notice ${kind}" role="${kind === 'bad' ? 'alert' : 'status'}">${text}</p>`;
 }
 
-const TONES: Readonly<Record<string, string>> = {
-  queued: 'wait',
-  running: 'busy',
-  succeeded: 'good',
-  failed: 'bad',
-  cancelled: 'quiet',
-};
+const TONES: ReadonlyMap<string, string> = new Map([
+  ['queued', 'wait'],
+  ['running', 'busy'],
+  ['succeeded', 'good'],
+  ['failed', 'bad'],
+  ['cancelled', 'quiet'],
+]);
 
 /** The word, with a mark of its colour. */
-export function badge(word: string, tone = TONES[word] ?? 'quiet'): Html {
+export function badge(word: string, tone = TONES.get(word) ?? 'quiet'): Html {
   return html`<span class="badge ${tone}">${word}</span>`;
 }
 

@@ -6,7 +6,6 @@ import { html } from '../html/html.ts';
 import { Changes } from './changes.ts';
 import { EventBuffer } from './event-buffer.ts';
 import { frameText } from './frames.ts';
-import { Streams } from './streams.ts';
 
 const quiet = new AbortController().signal;
 
@@ -84,15 +83,4 @@ describe('events between two looks', () => {
     buffer.close();
     while (!ended) await turn();
   });
-});
-
-it('one key follows only so many pages at once', () => {
-  const streams = new Streams();
-  const leave = Array.from({ length: 24 }, () => streams.enter('key_1'));
-  assert.throws(() => streams.enter('key_1'), /Too many/);
-  streams.enter('key_2')();
-  leave[0]?.();
-  leave[0]?.();
-  streams.enter('key_1');
-  assert.throws(() => streams.enter('key_1'), /Too many/);
 });

@@ -152,12 +152,26 @@ function runtimeTable(runtimes: PlatformLoad['runtimes']): Html {
     return empty('No runtime is registered.', html`Invocations wait until one is: look at <code>pie doctor</code>.`);
   return table(
     'Runtimes',
-    [{ head: 'Runtime' }, { head: 'State' }, { head: 'Slots in use' }, { head: 'Running', numeric: true }],
-    runtimes.map(({ name, alive, slots, running }) => [
+    [
+      { head: 'Runtime' },
+      { head: 'State' },
+      { head: 'Isolation' },
+      { head: 'Slots in use' },
+      { head: 'Running', numeric: true },
+    ],
+    runtimes.map(({ name, alive, isolation, isolationNotice, slots, running }) => [
       name,
       alive ? badge('alive', 'good') : badge('gone', 'bad'),
+      isolationCell(isolation, isolationNotice),
       bar(slots === 0 ? 0 : running / slots, `${name}: ${running} of ${slots} slots`, true),
       `${number(running)} of ${number(slots)}`,
     ]),
   );
+}
+
+/** The layers that confine untrusted work; the notice of missing ones stands below. */
+function isolationCell(isolation: 'namespaces' | 'process' | null, notice: string | null): Html {
+  if (isolation === null) return html`–`;
+  const look = notice === null ? 'good' : 'wait';
+  return html`${badge(isolation, look)}${notice === null ? '' : html`<small>${notice}</small>`}`;
 }

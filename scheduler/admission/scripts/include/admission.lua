@@ -6,7 +6,7 @@
 -- Keys, all beginning with `<prefix>:admission:`
 --   capacity (hash): slots, `express` (slots of express runtimes, beside those), `pace` (how many tenants that hold more than few may fill), `hosts:<model>` and `spread`
 --     (where several GPU hosts have it: a JSON list, and what their choice depends on), `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
---     `pages:<model>`; both by `<model>@<host>` where several have it; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
+--     `pages:<model>`, memory of runtimes in MiB among them (`pages:#memory`, everywhere that pages stand); both by `<model>@<host>` where several have it; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
 --     `express` (of these in the express lane), `pages:<model>` (all: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes), lane (`express`, or none)}
@@ -238,8 +238,8 @@ end
 -- What the record of a head says that admission heeds: `status` and the rest as expected-pages.lua names it.
 local function readHead(a, id)
   local head = {}
-  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt = unpack(redis.call('HMGET', recordOf(a, id), 'status',
-    'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt'))
+  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory = unpack(redis.call('HMGET', recordOf(a, id), 'status',
+    'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt', 'expectedMemory'))
   return head
 end
 
@@ -269,11 +269,11 @@ local function mayStart(a, tenant, limits)
     return true
   end
   local pages = 0
-  for _, held in pairs(tenant.held) do
-    pages = pages + held
+  for model, held in pairs(tenant.held) do
+    pages = pages + (model ~= MEMORY and held or 0)
   end
-  for _, needed in pairs(tenant.need) do
-    pages = pages + needed
+  for model, needed in pairs(tenant.need) do
+    pages = pages + (model ~= MEMORY and needed or 0)
   end
   return pages <= limits.pages
 end

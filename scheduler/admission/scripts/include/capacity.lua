@@ -22,6 +22,9 @@ local function addRuntime(sums, description)
   sums.starts = sums.starts + (description.starts or STARTS)
   sums.overcommit = math.max(sums.overcommit, description.overcommit or 1)
   sums.reserve = math.max(sums.reserve, description.reserve or 0)
+  if description.memoryMb then
+    sums.memoryMb = (sums.memoryMb or 0) + description.memoryMb
+  end
   for _, model in ipairs(description.models or {}) do
     local pool = poolOf(description, model)
     if not sums.seen[pool] then
@@ -75,6 +78,10 @@ local function addApart(a, sums, totals, description)
   held.counted = {}
   sums.slots = sums.slots + held.slots
   sums.pace = sums.pace + held.slots
+  if totals[MEMORY] then
+    held.counted[MEMORY] = true
+    totals[MEMORY] = totals[MEMORY] + (held.pages[MEMORY] or 0)
+  end
   for _, model in ipairs(description.models or {}) do
     local place = placeOf(model)
     if totals[place] and not sums.seen[poolOf(description, model)] then
@@ -128,6 +135,8 @@ function refreshCapacity(a)
     totals[model] = math.floor(count * sums.overcommit)
     sameModels = sameModels and a.pages[model] ~= nil
   end
+  -- Memory that is not there cannot be promised: pages can be swapped, or taken from somebody, and this cannot.
+  totals[MEMORY] = sums.memoryMb
   for model in pairs(a.pages) do
     sameModels = sameModels and totals[model] ~= nil
   end

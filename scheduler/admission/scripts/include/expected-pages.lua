@@ -1,14 +1,17 @@
+-- What memory of runtimes is counted by among the pages of models, in MiB: no model has such a name.
+local MEMORY = '#memory'
 -- Of a function of which nothing is known, on the first model that its manifest names, or the platform's first by name.
 local DEFAULT_PAGES = 4
 
 -- The KV pages that an invocation is expected to hold, by model: what its manifest declares, else what was learned of the version, else the
--- default; at least what an earlier attempt held when it was ended for others. Of its record: `declared`, `first` (model), `least`, `learnedKey`.
+-- default; at least what an earlier attempt held when it was ended for others. And its memory: what was learned of the version, else what its record says.
+-- Of its record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
 local function expectedPages(a, record)
   local declared, first = record.declared, record.first
   if not first then
     for place in pairs(a.pages) do
       local model = string.match(place, '^[^@]+')
-      first = (not first or model < first) and model or first
+      first = model ~= MEMORY and (not first or model < first) and model or first
     end
   end
   local all = {}
@@ -21,12 +24,15 @@ local function expectedPages(a, record)
     local learned = record.learnedKey and redis.call('HGETALL', record.learnedKey) or {}
     for i = 1, #learned, 2 do
       local model = string.match(learned[i], '^pages:(.*)$')
-      all[model or ''] = model and tonumber(learned[i + 1])
+      if model then
+        all[model] = tonumber(learned[i + 1])
+      end
     end
     if first and not learned[1] then
       all[first] = DEFAULT_PAGES
     end
   end
+  all[MEMORY] = tonumber(record.learnedKey and redis.call('HGET', record.learnedKey, 'pages:' .. MEMORY) or record.memory or 0)
   for model, count in pairs(record.least and cjson.decode(record.least) or {}) do
     all[model] = math.max(all[model] or 0, count)
   end

@@ -1,6 +1,7 @@
 --- @include "./function-log.lua"
 --- @include "./file-usage.lua"
 --- @include "./listing.lua"
+--- @include "../../../quotas/scripts/include/account.lua"
 --- @include "../../../usage/scripts/include/metering.lua"
 --- @include "../../../usage/scripts/include/count-end.lua"
 --- @include "../../../functions/scripts/include/unfinished.lua"
@@ -10,7 +11,22 @@
 local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChannel', 'fileUsageKey', 'fileExpiriesKey', 'storedUsageKey',
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
-  'inboxKeptBytes', 'inboxCut', 'requeuedAt'}
+  'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt'}
+
+-- From here on its record, its events and its outcome end by themselves; its input and what it has not read are gone.
+local function settleBytes(record, account, a, outcomeBytes)
+  local held = account and releaseBytes(account, 'i:' .. a.id)
+  if not held then
+    return
+  end
+  local input, inbox = unpack(redis.call('HMGET', record, 'inputBytes', 'inboxBytes'))
+  local events = held - RECORD_BYTES - tonumber(input or 0) - tonumber(inbox or 0) + EVENT_BYTES + #a.data
+  holdUntil(account, events, a.now + a.eventsMs)
+  holdUntil(account, RECORD_BYTES, a.now + a.recordMs)
+  if outcomeBytes > 0 then
+    holdUntil(account, outcomeBytes, a.now + a.resultsMs)
+  end
+end
 
 -- Ends an invocation that has not ended: its one terminal event, its final record, its retention.
 -- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` names the values:
@@ -35,9 +51,11 @@ local function endInvocation(a)
   redis.call('PEXPIRE', KEYS[1], a.recordMs)
   redis.call('PEXPIRE', KEYS[2], a.eventsMs)
   -- The outcome alone may be kept for longer than the events before it.
-  if tonumber(a.resultsMs) > tonumber(a.eventsMs) then
-    redis.call('SET', KEYS[1] .. ':outcome', a.event .. ' ' .. a.data, 'PX', a.resultsMs)
+  local outcome = tonumber(a.resultsMs) > tonumber(a.eventsMs) and a.event .. ' ' .. a.data
+  if outcome then
+    redis.call('SET', KEYS[1] .. ':outcome', outcome, 'PX', a.resultsMs)
   end
+  settleBytes(KEYS[1], account, a, outcome and EVENT_BYTES + #outcome or 0)
   if listing then
     listEnded(listing, fn, a.id, submittedAt, a.recordMs)
   end

@@ -1,3 +1,5 @@
+--- @include "../../../quotas/scripts/include/account.lua"
+
 -- What an invocation and all others of its root leave behind is counted in one record, the root's. A child's record says which that is.
 -- Answers that record and the bytes; `root` and `own` are the `rootKey` and `familyBytes` of the invocation's own record.
 local function familyOf(record, root, own)
@@ -6,6 +8,3 @@ local function familyOf(record, root, own)
   end
   return record, tonumber(own or 0)
 end
-
--- An event that is stored costs more than its data.
-local EVENT_BYTES = 64

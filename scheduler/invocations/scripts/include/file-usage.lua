@@ -10,8 +10,9 @@ local function fileUsage(record)
 end
 
 local function addFileUsage(record, id, bytes)
-  local usage = redis.call('HGET', record, 'fileUsageKey')
+  local usage, account = unpack(redis.call('HMGET', record, 'fileUsageKey', 'account'))
   if usage then
+    changeBytes(account, bytes)
     redis.call('HINCRBY', usage, 'bytes', bytes)
     redis.call('HINCRBY', usage, id, bytes)
   end
@@ -27,9 +28,9 @@ end
 
 -- Gives back what the files had that are forgotten by now.
 local function forgetFiles(record, now)
-  local usage, expiries = unpack(redis.call('HMGET', record, 'fileUsageKey', 'fileExpiriesKey'))
+  local usage, expiries, account = unpack(redis.call('HMGET', record, 'fileUsageKey', 'fileExpiriesKey', 'account'))
   if not usage then
     return
   end
-  forgetFilesOf(usage, expiries, now)
+  forgetFilesOf(account, usage, expiries, now)
 end

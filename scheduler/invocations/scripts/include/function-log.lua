@@ -1,11 +1,40 @@
+--- @include "../../../quotas/scripts/include/account.lua"
+-- A log is cut once it has so many lines more than it keeps, or its first line is too old.
+local LINES_CUT_AT_ONCE = 64
+
+-- Drops the oldest lines past those bounds, and gives back what they had.
+local function cutLog(account, holder, logs, keepLines, oldestMs)
+  local excess = redis.call('XLEN', logs) - keepLines
+  local first = redis.call('XRANGE', logs, '-', '+', 'COUNT', 1)[1]
+  if excess < LINES_CUT_AT_ONCE and tonumber(first[2][6]) >= oldestMs then
+    return
+  end
+  local freed = 0
+  for i, line in ipairs(redis.call('XRANGE', logs, '-', '+', 'COUNT', math.max(excess, LINES_CUT_AT_ONCE))) do
+    if i > excess and tonumber(line[2][6]) >= oldestMs then
+      break
+    end
+    freed = freed + LOG_LINE_BYTES + #line[2][10]
+    redis.call('XDEL', logs, line[1])
+  end
+  holdBytes(account, holder, -freed)
+end
+
 -- Copies an event into the log of its function. The record says which log that is.
 local function functionLog(record, seq, event, data, now, keepLines, keepMs)
-  local id, logs, channel = unpack(redis.call('HMGET', record, 'id', 'logs', 'logsChannel'))
+  local id, logs, channel, account, fn = unpack(redis.call('HMGET', record, 'id', 'logs', 'logsChannel', 'account', 'function'))
   if not logs then
     return
   end
-  redis.call('XADD', logs, 'MAXLEN', '~', keepLines, '*', 'i', id, 's', seq, 't', now, 'e', event, 'd', data)
-  redis.call('XTRIM', logs, 'MINID', '~', string.format('%.0f', math.max(0, tonumber(now) - tonumber(keepMs))))
+  local holder = 'l:' .. fn
+  -- A log that was forgotten begins anew.
+  if redis.call('EXISTS', logs) == 0 then
+    releaseBytes(account, holder)
+  end
+  redis.call('XADD', logs, '*', 'i', id, 's', seq, 't', now, 'e', event, 'd', data)
+  holdBytes(account, holder, LOG_LINE_BYTES + #data)
+  cutLog(account, holder, logs, tonumber(keepLines), math.max(0, tonumber(now) - tonumber(keepMs)))
   redis.call('PEXPIRE', logs, keepMs)
+  endHolder(account, holder, tonumber(now) + tonumber(keepMs))
   redis.call('PUBLISH', channel, '')
 end

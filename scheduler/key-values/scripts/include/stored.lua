@@ -1,7 +1,10 @@
+--- @include "../../../quotas/scripts/include/account.lua"
+
 -- A tenant's store. KEYS[1] values (hash), KEYS[2] names (sorted set), KEYS[3] expiries (sorted set), KEYS[4] usage (hash),
--- KEYS[5] sweeps (sorted set); ARGV[1] tenant, ARGV[2] now, ms.
+-- KEYS[5] sweeps (sorted set); ARGV[1] tenant, ARGV[2] now, ms; the last argument is what
+-- the keys of the tenant's quotas begin with.
 local values, names, expiries, usage, sweeps = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local tenant, now = ARGV[1], tonumber(ARGV[2])
+local tenant, now, account = ARGV[1], tonumber(ARGV[2]), ARGV[#ARGV]
 
 -- Drops a key and what is known of it; whether it was there.
 local function remove(key)
@@ -13,6 +16,7 @@ local function remove(key)
   redis.call('ZREM', names, key)
   redis.call('ZREM', expiries, key)
   redis.call('HINCRBY', usage, 'bytes', -(bytes + #key))
+  changeBytes(account, -(bytes + #key))
   return true
 end
 

@@ -1,4 +1,4 @@
--- After limits.lua and counters.lua. Whether a client may make one more invocation.
+-- After bytes-limit.lua and counters.lua. Whether a client may make one more invocation.
 
 -- The limits that count, with what is used of each.
 local function countedUse(account, fn, now)
@@ -27,7 +27,12 @@ end
 
 -- The held quota that has no room, or nil. A function's `concurrent-invocations` are all that run and wait. The tenant's wait when more would
 -- run at once than may (none, when none may): those beyond, or without that bound those in line, are held against `waiting-invocations`.
-local function noRoom(account, fn, now, inLine)
+-- `bytes` are what the invocation takes in Redis.
+local function noRoom(account, fn, now, inLine, bytes)
+  local full = bytesRefusal(account, bytes, now)
+  if full then
+    return {quota = full[1], fn = '', limit = full[2], used = full[3]}
+  end
   local open, openOne = unpack(redis.call('HMGET', account .. ':open', '*', fn))
   open, openOne = tonumber(open or 0), tonumber(openOne or 0)
   local one = quotaLimit(account, 'concurrent-invocations', fn, now)
@@ -67,9 +72,9 @@ local function quotaStates(limits)
 end
 
 -- Refuses, or counts a request of the tenant that is to be stored: the refusing quota or nil, then the limits with what is used of them now.
-local function admitRequest(account, fn, now, inLine)
+local function admitRequest(account, fn, now, inLine, bytes)
   local limits = countedUse(account, fn, now)
-  local refusing = usedUp(limits) or noRoom(account, fn, now, inLine)
+  local refusing = usedUp(limits) or noRoom(account, fn, now, inLine, bytes)
   if refusing then
     -- A Redis without room for this number still refuses.
     redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)

@@ -21,7 +21,8 @@ local function inForce(value, now)
 end
 
 -- What a tenant has set of what nearly every script asks for, by name; read once in a script that changes none of it.
-local OFTEN_READ = {'#counted', 'concurrent-invocations', 'waiting-invocations', 'kv-pages', 'storage-bytes'}
+local OFTEN_READ = {'#counted', 'concurrent-invocations', 'waiting-invocations', 'kv-pages', 'storage-bytes', 'redis-bytes',
+  'disk-bytes'}
 local quotasRead = {}
 
 local function oftenRead(settings)

@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { Bodies, Body, type BodyLimits } from './bodies.ts';
+import { ByteBuffer } from './byte-buffer.ts';
+
+const KIB = 1024;
+const LIMITS: BodyLimits = { heldBodyBytes: 256 * KIB, bodyGraceMs: 60_000 };
+
+/** A body that the test sends piece by piece. */
+function sending(headers: Record<string, string> = {}) {
+  let controller!: ReadableStreamDefaultController<Uint8Array>;
+  let cancelled = false;
+  const stream = new ReadableStream<Uint8Array>({
+    start: (given) => {
+      controller = given;
+    },
+    cancel: () => {
+      cancelled = true;
+    },
+  });
+  const request = new Request('http://gateway/', { method: 'POST', body: stream, headers, duplex: 'half' });
+  return {
+    request,
+    send: (bytes: number) => controller.enqueue(new Uint8Array(bytes)),
+    end: () => controller.close(),
+    cancelled: () => cancelled,
+  };
+}
+
+describe('bodies', () => {
+  it('count as held while they arrive, and no longer once they are released', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request, send, end } = sending();
+    const body = new Body(request, bodies, () => 'a');
+    const next = body.pieces();
+    send(40 * KIB);
+    assert.equal((await next())?.byteLength, 40 * KIB);
+    assert.equal(bodies.heldBytes, 48 * KIB, 'in whole blocks');
+    send(10 * KIB);
+    await next();
+    assert.equal(bodies.heldBytes, 64 * KIB);
+    end();
+    assert.equal(await next(), undefined);
+    body.release();
+    body.release();
+    assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('of one tenant are refused before those of another', async () => {
+    const bodies = new Bodies(LIMITS);
+    const read = async (tenant: string, bytes: number) => {
+      const { request, send, end } = sending();
+      const body = new Body(request, bodies, () => tenant);
+      send(bytes);
+      end();
+      try {
+        await body.read(1000 * KIB);
+        return body;
+      } catch (error) {
+        await body.discard();
+        body.release();
+        throw error;
+      }
+    };
+    const first = await read('a', 128 * KIB);
+    await assert.rejects(read('a', 16 * KIB), { code: 'too-many-requests', headers: { 'retry-after': '1' } });
+    const other = await read('b', 64 * KIB);
+    await assert.rejects(read('b', 16 * KIB), { code: 'too-many-requests' });
+    const third = await read('c', 64 * KIB);
+    await assert.rejects(read('d', 1), { code: 'gateway-busy', headers: { 'retry-after': '1' } });
+    for (const body of [first, other, third]) body.release();
+    assert.equal(bodies.heldBytes, 0, 'nothing is left of what was refused');
+    (await read('a', 128 * KIB)).release();
+  });
+
+  it('are refused by their declared size before anything is read', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request } = sending({ 'content-length': String(100 * KIB) });
+    await assert.rejects(new Body(request, bodies).read(99 * KIB), { code: 'body-too-large' });
+    assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('are refused by their actual size, whatever they declare, and the rest is read and forgotten', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request, send, end } = sending();
+    const body = new Body(request, bodies);
+    send(10 * KIB);
+    send(1);
+    await assert.rejects(body.read(10 * KIB), { code: 'body-too-large' });
+    const discarded = body.discard();
+    send(1000 * KIB);
+    end();
+    await discarded;
+    body.release();
+    assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('are refused when one alone is more than a tenant may ever have', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request, send } = sending();
+    const body = new Body(request, bodies);
+    send(129 * KIB);
+    await assert.rejects(body.read(1000 * KIB), { code: 'body-too-large', message: /131072 bytes.*this gateway/ });
+  });
+
+  it('are given up when more than may be discarded comes', async () => {
+    const { request, send, cancelled } = sending();
+    const body = new Body(request, new Bodies(LIMITS));
+    send(100);
+    send(100);
+    await body.discard(99);
+    assert.equal(cancelled(), true);
+  });
+
+  it('are refused when they stop to come', async () => {
+    const bodies = new Bodies({ ...LIMITS, bodyGraceMs: 20 });
+    const declared: Record<string, string>[] = [{}, { 'content-length': '10' }];
+    for (const headers of declared) {
+      const { request, send } = sending(headers);
+      const body = new Body(request, bodies);
+      send(1);
+      await assert.rejects(body.read(100 * KIB), { code: 'body-timeout', headers: { connection: 'close' } });
+      // The rest, which may never come, is not waited for.
+      await body.discard();
+      body.release();
+    }
+    assert.equal(bodies.heldBytes, 0);
+  });
+});
+
+it('a buffer holds what was appended, in order', () => {
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array({ maxLength: 50 })), (pieces) => {
+      const buffer = new ByteBuffer();
+      for (const piece of pieces) buffer.append(piece);
+      assert.deepEqual(Buffer.from(buffer.bytes()), Buffer.concat(pieces));
+    }),
+    { seed: 7 },
+  );
+});

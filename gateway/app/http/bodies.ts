@@ -1,0 +1,213 @@
+import { Shares } from '#scheduler/policies/shares.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { ByteBuffer } from './byte-buffer.ts';
+
+/** Bounds of what all requests send at once. */
+export interface BodyLimits {
+  /** Bytes of request bodies that are held at once. A tenant may have a quarter, and up to a half while the rest is free. */
+  readonly heldBodyBytes: number;
+  /** A body may arrive as slowly as it likes for so long; from then on it must have come at 16 KiB a second on average. */
+  readonly bodyGraceMs: number;
+}
+
+/** Least speed of a body, beyond its grace. */
+const BYTES_PER_SECOND = 16 * 1024;
+/** A tenant's share is taken in blocks. */
+const BLOCK_BYTES = 16 * 1024;
+/** Read of a refused body before its connection is given up: somewhat too large is common, far too large is not meant well. */
+const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
+const RETRY_AFTER_S = 1;
+
+/** Memory that is taken bit by bit, and given back at once. */
+export interface Room {
+  /** Whether there is room for so many bytes more, beside those that were taken before. */
+  take(bytes: number): boolean;
+  /** All of them are free again. */
+  free(): void;
+}
+
+/** The bodies that a gateway holds at once, by tenant. */
+export class Bodies {
+  readonly limits: BodyLimits;
+  readonly #shares: Shares;
+
+  constructor(limits: BodyLimits) {
+    this.limits = limits;
+    this.#shares = new Shares(limits.heldBodyBytes);
+  }
+
+  get heldBytes(): number {
+    return this.#shares.total;
+  }
+
+  /** @throws GatewayError `gateway-busy` when the gateway, `too-many-requests` when the tenant holds too much */
+  take(tenant: string, bytes: number): void {
+    if (this.#shares.enter(tenant, bytes)) return;
+    const headers = { 'retry-after': String(RETRY_AFTER_S) };
+    if (this.heldBytes + bytes > this.limits.heldBodyBytes) {
+      throw new GatewayError('gateway-busy', 'The gateway holds as many bytes of requests as it may.', { headers });
+    }
+    throw new GatewayError('too-many-requests', 'The tenant sends too many bytes at once.', {
+      hint: 'Wait as long as `Retry-After` says, and send fewer large requests at a time.',
+      headers,
+    });
+  }
+
+  /** Memory for what is held for a tenant beside its bodies: one memory, one share of it for each tenant. */
+  roomFor(tenant: string): Room {
+    let taken = 0;
+    return {
+      take: (bytes) => {
+        const isRoom = this.#shares.enter(tenant, bytes);
+        if (isRoom) taken += bytes;
+        return isRoom;
+      },
+      free: () => {
+        this.give(tenant, taken);
+        taken = 0;
+      },
+    };
+  }
+
+  /** What one body may have at most: half of all, when nothing else is held. */
+  get mostBytes(): number {
+    return this.limits.heldBodyBytes / 2;
+  }
+
+  give(tenant: string, bytes: number): void {
+    this.#shares.leave(tenant, bytes);
+  }
+}
+
+/** The next piece of a body; undefined at its end. */
+export type NextPiece = () => Promise<Uint8Array | undefined>;
+
+/**
+ * The body of one request. Its bytes count as held from their arrival until `release`, which is called when nothing refers to them any more.
+ * The gateway refuses a body that comes too slowly.
+ */
+export class Body {
+  readonly #request: Request;
+  readonly #bodies: Bodies;
+  readonly #tenant: () => string;
+  readonly #since = performance.now();
+  #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  #arrived = 0;
+  #taken = 0;
+  #takenFrom = '';
+  #discarded = false;
+
+  /** @param tenant whose share is taken, asked when the first bytes have come; empty before the key is known */
+  constructor(request: Request, bodies: Bodies, tenant: () => string = () => '') {
+    this.#request = request;
+    this.#bodies = bodies;
+    this.#tenant = tenant;
+  }
+
+  /** The request's `Content-Type`; empty when there is none. */
+  get contentType(): string {
+    return this.#request.headers.get('content-type') ?? '';
+  }
+
+  /** All bytes. Refused with `body-too-large` as soon as the declared or the actual size passes the limit. */
+  async read(limitBytes: number): Promise<Uint8Array> {
+    const { headers, body } = this.#request;
+    const declared = declaredLength(headers);
+    if (declared !== null && declared > limitBytes) throw tooLarge(limitBytes);
+    if (body === null) return new Uint8Array(0);
+    // The HTTP server below enforces a declared length: what is small is read in one step.
+    if (declared !== null && declared <= BLOCK_BYTES) {
+      this.#hold(declared);
+      return new Uint8Array(await this.#inTime(this.#request.arrayBuffer()));
+    }
+    const held = new ByteBuffer();
+    const next = this.pieces();
+    for (let piece = await next(); piece !== undefined; piece = await next()) {
+      if (held.length + piece.byteLength > limitBytes) throw tooLarge(limitBytes);
+      held.append(piece);
+    }
+    return held.bytes();
+  }
+
+  /** The bytes as they arrive, for a reader that bounds them itself. */
+  pieces(): NextPiece {
+    return async () => {
+      const piece = await this.#next();
+      this.#hold(this.#arrived);
+      return piece;
+    };
+  }
+
+  /**
+   * Reads the rest of a refused body and forgets it. A client that is still sending when its connection closes may never see the refusal, or send
+   * its next request into a connection that is about to close.
+   */
+  async discard(maxBytes = MAX_DISCARDED_BYTES): Promise<void> {
+    const { body, bodyUsed } = this.#request;
+    if (this.#discarded || body === null || (this.#reader === undefined && (bodyUsed || body.locked))) return;
+    this.#discarded = true;
+    try {
+      const most = this.#arrived + maxBytes;
+      while (this.#arrived <= most) if ((await this.#next()) === undefined) return;
+      await this.#reader?.cancel();
+    } catch {
+      // The client left, or sends too slowly: the gateway closes the connection.
+    }
+  }
+
+  /** The bytes are held no longer. */
+  release(): void {
+    if (this.#taken > 0) this.#bodies.give(this.#takenFrom, this.#taken);
+    this.#taken = 0;
+  }
+
+  async #next(): Promise<Uint8Array | undefined> {
+    this.#reader ??= this.#request.body?.getReader();
+    if (this.#reader === undefined) return undefined;
+    const { done, value } = await this.#inTime(this.#reader.read());
+    if (done) return undefined;
+    this.#arrived += value.byteLength;
+    return value;
+  }
+
+  /** Counts so many bytes as held, in whole blocks. */
+  #hold(bytes: number): void {
+    const wanted = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
+    if (wanted <= this.#taken) return;
+    if (wanted > this.#bodies.mostBytes) throw tooLarge(this.#bodies.mostBytes, 'this gateway');
+    if (this.#taken === 0) this.#takenFrom = this.#tenant();
+    this.#bodies.take(this.#takenFrom, wanted - this.#taken);
+    this.#taken = wanted;
+  }
+
+  /** What arrives, unless the body falls behind its least speed. */
+  #inTime<T>(arrival: Promise<T>): Promise<T> {
+    const { bodyGraceMs } = this.#bodies.limits;
+    const leftMs = this.#since + bodyGraceMs + (this.#arrived / BYTES_PER_SECOND) * 1000 - performance.now();
+    return new Promise<T>((resolve, reject) => {
+      const late = () => {
+        this.#discarded = true;
+        reject(tooSlow(this.#arrived));
+      };
+      const timer = setTimeout(late, Math.max(0, leftMs));
+      arrival.then(resolve, reject).finally(() => clearTimeout(timer));
+    });
+  }
+}
+
+function declaredLength(headers: Headers): number | null {
+  const header = headers.get('content-length');
+  if (header === null || !/^\d{1,15}$/.test(header)) return null;
+  return Number(header);
+}
+
+function tooLarge(limitBytes: number, whose = 'this route'): GatewayError {
+  return new GatewayError('body-too-large', `The body is larger than ${limitBytes} bytes, the limit of ${whose}.`);
+}
+
+/** The rest may never come: the connection is closed after the answer. */
+function tooSlow(arrived: number): GatewayError {
+  return new GatewayError('body-timeout', `The body came too slowly: ${arrived} bytes until now.`, {
+    headers: { connection: 'close' },
+  });
+}

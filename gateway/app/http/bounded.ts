@@ -1,0 +1,36 @@
+import type { MiddlewareHandler } from 'hono';
+import type { AppEnv } from '../context.ts';
+import { type Bodies, Body } from './bodies.ts';
+import type { OpenStreams } from './open-streams.ts';
+
+/** Gives each request its body, which counts as held until the handler has answered at the latest. */
+export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
+  return async function boundedBodies(c, next) {
+    const body = new Body(c.req.raw, bodies, () => c.get('principal')?.tenant ?? '');
+    c.set('body', body);
+    try {
+      await next();
+    } finally {
+      body.release();
+    }
+  };
+}
+
+/** Counts answers of a route that may stay open: until the handler has answered, or `keepOpen` says when its stream ends. */
+export function boundedStreams(streams: OpenStreams): MiddlewareHandler<AppEnv> {
+  return async function boundedStreams(c, next) {
+    const principal = c.get('principal');
+    if (principal === undefined) return next();
+    const leave = streams.enter(principal);
+    let kept = false;
+    c.set('keepOpen', () => {
+      kept = true;
+      return leave;
+    });
+    try {
+      await next();
+    } finally {
+      if (!kept) leave();
+    }
+  };
+}

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { assertShape, MAX_CONTAINERS, MAX_DEPTH, MAX_NAMES, MAX_VALUES } from './json-shape.ts';
+
+const check = (text: string) => assertShape(new TextEncoder().encode(text), 'The body');
+const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
+
+describe('the shape of JSON', () => {
+  it('is bounded in depth, names, and lists and objects', () => {
+    check(nested(MAX_DEPTH));
+    check(`{${Array.from({ length: MAX_NAMES }, (_, n) => `"${n}":{}`).join(',')}}`);
+    const refused: [text: string, why: RegExp][] = [
+      [nested(MAX_DEPTH + 1), /more than 256 deep/],
+      ['{"a":'.repeat(MAX_DEPTH + 1), /more than 256 deep/],
+      [`{${Array.from({ length: MAX_NAMES + 1 }, (_, n) => `"${n}":0`).join(',')}}`, /50000 names/],
+      [`[${'1,'.repeat(MAX_VALUES)}1]`, /1000000 values/],
+      [`[${'[],'.repeat(MAX_CONTAINERS)}0]`, /100000 lists and objects/],
+    ];
+    for (const [text, why] of refused) assert.throws(() => check(text), { code: 'invalid-input', message: why });
+  });
+
+  it('is not misled by what stands in texts', () => {
+    for (const text of [
+      nested(300),
+      `"${nested(300)}`,
+      `\\"${nested(300)}`,
+      `${nested(300)}\\`,
+      `${nested(300)}\\\\"[{`,
+    ])
+      check(JSON.stringify({ [text]: text }));
+    // The text before the brackets ends with an escaped backslash, so the brackets are none of it.
+    assert.throws(() => check(`["\\\\",${nested(300)}]`), /deep/);
+  });
+
+  it('never refuses what is small', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ maxDepth: 8 }), (value) => check(JSON.stringify(value))),
+      { seed: 7 },
+    );
+  });
+});

@@ -1,0 +1,56 @@
+import { GatewayError } from '../errors/gateway-error.ts';
+
+/** Lists and objects within each other: far more than requests have, far less than what reads them recursively can take. */
+export const MAX_DEPTH = 256;
+/** Names of all objects together. Objects of many names cost far more to parse than their bytes say. */
+export const MAX_NAMES = 50_000;
+/** Lists and objects together. */
+export const MAX_CONTAINERS = 100_000;
+
+/** Members of lists and objects together. */
+export const MAX_VALUES = 1_000_000;
+
+const COMMA = 0x2c;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COLON = 0x3a;
+/** `[` and `{`, `]` and `}` differ by one bit. */
+const OPENING = 0x5b;
+const CLOSING = 0x5d;
+const CURLY_BIT = 0x20;
+
+/**
+ * Throws `invalid-input` when JSON is nested too deeply or has too many names, lists or objects. It looks at the bytes, before anything is parsed: what
+ * is no JSON at all is left to the parser.
+ */
+export function assertShape(bytes: Uint8Array, what: string): void {
+  let depth = 0;
+  let names = 0;
+  let containers = 0;
+  let values = 1;
+  let inText = false;
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at] ?? 0;
+    if (inText) {
+      if (byte === BACKSLASH) at += 1;
+      else if (byte === QUOTE) inText = false;
+    } else if (byte === QUOTE) inText = true;
+    else if (byte === COLON) names += 1;
+    else if (byte === COMMA) values += 1;
+    else if ((byte & ~CURLY_BIT) === OPENING) {
+      depth += 1;
+      containers += 1;
+      if (depth > MAX_DEPTH) throw refused(what, `nests lists and objects more than ${MAX_DEPTH} deep`);
+    } else if ((byte & ~CURLY_BIT) === CLOSING) depth -= 1;
+  }
+  if (names > MAX_NAMES) throw refused(what, `has more than ${MAX_NAMES} names`);
+  if (values > MAX_VALUES) throw refused(what, `has more than ${MAX_VALUES} values`);
+  if (containers > MAX_CONTAINERS) throw refused(what, `has more than ${MAX_CONTAINERS} lists and objects`);
+}
+
+function refused(what: string, why: string): GatewayError {
+  return new GatewayError('invalid-input', `${what} ${why}.`, {
+    field: '',
+    hint: 'Send less at once: large data as one text, or as a file of the invocation.',
+  });
+}

@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { OpenStreams } from './open-streams.ts';
+
+it('a key, a tenant and all of them have only so many streams open at once', () => {
+  const streams = new OpenStreams({ streamsPerKey: 3, streams: 8 }, 'streams');
+  const one = { keyId: 'key_1', tenant: 'a' };
+  const leave = Array.from({ length: 3 }, () => streams.enter(one));
+  assert.throws(() => streams.enter(one), { code: 'too-many-requests', message: /key_1 has 3 streams open/ });
+  streams.enter({ keyId: 'key_2', tenant: 'a' });
+  assert.throws(() => streams.enter({ keyId: 'key_2', tenant: 'a' }), {
+    code: 'too-many-requests',
+    message: /tenant a has/,
+  });
+  for (const [keyId, tenant] of [
+    ['key_3', 'b'],
+    ['key_3', 'b'],
+    ['key_4', 'c'],
+    ['key_4', 'c'],
+  ] as const)
+    streams.enter({ keyId, tenant });
+  assert.throws(() => streams.enter({ keyId: 'key_5', tenant: 'd' }), { code: 'gateway-busy' });
+  leave[0]?.();
+  leave[0]?.();
+  assert.equal(streams.open, 7);
+  streams.enter({ keyId: 'key_5', tenant: 'd' });
+  assert.throws(() => streams.enter({ keyId: 'key_5', tenant: 'd' }), { code: 'gateway-busy' });
+});

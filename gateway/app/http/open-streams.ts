@@ -1,0 +1,64 @@
+import { Shares } from '#scheduler/policies/shares.ts';
+import { GatewayError, type GatewayErrorOptions } from '../errors/gateway-error.ts';
+
+/** Bounds of the answers that are open at once. */
+export interface StreamLimits {
+  /** Of one key. */
+  readonly streamsPerKey: number;
+  /** Of all keys. A tenant may have a quarter, and up to a half while the rest is free. */
+  readonly streams: number;
+}
+
+/** Counts answers that stay open: event streams, and answers that wait for an outcome. */
+export class OpenStreams {
+  readonly limits: StreamLimits;
+  readonly #what: string;
+  readonly #byKey = new Map<string, number>();
+  readonly #shares: Shares;
+
+  /** @param what names the answers in errors, such as `streams` */
+  constructor(limits: StreamLimits, what: string) {
+    this.limits = limits;
+    this.#what = what;
+    this.#shares = new Shares(limits.streams);
+  }
+
+  get open(): number {
+    return this.#shares.total;
+  }
+
+  /**
+   * Returns what gives the place back; more than once does no harm.
+   *
+   * @throws GatewayError `too-many-requests` when the key or its tenant, `gateway-busy` when all keys have too many open
+   */
+  enter({ keyId, tenant }: { readonly keyId: string; readonly tenant: string }): () => void {
+    const held = this.#byKey.get(keyId) ?? 0;
+    const options: GatewayErrorOptions = { hint: `Close some ${this.#what}, or wait until they end, then try again.` };
+    if (held >= this.limits.streamsPerKey)
+      throw new GatewayError(
+        'too-many-requests',
+        `The API key ${keyId} has ${held} ${this.#what} open, as many as it may.`,
+        options,
+      );
+    if (!this.#shares.enter(tenant)) {
+      if (this.open >= this.limits.streams)
+        throw new GatewayError('gateway-busy', `The gateway has ${this.open} ${this.#what} open, as many as it may.`);
+      throw new GatewayError(
+        'too-many-requests',
+        `The tenant ${tenant} has as many ${this.#what} open as it may.`,
+        options,
+      );
+    }
+    this.#byKey.set(keyId, held + 1);
+    let left = false;
+    return () => {
+      if (left) return;
+      left = true;
+      this.#shares.leave(tenant);
+      const rest = (this.#byKey.get(keyId) ?? 1) - 1;
+      if (rest === 0) this.#byKey.delete(keyId);
+      else this.#byKey.set(keyId, rest);
+    };
+  }
+}

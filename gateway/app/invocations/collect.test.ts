@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import type { InvocationEvent } from '../control.ts';
+import { collectOutcome } from './collect.ts';
+
+async function* eventsOf(
+  ...events: [event: InvocationEvent['event'], data: unknown][]
+): AsyncGenerator<InvocationEvent> {
+  for (const [index, [event, data]] of events.entries()) yield { seq: index + 1, event, data: JSON.stringify(data) };
+}
+
+/** Room for so many bytes. */
+function roomFor(bytes: number) {
+  let taken = 0;
+  return {
+    take: (more: number) => {
+      if (taken + more > bytes) return false;
+      taken += more;
+      return true;
+    },
+    free: () => {
+      taken = 0;
+    },
+  };
+}
+
+it('an outcome leaves out messages for which there is no room, and says so', async () => {
+  const message = { text: 'x'.repeat(89) };
+  const events = () => eventsOf(['start', {}], ['message', message], ['message', message], ['result', { output: 1 }]);
+  const collect = (maxBytes: number, room: number) => collectOutcome(events(), 'inv_1', maxBytes, roomFor(room));
+  const whole = { id: 'inv_1', status: 'succeeded', output: 1, messages: [message, message] };
+  assert.deepEqual(await collect(200, 800), whole);
+  assert.deepEqual(await collect(200, 799), { ...whole, messages: [message], messagesTruncated: true });
+  assert.deepEqual(await collect(199, 800), { ...whole, messages: [message], messagesTruncated: true });
+});
+
+it('what an earlier attempt said takes no room', async () => {
+  const message = { text: 'x'.repeat(89) };
+  const events = eventsOf(['start', {}], ['message', message], ['start', {}], ['message', message], ['result', {}]);
+  assert.deepEqual((await collectOutcome(events, 'inv_1', 200, roomFor(400))).messages, [message]);
+});

@@ -1,0 +1,32 @@
+import { readdirSync, rmSync, statSync } from 'node:fs';
+import path from 'node:path';
+
+/** What compiled components may take on a user's disk; one has some 2 MB. */
+export const MAX_CACHE_BYTES = 512 * 2 ** 20;
+/** Commands may run side by side: what one of them made or used a moment ago stays, as do its temporary folders. */
+const IN_USE_MS = 10 * 60_000;
+
+/**
+ * Removes the components that were used longest ago until the others take at most `maxBytes`. Other commands may do so at the same time. A folder
+ * that cannot be read or written is left as it is: what was built does not depend on it.
+ */
+export function trimComponentCache(folder: string, maxBytes = MAX_CACHE_BYTES, now = Date.now()): void {
+  try {
+    const files = readdirSync(folder, { withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .flatMap(({ name }) => {
+        const file = path.join(folder, name);
+        const stat = statSync(file, { throwIfNoEntry: false });
+        return stat === undefined ? [] : [{ file, bytes: stat.size, usedAt: stat.mtimeMs }];
+      })
+      .sort((a, b) => a.usedAt - b.usedAt);
+    let bytes = files.reduce((sum, file) => sum + file.bytes, 0);
+    for (const { file, bytes: size, usedAt } of files) {
+      if (bytes <= maxBytes || now - usedAt < IN_USE_MS) return;
+      rmSync(file, { force: true });
+      bytes -= size;
+    }
+  } catch {
+    // It is not there, or belongs to another user.
+  }
+}

@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http from 'node:http';
+import net from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { openTelemetry } from '#infra/telemetry/telemetry.ts';
+import { Bodies } from '../app/http/bodies.ts';
+import { OpenStreams } from '../app/http/open-streams.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { watchRequests } from './platform-metrics.ts';
+import { serve } from './server.ts';
+
+const KIB = 1024;
+const LIMITS = { heldBodyBytes: 256 * KIB, bodyGraceMs: 60_000, streams: 100, streamsPerKey: 3 };
+const PATH = '/v1/functions/echo/invocations';
+
+describe('what requests of one key may hold at once', () => {
+  let platform: TestPlatform;
+  const bodies = new Bodies(LIMITS);
+  const streams = new OpenStreams(LIMITS, 'streams');
+  before(async () => {
+    platform = await TestPlatform.start({ serve: { limits: LIMITS, bodies, streams } });
+    await platform.register({ name: 'echo' });
+  });
+  after(() => platform.stop());
+
+  /** A request whose body the test sends; chunked, so that nothing tells its size before. */
+  function begin(key = platform.apiKey) {
+    const { hostname, port } = new URL(platform.url);
+    const request = http.request({
+      ...{ hostname, port, method: 'POST', path: PATH, agent: false },
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', prefer: 'respond-async' },
+    });
+    request.on('error', () => undefined);
+    const answer = once(request, 'response').then(async ([response]: http.IncomingMessage[]) => {
+      assert.ok(response);
+      let text = '';
+      for await (const chunk of response) text += chunk;
+      return { status: response.statusCode, headers: response.headers, code: JSON.parse(text).code };
+    });
+    return { request, answer };
+  }
+
+  const until = async (holds: () => boolean) => {
+    while (!holds()) await new Promise((resolve) => setImmediate(resolve));
+  };
+
+  it('is refused beyond its share of bytes, counted as they arrive, and nothing is left behind', {
+    timeout: 60_000,
+  }, async () => {
+    const slow = begin();
+    slow.request.write(`"${'x'.repeat(100 * KIB)}`);
+    await until(() => bodies.heldBytes > 64 * KIB);
+    const second = begin();
+    second.request.end(`"${'y'.repeat(60 * KIB)}"`);
+    const refused = await second.answer;
+    assert.deepEqual([refused.status, refused.code, refused.headers['retry-after']], [429, 'too-many-requests', '1']);
+    const other = begin(await platform.key(['invoke', 'deploy'], 'other'));
+    other.request.end(`"${'z'.repeat(20 * KIB)}"`);
+    assert.equal((await other.answer).code, 'unknown-function', 'another tenant is served');
+    slow.request.end('"');
+    assert.equal((await slow.answer).status, 202);
+    await until(() => bodies.heldBytes === 0);
+  });
+
+  it('is given back when its client leaves', { timeout: 60_000 }, async () => {
+    const { request, answer } = begin();
+    request.write(`"${'x'.repeat(50 * KIB)}`);
+    await until(() => bodies.heldBytes > 0);
+    request.destroy();
+    await assert.rejects(answer);
+    await until(() => bodies.heldBytes === 0);
+  });
+
+  it('is refused when it comes too slowly, and its connection is closed', { timeout: 60_000 }, async () => {
+    const hasty = await serve(platform.control, {
+      host: '127.0.0.1',
+      port: 0,
+      limits: { ...LIMITS, bodyGraceMs: 100 },
+    });
+    for (const length of ['content-length: 10', 'transfer-encoding: chunked']) {
+      const { hostname, port } = new URL(hasty.url);
+      const socket = net.connect(Number(port), hostname);
+      socket.write(
+        `POST ${PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${platform.apiKey}\r\ncontent-type: application/json\r\n${length}\r\n\r\n1\r\n"\r\n`,
+      );
+      let text = '';
+      for await (const chunk of socket) text += chunk;
+      assert.match(text, /^HTTP\/1\.1 408 /);
+      assert.match(text, /"code":"body-timeout"/);
+    }
+    await hasty.close(0);
+  });
+
+  it('is only so many streams and waiting answers, which nothing else of the key needs', {
+    timeout: 60_000,
+  }, async () => {
+    const headers = { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json' };
+    const ask = (accept: string, signal?: AbortSignal) =>
+      fetch(`${platform.url}${PATH}`, {
+        method: 'POST',
+        body: '1',
+        headers: { ...headers, accept },
+        signal: signal ?? null,
+      });
+    const leave = new AbortController();
+    const streamed = await Promise.all([
+      ask('text/event-stream', leave.signal),
+      ask('text/event-stream', leave.signal),
+    ]);
+    const known = new Set((await platform.scheduler.invocations.recent('default', 'echo')).map(({ id }) => id));
+    const waiting = ask('application/json');
+    const id = await platform.submitted('echo', known);
+    assert.equal(streams.open, 3);
+    const refused = await ask('application/json');
+    assert.deepEqual(
+      [refused.status, ((await refused.json()) as { code: string }).code, refused.headers.get('retry-after')],
+      [429, 'too-many-requests', '1'],
+    );
+    assert.equal(
+      (await platform.scheduler.invocations.recent('default', 'echo')).length,
+      known.size + 1,
+      'nothing was begun',
+    );
+    const status = await fetch(`${platform.url}/v1/invocations/${id}`, { headers });
+    assert.equal(status.status, 200, 'the key may still look and cancel');
+    await (await platform.attempt(id)).succeed(1);
+    assert.equal((await waiting).status, 200);
+    leave.abort();
+    await until(() => streams.open === 0);
+    assert.ok(streamed.every(({ status }) => status === 200));
+  });
+
+  it('is on the page of metrics', async () => {
+    const telemetry = await openTelemetry({
+      settings: { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false },
+      room: 'gateway',
+      process: 'gateway',
+    });
+    watchRequests(telemetry.meter, bodies, streams);
+    const leave = streams.enter({ keyId: 'k', tenant: 't' });
+    const families = await telemetry.collect();
+    const pointOf = (name: string, state: string) =>
+      families.find((family) => family.name === name)?.points.find((point) => point.labels.state === state);
+    assert.equal((pointOf('pie.gateway.streams', 'open') as { value: number }).value, 1);
+    assert.equal((pointOf('pie.gateway.streams', 'all') as { value: number }).value, LIMITS.streams);
+    assert.equal((pointOf('pie.gateway.bodies', 'held') as { value: number }).value, 0);
+    assert.equal((pointOf('pie.gateway.bodies', 'all') as { value: number }).value, LIMITS.heldBodyBytes);
+    leave();
+    await telemetry.close();
+  });
+});

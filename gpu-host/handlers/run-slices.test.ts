@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
+import { GREEDY, must, NONE, Oracle, startTestHost, tagOf } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { RUN_SLICE_MS } from './run-slices.ts';
+
+function startRun(inferlet: GpuInferlet, queue: number, token: number, maxTokens: number): RunHandle {
+  const pages = must(inferlet.allocatePages(queue, Math.ceil(maxTokens / 8)));
+  return inferlet.run(queue, { token, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
+}
+
+test('a run hands over its first token at once, later ones when their slice ends, and the last ones with its end', async (t) => {
+  let computed = 0;
+  let mayCompute = 6;
+  const goOn = Promise.withResolvers<void>();
+  await using host = await startTestHost({
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        async forward(batch) {
+          while (computed >= mayCompute) await goOn.promise;
+          computed++;
+          return inner.forward(batch);
+        },
+      }),
+  });
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  // From here on a slice ends only when the test says so.
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const run = startRun(inferlet, queue, 5, 20);
+  const story = await oracle.greedy([5], 20);
+  assert.deepEqual([...must(await run.next()).tokens], story.slice(0, 1));
+  const second = run.next();
+  const { spaces } = host.host.engines[0]!;
+  const produced = (): number => [...[...spaces][0]!.runs.values()].reduce((sum, open) => sum + open.produced, 0);
+  while (produced() < 6) await connection.stats();
+  assert.equal(await Promise.race([second, connection.stats().then(() => 'kept')]), 'kept');
+  t.mock.timers.tick(RUN_SLICE_MS - 1);
+  assert.equal(await Promise.race([second, connection.stats().then(() => 'kept')]), 'kept');
+  t.mock.timers.tick(1);
+  assert.deepEqual([...must(await second).tokens], story.slice(1, 6));
+  mayCompute = Number.POSITIVE_INFINITY;
+  goOn.resolve();
+  const rest = must(await run.next());
+  assert.deepEqual([...rest.tokens], story.slice(6), 'no slice ends: the end of the run brings what is left');
+  assert.equal(rest.finished, 'max-tokens');
+  await inferlet.close();
+});
+
+test('runs of several inferlets hand over together; a run that fails hands over what it has first', async (t) => {
+  let steps = 0;
+  await using host = await startTestHost({
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        async forward(batch) {
+          if (++steps === 9) throw new Error('lost');
+          return inner.forward(batch);
+        },
+      }),
+  });
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const starts = [3, 4, 5];
+  const inferlets = starts.map((start) => connection.openInferlet({ id: `${start}`, maxPages: 10, arrival: start }));
+  const runs = inferlets.map((inferlet, i) =>
+    startRun(inferlet, inferlet.createQueue('tiny'), starts[i] as number, 20),
+  );
+  for (const [i, run] of runs.entries()) {
+    const tokens = [...must(await run.next()).tokens];
+    const failed = await run.next();
+    if (failed.tag === 'ok') tokens.push(...failed.val.tokens);
+    assert.equal(tagOf(failed.tag === 'ok' ? await run.next() : failed), 'internal');
+    assert.deepEqual(tokens, await oracle.greedy([starts[i] as number], 8), 'all that was computed');
+  }
+  await Promise.all(inferlets.map((inferlet) => inferlet.close()));
+});
+
+test('a run that keeps many tokens hands them over before its slice ends, so that its consumer can say that it goes on', async (t) => {
+  await using host = await startTestHost({ shape: { contextLength: 2048 }, pageCount: 256 });
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'run', maxPages: 256, arrival: 1 });
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const count = 3 * RUN_WINDOW_TOKENS;
+  const run = startRun(inferlet, inferlet.createQueue('tiny'), 5, count);
+  const tokens: number[] = [];
+  for (let finished: string | undefined; !finished; ) {
+    const chunk = must(await run.next());
+    tokens.push(...chunk.tokens);
+    finished = chunk.finished;
+  }
+  assert.equal(tokens.length, count);
+  assert.deepEqual(tokens.slice(0, 64), await oracle.greedy([5], 64));
+  await inferlet.close();
+});

@@ -1,0 +1,49 @@
+/** Longest time that the host keeps a token of a run, milliseconds. Each hand-over wakes three processes, which costs more than a token of a small model. */
+export const RUN_SLICE_MS = 25;
+
+/** A run that keeps tokens until its slice ends. */
+export interface SlicedRun {
+  /** Writes the kept tokens as one result. */
+  handOver(): void;
+}
+
+/**
+ * The time slices of one model's runs: all runs that keep tokens hand them over together, in one flush. A slice begins with the first token
+ * that is kept, so no token waits longer than one slice, and an idle model has no timer.
+ */
+export class RunSlices {
+  readonly #flush: () => void;
+  readonly #runs = new Set<SlicedRun>();
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param flush sends the results that were written */
+  constructor(flush: () => void) {
+    this.#flush = flush;
+  }
+
+  /** The run keeps tokens until the slice ends. */
+  add(run: SlicedRun): void {
+    this.#runs.add(run);
+    this.#timer ??= setTimeout(() => this.#end(), RUN_SLICE_MS);
+  }
+
+  /** The run keeps nothing any more. */
+  delete(run: SlicedRun): void {
+    this.#runs.delete(run);
+  }
+
+  /** Stops the timer; what is kept is lost. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#runs.clear();
+  }
+
+  #end(): void {
+    this.#timer = undefined;
+    const runs = [...this.#runs];
+    this.#runs.clear();
+    for (const run of runs) run.handOver();
+    if (runs.length > 0) this.#flush();
+  }
+}

@@ -1,0 +1,79 @@
+// Plain JavaScript for the Node that a fresh machine has (20 or newer).
+import { spawn } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { environment } from './run.js';
+
+/** Test files and patterns of them on a command line. */
+const TEST_FILE = /\.test\.[cm]?[jt]s$/;
+
+/**
+ * Runs one step of the tests under the pinned Node, in a process group of its own. When the signal aborts, the group is killed; the platforms that its
+ * tests started end by their lifelines.
+ * @param {string} root the clone
+ * @param {string} node the pinned Node
+ * @param {string[]} args
+ * @param {AbortSignal} deadline
+ * @returns {Promise<{ code: number, unfinished: string[] | null }>} its exit code, and the test files that still ran when it was killed
+ */
+export async function runStep(root, node, args, deadline) {
+  const child = spawn(node, args, { cwd: root, stdio: 'inherit', detached: true, env: environment(root) });
+  const group = child.pid === undefined ? null : -child.pid;
+  /** @type {string[] | null} */
+  let unfinished = null;
+  /** @param {NodeJS.Signals} signal */
+  const send = (signal) => {
+    if (group === null) return;
+    try {
+      process.kill(group, signal);
+    } catch {
+      // The group is gone already.
+    }
+  };
+  const late = () => {
+    unfinished = runningTests(-(group ?? 0));
+    send('SIGKILL');
+  };
+  const handlers = /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']).map((signal) => {
+    const handler = () => send(signal);
+    process.on(signal, handler);
+    return () => process.off(signal, handler);
+  });
+  deadline.addEventListener('abort', late, { once: true });
+  try {
+    const code = await new Promise((resolve, reject) => {
+      child.once('error', reject);
+      child.once('exit', (code) => resolve(code ?? 1));
+    });
+    return { code, unfinished };
+  } finally {
+    deadline.removeEventListener('abort', late);
+    for (const off of handlers) off();
+  }
+}
+
+/**
+ * The test files that processes of a group were started with, from Linux' list of processes; Node starts one process for each file.
+ * @param {number} group
+ * @returns {string[]}
+ */
+function runningTests(group) {
+  const found = new Set();
+  const patterns = new Set();
+  for (const entry of readdirSync('/proc')) {
+    const pid = Number(entry);
+    if (!Number.isInteger(pid)) continue;
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+      const [, , processGroup] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      if (Number(processGroup) !== group) continue;
+      const named = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
+        .split('\0')
+        .filter((word) => TEST_FILE.test(word));
+      for (const word of named) (pid === group ? patterns : found).add(word);
+    } catch {
+      // It ended meanwhile.
+    }
+  }
+  // A step that runs its files in one process is known by its patterns alone.
+  return [...(found.size > 0 ? found : patterns)];
+}

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { runStep } from './step.js';
+
+const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-step-'));
+after(() => rmSync(directory, { recursive: true, force: true }));
+
+// Node's runner does not start another one below a test.
+delete process.env.NODE_TEST_CONTEXT;
+
+test('a step that hangs is killed at its deadline, and the files that still ran are named', async () => {
+  const server = net.createServer().listen(path.join(directory, 'socket'));
+  const connected = once(server, 'connection') as Promise<[net.Socket]>;
+  writeFileSync(path.join(directory, 'ends.test.mjs'), `import test from 'node:test'; test('ends', () => undefined);`);
+  writeFileSync(
+    path.join(directory, 'hangs.test.mjs'),
+    `import net from 'node:net'; import test from 'node:test'; test('hangs', () => new Promise(() => net.connect(${JSON.stringify(path.join(directory, 'socket'))})));`,
+  );
+  const deadline = new AbortController();
+  const step = runStep(directory, process.execPath, ['--test', '--test-concurrency=1', '*.test.mjs'], deadline.signal);
+  const [socket] = await connected;
+  const gone = once(socket.on('error', () => undefined).resume(), 'close');
+  deadline.abort();
+  const { code, unfinished } = await step;
+  assert.notEqual(code, 0);
+  assert.deepEqual(
+    unfinished?.map((file) => path.basename(file)),
+    ['hangs.test.mjs'],
+  );
+  await gone;
+  server.close();
+});
+
+test('a step that ends tells its exit code, and nothing is unfinished', async () => {
+  const step = runStep(directory, process.execPath, ['-e', 'process.exit(3)'], new AbortController().signal);
+  assert.deepEqual(await step, { code: 3, unfinished: null });
+});

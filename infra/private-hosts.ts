@@ -1,0 +1,38 @@
+import { z } from 'zod';
+
+/** A host with private addresses that the platform may connect to for a tenant. */
+export interface PrivateHostConfig {
+  /** `host` for any port, `host:port` for one, `*.domain` for all below a domain. */
+  readonly host: string;
+  /** The only tenant that it is for; any without. */
+  readonly tenant?: string | undefined;
+}
+
+const HOST =
+  /^(?:(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::(?<port>[1-9][0-9]{0,4}|\*))?$/;
+const MAX_PORT = 65_535;
+const MAX_HOSTS = 256;
+/** As the scheduler names tenants. */
+const TENANT = /^[a-z][a-z0-9-]{0,62}$/;
+
+const hostSchema = z
+  .string('must be a host')
+  .regex(HOST, 'must be a host such as "127.0.0.1", "*.internal" or "[::1]:8080", in lower case and without "http://"')
+  .refine((text) => {
+    const port = HOST.exec(text)?.groups?.port ?? '*';
+    return port === '*' || Number(port) <= MAX_PORT;
+  }, `must have a port from 1 to ${MAX_PORT}`);
+
+const tableSchema = z.strictObject(
+  { host: hostSchema, tenant: z.string().regex(TENANT, 'must be the name of a tenant').optional() },
+  'must be a host, or a table such as { host = "tools.internal:8080", tenant = "acme" }',
+);
+
+/** `private_hosts` of pie.toml: hosts, or tables of a host and the tenant that it is for. */
+export const privateHostsSchema = z
+  .array(
+    z.preprocess((entry) => (typeof entry === 'string' ? { host: entry } : entry), tableSchema),
+    'must be a list of hosts',
+  )
+  .max(MAX_HOSTS, `must not have more than ${MAX_HOSTS} hosts`)
+  .default([]);

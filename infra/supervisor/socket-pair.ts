@@ -1,0 +1,23 @@
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+
+/** Two connected unix sockets. Node's own pipes to a child's standard input cannot be read from the parent's side. */
+export async function socketPair(): Promise<[net.Socket, net.Socket]> {
+  // The directory is this user's alone: no one else can connect meanwhile.
+  const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-pair-'));
+  const server = net.createServer({ pauseOnConnect: true });
+  try {
+    server.listen(path.join(directory, 's'));
+    await once(server, 'listening');
+    const accepted = once(server, 'connection') as Promise<[net.Socket]>;
+    const ours = net.connect(path.join(directory, 's'));
+    const [[theirs]] = await Promise.all([accepted, once(ours, 'connect')]);
+    return [ours, theirs];
+  } finally {
+    server.close();
+    rmSync(directory, { recursive: true, force: true });
+  }
+}

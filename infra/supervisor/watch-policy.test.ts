@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { BEAT_MS, beginWatch, type Look, look, type Verdict, type WatchLimits } from './watch-policy.ts';
+
+const LIMITS: WatchLimits = { computingMs: 500, stillMs: 3000 };
+
+/** What the child's main thread does for a while. `turns`: its event loop turns, so it beats. */
+type Doing = 'turns' | 'computes' | 'queues' | 'stands still';
+interface Stretch {
+  readonly doing: Doing;
+  readonly ms: number;
+  /** The whole machine stands still for as long before it, the supervisor included. */
+  readonly machinePausesMs: number;
+}
+
+interface Result {
+  readonly verdict: Verdict;
+  /** Silence at the verdict, as the supervisor lived through it: without pauses of the machine. */
+  readonly silentMs: number;
+  readonly computingMs: number;
+}
+
+/**
+ * Plays stretches to the policy until it decides. The supervisor looks every 100 ms and up to `lateMs` later; a pause of the machine moves its clock and nothing
+ * else.
+ */
+function play(stretches: readonly Stretch[], lateness: () => number): Result {
+  let clock = 0;
+  let computedMs = 0;
+  let queuedMs = 0;
+  let beaten = true;
+  const see = (): Look => {
+    const now = { atMs: clock, beaten, thread: { computedMs, queuedMs } };
+    beaten = false;
+    return now;
+  };
+  let silence = beginWatch(see());
+  let silentMs = 0;
+  let computingMs = 0;
+  let nextLook = BEAT_MS;
+  for (const { doing, ms, machinePausesMs } of stretches) {
+    clock += machinePausesMs;
+    for (let left = ms; left > 0; ) {
+      const step = Math.min(left, nextLook);
+      left -= step;
+      nextLook -= step;
+      clock += step;
+      if (doing === 'turns') {
+        beaten = true;
+        silentMs = 0;
+        computingMs = 0;
+        computedMs += step / 2;
+      } else {
+        silentMs += step;
+        if (doing === 'computes') {
+          computedMs += step;
+          computingMs += step;
+        } else if (doing === 'queues') queuedMs += step;
+      }
+      if (nextLook > 0) continue;
+      nextLook = BEAT_MS + lateness();
+      const next = look(silence, see(), LIMITS);
+      silence = next.silence;
+      if (next.verdict !== 'alive') return { verdict: next.verdict, silentMs, computingMs };
+    }
+  }
+  return { verdict: 'alive', silentMs, computingMs };
+}
+
+const stretch = (doing: fc.Arbitrary<Doing>, most: number) =>
+  fc.record({
+    doing,
+    ms: fc.integer({ min: 1, max: most }),
+    machinePausesMs: fc.oneof({ weight: 4, arbitrary: fc.constant(0) }, fc.integer({ min: 1, max: 60_000 })),
+  });
+const anything = stretch(fc.constantFrom<Doing>('turns', 'computes', 'queues', 'stands still'), 2000);
+/** Of the supervisor's own timer. */
+const late = fc.array(fc.integer({ min: 0, max: 120 }), { minLength: 1, maxLength: 20 });
+const cycle = (values: readonly number[]) => {
+  let i = 0;
+  return () => values[i++ % values.length] ?? 0;
+};
+const RUN = { seed: 20_261_121, numRuns: 400 };
+const unpaused = (doing: Doing, ms: number): Stretch => ({ doing, ms, machinePausesMs: 0 });
+
+describe('the watch over a child', () => {
+  test('kills none whose silence is within the limits, however long the machine pauses', () => {
+    const property = fc.property(fc.array(anything, { maxLength: 60 }), late, (stretches, lateMs) => {
+      const { verdict, silentMs, computingMs } = play(stretches, cycle(lateMs));
+      if (verdict === 'computing') assert.ok(computingMs >= LIMITS.computingMs - 1e-6, `${computingMs}`);
+      if (verdict === 'still') assert.ok(silentMs >= LIMITS.stillMs - 1e-6, `${silentMs}`);
+    });
+    fc.assert(property, RUN);
+  });
+
+  test('kills one that stands still, within two looks of the limit', () => {
+    const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
+      const stuck = [
+        ...stretches,
+        unpaused('turns', 300),
+        unpaused('stands still', LIMITS.stillMs + 2 * (BEAT_MS + 120)),
+      ];
+      assert.notEqual(play(stuck, cycle(lateMs)).verdict, 'alive');
+    });
+    fc.assert(property, RUN);
+  });
+
+  test('kills one that computes without an end, within two looks of the limit', () => {
+    const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
+      const spins = [
+        ...stretches,
+        unpaused('turns', 300),
+        unpaused('computes', LIMITS.computingMs + 2 * (BEAT_MS + 120)),
+      ];
+      assert.notEqual(play(spins, cycle(lateMs)).verdict, 'alive');
+    });
+    fc.assert(property, RUN);
+  });
+
+  test('kills one that stands still though each of its own looks comes late', () => {
+    assert.equal(play([unpaused('stands still', 300_000)], () => 900).verdict, 'still');
+  });
+
+  test('kills none that only waits for a processor', () => {
+    assert.equal(play([unpaused('queues', 600_000)], () => 0).verdict, 'alive');
+  });
+
+  test('without times of the thread, silence alone decides', () => {
+    let silence = beginWatch({ atMs: 0, beaten: true, thread: null });
+    let verdict: Verdict = 'alive';
+    let atMs = 0;
+    while (verdict === 'alive') {
+      atMs += BEAT_MS;
+      ({ silence, verdict } = look(silence, { atMs, beaten: false, thread: null }, LIMITS));
+    }
+    assert.deepEqual([verdict, atMs], ['still', LIMITS.stillMs]);
+  });
+});

@@ -1,0 +1,40 @@
+import type { Socket } from 'node:net';
+import { mainThreadTimes } from './thread-times.ts';
+import { BEAT_MS, beginWatch, type Look, look, type WatchLimits } from './watch-policy.ts';
+
+/**
+ * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`), and says once why it counts as silent.
+ *
+ * @returns the function that ends the watch.
+ */
+export function watch(pid: number, beats: Socket, limits: WatchLimits, onSilent: (why: string) => void): () => void {
+  let beaten = false;
+  const beat = () => {
+    beaten = true;
+  };
+  const see = (): Look => {
+    const now = { atMs: performance.now(), beaten, thread: mainThreadTimes(pid) };
+    beaten = false;
+    return now;
+  };
+  beats.on('data', beat);
+  let silence = beginWatch(see());
+  const timer = setInterval(() => {
+    const { silence: next, verdict } = look(silence, see(), limits);
+    silence = next;
+    if (verdict === 'alive') return;
+    end();
+    onSilent(
+      verdict === 'computing'
+        ? `its event loop did not turn for ${seconds(next.computingMs)} s of processor time`
+        : `its event loop stood still for ${seconds(next.stillMs)} s`,
+    );
+  }, BEAT_MS);
+  const end = () => {
+    clearInterval(timer);
+    beats.off('data', beat);
+  };
+  return end;
+}
+
+const seconds = (ms: number): string => (ms / 1000).toFixed(1);

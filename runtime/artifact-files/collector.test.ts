@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict';
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { type Artifact, readArtifact } from '../build/index.ts';
+import { testComponent } from '../testing/components.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { ArtifactCollector } from './collector.ts';
+import { artifactWanted } from './wanted.ts';
+
+const ECHO = 'export async function run(input) { return input; }';
+const OTHER = 'export async function run(input) { return JSON.stringify([input]); }';
+const LONG_AGO = new Date(0);
+
+describe('artifacts that no version needs', () => {
+  let platform: TestPlatform;
+  let store: string;
+  before(async () => {
+    store = await mkdtemp(join(tmpdir(), 'pie-artifacts-'));
+    platform = await TestPlatform.start({ runtime: { artifactsDirectory: store, builds: 2 } });
+  });
+  after(async () => {
+    await platform.stop();
+    await rm(store, { recursive: true, force: true });
+  });
+
+  const names = async () => (await readdir(store)).filter((name) => !name.startsWith('.tmp-')).sort();
+  const collector = (options: Partial<ConstructorParameters<typeof ArtifactCollector>[0]> = {}) =>
+    new ArtifactCollector({
+      ...{ store, isWanted: artifactWanted(platform.scheduler, DEFAULT_LIMITS), unusedMs: 0 },
+      onError: (error) => assert.fail(String(error)),
+      ...options,
+    });
+  /** Removes a version that no alias serves, or a function with all its versions. */
+  const remove = async ({ tenant, name, version }: FunctionVersion, whole = true) => {
+    const { removals, functions } = platform.scheduler;
+    if (whole) await removals.removeFunction(tenant, name, true);
+    else await removals.removeVersion(tenant, name, version, true);
+    await eventually(async () => {
+      await removals.sweep();
+      return (await functions.runnable(tenant, name, version)) === null;
+    }, `${name} is gone`);
+  };
+  const answer = async (version: FunctionVersion, input: unknown) =>
+    (await platform.invoke(version, input)).end.data.output;
+
+  it('go, and those of versions that are deployed or drain stay', async () => {
+    const component = await testComponent(ECHO);
+    const kept = await platform.deploy(component, { name: 'kept' });
+    const [ofKept = ''] = await names();
+    const alias = { alias: null };
+    const small = await platform.scheduler.deployments.deploy({
+      ...{ tenant: 'default', manifest: { name: 'kept', limits: { memoryMb: 32 } }, component, placement: alias },
+    });
+    assert.ok(small.ok);
+    assert.equal((await names()).length, 2);
+    // What another toolchain made, and what is not whole.
+    const [old, broken] = ['0'.repeat(64), '1'.repeat(64)];
+    await cp(join(store, ofKept), join(store, old), { recursive: true });
+    const meta = await readFile(join(store, old, 'artifact.json'), 'utf8');
+    await writeFile(join(store, old, 'artifact.json'), meta.replaceAll(ofKept, old));
+    assert.ok(await readArtifact(store, old), 'it is whole');
+    await mkdir(join(store, broken));
+    await writeFile(join(store, broken, 'artifact.json'), '{');
+
+    const one = collector();
+    assert.deepEqual((await one.round()).sort(), [old, broken]);
+    assert.equal((await names()).length, 2);
+    await remove(small.version, false);
+    assert.equal((await one.round()).length, 1);
+    assert.deepEqual(await names(), [ofKept]);
+    assert.equal(await answer(kept, 'a'), 'a');
+    await remove(kept);
+    assert.deepEqual(await one.round(), [ofKept]);
+    assert.deepEqual(await readdir(store), [], 'nothing is left, also nothing set aside');
+
+    // The runtime has its program still; another runtime would build it.
+    const again = await platform.deploy(component, { name: 'again' });
+    assert.deepEqual(await names(), [ofKept]);
+    assert.equal(await answer(again, 'b'), 'b');
+    await remove(again);
+  });
+
+  it('stay when something begins to use them at the last moment, in this process or another', async () => {
+    const version = await platform.deploy(await testComponent(ECHO), { name: 'late' });
+    await remove(version);
+    const [name = ''] = await names();
+    const path = join(store, name);
+    const begins: ((artifact: Artifact) => Promise<unknown>)[] = [
+      async () => void (await readArtifact(store, name)),
+      async () => utimes(path, new Date(), new Date()),
+    ];
+    for (const begin of begins) {
+      const late = collector({
+        unusedMs: 3_600_000,
+        isWanted: async (artifact) => {
+          await begin(artifact);
+          return false;
+        },
+      });
+      assert.deepEqual(await late.round(), []);
+      const artifact = await readArtifact(store, name);
+      assert.ok(artifact);
+      for (const file of artifact.coreModules) await readFile(join(path, file));
+    }
+    await utimes(path, LONG_AGO, LONG_AGO);
+    assert.deepEqual(await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(), []);
+    assert.deepEqual(await names(), [name], 'this process has read it');
+  });
+
+  it('are collected beside concurrent deploys, of which none fails', async () => {
+    const components = await Promise.all([testComponent(ECHO), testComponent(OTHER)]);
+    const first = await platform.deploy(components[0] ?? '', { name: 'first' });
+    const [name = ''] = await names();
+    const useless = Array.from({ length: 24 }, (_, i) => `${i.toString(16)}`.padStart(64, '0'));
+    for (const other of useless) {
+      await cp(join(store, name), join(store, other), { recursive: true });
+      await utimes(join(store, other), LONG_AGO, LONG_AGO);
+    }
+    const busy = collector({ lookedAtOnce: 2, unusedMs: 600_000 });
+    let deploying = true;
+    const collecting = (async () => {
+      const removed: string[] = [];
+      while (deploying || removed.length < useless.length) removed.push(...(await busy.round()));
+      return removed;
+    })();
+    const versions = await Promise.all(
+      [16, 64].flatMap((memoryMb) =>
+        components.map((component, i) =>
+          platform.deploy(component, { name: `busy-${memoryMb}-${i}`, limits: { memoryMb } }),
+        ),
+      ),
+    );
+    deploying = false;
+    assert.deepEqual((await collecting).sort(), useless);
+    for (const [i, version] of versions.entries()) {
+      assert.deepEqual(await answer(version, 'c'), i % 2 === 0 ? 'c' : ['"c"']);
+    }
+    assert.equal((await names()).length, 4);
+    for (const version of [first, ...versions]) await remove(version);
+    assert.deepEqual(platform.errors, []);
+  });
+
+  it('stay while the scheduler cannot say whether they are wanted', async () => {
+    const before = await names();
+    assert.ok(before.length > 0);
+    const failing = collector({ isWanted: () => Promise.reject(new Error('Redis is away')) });
+    await assert.rejects(failing.round(), /Redis is away/);
+    assert.deepEqual(await names(), before);
+  });
+});

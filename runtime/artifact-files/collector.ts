@@ -1,0 +1,70 @@
+import { readdir } from 'node:fs/promises';
+import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../build/index.ts';
+
+export interface ArtifactCollectorOptions {
+  /** Folder of artifacts. */
+  readonly store: string;
+  /** Whether a version may still need an artifact. What it throws ends the round, and nothing is removed. */
+  readonly isWanted: (artifact: Artifact) => Promise<boolean>;
+  /** An artifact that was read since then stays; an hour by default, many times what a deploy takes from its build to its registration. */
+  readonly unusedMs?: number;
+  /** Time between two rounds; a minute by default. */
+  readonly everyMs?: number;
+  /** Artifacts that one round looks at; 32 by default. */
+  readonly lookedAtOnce?: number;
+  readonly onError: (error: unknown) => void;
+}
+
+const UNUSED_MS = 3_600_000;
+const EVERY_MS = 60_000;
+const LOOKED_AT_ONCE = 32;
+/** Artifacts are named by a sha256. */
+const NAME = /^[0-9a-f]{64}$/;
+
+/** Removes artifacts that no version needs, some in each round, from `start` to `stop`. */
+export class ArtifactCollector {
+  readonly #options: ArtifactCollectorOptions;
+  /** Name of the last one that was looked at. */
+  #last = '';
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<unknown> | undefined;
+  #stopped = false;
+
+  constructor(options: ArtifactCollectorOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    if (this.#stopped) return;
+    this.#timer = setTimeout(() => {
+      this.#running = this.round()
+        .catch((error) => this.#options.onError(error))
+        .finally(() => this.start());
+    }, this.#options.everyMs ?? EVERY_MS).unref();
+  }
+
+  /** Begins no more rounds, and waits for the one that is under way. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#running;
+  }
+
+  /** Looks at the next artifacts; answers the names of those that it removed. */
+  async round(): Promise<string[]> {
+    const { store, isWanted, unusedMs = UNUSED_MS, lookedAtOnce = LOOKED_AT_ONCE } = this.#options;
+    const names = (await readdir(store)).filter((name) => NAME.test(name)).sort();
+    const following = names.filter((name) => name > this.#last);
+    const looked = (following.length > 0 ? following : names).slice(0, lookedAtOnce);
+    const removed: string[] = [];
+    for (const name of looked) {
+      if (this.#stopped) break;
+      // One that is not whole can be used by no launch.
+      const artifact = await readArtifactAsItIs(store, name);
+      const wanted = artifact !== null && (await isWanted(artifact));
+      if (!wanted && (await removeUnusedArtifact(store, name, unusedMs))) removed.push(name);
+      this.#last = name;
+    }
+    return removed;
+  }
+}

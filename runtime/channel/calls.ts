@@ -1,0 +1,40 @@
+import type { ChannelCall } from '#wit/generate/channel-io.ts';
+import { CHANNEL_CALLS, CHANNEL_RESOURCES } from '#wit/generated/channel.ts';
+import type { HostTable } from '../lowering/compile.ts';
+
+/** Numbers of the calls by interface and core name. */
+const numbers = new Map(CHANNEL_CALLS.map((call, number) => [`${call.interface}#${call.name}`, number] as const));
+
+/** Number of a call, undefined for a function that does not go over the channel. */
+export const callNumber = (interfaceName: string, name: string): number | undefined =>
+  numbers.get(`${interfaceName}#${name}`);
+
+/** A hash (FNV-1a) of the calls that both ends must know under the same numbers. */
+export const FINGERPRINT: number = [
+  ...CHANNEL_CALLS.map((call) => `${call.interface}#${call.name}${call.writeArguments}${call.writeResult}`),
+  ...CHANNEL_RESOURCES,
+].reduce(
+  (hash, text) => [...text].reduce((h, c) => Math.imul(h ^ (c.codePointAt(0) ?? 0), 0x0100_0193) >>> 0, hash),
+  0x811c_9dc5,
+);
+
+/** Flags of an answer. */
+export const ANSWER = {
+  /** A value follows. */
+  value: 0,
+  /** A value follows, and the runtime wants to hear when the guest has read or dropped it. */
+  kept: 1,
+  /** The guest had dropped the future before. */
+  gone: 2,
+} as const;
+
+type HostCall = (context: unknown, ...args: unknown[]) => unknown;
+
+/** The host's functions by the number of their call. @throws TypeError when the host lacks one */
+export function hostCalls(host: HostTable): readonly HostCall[] {
+  return CHANNEL_CALLS.map((call: ChannelCall) => {
+    const fn = host[call.interface]?.[call.name];
+    if (!fn) throw new TypeError(`the host does not implement ${call.interface} ${call.name}`);
+    return fn as unknown as HostCall;
+  });
+}

@@ -1,0 +1,273 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Channel, type Lane } from './channel.ts';
+import type { ChannelFault } from './fault.ts';
+import { SharedRoom } from './flow.ts';
+import { FLAG_MORE, frame, KIND } from './frames.ts';
+import { HEADER_BYTES, MAX_ASSEMBLY_BYTES, MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, WINDOW_BYTES } from './limits.ts';
+import { randomOf, splitPair } from './testing/split-pair.ts';
+
+const FINGERPRINT = 7;
+
+interface Sent {
+  readonly size: number;
+  readonly mark: number;
+}
+
+const NOTHING = { signal: () => undefined };
+
+/** A message of a size, each byte of which follows from a mark. */
+const payloadOf = ({ size, mark }: Sent): Buffer => Buffer.alloc(size, mark & 255);
+
+/** Sizes of messages as they come: mostly small, some of a frame, some of many. */
+function sizeOf(random: () => number): number {
+  const kind = random();
+  if (kind < 0.6) return Math.floor(random() * 200);
+  if (kind < 0.9) return Math.floor(random() * 2 * MAX_PAYLOAD_BYTES);
+  return Math.floor(random() * 3 * 2 ** 20);
+}
+
+/** Sends random messages on random lanes, both ways, with lanes that pause at random; resolves when all have come in. */
+async function play(seed: number): Promise<void> {
+  const random = randomOf(seed);
+  const streams = splitPair(random);
+  const lanes = 1 + Math.floor(random() * 6);
+  const each = 1 + Math.floor(random() * 25);
+  const faults: ChannelFault[] = [];
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  let left = 2 * lanes * each;
+  const expected = new Map<Lane, Sent[]>();
+  const plan = streams.map(() => Array.from({ length: lanes }, () => [] as Sent[]));
+  const channels = streams.map(
+    (stream) =>
+      new Channel(stream, {
+        fingerprint: FINGERPRINT,
+        unknown: () => null,
+        lost: (fault) => {
+          faults.push(fault);
+          if (fault.code !== 'closed') reject(fault);
+        },
+      }),
+  );
+  const sides = channels.map((channel, side) =>
+    Array.from({ length: lanes }, (_, number) => {
+      const lane: Lane = channel.open(number, {
+        ...NOTHING,
+        message: (kind, payload) => {
+          const next = expected.get(lane)?.shift();
+          assert.ok(next, 'a message that was not sent');
+          assert.equal(kind, KIND.call);
+          assert.equal(payload.length, next.size);
+          assert.ok(payload.every((byte) => byte === (next.mark & 255)));
+          assert.ok(lane.inbound.outstanding <= WINDOW_BYTES);
+          assert.ok(channel.room.free >= 0);
+          if (--left === 0) resolve();
+          if (random() < 0.2) {
+            lane.inbound.pause();
+            setImmediate(() => setImmediate(() => lane.inbound.resume()));
+          }
+        },
+      });
+      expected.set(lane, plan[1 - side]![number]!);
+      return lane;
+    }),
+  );
+  let mark = 0;
+  for (let i = 0; i < each; i++) {
+    for (const [side, own] of sides.entries()) {
+      for (const lane of own) {
+        const sent = { size: sizeOf(random), mark: ++mark };
+        plan[side]![lane.number]!.push(sent);
+        lane.send(KIND.call, payloadOf(sent));
+      }
+    }
+    if (random() < 0.5) await new Promise(setImmediate);
+  }
+  await promise;
+  for (const channel of channels) assert.equal(channel.room.free, MAX_ASSEMBLY_BYTES, `seed ${seed}`);
+  for (const channel of channels) channel.close();
+}
+
+/** A channel, and the other end of its stream. */
+function raw(events: { message?: (payload: Buffer) => void } = {}) {
+  const [mine, theirs] = splitPair(() => 0.99);
+  const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
+  const channel = new Channel(theirs, { fingerprint: FINGERPRINT, unknown: () => null, lost: resolve });
+  const lane = channel.open(1, { ...NOTHING, message: (_, payload) => events.message?.(payload) });
+  const hello = Buffer.alloc(4);
+  hello.writeUInt32LE(FINGERPRINT);
+  mine.on('error', () => undefined);
+  mine.resume();
+  const send = (...frames: Buffer[]) => mine.write(Buffer.concat(frames));
+  return { mine, channel, lane, lost, send, hello: frame(0, KIND.hello, 0, hello) };
+}
+
+describe('a channel', () => {
+  for (const seed of [1, 2, 3, 4, 5, 6, 7, 8]) {
+    it(
+      `carries every message of every invocation, in order and within its bounds, on random schedules (seed ${seed})`,
+      {
+        timeout: 60_000,
+      },
+      () => play(seed),
+    );
+  }
+
+  it('goes on with other invocations while one takes nothing', { timeout: 30_000 }, async () => {
+    const [a, b] = splitPair(() => 0.99);
+    const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
+    const [sender, receiver] = [new Channel(a, options), new Channel(b, options)];
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let stuck = 0;
+    const paused = receiver.open(1, { ...NOTHING, message: () => void stuck++ });
+    paused.inbound.pause();
+    let got = 0;
+    receiver.open(2, { ...NOTHING, message: () => ++got === 100 && resolve() });
+    const [full, free] = [1, 2].map((number) => sender.open(number, { ...NOTHING, message: () => undefined }));
+    for (let i = 0; i < 100; i++) {
+      full!.send(KIND.call, Buffer.alloc(60_000));
+      free!.send(KIND.call, Buffer.alloc(60_000));
+    }
+    await promise;
+    assert.equal(stuck, 0);
+    assert.ok(paused.inbound.outstanding <= WINDOW_BYTES);
+    assert.ok(full!.outbound.queuedBytes >= 100 * 60_000 - WINDOW_BYTES);
+    paused.inbound.resume();
+    sender.close();
+    receiver.close();
+  });
+
+  it('sends all frames of one turn in one write', { timeout: 30_000 }, async () => {
+    const [a, b] = splitPair(() => 0.99);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
+    const [sender, receiver] = [new Channel(a, options), new Channel(b, options)];
+    let got = 0;
+    const lanes = Array.from({ length: 10 }, (_, number) => {
+      receiver.open(number, { ...NOTHING, message: () => ++got === 100 && resolve() });
+      return sender.open(number, { ...NOTHING, message: () => undefined });
+    });
+    for (let i = 0; i < 10; i++) for (const lane of lanes) lane.send(KIND.call, Buffer.alloc(10));
+    await promise;
+    assert.equal(a.writes, 1);
+    sender.close();
+    receiver.close();
+  });
+
+  it('cuts a message that is too large for one frame', { timeout: 30_000 }, async () => {
+    const { promise, resolve } = Promise.withResolvers<Buffer>();
+    const { send, hello, channel } = raw({ message: resolve });
+    const [head, tail] = [Buffer.alloc(1000, 1), Buffer.alloc(500, 2)];
+    send(hello, frame(1, KIND.call, FLAG_MORE, head, 1500), frame(1, KIND.call, 0, tail));
+    assert.deepEqual(await promise, Buffer.concat([head, tail]));
+    assert.equal(channel.room.free, MAX_ASSEMBLY_BYTES);
+    channel.close();
+  });
+
+  const violations: Record<string, { readonly code: string; readonly frames: (hello: Buffer) => Buffer[] }> = {
+    'another contract': { code: 'version', frames: () => [frame(0, KIND.hello, 0, Buffer.alloc(4, 9))] },
+    'no hello': { code: 'bad-frame', frames: () => [frame(1, KIND.call, 0, Buffer.alloc(4))] },
+    'a frame that is too long': {
+      code: 'bad-frame',
+      frames: (hello) => [hello, frame(1, KIND.call, 0, Buffer.alloc(MAX_PAYLOAD_BYTES + 1))],
+    },
+    'bits that have no use': { code: 'bad-frame', frames: (hello) => [hello, frame(1, KIND.call, 2, Buffer.alloc(4))] },
+    'an invocation that is not open': {
+      code: 'unknown-invocation',
+      frames: (hello) => [hello, frame(2, KIND.call, 0, Buffer.alloc(4))],
+    },
+    'credit for bytes that were not sent': {
+      code: 'too-much-in-flight',
+      frames: (hello) => [hello, frame(1, KIND.credit, 0, Buffer.alloc(4, 1))],
+    },
+    'the answer to a close that was not sent': {
+      code: 'bad-frame',
+      frames: (hello) => [hello, frame(1, KIND.closed, 0, Buffer.alloc(0))],
+    },
+    'a message that is too large': {
+      code: 'too-large',
+      frames: (hello) => [hello, frame(1, KIND.call, FLAG_MORE, Buffer.alloc(100), MAX_MESSAGE_BYTES + 1)],
+    },
+    'a part of another kind': {
+      code: 'bad-frame',
+      frames: (hello) => [
+        hello,
+        frame(1, KIND.call, FLAG_MORE, Buffer.alloc(100), 1000),
+        frame(1, KIND.letGo, 0, Buffer.alloc(900)),
+      ],
+    },
+    'more parts than the message has': {
+      code: 'bad-frame',
+      frames: (hello) => [
+        hello,
+        frame(1, KIND.call, FLAG_MORE, Buffer.alloc(100), 1000),
+        frame(1, KIND.call, 0, Buffer.alloc(901)),
+      ],
+    },
+    'an end before the message is whole': {
+      code: 'bad-frame',
+      frames: (hello) => [
+        hello,
+        frame(1, KIND.call, FLAG_MORE, Buffer.alloc(100), 1000),
+        frame(1, KIND.call, 0, Buffer.alloc(10)),
+      ],
+    },
+  };
+  for (const [what, { code, frames }] of Object.entries(violations)) {
+    it(`ends with ${code} when the peer sends ${what}`, { timeout: 30_000 }, async () => {
+      const { send, hello, lost, channel } = raw();
+      send(...frames(hello));
+      assert.equal((await lost).code, code);
+      assert.equal(channel.lanes, 0);
+    });
+  }
+
+  it('ends when the peer sends more than its credit', { timeout: 30_000 }, async () => {
+    const { send, hello, lost, lane } = raw();
+    lane.inbound.pause();
+    const one = frame(1, KIND.call, 0, Buffer.alloc(MAX_PAYLOAD_BYTES));
+    send(hello, ...Array.from({ length: Math.ceil(WINDOW_BYTES / (HEADER_BYTES + MAX_PAYLOAD_BYTES)) + 1 }, () => one));
+    assert.equal((await lost).code, 'too-much-in-flight');
+  });
+
+  it('ends when the stream does', { timeout: 30_000 }, async () => {
+    const { mine, lost } = raw();
+    mine.destroy();
+    assert.equal((await lost).code, 'lost');
+  });
+});
+
+describe('the room for large messages', () => {
+  it('is given out first come, first served, and never more than there is', () => {
+    for (let seed = 1; seed <= 50; seed++) {
+      const random = randomOf(seed);
+      const room = new SharedRoom(100);
+      const held: number[] = [];
+      const begun: number[] = [];
+      const gone = new Set<number>();
+      const leaves = Array.from({ length: 40 }, (_, i) => {
+        const bytes = 1 + Math.floor(random() * 100);
+        const leave = room.reserve(bytes, () => {
+          begun.push(i);
+          held.push(bytes);
+          assert.ok(held.reduce((sum, part) => sum + part, 0) <= 100);
+        });
+        if (random() < 0.5 && held.length > 0) room.release(held.shift()!);
+        return leave;
+      });
+      for (const [i, leave] of leaves.entries()) {
+        if (random() < 0.2 && !begun.includes(i)) {
+          leave();
+          gone.add(i);
+        }
+      }
+      while (held.length > 0) room.release(held.shift()!);
+      assert.equal(room.free, 100);
+      assert.deepEqual(
+        begun,
+        Array.from({ length: 40 }, (_, i) => i).filter((i) => !gone.has(i)),
+        `seed ${seed}`,
+      );
+    }
+  });
+});

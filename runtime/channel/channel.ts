@@ -1,0 +1,288 @@
+import type { Duplex } from 'node:stream';
+import { ChannelFault } from './fault.ts';
+import { SharedRoom } from './flow.ts';
+import { FIRST_MESSAGE, FLAG_MORE, FrameParser, frame, KIND } from './frames.ts';
+import { Inbound } from './inbound.ts';
+import {
+  BATCH_BYTES,
+  MAX_ASSEMBLY_BYTES,
+  MAX_CONTROL_QUEUED_BYTES,
+  MAX_QUEUED_BYTES,
+  MAX_URGENT_BYTES,
+} from './limits.ts';
+import { Outbound } from './outbound.ts';
+
+/** What takes the frames of one invocation. */
+export interface LaneEvents {
+  /** One whole message; its payload belongs to the taker. */
+  message(kind: number, payload: Buffer): void;
+  /** A signal; its payload is valid until the call returns. */
+  signal(kind: number, payload: Buffer): void;
+}
+
+export interface ChannelOptions {
+  /** Of the contract; both ends must have the same. */
+  readonly fingerprint: number;
+  /** A frame of an invocation without a lane: answers a new lane when the frame begins one. */
+  readonly unknown: (lane: number, kind: number) => Lane | null;
+  /** Once, when the channel has ended, for any reason. */
+  readonly lost: (fault: ChannelFault) => void;
+}
+
+const EMPTY = Buffer.alloc(0);
+
+/** One invocation's part of a channel. */
+export class Lane {
+  readonly number: number;
+  readonly inbound: Inbound;
+  readonly outbound: Outbound;
+  readonly #channel: Channel;
+  readonly #events: LaneEvents;
+  readonly #early: Buffer[] = [];
+  /** It only waits for the peer's `closed`. */
+  #closing = false;
+
+  constructor(channel: Channel, number: number, room: SharedRoom, events: LaneEvents) {
+    this.#channel = channel;
+    this.number = number;
+    this.#events = events;
+    this.outbound = new Outbound(number);
+    this.inbound = new Inbound({
+      room,
+      give: (bytes) => this.#give(bytes),
+      take: (kind, payload) => events.message(kind, payload),
+      failed: (error) => channel.fail(ChannelFault.from(error)),
+    });
+  }
+
+  /** Sends a message behind those that wait. @throws ChannelFault `too-much-in-flight` when too many bytes wait */
+  send(kind: number, payload: Buffer): void {
+    const most = this.number === 0 ? MAX_CONTROL_QUEUED_BYTES : MAX_QUEUED_BYTES;
+    if (this.outbound.queuedBytes + payload.length > most) {
+      throw new ChannelFault('too-much-in-flight', `more than ${most} bytes of one invocation wait to be sent`);
+    }
+    this.outbound.add(kind, payload);
+    this.#channel.ready(this);
+  }
+
+  /** Runtime: sends a signal before the messages that wait, but behind the first: the sandbox knows no invocation before its opening. */
+  signalBehindOpening(kind: number, payload: Buffer): void {
+    if (this.outbound.begun) this.signal(kind, payload);
+    else this.#early.push(frame(this.number, kind, 0, payload));
+  }
+
+  /** Signals that waited for the opening. */
+  takeEarly(): Buffer[] {
+    return this.#early.splice(0);
+  }
+
+  /** Sends a signal before the messages that wait. */
+  signal(kind: number, payload: Buffer): void {
+    this.#channel.urgent(frame(this.number, kind, 0, payload));
+  }
+
+  /** Runtime: ends the invocation. The lane takes nothing more, and is forgotten when the sandbox has heard of it. */
+  close(payload: Buffer): void {
+    if (this.#closing) return;
+    this.#closing = true;
+    if (!this.outbound.begun) {
+      // The sandbox has not heard of it, and a signal would pass its opening.
+      this.forget();
+      return;
+    }
+    this.signal(KIND.close, payload);
+    this.inbound.end();
+    this.outbound.end();
+  }
+
+  /** Sandbox: answers `close`. */
+  closed(): void {
+    this.signal(KIND.closed, EMPTY);
+    this.forget();
+  }
+
+  /** Forgets the lane: its number is unknown from here on. */
+  forget(): void {
+    this.inbound.end();
+    this.outbound.end();
+    this.#channel.forget(this);
+  }
+
+  frame(kind: number, flags: number, payload: Buffer): void {
+    if (kind === KIND.credit) {
+      if (payload.length !== 4) throw new ChannelFault('bad-frame', 'a credit has four bytes');
+      this.outbound.credit.give(payload.readUInt32LE(0));
+      this.#channel.ready(this);
+    } else if (kind === KIND.closed) {
+      if (!this.#closing) throw new ChannelFault('bad-frame', 'the peer answered a close that was not sent');
+      this.forget();
+    } else if (kind >= FIRST_MESSAGE) this.inbound.frame(kind, flags, payload);
+    else if (!this.#closing) this.#events.signal(kind, payload);
+  }
+
+  #give(bytes: number): void {
+    const payload = Buffer.allocUnsafe(4);
+    payload.writeUInt32LE(bytes);
+    this.signal(KIND.credit, payload);
+  }
+}
+
+/**
+ * Messages of many invocations over one duplex stream of bytes. All frames of one turn of the event loop leave in one write. Invocations take
+ * turns, a frame each. A peer that breaks a rule ends the channel.
+ */
+export class Channel {
+  readonly #stream: Duplex;
+  readonly #options: ChannelOptions;
+  readonly #parser = new FrameParser();
+  readonly #lanes = new Map<number, Lane>();
+  /** Room for messages in parts, of all lanes. */
+  readonly room = new SharedRoom(MAX_ASSEMBLY_BYTES);
+  #urgent: Buffer[] = [];
+  #urgentBytes = 0;
+  /** Lanes that may have something to send, in turn. */
+  readonly #ready = new Set<Lane>();
+  #scheduled = false;
+  #blocked = false;
+  #greeted = false;
+  #fault: ChannelFault | null = null;
+
+  constructor(stream: Duplex, options: ChannelOptions) {
+    this.#stream = stream;
+    this.#options = options;
+    stream.on('data', (chunk: Buffer) => this.#received(chunk));
+    stream.on('drain', () => {
+      this.#blocked = false;
+      this.#flush();
+    });
+    stream.on('error', (cause) =>
+      this.fail(new ChannelFault('lost', `the stream failed: ${cause.message}`, { cause })),
+    );
+    stream.on('end', () => this.fail(new ChannelFault('lost', 'the peer ended the stream')));
+    stream.on('close', () => this.fail(new ChannelFault('lost', 'the stream was closed')));
+    const hello = Buffer.allocUnsafe(4);
+    hello.writeUInt32LE(options.fingerprint);
+    this.urgent(frame(0, KIND.hello, 0, hello));
+  }
+
+  /** Why the channel has ended, or null. */
+  get fault(): ChannelFault | null {
+    return this.#fault;
+  }
+
+  /** Invocations that have a lane. */
+  get lanes(): number {
+    return this.#lanes.size;
+  }
+
+  open(number: number, events: LaneEvents): Lane {
+    const lane = new Lane(this, number, this.room, events);
+    this.#lanes.set(number, lane);
+    return lane;
+  }
+
+  forget(lane: Lane): void {
+    this.#lanes.delete(lane.number);
+    this.#ready.delete(lane);
+  }
+
+  /** This lane may have something to send. */
+  ready(lane: Lane): void {
+    this.#ready.add(lane);
+    this.#schedule();
+  }
+
+  /** Sends a frame before all messages. */
+  urgent(bytes: Buffer): void {
+    this.#urgent.push(bytes);
+    this.#urgentBytes += bytes.length;
+    if (this.#urgentBytes > MAX_URGENT_BYTES) {
+      this.fail(new ChannelFault('too-much-in-flight', 'the peer does not take what it is sent'));
+      return;
+    }
+    this.#schedule();
+  }
+
+  /** Ends the channel, once. */
+  fail(fault: ChannelFault): void {
+    if (this.#fault) return;
+    this.#fault = fault;
+    this.#stream.destroy();
+    this.#urgent = [];
+    this.#ready.clear();
+    for (const lane of [...this.#lanes.values()]) lane.forget();
+    this.#options.lost(fault);
+  }
+
+  close(reason = 'this side closed the channel'): void {
+    this.fail(new ChannelFault('closed', reason));
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#blocked || this.#fault) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#flush();
+    });
+  }
+
+  #flush(): void {
+    if (this.#fault || this.#blocked) return;
+    const batch = this.#urgent;
+    this.#urgent = [];
+    this.#urgentBytes = 0;
+    let bytes = batch.reduce((sum, part) => sum + part.length, 0);
+    for (const lane of this.#ready) {
+      if (bytes >= BATCH_BYTES) break;
+      this.#ready.delete(lane);
+      const next = lane.outbound.next();
+      if (!next) continue;
+      batch.push(next);
+      bytes += next.length;
+      for (const early of lane.takeEarly()) {
+        batch.push(early);
+        bytes += early.length;
+      }
+      // Behind the others; the loop comes to it again.
+      this.#ready.add(lane);
+    }
+    const [only] = batch;
+    if (!only) return;
+    this.#blocked = !this.#stream.write(batch.length === 1 ? only : Buffer.concat(batch, bytes));
+    if (this.#ready.size > 0) this.#schedule();
+  }
+
+  #received(chunk: Buffer): void {
+    if (this.#fault) return;
+    try {
+      this.#parser.push(chunk, (number, kind, flags, payload) => this.#frame(number, kind, flags, payload));
+    } catch (error) {
+      this.fail(ChannelFault.from(error));
+    }
+  }
+
+  #frame(number: number, kind: number, flags: number, payload: Buffer): void {
+    // What follows a fault in the same chunk is not looked at.
+    if (this.#fault) return;
+    if (!this.#greeted) {
+      this.#greet(kind, payload);
+      return;
+    }
+    if ((kind < FIRST_MESSAGE && flags !== 0) || flags > FLAG_MORE) {
+      throw new ChannelFault('bad-frame', `the peer set flags ${flags} on a frame of kind ${kind}`);
+    }
+    const lane = this.#lanes.get(number) ?? this.#options.unknown(number, kind);
+    if (!lane)
+      throw new ChannelFault('unknown-invocation', `the peer sent a frame of invocation ${number}, which is not open`);
+    lane.frame(kind, flags, payload);
+  }
+
+  #greet(kind: number, payload: Buffer): void {
+    if (kind !== KIND.hello || payload.length !== 4) throw new ChannelFault('bad-frame', 'the peer sent no hello');
+    if (payload.readUInt32LE(0) !== this.#options.fingerprint) {
+      throw new ChannelFault('version', 'the peer was made from another contract; restart both from one installation');
+    }
+    this.#greeted = true;
+  }
+}

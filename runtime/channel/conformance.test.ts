@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { before, describe, it } from 'node:test';
+import { compileWorld, type HostFunction, type HostTable } from '../lowering/compile.ts';
+import { instantiate } from '../lowering/instance.ts';
+import { SliceRunner } from '../lowering/slice-runner.ts';
+import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
+import { recordingHost, show } from '../testing/recording-host.ts';
+import { callNumber } from './calls.ts';
+import { asEnding, bothEnds, ending } from './testing/run-remote.ts';
+
+const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
+
+interface Transcript {
+  readonly ending: unknown;
+  /** Calls that the runtime answers, in order. */
+  readonly runtime: string[];
+  /** Calls that are answered beside the guest, in order. */
+  readonly local: string[];
+}
+
+/** A recording host whose events are never refused, as those of a sandbox with credit. */
+function recorder() {
+  const { host, lines } = recordingHost();
+  const send = ((_context: unknown, message: unknown) => {
+    lines.push(`session send(${show(message)})`);
+    return { tag: 'ok', val: undefined };
+  }) as HostFunction;
+  const table: HostTable = { ...host, session: { ...host.session, send } };
+  return { table, lines };
+}
+
+/** Splits the calls by the side that answers them. The matcher of a constrained step is known to either side by a name of its own. */
+function split(lines: readonly string[]): Pick<Transcript, 'runtime' | 'local'> {
+  const kept = lines.filter((line) => !line.includes(' [resource-drop]'));
+  const isRemote = (line: string) => {
+    const [, of = '', name = ''] = /^(\S+) (\S+?)\(/.exec(line) ?? [];
+    return callNumber(of, name) !== undefined;
+  };
+  return {
+    runtime: kept.filter(isRemote),
+    local: kept
+      .filter((line) => !isRemote(line))
+      .map((line) => line.replace(/^(grammar step\(\{.*?\}), \{.*?\}/, '$1')),
+  };
+}
+
+async function direct(program: TestProgram, input: string): Promise<Transcript> {
+  const { table, lines } = recorder();
+  const execution = instantiate(program, compileWorld(table), OPTIONS);
+  const ended = await execution.start(input);
+  execution.dispose();
+  return { ending: asEnding(ended), ...split(lines) };
+}
+
+async function overTheChannel(program: TestProgram, input: string): Promise<Transcript> {
+  const { table, lines } = recorder();
+  const { runtime, sandbox } = bothEnds(table, { program, execution: OPTIONS, local: table });
+  const { ended, guest } = ending(runtime, { input });
+  const how = await ended;
+  assert.equal(guest.held, 0);
+  assert.equal(runtime.guests, 0);
+  while (sandbox.end.invocations > 0) await new Promise(setImmediate);
+  runtime.close();
+  return { ending: how, ...split(lines) };
+}
+
+describe('a guest over the channel', () => {
+  let program: TestProgram;
+  before(async () => {
+    const source = await readFile(new URL('../lowering/fixtures/everything.js', import.meta.url), 'utf8');
+    program = await testProgram(await testArtifact(await testComponent(source)));
+  });
+
+  it('calls the host and gets its answers as a guest beside the host does', { timeout: 120_000 }, async () => {
+    const [near, far] = [await direct(program, '4'), await overTheChannel(program, '4')];
+    assert.deepEqual(near.ending, { tag: 'success', val: '{"rounds":4}' });
+    assert.deepEqual(far.ending, near.ending);
+    assert.ok(near.runtime.length > 600 && near.local.length > 10, `${near.runtime.length} and ${near.local.length}`);
+    for (const side of ['runtime', 'local'] as const) {
+      near[side].forEach((line, i) => {
+        assert.equal(far[side][i], line, `${side} call ${i}`);
+      });
+      assert.equal(far[side].length, near[side].length);
+    }
+  });
+
+  it('ends as it does beside the host when run throws', { timeout: 60_000 }, async () => {
+    const [near, far] = [await direct(program, '0'), await overTheChannel(program, '0')];
+    assert.deepEqual(far, near);
+    assert.ok((near.ending as { tag: string }).tag === 'failure');
+  });
+});

@@ -1,0 +1,57 @@
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { ChannelCall } from '#wit/generate/channel-io.ts';
+import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session-state.ts';
+import { callNumber } from './calls.ts';
+import { eventBytes } from './event-relay.ts';
+
+/** Characters of a log line that can make a difference: the host cuts it there, and says so. */
+const MAX_LINE_CHARACTERS = 16_385;
+
+/** Events of one inferlet that are not in its log yet, as its sandbox counts them: the bounds are those of `host/session-state.ts`. */
+export class EventCredit {
+  #pending = 0;
+  #droppedLines = 0;
+
+  /** Takes credit for one event; null, why there is none for a message, or `dropped` for a line. */
+  take(call: ChannelCall, args: readonly unknown[]): HandlerError | 'dropped' | null {
+    const isLine = call.interface === 'runtime';
+    const bytes = eventBytes(args);
+    if (isLine) {
+      if (this.#pending > MAX_PENDING_BYTES) {
+        this.#droppedLines++;
+        return 'dropped';
+      }
+    } else if (bytes > MAX_MESSAGE_BYTES) {
+      return refusal(`the message has ${bytes} bytes; ${MAX_MESSAGE_BYTES} is the limit, send it in parts`);
+    } else if (this.#pending + bytes > MAX_PENDING_BYTES) {
+      return refusal(`${this.#pending} bytes wait to be written; await flush and send again`);
+    }
+    this.#pending += bytes;
+    return null;
+  }
+
+  /** An event as it is sent: of a long line, as much as the host looks at. */
+  sent(args: readonly unknown[]): readonly unknown[] {
+    const [level, line] = args;
+    return typeof line === 'string' && line.length > MAX_LINE_CHARACTERS
+      ? [level, line.slice(0, MAX_LINE_CHARACTERS)]
+      : args;
+  }
+
+  /** The log has taken so many bytes. */
+  written(bytes: number): void {
+    this.#pending = Math.max(0, this.#pending - bytes);
+  }
+
+  /** The call that says how many lines were dropped, once; null for none. */
+  droppedLine(): { readonly index: number; readonly args: readonly unknown[] } | null {
+    const index = callNumber('runtime', 'log');
+    if (this.#droppedLines === 0 || index === undefined) return null;
+    const text = `${this.#droppedLines} log lines were dropped: too many were waiting to be written`;
+    this.#droppedLines = 0;
+    this.#pending += Buffer.byteLength(text);
+    return { index, args: ['warn', text] };
+  }
+}
+
+const refusal = (text: string): HandlerError => handlerError('limit-exceeded', text);

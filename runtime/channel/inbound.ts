@@ -1,0 +1,172 @@
+import { ChannelFault } from './fault.ts';
+import { Fifo } from './fifo.ts';
+import { ReceiveCredit, type SharedRoom } from './flow.ts';
+import { FLAG_MORE } from './frames.ts';
+import { HEADER_BYTES, MAX_MESSAGE_BYTES } from './limits.ts';
+
+/** A message that came in whole. */
+interface Arrived {
+  readonly kind: number;
+  readonly payload: Buffer;
+  /** Bytes to give back once it is taken. */
+  readonly cost: number;
+  /** Shared room to give back once it is taken. */
+  readonly room: number;
+}
+
+/** A message of which more frames follow. */
+interface Parts {
+  readonly kind: number;
+  readonly total: number;
+  got: number;
+  /** Null until there is room for the whole message. */
+  whole: Buffer | null;
+  /** Frames that wait for that, at most a window of them. */
+  readonly held: Buffer[];
+  leave: () => void;
+}
+
+export interface InboundOptions {
+  readonly room: SharedRoom;
+  /** The peer may send so many more bytes. */
+  readonly give: (bytes: number) => void;
+  /** Takes one message; its payload is its own. */
+  readonly take: (kind: number, payload: Buffer) => void;
+  /** Told of what `take` throws, outside of a frame's arrival. */
+  readonly failed: (error: unknown) => void;
+}
+
+/** Messages of one invocation as they come in: in order, put together from their frames, and held back while it is paused. */
+export class Inbound {
+  readonly #options: InboundOptions;
+  readonly #credit = new ReceiveCredit();
+  readonly #inbox = new Fifo<Arrived>();
+  #parts: Parts | null = null;
+  #pauses = 0;
+  #ended = false;
+
+  constructor(options: InboundOptions) {
+    this.#options = options;
+  }
+
+  /** Bytes that wait here, without those in the shared room. */
+  get outstanding(): number {
+    return this.#credit.outstanding;
+  }
+
+  /** @param payload a view that is valid until this returns */
+  frame(kind: number, flags: number, payload: Buffer): void {
+    const cost = HEADER_BYTES + payload.length;
+    this.#credit.accept(cost);
+    if (this.#ended) return;
+    if (this.#parts) this.#append(this.#parts, kind, flags, payload);
+    else if (flags & FLAG_MORE) this.#begin(kind, payload);
+    else this.#arrived({ kind, payload: Buffer.from(payload), cost, room: 0 });
+  }
+
+  /** Takes no message until as many calls of `resume` as of `pause`. */
+  pause(): void {
+    this.#pauses++;
+  }
+
+  resume(): void {
+    this.#pauses--;
+    try {
+      while (this.#pauses === 0 && !this.#ended) {
+        const next = this.#inbox.shift();
+        if (!next) return;
+        this.#hand(next);
+      }
+    } catch (error) {
+      this.#options.failed(error);
+    }
+  }
+
+  /** Takes nothing any more, and gives no more credit: what is here and what still comes is forgotten. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    for (let next = this.#inbox.shift(); next; next = this.#inbox.shift()) this.#options.room.release(next.room);
+    const parts = this.#parts;
+    this.#parts = null;
+    parts?.leave();
+  }
+
+  #begin(kind: number, payload: Buffer): void {
+    const total = payload.length >= 4 ? payload.readUInt32LE(0) : 0;
+    if (total <= payload.length - 4) throw new ChannelFault('bad-frame', 'the peer cut a message that is whole');
+    if (total > MAX_MESSAGE_BYTES) {
+      throw new ChannelFault(
+        'too-large',
+        `the peer sent a message of ${total} bytes; ${MAX_MESSAGE_BYTES} is the limit`,
+      );
+    }
+    const parts: Parts = { kind, total, got: 0, whole: null, held: [], leave: () => undefined };
+    this.#parts = parts;
+    this.#hold(parts, payload.subarray(4), HEADER_BYTES + payload.length);
+    const leave = this.#options.room.reserve(total, () => this.#admitted(parts));
+    parts.leave = () => (parts.whole ? this.#options.room.release(total) : leave());
+  }
+
+  #append(parts: Parts, kind: number, flags: number, payload: Buffer): void {
+    const more = (flags & FLAG_MORE) !== 0;
+    if (kind !== parts.kind || parts.got + payload.length > parts.total) {
+      throw new ChannelFault('bad-frame', 'the peer sent another message before the last was whole');
+    }
+    if (more !== parts.got + payload.length < parts.total) {
+      throw new ChannelFault('bad-frame', `the parts of a message are not its ${parts.total} bytes`);
+    }
+    this.#hold(parts, payload, HEADER_BYTES + payload.length);
+    this.#complete(parts);
+  }
+
+  #hold(parts: Parts, payload: Buffer, cost: number): void {
+    if (parts.whole) {
+      parts.whole.set(payload, parts.got);
+      this.#took(cost);
+    } else parts.held.push(Buffer.from(payload));
+    parts.got += payload.length;
+  }
+
+  #admitted(parts: Parts): void {
+    parts.whole = Buffer.allocUnsafeSlow(parts.total);
+    let at = 0;
+    let cost = 4;
+    for (const held of parts.held.splice(0)) {
+      parts.whole.set(held, at);
+      at += held.length;
+      cost += HEADER_BYTES + held.length;
+    }
+    this.#took(cost);
+    try {
+      this.#complete(parts);
+    } catch (error) {
+      this.#options.failed(error);
+    }
+  }
+
+  #complete(parts: Parts): void {
+    if (!parts.whole || parts.got < parts.total) return;
+    this.#parts = null;
+    this.#arrived({ kind: parts.kind, payload: parts.whole, cost: 0, room: parts.total });
+  }
+
+  #arrived(message: Arrived): void {
+    if (this.#pauses > 0 || this.#inbox.first) this.#inbox.push(message);
+    else this.#hand(message);
+  }
+
+  #hand({ kind, payload, cost, room }: Arrived): void {
+    try {
+      this.#options.take(kind, payload);
+    } finally {
+      this.#options.room.release(room);
+      this.#took(cost);
+    }
+  }
+
+  #took(bytes: number): void {
+    const given = bytes > 0 && !this.#ended ? this.#credit.took(bytes) : 0;
+    if (given > 0) this.#options.give(given);
+  }
+}

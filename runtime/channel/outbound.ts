@@ -1,0 +1,72 @@
+import { Fifo } from './fifo.ts';
+import { SendCredit } from './flow.ts';
+import { FLAG_MORE, frame } from './frames.ts';
+import { HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
+
+/** What a message takes here besides its payload, about: an invocation cannot fill the memory with small ones. */
+const QUEUED_COST = 128;
+
+interface Waiting {
+  readonly kind: number;
+  readonly payload: Buffer;
+  /** Bytes of the payload that were sent. */
+  sent: number;
+}
+
+/** Messages of one invocation that wait to be sent, in order, cut into frames as its credit allows. */
+export class Outbound {
+  readonly credit = new SendCredit();
+  readonly #invocation: number;
+  readonly #queue = new Fifo<Waiting>();
+  #queuedBytes = 0;
+  #ended = false;
+  #begun = false;
+
+  constructor(invocation: number) {
+    this.#invocation = invocation;
+  }
+
+  /** Bytes that messages take which wait here. */
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  /** A frame of it was sent. */
+  get begun(): boolean {
+    return this.#begun;
+  }
+
+  add(kind: number, payload: Buffer): void {
+    if (this.#ended) return;
+    this.#queue.push({ kind, payload, sent: 0 });
+    this.#queuedBytes += payload.length + QUEUED_COST;
+  }
+
+  /** The next frame; null when nothing waits, or there is no credit for it. */
+  next(): Buffer | null {
+    const message = this.#queue.first;
+    if (!message) return null;
+    const { kind, payload, sent } = message;
+    const left = payload.length - sent;
+    const cut = sent === 0 && left > MAX_PAYLOAD_BYTES;
+    const size = Math.min(left, cut ? MAX_PAYLOAD_BYTES - 4 : MAX_PAYLOAD_BYTES);
+    if (!this.credit.take(HEADER_BYTES + size + (cut ? 4 : 0))) return null;
+    this.#begun = true;
+    message.sent += size;
+    this.#queuedBytes -= size;
+    const whole = message.sent === payload.length;
+    if (whole) {
+      this.#queue.shift();
+      this.#queuedBytes -= QUEUED_COST;
+    }
+    const part = size === payload.length ? payload : payload.subarray(sent, sent + size);
+    return frame(this.#invocation, kind, whole ? 0 : FLAG_MORE, part, cut ? payload.length : -1);
+  }
+
+  /** Forgets what waits, and takes nothing more. */
+  end(): void {
+    this.#ended = true;
+    this.#queue.clear();
+    this.#queuedBytes = 0;
+  }
+}

@@ -1,0 +1,335 @@
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import {
+  CHANNEL_CALLS,
+  type LifecycleEnded,
+  type LifecycleTrap,
+  readLifecycleEnded,
+  writeLifecycleCharge,
+  writeLifecycleStop,
+  writeLifecycleTrap,
+} from '#wit/generated/channel.ts';
+import { letGoOf } from '../lowering/let-go.ts';
+import { GuestTrap } from '../lowering/trap.ts';
+import { ANSWER, type hostCalls } from './calls.ts';
+import type { Lane, LaneEvents } from './channel.ts';
+import { EventRelay } from './event-relay.ts';
+import { ChannelFault } from './fault.ts';
+import { KIND } from './frames.ts';
+import { MAX_NUMBERS } from './limits.ts';
+import { ResourceTable } from './resource-table.ts';
+import { MessageReader } from './value-reader.ts';
+import { MessageWriter } from './value-writer.ts';
+
+/** How an invocation in a sandbox came to its end. */
+export type RemoteEnding =
+  | { readonly tag: 'ended'; readonly ended: LifecycleEnded }
+  /** A function of the host threw, or an answer could not be sent. */
+  | { readonly tag: 'trapped'; readonly val: LifecycleTrap }
+  /** The sandbox, or the way to it, is gone. */
+  | { readonly tag: 'sandbox-lost'; readonly fault: ChannelFault };
+
+export interface RemoteGuestOptions {
+  /** First argument of every host function: the invocation's `Inferlet`. */
+  readonly context: unknown;
+  /** Charges the guest for time that a call took in this process. */
+  readonly charge: (cpuMs: number) => void;
+  /** Resolves when every event so far is in the log; false when it can never be. */
+  readonly flushed: () => Promise<boolean>;
+  /** Once, when the number is given back. The owner releases the context. */
+  readonly ended: (ending: RemoteEnding) => void;
+}
+
+interface Wiring extends RemoteGuestOptions {
+  readonly calls: ReturnType<typeof hostCalls>;
+  /** The invocation's number is given back. */
+  readonly closed: () => void;
+}
+
+/** A call that took longer here is charged to its guest. */
+const CHARGED_MS = 0.05;
+
+/** A future that the guest holds. */
+interface Future {
+  answered: boolean;
+  readonly letGo: (() => void) | null;
+}
+
+/**
+ * One invocation that runs in a sandbox, as the runtime sees it: takes its calls, makes them in the name of its context, sends the answers. The
+ * host's functions check rights and bounds as they do for a guest in this process.
+ */
+export class RemoteGuest implements LaneEvents {
+  readonly #wiring: Wiring;
+  readonly #resources = new ResourceTable();
+  readonly #futures = new Map<number, Future>();
+  readonly #writer = new MessageWriter();
+  readonly #events: EventRelay;
+  #lane: Lane | null = null;
+  #lastNumber = 0;
+  /** Promises of the host that have not settled, of futures that were dropped as well. */
+  #unsettled = 0;
+  /** The guest is suspended for an answer. */
+  #waiting = false;
+  #ended = false;
+  #isClosed = false;
+
+  constructor(wiring: Wiring) {
+    this.#wiring = wiring;
+    this.#events = new EventRelay({
+      flushed: wiring.flushed,
+      written: (bytes) => this.#written(bytes),
+      pause: () => this.#lane?.inbound.pause(),
+      resume: () => this.#lane?.inbound.resume(),
+      failed: (error) => this.#failed(error),
+    });
+  }
+
+  /** Futures and resources that the guest holds here. */
+  get held(): number {
+    return this.#futures.size + this.#resources.size;
+  }
+
+  attach(lane: Lane): void {
+    this.#lane = lane;
+  }
+
+  begin(kind: number, payload: Buffer): void {
+    this.#lane?.send(kind, payload);
+  }
+
+  /** Asks the guest to stop: its timers complete with the reason, and `is-cancelled` says so. */
+  stop(reason: HandlerError): void {
+    if (this.#isClosed) return;
+    writeLifecycleStop(this.#writer, { reason });
+    this.#lane?.signalBehindOpening(KIND.stop, this.#writer.take());
+  }
+
+  /** CPU time that the platform spent for the guest. */
+  charge(cpuMs: number): void {
+    if (this.#isClosed) return;
+    writeLifecycleCharge(this.#writer, { cpuMs });
+    this.#lane?.signalBehindOpening(KIND.charge, this.#writer.take());
+  }
+
+  /** Ends the invocation at once and gives its number back. `ended` is not called. */
+  close(trap: LifecycleTrap = { code: 'terminated', message: 'the invocation has ended' }): void {
+    if (this.#isClosed) return;
+    this.#over();
+    writeLifecycleTrap(this.#writer, { ...trap, message: trap.message.slice(0, MAX_REASON_CHARACTERS) });
+    this.#lane?.close(this.#writer.take());
+  }
+
+  /** The channel is gone. */
+  lost(fault: ChannelFault): void {
+    if (this.#isClosed) return;
+    this.#over();
+    this.#end({ tag: 'sandbox-lost', fault });
+  }
+
+  message(kind: number, payload: Buffer): void {
+    if (this.#ended) throw new ChannelFault('bad-frame', 'the sandbox sent a message behind the end of its invocation');
+    const reader = new MessageReader(payload, this.#resources);
+    switch (kind) {
+      case KIND.call:
+        this.#called(reader);
+        return;
+      case KIND.letGo: {
+        const number = reader.u32();
+        reader.end();
+        this.#letGo(number);
+        return;
+      }
+      case KIND.ended: {
+        const ended = readLifecycleEnded(reader);
+        reader.end();
+        this.close();
+        this.#end({ tag: 'ended', ended });
+        return;
+      }
+      default:
+        throw new ChannelFault('bad-frame', `the sandbox sent a message of kind ${kind}`);
+    }
+  }
+
+  signal(kind: number): void {
+    throw new ChannelFault('bad-frame', `the sandbox sent a signal of kind ${kind}`);
+  }
+
+  #called(reader: MessageReader): void {
+    const index = reader.u16();
+    const number = reader.u32();
+    const call = CHANNEL_CALLS[index];
+    const fn = this.#wiring.calls[index];
+    if (!call || !fn)
+      throw new ChannelFault('unknown-function', `the sandbox called function ${index}, which does not exist`);
+    const args = call.readArguments(reader);
+    reader.end();
+    if (call.answering === 'waits' && this.#waiting) {
+      throw new ChannelFault('too-much-in-flight', 'the sandbox made a second call that suspends its guest');
+    }
+    if (call.answering === 'future') this.#admit(number);
+    if (call.answering === 'makes') this.#resources.check(number);
+    const make = () => {
+      const from = performance.now();
+      try {
+        return fn(this.#wiring.context, ...args);
+      } finally {
+        const tookMs = performance.now() - from;
+        if (tookMs > CHARGED_MS) this.#wiring.charge(tookMs);
+      }
+    };
+    try {
+      switch (call.answering) {
+        case 'future':
+          this.#began(number, make() as Promise<unknown>, call);
+          return;
+        case 'waits':
+          this.#waiting = true;
+          this.#answerWhen(number, make(), call);
+          return;
+        case 'makes':
+          this.#resources.add(call.resource, number, make());
+          return;
+        case 'outbox':
+          this.#events.take(args, make);
+          return;
+        default:
+          make();
+      }
+    } catch (error) {
+      if (error instanceof ChannelFault) throw error;
+      this.#failed(error);
+    }
+  }
+
+  #admit(number: number): void {
+    if (number <= this.#lastNumber) {
+      throw new ChannelFault('bad-number', `the sandbox used the number ${number} for a second call`);
+    }
+    this.#lastNumber = number;
+    if (this.#futures.size >= MAX_NUMBERS) {
+      throw new ChannelFault('too-much-in-flight', `an invocation holds more than ${MAX_NUMBERS} futures`);
+    }
+  }
+
+  #began(number: number, promise: Promise<unknown>, call: (typeof CHANNEL_CALLS)[number]): void {
+    const mark = this.#events.mark(call);
+    const future: Future = { answered: false, letGo: letGoOf(promise) };
+    this.#futures.set(number, future);
+    // An honest guest that drops futures faster than they settle waits for some of them.
+    if (++this.#unsettled === MAX_NUMBERS) this.#lane?.inbound.pause();
+    const settled = () => {
+      if (this.#unsettled-- === MAX_NUMBERS) this.#lane?.inbound.resume();
+    };
+    promise.then(
+      (value) => {
+        if (this.#futures.get(number) === future) {
+          future.answered = true;
+          if (!future.letGo) this.#futures.delete(number);
+          this.#events.settled(mark, value);
+          this.#answer(number, future.letGo ? ANSWER.kept : ANSWER.value, call, value);
+        }
+        settled();
+      },
+      (cause: unknown) => {
+        settled();
+        this.#failed(new GuestTrap('trap', 'a host promise was rejected', { cause }));
+      },
+    );
+  }
+
+  #answerWhen(number: number, value: unknown, call: (typeof CHANNEL_CALLS)[number]): void {
+    if (!(value instanceof Promise)) {
+      this.#waiting = false;
+      this.#answer(number, ANSWER.value, call, value);
+      return;
+    }
+    value.then(
+      (answer) => {
+        this.#waiting = false;
+        this.#answer(number, ANSWER.value, call, answer);
+      },
+      (error: unknown) => this.#failed(error),
+    );
+  }
+
+  #answer(number: number, flag: number, call: (typeof CHANNEL_CALLS)[number], value: unknown): void {
+    if (this.#isClosed) return;
+    const head = () => {
+      this.#writer.reset();
+      this.#writer.u32(number);
+      this.#writer.u8(flag);
+    };
+    try {
+      head();
+      call.writeResult(this.#writer, value);
+    } catch (error) {
+      if (!(error instanceof ChannelFault) || !call.fallible) {
+        this.#failed(error);
+        return;
+      }
+      head();
+      call.writeResult(this.#writer, { tag: 'err', val: handlerError('limit-exceeded', error.message) });
+    }
+    this.#send(this.#writer.take());
+  }
+
+  #letGo(number: number): void {
+    const future = this.#futures.get(number);
+    if (!future) {
+      // Its answer and this message crossed.
+      if (number > this.#lastNumber)
+        throw new ChannelFault('bad-number', `the sandbox dropped future ${number}, which it does not hold`);
+      return;
+    }
+    this.#futures.delete(number);
+    if (!future.answered) {
+      this.#writer.u32(number);
+      this.#writer.u8(ANSWER.gone);
+      this.#send(this.#writer.take());
+    }
+    future.letGo?.();
+  }
+
+  #send(payload: Buffer): void {
+    try {
+      this.#lane?.send(KIND.answer, payload);
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  #written(bytes: number): void {
+    if (this.#isClosed) return;
+    this.#writer.u32(bytes);
+    this.#lane?.signalBehindOpening(KIND.written, this.#writer.take());
+  }
+
+  /** A host function threw, or its answer cannot be sent: the guest traps, as one in this process does. */
+  #failed(error: unknown): void {
+    if (this.#isClosed) return;
+    const trap = {
+      code: error instanceof GuestTrap ? error.code : 'trap',
+      message: error instanceof Error ? error.message : String(error),
+    };
+    this.close(trap);
+    this.#end({ tag: 'trapped', val: trap });
+  }
+
+  #end(ending: RemoteEnding): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#wiring.ended(ending);
+  }
+
+  #over(): void {
+    this.#isClosed = true;
+    this.#futures.clear();
+    this.#resources.clear();
+    this.#events.end();
+    this.#wiring.closed();
+  }
+}
+
+/** Of the text that says why an invocation was closed: it is a signal, which takes no credit. */
+const MAX_REASON_CHARACTERS = 4096;

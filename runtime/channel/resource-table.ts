@@ -1,0 +1,52 @@
+import { CHANNEL_RESOURCES } from '#wit/generated/channel.ts';
+import { ChannelFault } from './fault.ts';
+import { MAX_NUMBERS } from './limits.ts';
+import type { Handles } from './value-reader.ts';
+
+interface Held {
+  readonly resource: number;
+  readonly value: unknown;
+}
+
+/** Resources that one invocation holds in the runtime, under numbers that its sandbox chose. A number is good for its own kind only. */
+export class ResourceTable implements Handles {
+  readonly #held = new Map<number, Held>();
+
+  get size(): number {
+    return this.#held.size;
+  }
+
+  /** @throws ChannelFault when a new resource cannot have this number */
+  check(number: number): void {
+    if (this.#held.has(number)) {
+      throw new ChannelFault('bad-number', `the sandbox used the handle ${number}, which it holds, for a new resource`);
+    }
+    if (this.#held.size >= MAX_NUMBERS) {
+      throw new ChannelFault('too-much-in-flight', `an invocation holds more than ${MAX_NUMBERS} resources`);
+    }
+  }
+
+  add(resource: number, number: number, value: unknown): void {
+    this.#held.set(number, { resource, value });
+  }
+
+  get(resource: number, number: number): unknown {
+    const held = this.#held.get(number);
+    if (held?.resource === resource) return held.value;
+    const what = CHANNEL_RESOURCES[resource];
+    throw new ChannelFault(
+      'bad-number',
+      `the sandbox named ${number}, which is no handle of ${what} in this invocation`,
+    );
+  }
+
+  take(resource: number, number: number): unknown {
+    const value = this.get(resource, number);
+    this.#held.delete(number);
+    return value;
+  }
+
+  clear(): void {
+    this.#held.clear();
+  }
+}

@@ -1,0 +1,253 @@
+import assert from 'node:assert/strict';
+import { duplexPair } from 'node:stream';
+import { describe, it } from 'node:test';
+import type { HostFunction, HostTable } from '../lowering/compile.ts';
+import { lettingGo } from '../lowering/let-go.ts';
+import { GuestTrap } from '../lowering/trap.ts';
+import { recordingHost } from '../testing/recording-host.ts';
+import type { ChannelFault } from './fault.ts';
+import { KIND } from './frames.ts';
+import { MAX_NUMBERS } from './limits.ts';
+import type { RemoteGuestOptions } from './remote-guest.ts';
+import { RuntimeEnd } from './runtime-end.ts';
+import { RawSandbox } from './testing/raw-sandbox.ts';
+import { ending } from './testing/run-remote.ts';
+import type { MessageWriter } from './value-writer.ts';
+
+/** A runtime's end with invocations whose sandbox is hostile. */
+async function attacked(invocations = 1, over: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {
+  const [mine, theirs] = duplexPair();
+  const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
+  const { host, lines } = recordingHost();
+  const merged = Object.fromEntries(Object.entries(host).map(([name, table]) => [name, { ...table, ...over[name] }]));
+  const runtime = new RuntimeEnd(mine, { host: merged, control: () => undefined, lost: resolve });
+  const sandbox = new RawSandbox(theirs);
+  const guests = Array.from({ length: invocations }, (_, i) => ending(runtime, { id: `inv-${i}` }, options));
+  await sandbox.opened(invocations);
+  return { runtime, sandbox, lost, lines, guests };
+}
+
+const text = (value: string) => (w: MessageWriter) => w.string(value);
+const handle = (number: number) => (w: MessageWriter) => w.u32(number);
+
+const SUBSCRIBE = 'messaging [constructor]subscription';
+const NEXT = 'messaging [method]subscription.next';
+
+describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000 }, () => {
+  const attacks: Record<string, { readonly code: string; readonly attack: (sandbox: RawSandbox) => void }> = {
+    'calls a function that does not exist': {
+      code: 'unknown-function',
+      attack: (sandbox) => sandbox.call(0, 60_000, 1),
+    },
+    'calls a function that is not answered by the runtime': {
+      code: 'unknown-function',
+      attack: (sandbox) => sandbox.call(0, 'runtime now', 1),
+    },
+    'sends an event that is larger than any credit': {
+      code: 'too-much-in-flight',
+      attack: (sandbox) =>
+        sandbox.call(0, 'session send', 0, (w) => {
+          w.case(0);
+          w.string('x'.repeat((1 << 20) + 1));
+        }),
+    },
+    'names a resource that it does not hold': {
+      code: 'bad-number',
+      attack: (sandbox) => sandbox.call(0, NEXT, 1, handle(5)),
+    },
+    'names a resource of another kind': {
+      code: 'bad-number',
+      attack: (sandbox) => {
+        sandbox.call(0, SUBSCRIBE, 5, text('news'));
+        sandbox.call(0, 'children [method]child.started', 1, handle(5));
+      },
+    },
+    'names a resource of another invocation': {
+      code: 'bad-number',
+      attack: (sandbox) => {
+        sandbox.call(1, SUBSCRIBE, 5, text('news'));
+        sandbox.call(0, NEXT, 1, handle(5));
+      },
+    },
+    'names a resource that it has dropped': {
+      code: 'bad-number',
+      attack: (sandbox) => {
+        sandbox.call(0, SUBSCRIBE, 5, text('news'));
+        sandbox.call(0, 'messaging [resource-drop]subscription', 0, handle(5));
+        sandbox.call(0, NEXT, 1, handle(5));
+      },
+    },
+    'makes a resource under a number that is taken': {
+      code: 'bad-number',
+      attack: (sandbox) => {
+        sandbox.call(0, SUBSCRIBE, 5, text('news'));
+        sandbox.call(0, SUBSCRIBE, 5, text('news'));
+      },
+    },
+    'uses the number of a call twice': {
+      code: 'bad-number',
+      attack: (sandbox) => {
+        sandbox.call(0, 'session flush', 3);
+        sandbox.call(0, 'session flush', 3);
+      },
+    },
+    'drops a future that it never had': { code: 'bad-number', attack: (sandbox) => sandbox.letGo(0, 9) },
+    'sends a text that is not UTF-8': {
+      code: 'bad-value',
+      attack: (sandbox) =>
+        sandbox.call(0, 'store get', 1, (w) => {
+          w.count(1);
+          w.u8(0xff);
+        }),
+    },
+    'sends a list that is longer than its message': {
+      code: 'bad-value',
+      attack: (sandbox) =>
+        sandbox.call(0, 'store set', 1, (w) => {
+          w.string('key');
+          w.count(0xffff_ffff);
+        }),
+    },
+    'sends bytes behind the arguments': {
+      code: 'bad-value',
+      attack: (sandbox) =>
+        sandbox.call(0, 'store get', 1, (w) => {
+          w.string('key');
+          w.u8(0);
+        }),
+    },
+    'sends a message that only the runtime sends': {
+      code: 'bad-frame',
+      attack: (sandbox) => sandbox.lanes[0]!.send(KIND.answer, Buffer.alloc(5)),
+    },
+    'sends a signal that only the runtime sends': {
+      code: 'bad-frame',
+      attack: (sandbox) => sandbox.lanes[0]!.signal(KIND.stop, Buffer.alloc(0)),
+    },
+    'holds more resources than it may': {
+      code: 'too-much-in-flight',
+      attack: (sandbox) => {
+        for (let i = 0; i <= MAX_NUMBERS; i++) sandbox.call(0, SUBSCRIBE, i, text('t'));
+      },
+    },
+  };
+  for (const [what, { code, attack }] of Object.entries(attacks)) {
+    it(`ends the channel with ${code} when it ${what}`, async () => {
+      const { sandbox, lost, guests, runtime } = await attacked(2);
+      attack(sandbox);
+      const fault = await lost;
+      assert.equal(fault.code, code, fault.message);
+      for (const { ended, guest } of guests) {
+        const how = await ended;
+        assert.ok(how.tag === 'sandbox-lost' && how.fault === fault);
+        assert.equal(guest.held, 0);
+      }
+      assert.equal(runtime.guests, 0);
+      assert.throws(() => ending(runtime, {}), { code });
+    });
+  }
+
+  it('makes no call of an invocation that it has closed, and forgets it when the sandbox answers', async () => {
+    const { sandbox, lines, guests, runtime } = await attacked(1);
+    sandbox.call(0, 'environment list-variables', 1);
+    sandbox.call(0, 'environment list-variables', 2);
+    guests[0]!.guest.close();
+    while (runtime.lanes > 0) await new Promise(setImmediate);
+    assert.deepEqual(lines, []);
+    runtime.close();
+  });
+
+  it('tells a host once of each future that the guest has let go, before its answer or behind it', async () => {
+    const told: string[] = [];
+    const settle: ((value: unknown) => void)[] = [];
+    let calls = 0;
+    const get = (() => {
+      const name = `future ${++calls}`;
+      return lettingGo(new Promise((resolve) => settle.push(resolve)), () => told.push(name));
+    }) as HostFunction;
+    const { sandbox, guests, runtime } = await attacked(1, { store: { get } });
+    for (const number of [1, 2]) sandbox.call(0, 'store get', number, text('key'));
+    sandbox.letGo(0, 1);
+    while (told.length < 1) await new Promise(setImmediate);
+    settle[1]!({ tag: 'ok', val: undefined });
+    await new Promise(setImmediate);
+    assert.deepEqual(told, ['future 1']);
+    sandbox.letGo(0, 2);
+    while (told.length < 2) await new Promise(setImmediate);
+    // Both crossed an answer: they say nothing new.
+    sandbox.letGo(0, 1);
+    sandbox.letGo(0, 2);
+    settle[0]!({ tag: 'ok', val: undefined });
+    sandbox.call(0, 'store exists', 3, text('key'));
+    while (guests[0]!.guest.held > 0) await new Promise(setImmediate);
+    assert.deepEqual(told, ['future 1', 'future 2']);
+    runtime.close();
+  });
+
+  it('takes no more calls while too many of the host are under way, and goes on when one settles', async () => {
+    const settle: ((value: unknown) => void)[] = [];
+    const get = (() => new Promise((resolve) => settle.push(resolve))) as HostFunction;
+    const { sandbox, runtime } = await attacked(1, { store: { get } });
+    for (let i = 1; i <= MAX_NUMBERS + 100; i++) {
+      sandbox.call(0, 'store get', i, text('k'));
+      sandbox.letGo(0, i);
+    }
+    while (settle.length < MAX_NUMBERS) await new Promise(setImmediate);
+    for (let i = 0; i < 10; i++) await new Promise(setImmediate);
+    assert.equal(settle.length, MAX_NUMBERS);
+    settle[0]!({ tag: 'ok', val: undefined });
+    while (settle.length < MAX_NUMBERS + 1) await new Promise(setImmediate);
+    runtime.close();
+  });
+
+  for (const [what, failing] of Object.entries({
+    'a host function throws': (() => {
+      throw new GuestTrap('output-limit', 'too much');
+    }) as HostFunction,
+    'a promise of the host is rejected': (() => Promise.reject(new Error('too much'))) as HostFunction,
+  })) {
+    it(`ends one invocation, and no other, when ${what}`, async () => {
+      const { sandbox, guests, runtime } = await attacked(2, { store: { get: failing } });
+      sandbox.call(0, 'store get', 1, text('key'));
+      const how = await guests[0]!.ended;
+      assert.equal(how.tag, 'trapped');
+      assert.equal(runtime.guests, 1);
+      runtime.close();
+    });
+  }
+});
+
+describe('events of a sandbox', { timeout: 60_000 }, () => {
+  const say = (w: MessageWriter) => {
+    w.case(0);
+    w.string('event');
+  };
+
+  it('that find no room wait, with all that follows, until the log has taken some', async () => {
+    let room = 2;
+    const order: string[] = [];
+    const flushes: ((written: boolean) => void)[] = [];
+    const send = (() => {
+      if (room === 0) return { tag: 'err', val: { tag: 'limit-exceeded', val: 'full' } };
+      room--;
+      order.push('event');
+      return { tag: 'ok', val: undefined };
+    }) as HostFunction;
+    const exists = (() => {
+      order.push('call');
+      return Promise.resolve({ tag: 'ok', val: true });
+    }) as HostFunction;
+    const flushed = () => new Promise<boolean>((resolve) => flushes.push(resolve));
+    const { sandbox, runtime } = await attacked(1, { session: { send }, store: { exists } }, { flushed });
+    for (let i = 0; i < 3; i++) sandbox.call(0, 'session send', 0, say);
+    sandbox.call(0, 'store exists', 1, text('key'));
+    while (flushes.length < 2) await new Promise(setImmediate);
+    for (let i = 0; i < 10; i++) await new Promise(setImmediate);
+    assert.deepEqual(order, ['event', 'event']);
+    room = 5;
+    for (const flush of flushes.splice(0)) flush(true);
+    while (order.length < 4) await new Promise(setImmediate);
+    assert.deepEqual(order, ['event', 'event', 'event', 'call']);
+    runtime.close();
+  });
+});

@@ -1,0 +1,99 @@
+import type { Duplex } from 'node:stream';
+import { type LifecycleOpening, writeLifecycleOpening } from '#wit/generated/channel.ts';
+import type { HostTable } from '../lowering/compile.ts';
+import { FINGERPRINT, hostCalls } from './calls.ts';
+import { Channel, type Lane } from './channel.ts';
+import { decodeControl, encodeControl, MAX_CONTROL_BYTES } from './control.ts';
+import { ChannelFault } from './fault.ts';
+import { KIND } from './frames.ts';
+import { RemoteGuest, type RemoteGuestOptions } from './remote-guest.ts';
+import { MessageWriter } from './value-writer.ts';
+
+/** Invocations that the sandbox was told to end and has not yet. An honest one answers in the same turn. */
+const MAX_CLOSING = 4096;
+
+export interface RuntimeEndOptions {
+  /** What the runtime answers: `runtime/host/table.ts`. */
+  readonly host: HostTable;
+  /** Told of the sandbox's messages beside its calls: a stranger's data. What it throws ends the channel. */
+  readonly control: (description: unknown, body: Buffer) => void;
+  /** Once, when the channel has ended; each guest has heard of it before. */
+  readonly lost: (fault: ChannelFault) => void;
+}
+
+/** The runtime's end of a sandbox's channel. The peer is not trusted: it names an invocation by the number that it was given here. */
+export class RuntimeEnd {
+  readonly #channel: Channel;
+  readonly #calls: ReturnType<typeof hostCalls>;
+  readonly #guests = new Set<RemoteGuest>();
+  readonly #writer = new MessageWriter();
+  readonly #control: Lane;
+  #lastNumber = 0;
+
+  constructor(stream: Duplex, { host, lost, control }: RuntimeEndOptions) {
+    this.#calls = hostCalls(host);
+    this.#channel = new Channel(stream, {
+      fingerprint: FINGERPRINT,
+      unknown: () => null,
+      lost: (fault) => {
+        for (const guest of [...this.#guests]) guest.lost(fault);
+        lost(fault);
+      },
+    });
+    this.#control = this.#channel.open(0, {
+      message: (kind, payload) => {
+        if (kind !== KIND.control) throw new ChannelFault('bad-frame', `the sandbox sent a message of kind ${kind}`);
+        const { description, body } = decodeControl(payload, MAX_CONTROL_BYTES);
+        control(description, body);
+      },
+      signal: (kind) => {
+        throw new ChannelFault('bad-frame', `the sandbox sent a signal of kind ${kind}`);
+      },
+    });
+  }
+
+  /** Sends a message beside the calls. Nothing happens when the channel has ended. */
+  tell(description: unknown, body?: Uint8Array): void {
+    if (!this.#channel.fault) this.#control.send(KIND.control, encodeControl(description, body));
+  }
+
+  /** Invocations that run. */
+  get guests(): number {
+    return this.#guests.size;
+  }
+
+  /** Invocations that the sandbox has not let go of, those that run among them. */
+  get lanes(): number {
+    // Lane 0 is no invocation's.
+    return Math.max(0, this.#channel.lanes - 1);
+  }
+
+  /** Begins an invocation in the sandbox. @throws ChannelFault when the channel has ended, or the opening is too large */
+  open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest {
+    const { fault } = this.#channel;
+    if (fault) throw fault;
+    if (this.lanes - this.#guests.size > MAX_CLOSING) {
+      const text = `the sandbox has not let go of ${MAX_CLOSING} invocations that are over`;
+      this.#channel.fail(new ChannelFault('too-much-in-flight', text));
+      throw new ChannelFault('lost', text);
+    }
+    writeLifecycleOpening(this.#writer, opening);
+    const payload = this.#writer.take();
+    if (this.#lastNumber === 0xffff_ffff) throw new ChannelFault('closed', 'the channel has no more numbers');
+    const guest: RemoteGuest = new RemoteGuest({
+      ...options,
+      calls: this.#calls,
+      ended: (ending) => options.ended(ending),
+      closed: () => this.#guests.delete(guest),
+    });
+    this.#guests.add(guest);
+    guest.attach(this.#channel.open(++this.#lastNumber, guest));
+    guest.begin(KIND.open, payload);
+    return guest;
+  }
+
+  /** Ends the channel and every invocation on it. */
+  close(reason?: string): void {
+    this.#channel.close(reason);
+  }
+}

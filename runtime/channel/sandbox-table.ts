@@ -1,0 +1,34 @@
+import { world } from '#wit/generated/world.ts';
+import type { HostFunction, HostTable } from '../lowering/compile.ts';
+import { callNumber } from './calls.ts';
+import type { SandboxInvocation } from './sandbox-invocation.ts';
+
+type LocalFunction = (context: unknown, ...args: unknown[]) => unknown;
+
+/**
+ * A table of the shape of `runtime/host/table.ts` whose context is a {@link SandboxInvocation}: functions that the runtime answers become frames,
+ * the others are those of `local`.
+ *
+ * @throws TypeError when `local` lacks a function that is not answered by the runtime
+ */
+export function sandboxTable(local: HostTable): HostTable {
+  const tables = world.imports.map((entry) => {
+    const names = [
+      ...[...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)].map(({ coreName }) => coreName),
+      ...entry.resources.map(({ name }) => `[resource-drop]${name}`),
+    ];
+    const functions = names.map(
+      (name) => [name, functionOf(local, entry.name, name) as unknown as HostFunction] as const,
+    );
+    return [entry.name, Object.fromEntries(functions)] as const;
+  });
+  return Object.fromEntries(tables);
+}
+
+function functionOf(local: HostTable, interfaceName: string, name: string): LocalFunction {
+  const number = callNumber(interfaceName, name);
+  if (number !== undefined) return (context, ...args) => (context as SandboxInvocation).call(number, args);
+  const fn = local[interfaceName]?.[name] as unknown as LocalFunction | undefined;
+  if (!fn) throw new TypeError(`the sandbox does not implement ${interfaceName} ${name}`);
+  return fn;
+}

@@ -1,0 +1,225 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { handlerError } from '#gpu-host/protocol/errors.ts';
+import { localTable } from '../guest/local.ts';
+import type { HostFunction, HostTable } from '../lowering/compile.ts';
+import { lettingGo } from '../lowering/let-go.ts';
+import { SliceRunner } from '../lowering/slice-runner.ts';
+import { testArtifact, testComponent, testProgram } from '../testing/components.ts';
+import { recordingHost } from '../testing/recording-host.ts';
+import { bothEnds, ending } from './testing/run-remote.ts';
+
+const EXECUTION = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
+const turns = async (count: number) => {
+  for (let i = 0; i < count; i++) await new Promise(setImmediate);
+};
+
+/** Both ends with a guest's source, and a host some of whose functions are the test's. */
+async function guestOf(source: string, over: HostTable = {}) {
+  const program = await testProgram(await testArtifact(await testComponent(source)));
+  const { host } = recordingHost();
+  const merged = Object.fromEntries(Object.entries(host).map(([name, table]) => [name, { ...table, ...over[name] }]));
+  return bothEnds(merged, { program, execution: EXECUTION, local: localTable(() => undefined) });
+}
+
+const ok = (val: unknown) => ({ tag: 'ok', val });
+
+describe('a guest in a sandbox', { timeout: 300_000 }, () => {
+  it('spends no CPU time while it waits for a synchronous answer, and spends it behind', async () => {
+    const asked = Promise.withResolvers<void>();
+    const answer = Promise.withResolvers<string>();
+    const get = ((_context: unknown, name: string) => {
+      if (name === 'A') return 'x';
+      asked.resolve();
+      return answer.promise;
+    }) as HostFunction;
+    const source = `
+      import { getVariable } from 'pie:inferlet/environment@0.1.0';
+      export async function run() {
+        const first = getVariable('A');
+        if (getVariable('B') === 'spin') for (;;);
+        return first;
+      }`;
+    const { runtime, sandbox } = await guestOf(source, { environment: { 'get-variable': get } });
+    const { ended } = ending(runtime, {});
+    await asked.promise;
+    await turns(5);
+    const [execution] = sandbox.executions;
+    const before = execution!.cpuMs;
+    const until = performance.now() + 20;
+    while (performance.now() < until);
+    await turns(5);
+    assert.equal(execution!.cpuMs, before);
+    execution!.options = { ...EXECUTION, cpuLimitMs: 100 };
+    answer.resolve('spin');
+    const how = await ended;
+    assert.ok(how.tag === 'trapped' && how.val.code === 'cpu-limit', JSON.stringify(how));
+    runtime.close();
+  });
+
+  it('sends events without a round trip, up to a bound, and again once they are written', async () => {
+    const source = `
+      import { flush, send } from 'pie:inferlet/session@0.1.0';
+      import { exists } from 'pie:inferlet/store@0.1.0';
+      const piece = { tag: 'bytes', val: new Uint8Array(65536) };
+      const fill = () => {
+        for (let sent = 0; ; sent++) {
+          try { send(piece); } catch (error) { return sent + ' ' + error.payload.tag; }
+        }
+      };
+      export async function run() {
+        const first = fill();
+        await exists('full').read();
+        const flushed = await flush().read();
+        return [first, flushed.tag, fill()].join();
+      }`;
+    const written: ((outcome: boolean) => void)[] = [];
+    let bytes = 0;
+    const flushes: (() => void)[] = [];
+    const full = Promise.withResolvers<void>();
+    const { runtime } = await guestOf(source, {
+      session: {
+        send: ((_context: unknown, { val }: { val: Uint8Array }) => {
+          bytes += val.length;
+          return ok(undefined);
+        }) as HostFunction,
+        flush: (() => new Promise((resolve) => flushes.push(() => resolve(ok(undefined))))) as HostFunction,
+      },
+      store: {
+        exists: (() => {
+          full.resolve();
+          return Promise.resolve(ok(true));
+        }) as HostFunction,
+      },
+    });
+    const flushed = () => new Promise<boolean>((resolve) => written.push(resolve));
+    const { ended } = ending(runtime, {}, { flushed });
+    await full.promise;
+    assert.equal(bytes, 1 << 20);
+    while (flushes.length === 0) await turns(1);
+    flushes[0]!();
+    const how = await ended;
+    assert.deepEqual(how, { tag: 'success', val: '16 limit-exceeded,ok,16 limit-exceeded' });
+    assert.equal(bytes, 2 << 20);
+    runtime.close();
+  });
+
+  it('hears that it is to stop, and goes on', async () => {
+    const source = `
+      import { isCancelled } from 'pie:inferlet/runtime@0.1.0';
+      import { exists } from 'pie:inferlet/store@0.1.0';
+      export async function run() {
+        const before = isCancelled();
+        await exists('ready').read();
+        return [before, isCancelled()].join();
+      }`;
+    const ready = Promise.withResolvers<void>();
+    const stopped = Promise.withResolvers<unknown>();
+    const exists = (() => {
+      ready.resolve();
+      return stopped.promise;
+    }) as HostFunction;
+    const { runtime } = await guestOf(source, { store: { exists } });
+    const { ended, guest } = ending(runtime, {});
+    await ready.promise;
+    guest.stop(handlerError('cancelled', 'by the test'));
+    stopped.resolve(ok(true));
+    assert.deepEqual(await ended, { tag: 'success', val: 'false,true' });
+    runtime.close();
+  });
+
+  for (const [what, body] of Object.entries({
+    computes: "await exists('ready').read(); for (;;);",
+    waits: "await exists('ready').read(); await exists('never').read();",
+    'is suspended': "await exists('ready').read(); getVariable('never');",
+  })) {
+    const source = `
+      import { getVariable } from 'pie:inferlet/environment@0.1.0';
+      import { exists } from 'pie:inferlet/store@0.1.0';
+      export async function run() { ${body} }`;
+    const over = () => {
+      const ready = Promise.withResolvers<void>();
+      const exists = ((_context: unknown, key: string) => {
+        if (key === 'ready') setImmediate(ready.resolve);
+        return key === 'ready' ? Promise.resolve(ok(true)) : new Promise(() => undefined);
+      }) as HostFunction;
+      const get = (() => new Promise(() => undefined)) as HostFunction;
+      return { ready: ready.promise, table: { store: { exists }, environment: { 'get-variable': get } } };
+    };
+
+    it(`is gone on both sides when the runtime closes it while it ${what}`, async () => {
+      const { ready, table } = over();
+      const { runtime, sandbox } = await guestOf(source, table);
+      const { guest } = ending(runtime, {});
+      await ready;
+      guest.close({ code: 'deadline-exceeded', message: 'too late' });
+      while (sandbox.executions.size > 0 || runtime.lanes > 0) await turns(1);
+      assert.deepEqual([guest.held, runtime.guests, sandbox.end.invocations], [0, 0, 0]);
+      // The channel goes on.
+      const { ended } = ending(runtime, {});
+      runtime.close();
+      assert.equal((await ended).tag, 'sandbox-lost');
+    });
+
+    it(`is gone on both sides when the channel breaks while it ${what}`, async () => {
+      const { ready, table } = over();
+      const { runtime, sandbox, stream, lost } = await guestOf(source, table);
+      const { guest, ended } = ending(runtime, {});
+      await ready;
+      const [execution] = sandbox.executions;
+      stream.destroy();
+      assert.equal((await lost).code, 'lost');
+      assert.equal((await ended).tag, 'sandbox-lost');
+      while (sandbox.executions.size > 0) await turns(1);
+      const { dead, handlerErrors } = execution!.guest;
+      assert.match(dead?.message ?? '', /^runtime-lost: /);
+      if (what === 'waits') assert.match(handlerErrors.get('unavailable') ?? '', /^runtime-lost: /);
+      assert.deepEqual([guest.held, runtime.guests, sandbox.end.invocations], [0, 0, 0]);
+    });
+  }
+
+  it('tells the host once of each future that it has read or dropped', async () => {
+    const source = `
+      import { exists } from 'pie:inferlet/store@0.1.0';
+      export async function run() {
+        const read = exists('0');
+        await read.read();
+        read.drop();
+        const settled = exists('1');
+        await exists('2').read();
+        settled.drop();
+        exists('3').drop();
+        globalThis.kept = exists('4');
+        await exists('5').read();
+        return 'done';
+      }`;
+    const told: string[] = [];
+    const all = Promise.withResolvers<void>();
+    const exists = ((_context: unknown, key: string) =>
+      lettingGo(key === '3' ? new Promise(() => undefined) : Promise.resolve(ok(true)), () => {
+        told.push(key);
+        if (told.length === 5) all.resolve();
+      })) as HostFunction;
+    const { runtime } = await guestOf(source, { store: { exists } });
+    const { ended } = ending(runtime, {});
+    await all.promise;
+    assert.deepEqual(await ended, { tag: 'success', val: 'done' });
+    assert.deepEqual(told.sort(), ['0', '1', '2', '3', '5']);
+    runtime.close();
+  });
+
+  it('gets its error from a call that is too large for one message', async () => {
+    const source = `
+      import { set } from 'pie:inferlet/store@0.1.0';
+      export async function run() {
+        const outcome = await set('key', new Uint8Array(33 << 20), undefined).read();
+        return outcome.tag + ' ' + outcome.val.tag;
+      }`;
+    const program = await testProgram(await testArtifact(await testComponent(source), 4096));
+    const { host } = recordingHost();
+    const { runtime } = bothEnds(host, { program, execution: EXECUTION, local: localTable(() => undefined) });
+    const { ended } = ending(runtime, {});
+    assert.deepEqual(await ended, { tag: 'success', val: 'err limit-exceeded' });
+    runtime.close();
+  });
+});

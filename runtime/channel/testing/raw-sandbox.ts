@@ -1,0 +1,53 @@
+import type { Duplex } from 'node:stream';
+import { callNumber, FINGERPRINT } from '../calls.ts';
+import { Channel, type Lane } from '../channel.ts';
+import { KIND } from '../frames.ts';
+import { MessageWriter } from '../value-writer.ts';
+
+/** A sandbox under full control of an attacker: it speaks frames, and says whatever a test has it say. */
+export class RawSandbox {
+  readonly lanes: Lane[] = [];
+  readonly #opened: (() => void)[] = [];
+
+  constructor(stream: Duplex) {
+    const channel = new Channel(stream, {
+      fingerprint: FINGERPRINT,
+      unknown: (number, kind) => {
+        if (kind !== KIND.open) return null;
+        const lane: Lane = channel.open(number, {
+          message: () => {
+            if (this.lanes.includes(lane)) return;
+            this.lanes.push(lane);
+            for (const wake of this.#opened.splice(0)) wake();
+          },
+          signal: (signal) => {
+            if (signal === KIND.close) lane.closed();
+          },
+        });
+        return lane;
+      },
+      lost: () => undefined,
+    });
+  }
+
+  /** Resolves when so many invocations were opened. */
+  async opened(count: number): Promise<void> {
+    while (this.lanes.length < count) await new Promise<void>((resolve) => this.#opened.push(resolve));
+  }
+
+  /** Sends a call with these arguments as they are written. */
+  call(lane: number, name: string | number, number: number, write: (w: MessageWriter) => void = () => undefined): void {
+    const [of = '', core = ''] = typeof name === 'string' ? name.split(' ') : [];
+    const w = new MessageWriter((_, value) => value as number);
+    w.u16(typeof name === 'number' ? name : (callNumber(of, core) ?? 0xffff));
+    w.u32(number);
+    write(w);
+    this.lanes[lane]!.send(KIND.call, w.take());
+  }
+
+  letGo(lane: number, number: number): void {
+    const w = new MessageWriter();
+    w.u32(number);
+    this.lanes[lane]!.send(KIND.letGo, w.take());
+  }
+}

@@ -1,0 +1,89 @@
+import { type Duplex, duplexPair } from 'node:stream';
+import type { LifecycleEnding, LifecycleOpening } from '#wit/generated/channel.ts';
+import { compileWorld, type HostTable } from '../../lowering/compile.ts';
+import type { Ending, Execution, ExecutionOptions } from '../../lowering/execution.ts';
+import { instantiate, type Program } from '../../lowering/instance.ts';
+import type { ChannelFault } from '../fault.ts';
+import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../remote-guest.ts';
+import { RuntimeEnd } from '../runtime-end.ts';
+import { SandboxEnd } from '../sandbox-end.ts';
+import { sandboxTable } from '../sandbox-table.ts';
+import { suspendingWorld } from '../suspending.ts';
+
+export const OPENING: LifecycleOpening = {
+  instance: 1,
+  cpuLimitMs: 60_000,
+  id: 'inv-1',
+  tenant: 'default',
+  functionName: 'tester',
+  functionVersion: '1',
+  input: '{}',
+  deadlineAt: 4_102_444_800_000n,
+  models: [],
+};
+
+export interface GuestRunner {
+  readonly program: Program;
+  readonly execution: ExecutionOptions;
+  /** Functions that are answered in the sandbox. */
+  readonly local: HostTable;
+  readonly lost?: (fault: ChannelFault) => void;
+}
+
+/** A sandbox's end that runs one program for every invocation that the runtime opens. */
+export function sandboxOf(stream: Duplex, runner: GuestRunner) {
+  const compiled = suspendingWorld(compileWorld(sandboxTable(runner.local)));
+  const executions = new Set<Execution>();
+  const end = new SandboxEnd(stream, {
+    opened: (invocation) => {
+      const execution = instantiate(runner.program, compiled, runner.execution);
+      executions.add(execution);
+      execution.guest.context = invocation;
+      invocation.attach({
+        task: execution,
+        charge: (cpuMs) => execution.charge(cpuMs),
+        closed: (trap) => execution.kill(trap),
+      });
+      void execution.start(invocation.opening.input).then((ending) => {
+        const used = { cpuMs: execution.cpuMs, memoryBytes: 0n, calls: 0n };
+        invocation.end({ ending: asEnding(ending), used, handlerErrors: [], stderr: '', firstCallMs: undefined });
+        execution.dispose();
+        executions.delete(execution);
+      });
+    },
+    control: () => undefined,
+    lost: (fault) => runner.lost?.(fault),
+  });
+  return { end, executions };
+}
+
+export function asEnding(ending: Ending): LifecycleEnding {
+  if (ending.kind === 'returned') return { tag: ending.ok ? 'success' : 'failure', val: ending.text };
+  return { tag: 'trapped', val: { code: ending.trap.code, message: ending.trap.message } };
+}
+
+/** How an invocation ended: what its guest returned or trapped with, or that its sandbox was lost. */
+export type Ended = LifecycleEnding | Extract<RemoteEnding, { tag: 'sandbox-lost' }>;
+
+/** Opens an invocation, and resolves with its ending. */
+export function ending(
+  runtime: RuntimeEnd,
+  opening: Partial<LifecycleOpening>,
+  options: Partial<RemoteGuestOptions> = {},
+): { readonly guest: RemoteGuest; readonly ended: Promise<Ended> } {
+  const { promise, resolve } = Promise.withResolvers<Ended>();
+  const ended = (ending: RemoteEnding) => resolve(ending.tag === 'ended' ? ending.ended.ending : ending);
+  const guest = runtime.open(
+    { ...OPENING, ...opening },
+    { context: null, charge: () => undefined, flushed: () => Promise.resolve(true), ...options, ended },
+  );
+  return { guest, ended: promise };
+}
+
+/** Both ends in this process. */
+export function bothEnds(host: HostTable, runner: GuestRunner) {
+  const [mine, theirs] = duplexPair();
+  const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
+  const runtime = new RuntimeEnd(mine, { host, control: () => undefined, lost: resolve });
+  return { runtime, lost, sandbox: sandboxOf(theirs, runner), stream: mine };
+}

@@ -1,0 +1,206 @@
+import { isUtf8 } from 'node:buffer';
+import type { ValueReader } from '#wit/generate/channel-io.ts';
+import { ChannelFault } from './fault.ts';
+import { MAX_ITEMS } from './limits.ts';
+
+/** Finds the resources that a message names by number. @throws ChannelFault `bad-number` */
+export interface Handles {
+  get(resource: number, number: number): unknown;
+  take(resource: number, number: number): unknown;
+}
+
+type NumberArray<T> = new (buffer: ArrayBuffer) => T;
+
+const NO_HANDLES: Handles = {
+  get: () => bad('a resource where none can be'),
+  take: () => bad('a resource where none can be'),
+};
+
+/**
+ * Reads values of WIT types out of one message. Lengths, counts, cases and texts are checked before anything is made of them, since the peer may
+ * be hostile. Lists of bytes are views of the message; other lists are copies.
+ */
+export class MessageReader implements ValueReader {
+  readonly #bytes: Buffer;
+  readonly #handles: Handles;
+  #at = 0;
+  #items = MAX_ITEMS;
+
+  /** @param bytes a message that nothing else writes to */
+  constructor(bytes: Buffer, handles: Handles = NO_HANDLES) {
+    this.#bytes = bytes;
+    this.#handles = handles;
+  }
+
+  /** The message ends here. */
+  end(): void {
+    const left = this.#bytes.length - this.#at;
+    if (left > 0) bad(`${left} bytes behind the last value`);
+  }
+
+  bool(): boolean {
+    return this.case(2) === 1;
+  }
+
+  u8(): number {
+    return this.#bytes[this.#take(1)] as number;
+  }
+
+  s8(): number {
+    return this.#bytes.readInt8(this.#take(1));
+  }
+
+  u16(): number {
+    return this.#bytes.readUInt16LE(this.#take(2));
+  }
+
+  s16(): number {
+    return this.#bytes.readInt16LE(this.#take(2));
+  }
+
+  u32(): number {
+    return this.#bytes.readUInt32LE(this.#take(4));
+  }
+
+  s32(): number {
+    return this.#bytes.readInt32LE(this.#take(4));
+  }
+
+  u64(): bigint {
+    return this.#bytes.readBigUInt64LE(this.#take(8));
+  }
+
+  s64(): bigint {
+    return this.#bytes.readBigInt64LE(this.#take(8));
+  }
+
+  f32(): number {
+    return this.#bytes.readFloatLE(this.#take(4));
+  }
+
+  f64(): number {
+    return this.#bytes.readDoubleLE(this.#take(8));
+  }
+
+  char(): string {
+    const point = this.u32();
+    if (point > 0x10_ffff || (point >= 0xd800 && point <= 0xdfff)) bad(`${point} is no Unicode scalar value`);
+    return String.fromCodePoint(point);
+  }
+
+  string(): string {
+    const length = this.u32();
+    this.#item();
+    const from = this.#take(length);
+    if (length === 0) return '';
+    const text = this.#bytes.subarray(from, from + length);
+    if (!isUtf8(text)) bad('a text that is not UTF-8');
+    return text.toString();
+  }
+
+  u8List(): Uint8Array {
+    const from = this.#numbers(1);
+    return new Uint8Array(this.#bytes.buffer, this.#bytes.byteOffset + from, this.#at - from);
+  }
+
+  s8List(): Int8Array {
+    return this.#copy(Int8Array, 1);
+  }
+
+  u16List(): Uint16Array {
+    return this.#copy(Uint16Array, 2);
+  }
+
+  s16List(): Int16Array {
+    return this.#copy(Int16Array, 2);
+  }
+
+  u32List(): Uint32Array {
+    return this.#copy(Uint32Array, 4);
+  }
+
+  s32List(): Int32Array {
+    return this.#copy(Int32Array, 4);
+  }
+
+  u64List(): BigUint64Array {
+    return this.#copy(BigUint64Array, 8);
+  }
+
+  s64List(): BigInt64Array {
+    return this.#copy(BigInt64Array, 8);
+  }
+
+  f32List(): Float32Array {
+    return this.#copy(Float32Array, 4);
+  }
+
+  f64List(): Float64Array {
+    return this.#copy(Float64Array, 8);
+  }
+
+  list<T>(bytes: number, element: () => T): T[] {
+    const count = this.u32();
+    const left = this.#bytes.length - this.#at;
+    if (count * bytes > left) bad(`a list of ${count} elements in ${left} bytes`);
+    if (count > this.#items) tooMany();
+    const values: T[] = [];
+    for (let i = 0; i < count; i++) {
+      this.#item();
+      values.push(element());
+    }
+    return values;
+  }
+
+  case(cases: number): number {
+    const index = this.u8();
+    if (index >= cases) bad(`case ${index} of a type with ${cases}`);
+    return index;
+  }
+
+  pick<T>(values: readonly T[]): T {
+    return values[this.case(values.length)] as T;
+  }
+
+  handle(resource: number): unknown {
+    return this.#handles.get(resource, this.u32());
+  }
+
+  take(resource: number): unknown {
+    return this.#handles.take(resource, this.u32());
+  }
+
+  #take(bytes: number): number {
+    const from = this.#at;
+    if (bytes > this.#bytes.length - from) {
+      bad(`${bytes} bytes are announced at ${from} of a message of ${this.#bytes.length}`);
+    }
+    this.#at = from + bytes;
+    return from;
+  }
+
+  /** Begins a list of numbers and skips it; answers where it begins. */
+  #numbers(size: number): number {
+    const count = this.u32();
+    this.#item();
+    return this.#take(count * size);
+  }
+
+  #copy<T>(array: NumberArray<T>, size: number): T {
+    const from = this.#numbers(size);
+    const start = this.#bytes.byteOffset + from;
+    return new array(this.#bytes.buffer.slice(start, start + this.#at - from) as ArrayBuffer);
+  }
+
+  #item(): void {
+    if (this.#items-- === 0) tooMany();
+  }
+}
+
+function bad(what: string): never {
+  throw new ChannelFault('bad-value', `the peer sent ${what}`);
+}
+
+function tooMany(): never {
+  throw new ChannelFault('too-large', `the peer sent more than ${MAX_ITEMS} lists, elements and texts in one message`);
+}

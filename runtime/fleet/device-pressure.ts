@@ -1,0 +1,38 @@
+import type { Sandbox } from './sandbox.ts';
+
+const LOOK_MS = 20;
+/** A device counts as busy for so long after its last call: between two tokens of a guest nothing is under way. */
+const BUSY_MS = 100;
+
+/**
+ * Tells sandboxes whether a device computes for anybody. While it does, guests that only compute get a small share of their thread
+ * (`runtime/lowering/slices.ts`), so that they do not take the cores that the device, and the guests that feed it, need.
+ */
+export class DevicePressure {
+  readonly #sandboxes: () => Iterable<Sandbox>;
+  readonly #busy: () => boolean;
+  readonly #told = new WeakMap<Sandbox, boolean>();
+  readonly #timer: NodeJS.Timeout;
+  #busyAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(sandboxes: () => Iterable<Sandbox>, busy: () => boolean) {
+    this.#sandboxes = sandboxes;
+    this.#busy = busy;
+    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #look(): void {
+    const now = performance.now();
+    if (this.#busy()) this.#busyAtMs = now;
+    const busy = now - this.#busyAtMs < BUSY_MS;
+    for (const sandbox of this.#sandboxes()) {
+      if (sandbox.runs === 0 || this.#told.get(sandbox) === busy) continue;
+      this.#told.set(sandbox, busy);
+      sandbox.process.tell({ kind: 'device', busy });
+    }
+  }
+}

@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
+
+/** Says that it runs, then sleeps, spins in slices, or answers. */
+const GUEST = `
+  import { sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { send } from 'pie:inferlet/session@0.1.0';
+  export async function run(input) {
+    const { do: next } = JSON.parse(input);
+    send({ tag: 'text', val: 'here' });
+    if (next === 'sleep') await sleep(100_000).read();
+    if (next === 'spin') for (;;);
+    return '"done"';
+  }
+`;
+
+/** Fills so many MiB, says so, and sleeps. */
+const FILLING = `
+  import { sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { send } from 'pie:inferlet/session@0.1.0';
+  export async function run(input) {
+    const { mib } = JSON.parse(input);
+    globalThis.held = new Uint8Array(mib << 20).fill(7);
+    send({ tag: 'text', val: 'here' });
+    const outcome = await sleep(100_000).read();
+    return JSON.stringify(outcome.tag);
+  }
+`;
+
+describe('a sandbox that passes its memory', () => {
+  it('loses its newest invocation, and keeps the older ones', async () => {
+    const sandboxes = { ...TEST_SANDBOXES, memoryMb: 256 };
+    await using platform = await TestPlatform.start({ runtime: { sandboxes } });
+    const deployed = await platform.deploy(FILLING, { name: 'filling', limits: { memoryMb: 512 } });
+    const older = await platform.submit(deployed, { mib: 1 });
+    for await (const { event } of platform.scheduler.events.follow(older, 0, AbortSignal.timeout(60_000))) {
+      if (event === 'message') break;
+    }
+    const { end } = await platform.invoke(deployed, { mib: 300 });
+    assert.equal(end.data.code, 'memory-limit');
+    assert.match(end.data.message ?? '', /was the newest when the functions of its tenant passed their 256 MB/);
+    assert.equal((await platform.scheduler.invocations.get(older))?.status, 'running');
+    await platform.scheduler.cancel(older, 'enough');
+    assert.equal((await platform.transcript(older)).end.data.code, 'cancelled');
+  });
+});
+
+describe('the sandboxes of a runtime', () => {
+  let platform: TestPlatform;
+  let deployed: FunctionVersion;
+  before(async () => {
+    platform = await TestPlatform.start();
+    deployed = await platform.deploy(GUEST, { name: 'guest', limits: { cpuMs: 60_000 } });
+  });
+  after(() => platform.stop());
+
+  const sandboxOf = (tenant: string) => {
+    const found = [...platform.runtime.fleet.sandboxes].find((sandbox) => sandbox.tenant === tenant);
+    assert.ok(found);
+    return found;
+  };
+  const begin = async (todo: string) => {
+    const invocation = await platform.submit(deployed, { do: todo });
+    for await (const { event } of platform.scheduler.events.follow(invocation, 0, AbortSignal.timeout(60_000))) {
+      if (event === 'message') return invocation;
+    }
+    throw new Error('the invocation ended before it said anything');
+  };
+
+  it('keep a spare, and give a tenant one sandbox for all its invocations', async () => {
+    await Promise.all([platform.invoke(deployed, { do: 'end' }), platform.invoke(deployed, { do: 'end' })]);
+    await eventually(() => platform.runtime.fleet.sandboxes.size === 2, 'a sandbox and a spare');
+    const tenants = [...platform.runtime.fleet.sandboxes].map(({ tenant }) => tenant ?? 'none');
+    assert.deepEqual(tenants.sort(), ['default', 'none']);
+  });
+
+  it('are replaced when one is killed: its invocations end as runtime-lost, once each, and the next one works', async () => {
+    const running = [await begin('sleep'), await begin('sleep')];
+    const { process: killed } = sandboxOf('default');
+    process.kill(killed.pid, 'SIGKILL');
+    for (const invocation of running) {
+      const { end } = await platform.transcript(invocation);
+      assert.deepEqual([end.event, end.data.code], ['error', 'runtime-lost']);
+    }
+    const { end } = await platform.invoke(deployed, { do: 'end' });
+    assert.equal(end.event, 'result');
+    assert.notEqual(sandboxOf('default').process.pid, killed.pid);
+  });
+
+  it('are killed when one stands still', async () => {
+    const invocation = await begin('sleep');
+    process.kill(sandboxOf('default').process.pid, 'SIGSTOP');
+    const { end } = await platform.transcript(invocation);
+    assert.equal(end.data.code, 'runtime-lost');
+    assert.match(end.data.message ?? '', /stood still for 3 s/);
+    assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
+  });
+
+  it('are not killed for a guest that only computes: it is preempted', async () => {
+    const spinning = await begin('spin');
+    const { pid } = sandboxOf('default').process;
+    for (let i = 0; i < 20; i++) assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
+    assert.equal(sandboxOf('default').process.pid, pid);
+    await platform.scheduler.cancel(spinning, 'enough');
+    assert.equal((await platform.transcript(spinning)).end.data.code, 'cancelled');
+  });
+});

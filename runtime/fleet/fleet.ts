@@ -1,0 +1,253 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LaunchError } from '../lifecycle/launch.ts';
+import { DevicePressure } from './device-pressure.ts';
+import { MemoryWatch } from './memory-watch.ts';
+import { type FleetMember, type FleetPolicy, leastNeeded, outworn, pauseAfter, sparesToBegin } from './policy.ts';
+import { type ProcessEvents, Sandbox, type SandboxProcess, type StoredProgram } from './sandbox.ts';
+import { SharedModules } from './shared-modules.ts';
+import { SandboxWatch } from './watch.ts';
+
+export interface FleetOptions {
+  readonly policy: FleetPolicy;
+  /** Starts the process of a sandbox. */
+  readonly start: (events: ProcessEvents) => SandboxProcess;
+  /** Memory that the guests of one sandbox may touch together. */
+  readonly memoryMb: number;
+  /** Whether a device computes for anybody. */
+  readonly deviceBusy: () => boolean;
+  /** Told of sandboxes that were lost and of starts that failed. */
+  readonly onError: (error: unknown) => void;
+}
+
+/** A new sandbox is ready within so long, or it is given up. */
+const READY_DEADLINE_MS = 20_000;
+/** A launch waits so long for a place in a fleet whose sandboxes all have runs. */
+const PLACE_DEADLINE_MS = 30_000;
+const REVIEW_MS = 1000;
+/** A sandbox that a tenant just got counts as used for so long, until the launch has reached it. */
+const CLAIM_MS = 1000;
+/** Modules that spares get ahead, at most. */
+const MAX_PRELOADED_BYTES = 8 << 20;
+
+/** A tenant's sandbox, or the search for one. */
+interface Place {
+  readonly found: Promise<Sandbox>;
+  sandbox: Sandbox | null;
+}
+
+interface Kept {
+  readonly program: StoredProgram;
+  readonly min: number;
+}
+
+/** The sandboxes of a runtime: one for each tenant that runs something, and spares without a tenant. */
+export class Fleet {
+  readonly #options: FleetOptions;
+  readonly #sandboxes = new Set<Sandbox>();
+  readonly #places = new Map<string, Place>();
+  /** Programs that ask for ready instances, by tenant and key. */
+  readonly #kept = new Map<string, Map<string, Kept>>();
+  readonly #shared = new SharedModules(MAX_PRELOADED_BYTES);
+  /** When tenants got their sandboxes. */
+  readonly #claims = new WeakMap<Sandbox, number>();
+  /** Launches that wait for a place. */
+  readonly #waiting = new Set<() => void>();
+  readonly #closing = new AbortController();
+  readonly #review: NodeJS.Timeout;
+  readonly #watch = new SandboxWatch(() => this.#sandboxes);
+  readonly #pressure: DevicePressure;
+  readonly #memory: MemoryWatch;
+  /** The sandbox that begins; one at a time. */
+  #starting: Sandbox | null = null;
+  #beginning = 0;
+  #failures = 0;
+
+  constructor(options: FleetOptions) {
+    this.#options = options;
+    this.#memory = new MemoryWatch(() => this.#sandboxes, options.memoryMb);
+    this.#pressure = new DevicePressure(() => this.#sandboxes, options.deviceBusy);
+    this.#review = setInterval(() => this.#look(), REVIEW_MS).unref();
+    this.#look();
+  }
+
+  /** The live sandboxes, spares included. */
+  get sandboxes(): ReadonlySet<Sandbox> {
+    return this.#sandboxes;
+  }
+
+  /** Instances that are ready, in all of them. */
+  get readyInstances(): number {
+    return [...this.#sandboxes].reduce((sum, { readyInstances }) => sum + readyInstances, 0);
+  }
+
+  /** The sandbox of a tenant, which has one from now on. @throws LaunchError */
+  async of(tenant: string): Promise<Sandbox> {
+    const known = this.#places.get(tenant);
+    if (known) return known.found;
+    const place: Place = { found: this.#find(tenant), sandbox: null };
+    this.#places.set(tenant, place);
+    try {
+      place.sandbox = await place.found;
+      return place.sandbox;
+    } catch (error) {
+      this.#places.delete(tenant);
+      throw error;
+    }
+  }
+
+  /** Learns which modules tenants share: spares get those ahead. */
+  learn(tenant: string, program: StoredProgram): void {
+    this.#shared.learn(tenant, program);
+  }
+
+  /** Keeps at least so many instances of a tenant's program ready; 0 ends that. */
+  keep(tenant: string, program: StoredProgram, min: number): void {
+    const kept = this.#kept.get(tenant) ?? new Map<string, Kept>();
+    if (min > 0) kept.set(program.key, { program, min });
+    else if (!kept.delete(program.key)) return;
+    if (kept.size > 0) this.#kept.set(tenant, kept);
+    else this.#kept.delete(tenant);
+    const running = this.#places.get(tenant)?.found ?? (min > 0 ? this.of(tenant) : undefined);
+    running?.then((sandbox) => fill(sandbox, { program, min })).catch((error: unknown) => this.#options.onError(error));
+  }
+
+  /** Ends every sandbox. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    clearInterval(this.#review);
+    this.#watch.close();
+    this.#pressure.close();
+    this.#memory.close();
+    this.#wake();
+    const ending = [...this.#sandboxes, ...(this.#starting ? [this.#starting] : [])];
+    for (const sandbox of ending) this.#retire(sandbox, 'the runtime stops');
+    await Promise.all(ending.map((sandbox) => sandbox.ended));
+  }
+
+  async #find(tenant: string): Promise<Sandbox> {
+    const untilMs = performance.now() + PLACE_DEADLINE_MS;
+    for (;;) {
+      const spare = [...this.#sandboxes].find((sandbox) => sandbox.tenant === null && !sandbox.leaving);
+      if (spare) return this.#bind(spare, tenant);
+      if (this.#closing.signal.aborted) throw new LaunchError('runtime-lost', 'The runtime stops.');
+      const { most } = this.#options.policy;
+      if (this.#beginning > 0) await this.#changed(untilMs);
+      else if (this.#sandboxes.size < most) await this.#begin();
+      else {
+        const leaving = leastNeeded(this.#view());
+        if (leaving) this.#retire(leaving, 'another tenant needed its place');
+        if (!(await this.#changed(untilMs))) {
+          const message = `All ${most} sandboxes of this runtime were busy for ${PLACE_DEADLINE_MS / 1000} s. Try again, or raise [runtime] max_sandboxes.`;
+          throw new LaunchError('internal', message);
+        }
+      }
+    }
+  }
+
+  #bind(sandbox: Sandbox, tenant: string): Sandbox {
+    sandbox.tenant = tenant;
+    sandbox.idleSinceMs = performance.now();
+    this.#claims.set(sandbox, performance.now());
+    for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
+    this.#look();
+    return sandbox;
+  }
+
+  /** Starts one sandbox without a tenant. @throws LaunchError */
+  async #begin(): Promise<void> {
+    this.#beginning++;
+    try {
+      await sleep(pauseAfter(this.#failures), undefined, { signal: this.#closing.signal });
+      const sandbox = new Sandbox(this.#options.start, () => this.#wake());
+      this.#starting = sandbox;
+      const late = `it was not ready within ${READY_DEADLINE_MS / 1000} s`;
+      const timer = setTimeout(() => sandbox.process.kill(late), READY_DEADLINE_MS);
+      await sandbox.ready.finally(() => clearTimeout(timer));
+      sandbox.preload(this.#shared.modules());
+      this.#failures = 0;
+      this.#sandboxes.add(sandbox);
+      void sandbox.ended.then((reason) => this.#ended(sandbox, reason));
+    } catch (cause) {
+      this.#failures++;
+      if (!this.#closing.signal.aborted) this.#options.onError(cause);
+      throw new LaunchError('internal', "No sandbox could be started; the runtime's log says why.", { cause });
+    } finally {
+      this.#beginning--;
+      this.#starting = null;
+      this.#wake();
+    }
+  }
+
+  #ended(sandbox: Sandbox, reason: string): void {
+    this.#sandboxes.delete(sandbox);
+    this.#leave(sandbox);
+    this.#wake();
+    this.#look();
+    const { tenant } = sandbox;
+    if (sandbox.crashed && tenant !== null && this.#kept.has(tenant)) this.of(tenant).catch(() => undefined);
+    if (sandbox.crashed && !this.#closing.signal.aborted) {
+      this.#options.onError(new Error(`The sandbox of ${sandbox.tenant ?? 'no tenant'} ended: ${reason}.`));
+    }
+  }
+
+  /** Ends a sandbox; its tenant gets another one from now on. */
+  #retire(sandbox: Sandbox, reason: string): void {
+    this.#leave(sandbox);
+    sandbox.process.retire(reason);
+  }
+
+  /** The tenant of this sandbox has another one, or none. */
+  #leave(sandbox: Sandbox): void {
+    const { tenant } = sandbox;
+    if (tenant !== null && this.#places.get(tenant)?.sandbox === sandbox) this.#places.delete(tenant);
+  }
+
+  /** Ends sandboxes that are idle, and begins a spare. */
+  #look(): void {
+    if (this.#closing.signal.aborted) return;
+    const { policy } = this.#options;
+    const members = this.#view();
+    for (const sandbox of outworn(members, policy, performance.now())) this.#retire(sandbox, 'it was idle');
+    if (sparesToBegin(members, policy, this.#beginning) > 0) {
+      // It was reported; the next look tries again, after a pause.
+      this.#begin().catch(() => undefined);
+    }
+  }
+
+  #view(): FleetMember<Sandbox>[] {
+    const now = performance.now();
+    const members = [...this.#sandboxes].filter((sandbox) => !sandbox.leaving);
+    return members.map((sandbox) => ({
+      sandbox,
+      tenant: sandbox.tenant,
+      // The launch that it was bound for is on its way.
+      runs: sandbox.runs + (now - (this.#claims.get(sandbox) ?? Number.NEGATIVE_INFINITY) < CLAIM_MS ? 1 : 0),
+      kept: sandbox.tenant !== null && this.#kept.has(sandbox.tenant),
+      idleSinceMs: sandbox.idleSinceMs,
+    }));
+  }
+
+  /** Resolves when a sandbox began, ended or became idle; false when none did until then. */
+  #changed(untilMs: number): Promise<boolean> {
+    return new Promise((resolve) => {
+      const end = (changed: boolean) => {
+        clearTimeout(timer);
+        this.#waiting.delete(wake);
+        resolve(changed);
+      };
+      const wake = () => end(true);
+      const timer = setTimeout(() => end(false), Math.max(0, untilMs - performance.now()));
+      this.#waiting.add(wake);
+    });
+  }
+
+  #wake(): void {
+    for (const wake of [...this.#waiting]) wake();
+  }
+}
+
+function fill(sandbox: Sandbox, { program, min }: Kept): void {
+  if (!sandbox.alive) return;
+  sandbox.load(program);
+  sandbox.keep(program.key, min);
+}

@@ -1,0 +1,30 @@
+import { z } from 'zod';
+import type { FromSandbox } from './messages.ts';
+
+const MAX_TEXT_CHARACTERS = 64 << 10;
+const MAX_INSTANCES = 4096;
+
+const number = z.int().nonnegative();
+const milliseconds = z.number().nonnegative();
+const used = { instance: number, cpuMs: milliseconds, memoryBytes: number, calls: number };
+
+const schema = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('ready') }),
+  z.object({ kind: z.literal('beat'), used: z.array(z.object(used)).max(MAX_INSTANCES), ready: number }),
+  z.object({
+    kind: z.literal('prepared'),
+    instance: number,
+    ready: z.boolean(),
+    compileMs: milliseconds,
+    instantiateMs: milliseconds,
+  }),
+  z.object({ kind: z.literal('vocabulary'), model: z.string().max(1024) }),
+  z.object({ kind: z.literal('unprepared'), instance: number, message: z.string().max(MAX_TEXT_CHARACTERS) }),
+]);
+
+/** Reads what a sandbox said. @throws when it is none of the messages of {@link FromSandbox} */
+export function readFromSandbox(message: unknown): FromSandbox {
+  const read = schema.safeParse(message);
+  if (read.success) return read.data;
+  throw new TypeError(`the sandbox sent a message that it may not: ${z.prettifyError(read.error).slice(0, 200)}`);
+}

@@ -1,0 +1,49 @@
+import { readFileSync } from 'node:fs';
+import { GuestTrap } from '../lowering/trap.ts';
+import type { Sandbox } from './sandbox.ts';
+
+const LOOK_MS = 250;
+const KERNEL_PAGE_BYTES = 4096;
+
+/**
+ * Holds sandboxes to the memory that their guests may touch together: one that passes it loses its newest invocation, and the next one at the
+ * next look while that was not enough. The kernel's limit (`runtime/sandboxes`, RLIMIT_DATA) stands behind it and ends all of them.
+ */
+export class MemoryWatch {
+  readonly #sandboxes: () => Iterable<Sandbox>;
+  readonly #limitBytes: number;
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(sandboxes: () => Iterable<Sandbox>, limitMb: number) {
+    this.#sandboxes = sandboxes;
+    this.#limitBytes = limitMb * 2 ** 20;
+    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #look(): void {
+    for (const sandbox of this.#sandboxes()) {
+      const { newest } = sandbox;
+      if (!newest || residentBytes(sandbox.process.pid) <= this.#limitBytes) continue;
+      const limitMb = this.#limitBytes / 2 ** 20;
+      newest.kill(
+        new GuestTrap(
+          'memory-limit',
+          `was the newest when the functions of its tenant passed their ${limitMb} MB together ([runtime] sandbox_memory_mb)`,
+        ),
+      );
+    }
+  }
+}
+
+/** Resident memory of a process; 0 where the system does not tell, or it has ended. */
+function residentBytes(pid: number): number {
+  try {
+    return Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]) * KERNEL_PAGE_BYTES;
+  } catch {
+    return 0;
+  }
+}

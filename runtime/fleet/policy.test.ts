@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { type FleetMember, type FleetPolicy, leastNeeded, outworn, pauseAfter, sparesToBegin } from './policy.ts';
+
+const policy: FleetPolicy = { most: 4, spares: 1, idleMs: 100 };
+
+const member = (sandbox: string, fields: Partial<FleetMember<string>> = {}): FleetMember<string> => ({
+  ...{ sandbox, tenant: sandbox, runs: 0, kept: false, idleSinceMs: 0 },
+  ...fields,
+});
+
+describe('the policy of a fleet', () => {
+  it('ends tenants’ sandboxes that were idle for long enough, and no spare', () => {
+    const members = [
+      member('idle'),
+      member('young', { idleSinceMs: 50 }),
+      member('busy', { runs: 1 }),
+      member('kept', { kept: true }),
+      member('spare', { tenant: null }),
+    ];
+    assert.deepEqual(outworn(members, policy, 120), ['idle']);
+    assert.deepEqual(outworn(members, policy, 150), ['idle', 'young']);
+  });
+
+  it('gives up the longest idle sandbox, a kept one last, and never one with runs', () => {
+    const members = [
+      member('late', { idleSinceMs: 9 }),
+      member('early', { idleSinceMs: 3 }),
+      member('busy', { runs: 2 }),
+    ];
+    assert.equal(leastNeeded(members), 'early');
+    assert.equal(leastNeeded([member('kept', { kept: true }), ...members]), 'early');
+    assert.equal(leastNeeded([member('kept', { kept: true }), member('busy', { runs: 1 })]), 'kept');
+    assert.equal(leastNeeded([member('busy', { runs: 1 }), member('spare', { tenant: null })]), undefined);
+  });
+
+  it('begins one spare at a time, within the bound', () => {
+    assert.equal(sparesToBegin([], policy, 0), 1);
+    assert.equal(sparesToBegin([], policy, 1), 0);
+    assert.equal(sparesToBegin([member('spare', { tenant: null })], policy, 0), 0);
+    assert.equal(
+      sparesToBegin(
+        ['a', 'b', 'c', 'd'].map((name) => member(name)),
+        policy,
+        0,
+      ),
+      0,
+    );
+  });
+
+  it('waits longer after each failure, up to a bound', () => {
+    assert.equal(pauseAfter(0), 0);
+    const pauses = Array.from({ length: 20 }, (_, i) => pauseAfter(i + 1));
+    assert.ok(pauses.every((pause, i) => i === 0 || pause >= (pauses[i - 1] ?? 0)));
+    assert.equal(pauses.at(-1), 10_000);
+  });
+
+  it('keeps a fleet within its bound and never ends what runs, over any history', () => {
+    const event = fc.record({
+      tenant: fc.nat(7),
+      run: fc.boolean(),
+      afterMs: fc.nat(80),
+    });
+    fc.assert(
+      fc.property(fc.array(event, { maxLength: 200 }), (events) => {
+        let nowMs = 0;
+        let next = 0;
+        let members: FleetMember<string>[] = [];
+        const change = (sandbox: string, fields: Partial<FleetMember<string>>) => {
+          members = members.map((one) => (one.sandbox === sandbox ? { ...one, ...fields } : one));
+        };
+        for (const { tenant, run, afterMs } of events) {
+          nowMs += afterMs;
+          const ended = outworn(members, policy, nowMs);
+          assert.ok(members.every((one) => one.runs === 0 || !ended.includes(one.sandbox)));
+          members = members.filter((one) => !ended.includes(one.sandbox));
+          const name = `t${tenant}`;
+          const own = members.find((one) => one.tenant === name);
+          if (!run && own) change(own.sandbox, { runs: 0, idleSinceMs: nowMs });
+          if (run && own) change(own.sandbox, { runs: own.runs + 1 });
+          if (run && !own) {
+            const spare = members.find((one) => one.tenant === null);
+            const leaving = spare ?? (members.length < policy.most ? undefined : leastNeeded(members));
+            if (spare) change(spare.sandbox, { tenant: name, runs: 1 });
+            else if (leaving !== undefined || members.length < policy.most) {
+              members = members.filter((one) => one.sandbox !== leaving);
+              members.push(member(`s${next++}`, { tenant: name, runs: 1 }));
+            } else assert.ok(members.every((one) => one.runs > 0));
+          }
+          if (sparesToBegin(members, policy, 0) > 0) members.push(member(`s${next++}`, { tenant: null }));
+          assert.ok(members.length <= policy.most);
+        }
+      }),
+      { seed: 1 },
+    );
+  });
+});

@@ -1,0 +1,136 @@
+import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import type { Duplex } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { RuntimeEnd } from '../channel/runtime-end.ts';
+import type { HostTable } from '../lowering/compile.ts';
+import { confinedCommand } from '../sandboxes/command.ts';
+import type { Layers } from '../sandboxes/layers.ts';
+import { readFromSandbox } from './from-sandbox.ts';
+import type { ProcessEvents, SandboxProcess } from './sandbox.ts';
+
+export interface SandboxOptions {
+  readonly layers: Layers;
+  /** Answers the guests' calls. */
+  readonly host: HostTable;
+  /** Memory that all guests of one sandbox may touch together. */
+  readonly memoryMb: number;
+  /** Of it, what ready instances may take. */
+  readonly poolMb: number;
+}
+
+const MAIN = fileURLToPath(new URL('../guest/main.ts', import.meta.url));
+/** What a sandbox may read: its own code, which is no secret. */
+const CODE = [
+  new URL('..', import.meta.url),
+  new URL('../../wit', import.meta.url),
+  new URL('../../gpu-host/protocol/errors.ts', import.meta.url),
+  new URL('../../gpu-host/models/token-stream.ts', import.meta.url),
+  new URL('../../package.json', import.meta.url),
+].map((url) => fileURLToPath(url));
+
+/** Descriptor of the channel in the sandbox. */
+const CHANNEL = 3;
+/** Its streams may take so long to close after its exit. */
+const CLOSE_GRACE_MS = 500;
+/** Last words of a sandbox that are kept. */
+const MAX_STDERR_CHARACTERS = 4096;
+
+/** Starts the process of a sandbox, confined, with one channel to this process and nothing else. */
+export function startSandbox(options: SandboxOptions, events: ProcessEvents): SandboxProcess {
+  const { layers, host, memoryMb, poolMb } = options;
+  const program = { main: MAIN, args: [`${poolMb}`], read: CODE };
+  const { program: shell, args, env } = confinedCommand(layers, program, { memoryMb });
+  // A session of its own: no terminal, and one group to kill. Descriptor 3 is the channel.
+  const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
+  // Without descriptors or memory there is no process, and no channel either.
+  child.once('error', (error) => end(`it could not be started (${error.message})`));
+  const stream = child.stdio?.[CHANNEL] as Duplex | undefined;
+  if (!stream)
+    throw new Error('no process could be started for a sandbox: the system has no descriptors or memory left');
+  // The lifeline breaks with the process, whose exit says so.
+  child.stdin?.on('error', () => undefined);
+  let stderr = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    stderr = (stderr + text).slice(-MAX_STDERR_CHARACTERS);
+  });
+
+  let reason: string | null = null;
+  let retired = false;
+  let ended = false;
+  const kill = (why: string): void => {
+    reason ??= why;
+    channel.close(why);
+    if (child.pid === undefined || ended) return;
+    try {
+      process.kill(-child.pid, 'SIGKILL');
+    } catch {
+      // Every process of the group has ended.
+    }
+  };
+  const channel = new RuntimeEnd(stream, {
+    host,
+    control: (description) => events.message(readFromSandbox(description)),
+    lost: (fault) => {
+      // The stream ends with the process, whose exit says more.
+      if (fault.code === 'lost') child.stdin?.destroy();
+      else if (fault.code !== 'closed') kill(`it broke a rule of its channel (${fault.message})`);
+    },
+  });
+  function end(why: string): void {
+    if (ended) return;
+    ended = true;
+    reason ??= why;
+    channel.close();
+    events.ended(reason);
+  }
+  const words = () => {
+    const last = stderr.trim().split('\n').slice(-3).join(' | ');
+    return last ? `: ${last}` : '';
+  };
+  child.once('close', (code, signal) => end(`it ended with ${signal ?? `code ${code}`}${words()}`));
+  // What it may have started can hold its streams open.
+  child.once('exit', (code, signal) => {
+    setTimeout(() => end(`it ended with ${signal ?? `code ${code}`}${words()}`), CLOSE_GRACE_MS).unref();
+  });
+  return {
+    get pid() {
+      return innermost(child.pid ?? -1);
+    },
+    get retired() {
+      return retired;
+    },
+    tell: (message, body) => {
+      try {
+        channel.tell(message, body);
+      } catch {
+        kill('it does not take what it is sent');
+      }
+    },
+    open: (opening, guest) => channel.open(opening, guest),
+    kill,
+    retire(why) {
+      retired = true;
+      kill(why);
+    },
+  };
+}
+
+/** The last of a chain of processes that each started the next: bubblewrap, its init, and Node. */
+function innermost(pid: number): number {
+  let at = pid;
+  for (let depth = 0; depth < 3; depth++) {
+    const next = Number(childrenOf(at).split(' ')[0]);
+    if (!(next > 0)) break;
+    at = next;
+  }
+  return at;
+}
+
+function childrenOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  } catch {
+    return ''; // It ended meanwhile, or this system does not tell.
+  }
+}

@@ -1,0 +1,209 @@
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { HandlerError } from '#gpu-host/protocol/errors.ts';
+import type { LifecycleOpening } from '#wit/generated/channel.ts';
+import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
+import type { Inferlet } from '../host/inferlet.ts';
+import { traitsOf } from '../host/traits.ts';
+import type { GuestEnd, GuestRun, GuestStart } from '../lifecycle/launch.ts';
+import { GuestTrap, type TrapCode } from '../lowering/trap.ts';
+import type { InstanceUsed } from './messages.ts';
+
+/** What a run needs of its sandbox. */
+export interface RunSandbox {
+  /** Resolves when it has the tables of a model's tokens, or is gone. */
+  vocabulary(model: string, tokenizer: Tokenizer): Promise<void>;
+  /** Begins an invocation. @throws ChannelFault when the sandbox is gone */
+  open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
+  /** The instance was not taken by an invocation and is not needed. */
+  release(instance: number): void;
+}
+
+const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
+
+/** A guest's run in a sandbox, as the runtime drives it. */
+export class RemoteRun implements GuestRun {
+  readonly instance: number;
+  /** More than its memory can grow to, no sandbox may claim. */
+  readonly #memoryLimitBytes: number;
+  readonly #sandbox: RunSandbox;
+  readonly #onGone: (run: RemoteRun) => void;
+  #used: Omit<InstanceUsed, 'instance'> = { cpuMs: 0, memoryBytes: 0, calls: 0 };
+  #chargedMs = 0;
+  #guest: RemoteGuest | null = null;
+  #finish: ((end: GuestEnd) => void) | null = null;
+  #stopping: HandlerError | null = null;
+  #killed: GuestTrap | null = null;
+  #cpuLimitMs = Number.POSITIVE_INFINITY;
+  #gone = false;
+
+  /** @param onGone called once, when neither side needs the run any more */
+  constructor(instance: number, memoryLimitBytes: number, sandbox: RunSandbox, onGone: (run: RemoteRun) => void) {
+    this.instance = instance;
+    this.#memoryLimitBytes = memoryLimitBytes;
+    this.#sandbox = sandbox;
+    this.#onGone = onGone;
+  }
+
+  get cpuMs(): number {
+    return this.#used.cpuMs + this.#chargedMs;
+  }
+
+  get calls(): number {
+    return this.#used.calls;
+  }
+
+  get memoryBytes(): number {
+    return this.#used.memoryBytes;
+  }
+
+  start(inferlet: Inferlet, start: GuestStart): Promise<GuestEnd> {
+    const { models } = inferlet.description;
+    const tables = [...models].map(([model, { tokenizer }]) => tokenizer && this.#sandbox.vocabulary(model, tokenizer));
+    return new Promise((resolve) => {
+      this.#finish = resolve;
+      this.#cpuLimitMs = start.cpuLimitMs;
+      if (this.#killed) {
+        this.#end({ ending: { kind: 'trapped', trap: this.#killed }, ...NOTHING_SAID });
+        return;
+      }
+      void Promise.all(tables).then(() => this.#open(inferlet, start));
+    });
+  }
+
+  #open(inferlet: Inferlet, start: GuestStart): void {
+    // It may have been killed while its sandbox took the tables.
+    if (this.#finish === null) return;
+    try {
+      this.#guest = this.#sandbox.open(openingOf(this.instance, inferlet, start), {
+        context: inferlet,
+        charge: (cpuMs) => this.charge(cpuMs),
+        flushed: async () => (await inferlet.session.flush()).tag === 'ok',
+        ended: (ending) => this.#ended(ending),
+      });
+      if (this.#chargedMs > 0) this.#guest.charge(this.#chargedMs);
+      if (this.#stopping) this.#guest.stop(this.#stopping);
+    } catch (error) {
+      this.#end(lostEnd(error instanceof Error ? error.message : String(error)));
+    }
+  }
+
+  charge(cpuMs: number): void {
+    this.#chargedMs += cpuMs;
+    this.#guest?.charge(cpuMs);
+    // The sandbox ends a guest at its limit; one that was taken over may not.
+    if (this.cpuMs > this.#cpuLimitMs) {
+      const text = `used its CPU time of ${this.#cpuLimitMs} ms (manifest: limits.cpuMs)`;
+      this.kill(new GuestTrap('cpu-limit', text));
+    }
+  }
+
+  stopping(reason: HandlerError): void {
+    this.#stopping = reason;
+    this.#guest?.stop(reason);
+  }
+
+  kill(trap: GuestTrap): void {
+    if (this.#gone) return;
+    this.#killed ??= trap;
+    // The caller does not wait for the sandbox: what it may still say changes nothing.
+    this.#end({ ending: { kind: 'trapped', trap }, ...NOTHING_SAID });
+    this.#guest?.close({ code: trap.code, message: trap.message });
+    // An invocation that was closed before the sandbox heard of it has not taken the instance.
+    this.#sandbox.release(this.instance);
+  }
+
+  dispose(): void {
+    if (this.#gone) return;
+    this.kill(new GuestTrap('terminated', 'has ended'));
+    this.#leave();
+  }
+
+  /** The sandbox says what the guest has used. It cannot take back what it said before. */
+  usedNow({ cpuMs, memoryBytes, calls }: Omit<InstanceUsed, 'instance'>): void {
+    const before = this.#used;
+    this.#used = {
+      cpuMs: cpuMs > before.cpuMs && Number.isFinite(cpuMs) ? cpuMs : before.cpuMs,
+      memoryBytes: Math.min(Math.max(before.memoryBytes, memoryBytes), this.#memoryLimitBytes),
+      calls: Math.max(before.calls, calls),
+    };
+  }
+
+  #ended(ending: RemoteEnding): void {
+    switch (ending.tag) {
+      case 'ended':
+        this.#said(ending.ended);
+        return;
+      case 'trapped':
+        this.#end({ ending: trapped(ending.val), ...NOTHING_SAID });
+        return;
+      case 'sandbox-lost':
+        this.#end(lostEnd(ending.fault.message));
+    }
+  }
+
+  #said({ ending, used, handlerErrors, stderr, firstCallMs }: Extract<RemoteEnding, { tag: 'ended' }>['ended']): void {
+    const { cpuMs, memoryBytes, calls } = used;
+    this.usedNow({ cpuMs, memoryBytes: Number(memoryBytes), calls: Number(calls) });
+    this.#end({
+      ending:
+        ending.tag === 'trapped'
+          ? trapped(ending.val)
+          : {
+              kind: 'returned',
+              ok: ending.tag === 'success',
+              text: ending.tag === 'success' ? ending.val : cut(ending.val),
+            },
+      handlerErrors: new Map(handlerErrors.slice(0, MAX_HANDLER_ERRORS).map(({ tag, text }) => [tag, cut(text)])),
+      stderr: cut(stderr),
+      firstCallMs: firstCallMs ?? null,
+    });
+  }
+
+  #end(end: GuestEnd): void {
+    const finish = this.#finish;
+    this.#finish = null;
+    finish?.(end);
+    if (finish) this.#leave();
+  }
+
+  #leave(): void {
+    if (this.#gone) return;
+    this.#gone = true;
+    this.#onGone(this);
+  }
+}
+
+/** Texts of a sandbox that was taken over may have any length. */
+const MAX_TEXT_CHARACTERS = 16 << 10;
+const MAX_HANDLER_ERRORS = 32;
+
+const cut = (text: string): string => text.slice(0, MAX_TEXT_CHARACTERS);
+
+const NOTHING_SAID = { handlerErrors: new Map<string, string>(), stderr: '', firstCallMs: null } as const;
+
+const lostEnd = (reason: string): GuestEnd => ({
+  ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` },
+  ...NOTHING_SAID,
+});
+
+/** Reasons that a sandbox, or a host function, may give. The runtime knows the others itself. */
+const TOLD: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);
+
+function trapped({ code, message }: { readonly code: string; readonly message: string }): GuestEnd['ending'] {
+  return { kind: 'trapped', trap: new GuestTrap(TOLD.has(code) ? (code as TrapCode) : 'trap', cut(message)) };
+}
+
+function openingOf(instance: number, { description }: Inferlet, { input, cpuLimitMs }: GuestStart): LifecycleOpening {
+  const { id, tenant, functionName, functionVersion, deadlineAt, models } = description;
+  return {
+    ...{ instance, cpuLimitMs, id, tenant, functionName, functionVersion, input },
+    deadlineAt: BigInt(Math.floor(deadlineAt)),
+    models: [...models.values()].map((model) => {
+      const { name, contextLength, vocabularySize, pageSize } = model.summary;
+      return {
+        info: { name, contextLength, vocabularySize, pageSize, traits: traitsOf(model) },
+        metadata: model.metadata ?? undefined,
+      };
+    }),
+  };
+}

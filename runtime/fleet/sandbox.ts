@@ -1,0 +1,262 @@
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { LifecycleOpening } from '#wit/generated/channel.ts';
+import type { RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
+import { LaunchError } from '../lifecycle/launch.ts';
+import type { Plan } from '../lowering/plan.ts';
+import type { FromSandbox, ToSandbox } from './messages.ts';
+import { RemoteRun } from './remote-run.ts';
+import { packVocabulary } from './vocabulary.ts';
+
+/** A program whose artifact was read: what a sandbox needs to run it. */
+export interface StoredProgram {
+  /** Names its instances: the component and its memory. */
+  readonly key: string;
+  readonly plan: Plan;
+  readonly modules: readonly StoredModule[];
+  /** What the memory of one instance can grow to. */
+  readonly memoryLimitBytes: number;
+}
+
+export interface StoredModule {
+  readonly file: string;
+  readonly hash: string;
+  readonly bytes: Uint8Array;
+}
+
+/** The process of a sandbox and the channel to it. */
+export interface SandboxProcess {
+  /** The process that runs the guests. In namespaces it is not the one that was started. */
+  readonly pid: number;
+  /** `retire` was called. */
+  readonly retired: boolean;
+  tell(message: ToSandbox, body?: Uint8Array): void;
+  /** Begins an invocation. @throws ChannelFault when it is gone */
+  open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
+  /** SIGKILL, since it misbehaves. */
+  kill(reason: string): void;
+  /** SIGKILL, since it is not needed. */
+  retire(reason: string): void;
+}
+
+/** What a process says to its sandbox. */
+export interface ProcessEvents {
+  message(message: FromSandbox): void;
+  /** Once, when it is gone; its invocations have heard of it before. */
+  ended(reason: string): void;
+}
+
+/** An instance that is ready to run. */
+export interface Prepared {
+  readonly run: RemoteRun;
+  /** A ready instance was taken. */
+  readonly ready: boolean;
+  readonly compileMs: number;
+  readonly instantiateMs: number;
+}
+
+/** Compiling and instantiating may take so long before the launch is given up. */
+const PREPARE_DEADLINE_MS = 20_000;
+
+/** Programs that one sandbox keeps; the one not launched for longest goes first. */
+const MAX_PROGRAMS = 64;
+
+/** One sandbox as the runtime sees it: what it was sent, and the runs in it. */
+export class Sandbox {
+  readonly process: SandboxProcess;
+  /** Whose guests it runs; null for a spare. Set once. */
+  tenant: string | null = null;
+  /** When it said something last, by `performance.now`. */
+  heardAtMs = performance.now();
+  /** Since when it has had no runs, by `performance.now`. */
+  idleSinceMs = performance.now();
+  /** Instances that are ready, by its last word. */
+  readyInstances = 0;
+  readonly #modules = new Set<string>();
+  /** Modules by program, the one that was used last at the end. */
+  readonly #programs = new Map<string, readonly string[]>();
+  readonly #vocabularies = new Map<string, PromiseWithResolvers<void>>();
+  readonly #runs = new Map<number, RemoteRun>();
+  readonly #preparing = new Map<number, PromiseWithResolvers<Prepared> & { readonly memoryLimitBytes: number }>();
+  readonly #ready = Promise.withResolvers<void>();
+  readonly #ended = Promise.withResolvers<string>();
+  readonly #onIdle: () => void;
+  #lastInstance = 0;
+  #end: string | null = null;
+
+  /**
+   * @param start starts its process, which tells the sandbox what it says
+   * @param onIdle called when its last run is gone
+   */
+  constructor(start: (events: ProcessEvents) => SandboxProcess, onIdle: () => void) {
+    this.#onIdle = onIdle;
+    // The start of a sandbox that dies before it is ready says so.
+    this.#ready.promise.catch(() => undefined);
+    this.process = start({
+      message: (message) => this.#take(message),
+      ended: (reason) => this.#lose(reason),
+    });
+  }
+
+  /** Resolves when it takes programs. Rejects when it ended before. */
+  get ready(): Promise<void> {
+    return this.#ready.promise;
+  }
+
+  /** Resolves with the reason when it is gone. */
+  get ended(): Promise<string> {
+    return this.#ended.promise;
+  }
+
+  get alive(): boolean {
+    return this.#end === null;
+  }
+
+  /** It is dead, or about to be. */
+  get leaving(): boolean {
+    return this.#end !== null || this.process.retired;
+  }
+
+  /** It ended, and the runtime had not asked for that. */
+  get crashed(): boolean {
+    return this.#end !== null && !this.process.retired;
+  }
+
+  /** Runs in it, those that are being prepared included. */
+  get runs(): number {
+    return this.#runs.size + this.#preparing.size;
+  }
+
+  /** The run that began last. */
+  get newest(): RemoteRun | undefined {
+    return [...this.#runs.values()].at(-1);
+  }
+
+  /** Sends modules ahead of the programs that need them. */
+  preload(modules: Iterable<StoredModule>): void {
+    for (const { hash, bytes } of modules) {
+      if (this.#modules.has(hash)) continue;
+      this.#modules.add(hash);
+      this.process.tell({ kind: 'module', hash }, bytes);
+    }
+  }
+
+  /** Sends a program, unless the sandbox has it. */
+  load({ key, plan, modules }: StoredProgram): void {
+    const hashes = modules.map(({ hash }) => hash);
+    const known = this.#programs.delete(key);
+    this.#programs.set(key, hashes);
+    if (known) return;
+    const [oldest] = this.#programs;
+    if (this.#programs.size > MAX_PROGRAMS && oldest) this.#forget(...oldest);
+    this.preload(modules);
+    this.process.tell({ kind: 'program', key, plan, modules: modules.map(({ file, hash }) => ({ file, hash })) });
+  }
+
+  /** Keeps at least so many instances of a loaded program ready. */
+  keep(key: string, min: number): void {
+    this.process.tell({ kind: 'keep', key, min });
+  }
+
+  /** Resolves when the sandbox has the tables of a model's tokens, or is gone. */
+  vocabulary(model: string, tokenizer: Tokenizer): Promise<void> {
+    const known = this.#vocabularies.get(model);
+    if (known) return known.promise;
+    const sent = Promise.withResolvers<void>();
+    this.#vocabularies.set(model, sent);
+    const { table, body } = packVocabulary(tokenizer);
+    if (this.alive) this.process.tell({ kind: 'vocabulary', model, ...table }, body);
+    else sent.resolve();
+    return sent.promise;
+  }
+
+  /** Makes an instance of a program. @throws LaunchError */
+  async prepare(program: StoredProgram): Promise<Prepared> {
+    if (this.#end !== null) throw lost();
+    this.load(program);
+    const instance = ++this.#lastInstance;
+    const preparing = { ...Promise.withResolvers<Prepared>(), memoryLimitBytes: program.memoryLimitBytes };
+    this.#preparing.set(instance, preparing);
+    this.process.tell({ kind: 'prepare', instance, key: program.key });
+    const late = `it made no instance within ${PREPARE_DEADLINE_MS / 1000} s`;
+    const timer = setTimeout(() => this.process.kill(late), PREPARE_DEADLINE_MS);
+    try {
+      return await preparing.promise;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #forget(key: string, modules: readonly string[]): void {
+    this.#programs.delete(key);
+    const used = new Set([...this.#programs.values()].flat());
+    const unused = modules.filter((hash) => !used.has(hash));
+    for (const hash of unused) this.#modules.delete(hash);
+    this.process.tell({ kind: 'forget', key, modules: unused });
+  }
+
+  #take(message: FromSandbox): void {
+    this.heardAtMs = performance.now();
+    switch (message.kind) {
+      case 'ready':
+        this.#ready.resolve();
+        return;
+      case 'beat':
+        for (const used of message.used) this.#runs.get(used.instance)?.usedNow(used);
+        this.readyInstances = message.ready;
+        return;
+      case 'vocabulary':
+        this.#vocabularies.get(message.model)?.resolve();
+        return;
+      case 'prepared': {
+        const preparing = this.#preparing.get(message.instance);
+        if (!this.#preparing.delete(message.instance)) return;
+        const { instance, ready, compileMs, instantiateMs } = message;
+        const limitBytes = preparing?.memoryLimitBytes ?? 0;
+        const run = new RemoteRun(instance, limitBytes, this, (gone) => this.#leave(gone));
+        this.#runs.set(instance, run);
+        preparing?.resolve({ run, ready, compileMs, instantiateMs });
+        return;
+      }
+      case 'unprepared': {
+        const preparing = this.#preparing.get(message.instance);
+        if (!this.#preparing.delete(message.instance)) return;
+        preparing?.reject(new LaunchError('trap', `The inferlet trapped while it was started: ${message.message}`));
+        this.#idle();
+        return;
+      }
+    }
+  }
+
+  open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest {
+    return this.process.open(opening, options);
+  }
+
+  release(instance: number): void {
+    if (this.alive) this.process.tell({ kind: 'release', instance });
+  }
+
+  #leave(run: RemoteRun): void {
+    this.#runs.delete(run.instance);
+    this.#idle();
+  }
+
+  #idle(): void {
+    if (this.runs > 0) return;
+    this.idleSinceMs = performance.now();
+    this.#onIdle();
+  }
+
+  #lose(reason: string): void {
+    if (this.#end !== null) return;
+    this.#end = reason;
+    this.#ready.reject(new Error(`The sandbox ended before it was ready: ${reason}.`));
+    for (const preparing of this.#preparing.values()) preparing.reject(lost());
+    this.#preparing.clear();
+    for (const sent of this.#vocabularies.values()) sent.resolve();
+    this.#ended.resolve(reason);
+  }
+}
+
+/** The runtime's log says why: a sandbox's last words may name files of the machine. */
+const lost = (): LaunchError =>
+  new LaunchError('runtime-lost', 'The sandbox that was to run this invocation was lost.');

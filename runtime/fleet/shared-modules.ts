@@ -1,0 +1,63 @@
+import type { StoredModule, StoredProgram } from './sandbox.ts';
+
+/** Programs whose modules are remembered. */
+const MAX_PROGRAMS = 256;
+
+/**
+ * Modules that several tenants have in common, the most common first: the JavaScript engine is the same in every JavaScript function. A
+ * module of one tenant alone is sent to no other.
+ */
+export class SharedModules {
+  readonly #maxBytes: number;
+  /** Programs by module, each with its tenant. */
+  readonly #users = new Map<string, { readonly module: StoredModule; readonly programs: Set<string> }>();
+  readonly #programs = new Map<string, readonly string[]>();
+
+  /** @param maxBytes of all modules that are handed out. */
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  learn(tenant: string, { key: program, modules }: StoredProgram): void {
+    const key = `${tenant}/${program}`;
+    if (this.#programs.has(key)) return;
+    this.#programs.set(
+      key,
+      modules.map(({ hash }) => hash),
+    );
+    for (const module of modules) {
+      const known = this.#users.get(module.hash) ?? { module, programs: new Set<string>() };
+      known.programs.add(key);
+      this.#users.set(module.hash, known);
+    }
+    const [oldest = ''] = this.#programs.keys();
+    if (this.#programs.size > MAX_PROGRAMS) this.#forget(oldest);
+  }
+
+  /** The shared modules that fit. */
+  modules(): StoredModule[] {
+    let left = this.#maxBytes;
+    return [...this.#users.values()]
+      .filter(({ programs }) => tenantsOf(programs).size > 1)
+      .sort((a, b) => b.programs.size - a.programs.size)
+      .map(({ module }) => module)
+      .filter(({ bytes }) => {
+        if (bytes.length > left) return false;
+        left -= bytes.length;
+        return true;
+      });
+  }
+
+  #forget(key: string): void {
+    for (const hash of this.#programs.get(key) ?? []) {
+      const known = this.#users.get(hash);
+      known?.programs.delete(key);
+      if (known?.programs.size === 0) this.#users.delete(hash);
+    }
+    this.#programs.delete(key);
+  }
+}
+
+/** Names of tenants hold no slash. */
+const tenantsOf = (programs: ReadonlySet<string>): ReadonlySet<string> =>
+  new Set([...programs].map((key) => key.slice(0, key.indexOf('/'))));

@@ -1,0 +1,45 @@
+import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
+import { beginWatch, type Look, look, type Silence, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
+import type { Sandbox } from './sandbox.ts';
+
+/** A sandbox says something every 100 ms, whatever its guests do: they are preempted after 1 ms, and after 100 ms in their allocator. */
+const LOOK_MS = 100;
+const LIMITS: WatchLimits = { computingMs: 500, stillMs: 3000 };
+
+/**
+ * Watches the event loops of sandboxes: one that says nothing for 500 ms of processor time that it received, or for 3 s, is killed. One timer
+ * looks at all of them.
+ */
+export class SandboxWatch {
+  readonly #sandboxes: () => Iterable<Sandbox>;
+  readonly #known = new WeakMap<Sandbox, { silence: Silence; heardAtMs: number }>();
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(sandboxes: () => Iterable<Sandbox>) {
+    this.#sandboxes = sandboxes;
+    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #look(): void {
+    const atMs = performance.now();
+    for (const sandbox of this.#sandboxes()) {
+      const known = this.#known.get(sandbox);
+      const beaten = sandbox.heardAtMs !== known?.heardAtMs;
+      // The times are read only of one that is silent: a read costs tens of microseconds.
+      const now: Look = { atMs, beaten, thread: beaten && known ? null : mainThreadTimes(sandbox.process.pid) };
+      if (!known) {
+        this.#known.set(sandbox, { silence: beginWatch(now), heardAtMs: sandbox.heardAtMs });
+        continue;
+      }
+      const { silence, verdict } = look(known.silence, now, LIMITS);
+      known.silence = silence;
+      known.heardAtMs = sandbox.heardAtMs;
+      if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering');
+      if (verdict === 'still') sandbox.process.kill('it stood still for 3 s');
+    }
+  }
+}

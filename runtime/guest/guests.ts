@@ -1,0 +1,210 @@
+import type { LifecycleEnded } from '#wit/generated/channel.ts';
+import type { SandboxInvocation } from '../channel/sandbox-invocation.ts';
+import type { FromSandbox, InstanceUsed, SentProgram, ToSandbox } from '../fleet/messages.ts';
+import type { Decoding } from '../host/detokenize.ts';
+import type { CompiledWorld } from '../lowering/compile.ts';
+import type { Ending, Execution } from '../lowering/execution.ts';
+import type { Program } from '../lowering/instance.ts';
+import { SliceRunner } from '../lowering/slice-runner.ts';
+import { InstancePool } from '../pool/pool.ts';
+import { decodingOf } from './vocabulary.ts';
+
+export interface GuestsOptions {
+  readonly world: CompiledWorld;
+  /** Memory that ready instances may take together. */
+  readonly poolBytes: number;
+  readonly tell: (message: FromSandbox) => void;
+}
+
+interface Instance {
+  readonly execution: Execution;
+  /** An invocation has it, and lets go of it when it ends. */
+  running: boolean;
+  /** CPU time that the runtime charged and counts itself. */
+  chargedMs: number;
+  toldCpuMs: number;
+}
+
+const MAX_TEXT_CHARACTERS = 16 << 10;
+const MAX_HANDLER_ERRORS = 32;
+
+/** The guests of one sandbox: programs, ready instances, and the invocations under way. */
+export class Guests {
+  readonly #tell: GuestsOptions['tell'];
+  readonly #pool: InstancePool;
+  readonly #slices: SliceRunner;
+  readonly #modules = new Map<string, Promise<WebAssembly.Module>>();
+  readonly #programs = new Map<string, Promise<Program>>();
+  readonly #vocabularies = new Map<string, Decoding>();
+  /** By the runtime's number: taken from the pool, running or about to run. */
+  readonly #instances = new Map<number, Instance>();
+  #deviceBusy = false;
+
+  constructor({ world, poolBytes, tell }: GuestsOptions) {
+    this.#tell = tell;
+    this.#slices = new SliceRunner(() => this.#deviceBusy);
+    this.#pool = new InstancePool({
+      ...{ world, slices: this.#slices, budgetBytes: poolBytes },
+      running: () => this.#instances.size,
+    });
+  }
+
+  /** Instances that are ready. */
+  get ready(): number {
+    return this.#pool.ready();
+  }
+
+  /** Tables of a model's tokens; undefined for a model without a tokenizer. */
+  vocabulary(model: string): Decoding | undefined {
+    return this.#vocabularies.get(model);
+  }
+
+  /** Takes one message of the runtime. */
+  take(message: ToSandbox, body: Uint8Array<ArrayBuffer>): void {
+    switch (message.kind) {
+      case 'module':
+        this.#takeModule(message.hash, body);
+        return;
+      case 'program':
+        this.#takeProgram(message);
+        return;
+      case 'forget':
+        this.#programs.delete(message.key);
+        this.#pool.forget(message.key);
+        for (const hash of message.modules) this.#modules.delete(hash);
+        return;
+      case 'keep':
+        this.#pool.keep(message.key, message.min);
+        return;
+      case 'vocabulary':
+        this.#vocabularies.set(message.model, decodingOf(message, body));
+        this.#tell({ kind: 'vocabulary', model: message.model });
+        return;
+      case 'prepare':
+        void this.#prepare(message.instance, message.key);
+        return;
+      case 'release':
+        if (!this.#instances.get(message.instance)?.running) this.#release(message.instance);
+        return;
+      case 'device':
+        this.#deviceBusy = message.busy;
+        return;
+    }
+  }
+
+  /** Runs the guest of an invocation in the instance that was made ready for it. */
+  run(invocation: SandboxInvocation): void {
+    const { instance: number, input, cpuLimitMs } = invocation.opening;
+    const instance = this.#instances.get(number);
+    if (!instance) {
+      // The runtime let go of it before it heard of the invocation's end.
+      const trapped = { tag: 'trapped', val: { code: 'terminated', message: 'its instance was released' } } as const;
+      const used = { cpuMs: 0, memoryBytes: 0n, calls: 0n };
+      invocation.end({ ending: trapped, used, handlerErrors: [], stderr: '', firstCallMs: undefined });
+      return;
+    }
+    instance.running = true;
+    const { execution } = instance;
+    const startedAt = performance.now();
+    execution.guest.context = invocation;
+    execution.options = { slices: this.#slices, cpuLimitMs };
+    invocation.attach({
+      task: execution,
+      charge: (cpuMs) => {
+        instance.chargedMs += cpuMs;
+        execution.charge(cpuMs);
+      },
+      closed: (trap) => {
+        execution.kill(trap);
+        this.#release(number);
+      },
+    });
+    void execution.start(input).then((ending) => {
+      invocation.end(endedOf(instance, ending, startedAt));
+      this.#release(number);
+    });
+  }
+
+  /** Instances that have used more since the last call. */
+  used(): InstanceUsed[] {
+    const grown: InstanceUsed[] = [];
+    for (const [number, instance] of this.#instances) {
+      const used = usedOf(instance);
+      if (used.cpuMs === instance.toldCpuMs) continue;
+      instance.toldCpuMs = used.cpuMs;
+      grown.push({ instance: number, ...used });
+    }
+    return grown;
+  }
+
+  #takeModule(hash: string, bytes: Uint8Array<ArrayBuffer>): void {
+    const compiling = WebAssembly.compile(bytes);
+    // A program that needs the module says that it cannot be compiled.
+    compiling.catch(() => undefined);
+    this.#modules.set(hash, compiling);
+  }
+
+  #takeProgram({ key, plan, modules }: SentProgram): void {
+    const compiling = Promise.all(
+      modules.map(async ({ file, hash }) => {
+        const module = await this.#modules.get(hash);
+        if (!module) throw new TypeError(`the module ${hash} was not sent`);
+        return [file, module] as const;
+      }),
+    ).then((compiled): Program => ({ plan, modules: new Map(compiled) }));
+    this.#programs.set(key, compiling);
+    compiling.then(
+      (program) => this.#programs.get(key) === compiling && this.#pool.admit(key, program),
+      // `prepare` says why.
+      () => undefined,
+    );
+  }
+
+  async #prepare(instance: number, key: string): Promise<void> {
+    const from = performance.now();
+    try {
+      const known = this.#pool.has(key);
+      const program = await this.#programs.get(key);
+      if (!program) throw new TypeError(`the program ${key} was not sent`);
+      const compileMs = known ? 0 : performance.now() - from;
+      this.#pool.admit(key, program);
+      const { execution, instantiateMs, ready } = this.#pool.take(key);
+      this.#instances.set(instance, { execution, running: false, chargedMs: 0, toldCpuMs: 0 });
+      this.#tell({ kind: 'prepared', instance, ready, compileMs, instantiateMs });
+    } catch (error) {
+      const message = cut(error instanceof Error ? error.message : String(error));
+      this.#tell({ kind: 'unprepared', instance, message });
+    }
+  }
+
+  #release(number: number): void {
+    const instance = this.#instances.get(number);
+    this.#instances.delete(number);
+    instance?.execution.dispose();
+  }
+}
+
+function usedOf({ execution, chargedMs }: Instance): Omit<InstanceUsed, 'instance'> {
+  const { guest } = execution;
+  return { cpuMs: Math.max(0, execution.cpuMs - chargedMs), memoryBytes: guest.memoryBytes, calls: guest.calls };
+}
+
+function endedOf(instance: Instance, ending: Ending, startedAt: number): LifecycleEnded {
+  const { guest } = instance.execution;
+  const { cpuMs, memoryBytes, calls } = usedOf(instance);
+  return {
+    ending:
+      ending.kind === 'returned'
+        ? { tag: ending.ok ? 'success' : 'failure', val: ending.text }
+        : { tag: 'trapped', val: { code: ending.trap.code, message: cut(ending.trap.message) } },
+    used: { cpuMs, memoryBytes: BigInt(memoryBytes), calls: BigInt(calls) },
+    handlerErrors: [...guest.handlerErrors]
+      .slice(0, MAX_HANDLER_ERRORS)
+      .map(([tag, text]) => ({ tag, text: cut(text) })),
+    stderr: cut(guest.stderr),
+    firstCallMs: guest.firstCallAt === 0 ? undefined : Math.max(0, guest.firstCallAt - startedAt),
+  };
+}
+
+const cut = (text: string): string =>
+  text.length > MAX_TEXT_CHARACTERS ? `${text.slice(0, MAX_TEXT_CHARACTERS)}…` : text;

@@ -1,0 +1,31 @@
+/** The program of a sandbox: `node main.ts POOL_MB`, started confined by `runtime/fleet/process.ts`. Descriptor 3 is its channel to the runtime. */
+import { Socket } from 'node:net';
+import { SandboxEnd } from '../channel/sandbox-end.ts';
+import { sandboxTable } from '../channel/sandbox-table.ts';
+import { suspendingWorld } from '../channel/suspending.ts';
+import type { ToSandbox } from '../fleet/messages.ts';
+import { compileWorld } from '../lowering/compile.ts';
+import { Guests } from './guests.ts';
+import { localTable } from './local.ts';
+
+/** How often it says that it is alive: a few times within what its watcher waits for. */
+const BEAT_MS = 100;
+const CHANNEL = 3;
+
+const [poolMb = '0'] = process.argv.slice(2);
+const guests: Guests = new Guests({
+  world: suspendingWorld(compileWorld(sandboxTable(localTable((model) => guests.vocabulary(model))))),
+  poolBytes: Number(poolMb) * 2 ** 20,
+  tell: (message) => end.tell(message),
+});
+const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: true }), {
+  opened: (invocation) => guests.run(invocation),
+  control: (message, body) => guests.take(message as ToSandbox, new Uint8Array(body)),
+  lost: (fault) => {
+    // The runtime reads it when it was not the runtime that ended the channel.
+    console.error(`${fault.code}: ${fault.message}`);
+    process.exit(1);
+  },
+});
+setInterval(() => end.tell({ kind: 'beat', used: guests.used(), ready: guests.ready }), BEAT_MS);
+end.tell({ kind: 'ready' });

@@ -1,0 +1,40 @@
+import { createTokenStream } from '#gpu-host/models/token-stream.ts';
+import type { SentVocabulary } from '../fleet/messages.ts';
+import type { Decoding } from '../host/detokenize.ts';
+
+const NOTHING = new Uint8Array(0);
+
+/** The tables of a model's tokens, in one buffer. */
+export function decodingOf(
+  { special, specialIds, stripsLeadingSpace, size }: SentVocabulary,
+  body: Uint8Array,
+): Decoding {
+  const hidden = new Set(specialIds);
+  const starts = new Uint32Array(size + 1);
+  const lengths = new DataView(body.buffer, body.byteOffset, size * 2);
+  let end = size * 2;
+  for (let id = 0; id < size; id++) {
+    starts[id] = end;
+    end += lengths.getUint16(id * 2, true);
+  }
+  starts[size] = end;
+  const tokenBytes = (id: number): Uint8Array => {
+    if (!Number.isInteger(id) || id < 0 || id >= size) {
+      throw new RangeError(`token id ${id} is outside the vocabulary of ${size}`);
+    }
+    return body.subarray(starts[id], starts[id + 1]);
+  };
+  const visibleBytes = (id: number): Uint8Array => (hidden.has(id) ? NOTHING : tokenBytes(id));
+  const stream: Decoding['stream'] = ({ special: all = false, continuation = false } = {}) =>
+    createTokenStream(all ? tokenBytes : visibleBytes, stripsLeadingSpace && !continuation);
+  return {
+    decode(tokens, options) {
+      const whole = stream(options);
+      return whole.push(tokens) + whole.finish();
+    },
+    stream,
+    special,
+    vocabularySize: size,
+    tokenBytes,
+  };
+}

@@ -1,0 +1,102 @@
+import type { Tokenizer, TokenStream } from '#gpu-host/models/tokenizer.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { SpecialTokenIds } from '#wit/generated/host.ts';
+
+const MAX_TOKENS = 131_072;
+
+/** What it takes to make text of tokens. */
+export type Decoding = Pick<Tokenizer, 'decode' | 'stream' | 'special' | 'vocabularySize' | 'tokenBytes'>;
+
+/**
+ * The functions of `wit/tokenize.wit` that only look at tables: a sandbox has them (`runtime/guest`), so that no guest waits for the runtime at
+ * each token.
+ *
+ * @param decodingOf the tables of a model that the caller was granted
+ */
+export function detokenizing<Context>(decodingOf: (context: Context, model: string) => Outcome<Decoding>) {
+  const using = <T>(context: Context, model: string, call: (decoding: Decoding) => Outcome<T>): Outcome<T> => {
+    const decoding = decodingOf(context, model);
+    return decoding.tag === 'err' ? decoding : attempt(() => call(decoding.val));
+  };
+  return {
+    detokenize: (context: Context, model: string, tokens: Uint32Array, special: boolean): Outcome<string> =>
+      using(context, model, (decoding) =>
+        tokens.length > MAX_TOKENS ? tooMany(tokens.length) : ok(decoding.decode(tokens.slice(), { special })),
+      ),
+
+    'special-tokens': (context: Context, model: string): Outcome<SpecialTokenIds> =>
+      using(context, model, ({ special }) =>
+        ok({
+          bos: special.bos ?? undefined,
+          eos: Uint32Array.from(special.eos),
+          pad: special.pad ?? undefined,
+          unknown: special.unknown ?? undefined,
+        }),
+      ),
+
+    vocabulary: (context: Context, model: string): Outcome<readonly Uint8Array[]> =>
+      using(context, model, (decoding) => ok(vocabularyOf(decoding))),
+
+    '[constructor]detokenizer': (context: Context, model: string) =>
+      new StreamingDetokenizer(using(context, model, (decoding) => ok(decoding.stream()))),
+    '[method]detokenizer.push': (_context: Context, self: StreamingDetokenizer, tokens: Uint32Array) =>
+      self.push(tokens),
+    '[method]detokenizer.finish': (_context: Context, self: StreamingDetokenizer): string => self.finish(),
+    '[resource-drop]detokenizer': (): void => undefined,
+  };
+}
+
+/** The host's side of a `detokenizer` resource. */
+class StreamingDetokenizer {
+  readonly #stream: Outcome<TokenStream>;
+
+  constructor(stream: Outcome<TokenStream>) {
+    this.#stream = stream;
+  }
+
+  push(tokens: Uint32Array): Outcome<string> {
+    const stream = this.#stream;
+    if (stream.tag === 'err') return stream;
+    if (tokens.length > MAX_TOKENS) return tooMany(tokens.length);
+    return attempt(() => ok(stream.val.push(tokens.slice())));
+  }
+
+  finish(): string {
+    return this.#stream.tag === 'ok' ? this.#stream.val.finish() : '';
+  }
+}
+
+const vocabularies = new WeakMap<Decoding, readonly Uint8Array[]>();
+
+function vocabularyOf(decoding: Decoding): readonly Uint8Array[] {
+  let vocabulary = vocabularies.get(decoding);
+  if (!vocabulary) {
+    vocabulary = Array.from({ length: decoding.vocabularySize }, (_, id) => decoding.tokenBytes(id));
+    vocabularies.set(decoding, vocabulary);
+  }
+  return vocabulary;
+}
+
+/** Turns what a tokenizer throws into an outcome: ids outside the vocabulary, and messages that a template refuses. */
+export function attempt<T>(call: () => Outcome<T>): Outcome<T> {
+  try {
+    return call();
+  } catch (error) {
+    return err(asHandlerError(error));
+  }
+}
+
+function asHandlerError(error: unknown): HandlerError {
+  const message = error instanceof Error ? error.message : String(error);
+  return handlerError('invalid-argument', message);
+}
+
+/** The model that a function was not granted. */
+export const notGranted = (model: string): Outcome<never> =>
+  err(handlerError('not-found', `this function was granted no model named ${model}; ask runtime.models`));
+
+export const noTokenizer = (model: string): Outcome<never> =>
+  err(handlerError('unsupported', `${model} has no tokenizer`));
+
+const tooMany = (count: number): Outcome<string> =>
+  err(handlerError('limit-exceeded', `${count} tokens at once; ${MAX_TOKENS} is the limit of one call`));

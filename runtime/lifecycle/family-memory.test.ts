@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { INSTANCE_OVERHEAD_BYTES } from '../pool/pool.ts';
+import { FamilyMemory } from './family-memory.ts';
+
+const MIB = 2 ** 20;
+
+test('the peak is the largest sum at any time, however instances come, grow and end', () => {
+  const steps = fc.array(fc.tuple(fc.constantFrom('enter', 'grow', 'leave'), fc.nat(20), fc.nat(64 * MIB)));
+  const property = fc.property(steps, (drawn) => {
+    const memory = new FamilyMemory();
+    const running: { memoryBytes: number }[] = [];
+    let mostBytes = 0;
+    const look = () => {
+      const bytes = running.reduce((sum, { memoryBytes }) => sum + memoryBytes + INSTANCE_OVERHEAD_BYTES, 0);
+      mostBytes = Math.max(mostBytes, bytes);
+    };
+    const leave = (instance: { memoryBytes: number }) => {
+      running.splice(running.indexOf(instance), 1);
+      assert.equal(memory.leave(instance), instance.memoryBytes);
+    };
+    for (const [kind, which, bytes] of drawn) {
+      const instance = running[which % Math.max(1, running.length)];
+      if (kind === 'enter') {
+        const entered = { memoryBytes: bytes };
+        running.push(entered);
+        memory.enter(entered);
+      } else if (instance === undefined) continue;
+      else if (kind === 'grow') instance.memoryBytes += bytes;
+      else leave(instance);
+      look();
+    }
+    for (const instance of [...running]) leave(instance);
+    assert.equal(memory.peakMb, Math.ceil(mostBytes / MIB));
+  });
+  fc.assert(property, { seed: 20_261_121, numRuns: 200 });
+});

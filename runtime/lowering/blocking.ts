@@ -1,0 +1,53 @@
+import type { Fuel } from './fuel.ts';
+import type { BlockingFunction } from './intrinsics.ts';
+
+/**
+ * A core function that may suspend the guest. Only the wait itself is a suspending import: V8 suspends at each call of one, even when it
+ * returns at once, and then resumes the guest in a later microtask. Before the wait `begin` says whether there is anything to wait for; after
+ * it the fuel check starts the clock, on the guest's stack, and traps when the guest may not go on; `end` answers.
+ *
+ *     (func $begin (import "m" "b") (param i32…) (result i32)) (func $wait (import "m" "w"))
+ *     (func $check (import "m" "y")) (func $end (import "m" "e") (param i32…) (result i32)?)
+ *     (func (export "f") (param i32…) (result i32)?
+ *       (if (call $begin (local.get 0)…) (then (call $wait) (call $check))) (call $end (local.get 0)…))
+ */
+function wrapper(params: number, results: number): WebAssembly.Module {
+  const key = `${params} ${results}`;
+  const known = wrappers.get(key);
+  if (known) return known;
+  const i32 = (count: number) => [count, ...new Array<number>(count).fill(0x7f)];
+  const section = (id: number, content: readonly number[]) => [id, content.length, ...content];
+  const types = [
+    [0x60, ...i32(params), ...i32(1)],
+    [0x60, 0, 0],
+    [0x60, ...i32(params), ...i32(results)],
+  ];
+  const imported = (name: string, type: number) => [1, 0x6d, 1, name.charCodeAt(0), 0, type];
+  const get = Array.from({ length: params }, (_, index) => [0x20, index]).flat();
+  const body = [0, ...get, 0x10, 0, 0x04, 0x40, 0x10, 1, 0x10, 2, 0x0b, ...get, 0x10, 3, 0x0b];
+  const made = new WebAssembly.Module(
+    Uint8Array.of(
+      ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
+      ...section(1, [types.length, ...types.flat()]),
+      ...section(2, [4, ...imported('b', 0), ...imported('w', 1), ...imported('y', 1), ...imported('e', 2)]),
+      ...section(3, [1, 2]),
+      ...section(7, [1, 1, 0x66, 0, 4]),
+      ...section(10, [1, body.length, ...body]),
+    ),
+  );
+  wrappers.set(key, made);
+  return made;
+}
+
+/** By numbers of parameters and results: at most 16 and 1, so each section's length is one byte. */
+const wrappers = new Map<string, WebAssembly.Module>();
+
+/** Makes a blocking function into what a core module imports. */
+export function blockingImport(
+  { params, results, begin, wait, end }: BlockingFunction,
+  fuel: Fuel,
+): WebAssembly.ImportValue {
+  const imports = { b: begin, w: new WebAssembly.Suspending(wait), y: fuel.yield as WebAssembly.ImportValue, e: end };
+  return new WebAssembly.Instance(wrapper(params, results), { m: imports as never }).exports
+    .f as WebAssembly.ImportValue;
+}

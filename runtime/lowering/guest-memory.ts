@@ -1,0 +1,233 @@
+import { GuestTrap } from './trap.ts';
+
+/** Most bytes that one host call may take out of a guest's memory, all its strings and lists together. */
+export const MAX_LIFTED_BYTES = 64 << 20;
+/** Most elements of lists of strings, records and the like that one host call may take; each becomes an object of the host. */
+export const MAX_LIFTED_ITEMS = 262_144;
+
+type Realloc = (old: number, oldSize: number, align: number, size: number) => number;
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const encoder = new TextEncoder();
+const EMPTY = new ArrayBuffer(0);
+
+/**
+ * The linear memory of one guest, with the checks of the canonical ABI: a wrong pointer, length or encoding traps this guest and no other.
+ *
+ * Lists of numbers are lifted as views of the guest's memory: they are valid until the host function returns. What one call lifts has a
+ * budget, checked by the lengths before anything is decoded: many strings can lie at one address.
+ */
+export class GuestMemory {
+  /** Set once when the inferlet must not go on; every host call throws it from then on. */
+  dead: GuestTrap | null = null;
+  /** Over zero while frames of ours are on the guest's stack: it must neither be suspended nor call its imports. */
+  pinned = 0;
+  /** Runs when the guest dies, at once. */
+  onDeath: ((trap: GuestTrap) => void) | null = null;
+  /** Unwinds the guest's suspended stack, if it has one. V8 never frees a stack that is left suspended. */
+  unwind: (() => void) | null = null;
+
+  u8: Uint8Array = new Uint8Array(EMPTY);
+  u16: Uint16Array = new Uint16Array(EMPTY);
+  u32: Uint32Array = new Uint32Array(EMPTY);
+  i32: Int32Array = new Int32Array(EMPTY);
+  f32: Float32Array = new Float32Array(EMPTY);
+  f64: Float64Array = new Float64Array(EMPTY);
+  u64: BigUint64Array = new BigUint64Array(EMPTY);
+
+  #memory: WebAssembly.Memory | null = null;
+  #realloc: Realloc | null = null;
+  #bytesLeft = MAX_LIFTED_BYTES;
+  #itemsLeft = MAX_LIFTED_ITEMS;
+
+  attach(memory: WebAssembly.Memory, realloc: Realloc | null): void {
+    this.#memory = memory;
+    this.#realloc = realloc;
+    this.refresh();
+  }
+
+  get memoryBytes(): number {
+    return this.#memory?.buffer.byteLength ?? 0;
+  }
+
+  /** Ends the guest: what runs now throws at its next host call or fuel check, what waits is dropped. */
+  kill(trap: GuestTrap): void {
+    if (this.dead) return;
+    this.dead = trap;
+    const unwind = this.unwind;
+    this.unwind = null;
+    unwind?.();
+    this.onDeath?.(trap);
+  }
+
+  /** Throws a trap for something that the guest did wrong. */
+  trap(message: string): never {
+    const trap = new GuestTrap('trap', message);
+    this.kill(trap);
+    throw trap;
+  }
+
+  /** Makes the views again after the memory has grown (its old buffer is detached then, and reads as empty). */
+  refresh(): void {
+    const buffer = this.#memory?.buffer;
+    if (!buffer || buffer === this.u8.buffer) return;
+    this.u8 = new Uint8Array(buffer);
+    this.u16 = new Uint16Array(buffer);
+    this.u32 = new Uint32Array(buffer);
+    this.i32 = new Int32Array(buffer);
+    this.f32 = new Float32Array(buffer);
+    this.f64 = new Float64Array(buffer);
+    this.u64 = new BigUint64Array(buffer);
+  }
+
+  /** Gives the host call that begins now its whole budget. */
+  resetLifting(): void {
+    this.#bytesLeft = MAX_LIFTED_BYTES;
+    this.#itemsLeft = MAX_LIFTED_ITEMS;
+  }
+
+  /** Takes `bytes` and `items` from the budget of the call. Traps when it is used up. */
+  lift(bytes: number, items: number): void {
+    this.#bytesLeft -= bytes;
+    this.#itemsLeft -= items;
+    if (this.#bytesLeft >= 0 && this.#itemsLeft >= 0) return;
+    this.trap(
+      `one call hands over more than ${MAX_LIFTED_BYTES >> 20} MiB or ${MAX_LIFTED_ITEMS} elements; use several calls`,
+    );
+  }
+
+  /** Checks an address range given by the guest and returns the address as an unsigned number. */
+  range(pointer: number, bytes: number, align: number): number {
+    const address = pointer >>> 0;
+    if ((address & (align - 1)) !== 0) this.trap(`unaligned pointer ${address} (alignment ${align})`);
+    if (address + bytes > this.u8.length) {
+      this.trap(`pointer out of bounds: ${address} + ${bytes} bytes in a memory of ${this.u8.length}`);
+    }
+    return address;
+  }
+
+  /** Memory of the guest's for `bytes` more bytes, from its own allocator. What the allocator throws ends the guest. */
+  alloc(bytes: number, align: number): number {
+    if (!this.#realloc) this.trap('the component has no cabi_realloc, so it cannot receive this value');
+    let address = 0;
+    this.pinned++;
+    try {
+      address = this.#realloc(0, 0, align, bytes);
+    } catch (error) {
+      this.kill(GuestTrap.from(error));
+    } finally {
+      this.pinned--;
+    }
+    if (this.dead) throw this.dead;
+    if (this.u8.length === 0) this.refresh();
+    return this.range(address, bytes, align);
+  }
+
+  /** Where `count` elements lie that each become an object of the host: checks the range and the budget. */
+  items(pointer: number, count: number, size: number, align: number): number {
+    const address = this.range(pointer, count * size, align);
+    this.lift(count * size, count);
+    return address;
+  }
+
+  string(pointer: number, length: number): string {
+    const bytes = length >>> 0;
+    if (bytes === 0) return '';
+    const start = this.#numbers(pointer, bytes, 1);
+    try {
+      return decoder.decode(this.u8.subarray(start, start + bytes));
+    } catch {
+      return this.trap('a string that is not UTF-8');
+    }
+  }
+
+  char(code: number): string {
+    const point = code >>> 0;
+    if (point > 0x10_ffff || (point >= 0xd800 && point <= 0xdfff)) this.trap(`${point} is no Unicode scalar value`);
+    return String.fromCodePoint(point);
+  }
+
+  listU8(pointer: number, length: number): Uint8Array {
+    const n = length >>> 0;
+    const start = this.#numbers(pointer, n, 1);
+    return this.u8.subarray(start, start + n);
+  }
+
+  listU16(pointer: number, length: number): Uint16Array {
+    const n = length >>> 0;
+    const start = this.#numbers(pointer, n, 2) >>> 1;
+    return this.u16.subarray(start, start + n);
+  }
+
+  listU32(pointer: number, length: number): Uint32Array {
+    const n = length >>> 0;
+    const start = this.#numbers(pointer, n, 4) >>> 2;
+    return this.u32.subarray(start, start + n);
+  }
+
+  listS32(pointer: number, length: number): Int32Array {
+    const n = length >>> 0;
+    const start = this.#numbers(pointer, n, 4) >>> 2;
+    return this.i32.subarray(start, start + n);
+  }
+
+  listF32(pointer: number, length: number): Float32Array {
+    const n = length >>> 0;
+    const start = this.#numbers(pointer, n, 4) >>> 2;
+    return this.f32.subarray(start, start + n);
+  }
+
+  listF64(pointer: number, length: number): Float64Array {
+    const n = length >>> 0;
+    const start = this.#numbers(pointer, n, 8) >>> 3;
+    return this.f64.subarray(start, start + n);
+  }
+
+  listU64(pointer: number, length: number): BigUint64Array {
+    const n = length >>> 0;
+    const start = this.#numbers(pointer, n, 8) >>> 3;
+    return this.u64.subarray(start, start + n);
+  }
+
+  /** Copies a string into the guest and writes its pointer and length at `address`. */
+  putString(address: number, value: string): void {
+    let pointer = 1;
+    let length = 0;
+    if (value.length > 0) {
+      const bytes = encoder.encode(value);
+      length = bytes.length;
+      pointer = this.alloc(length, 1);
+      this.u8.set(bytes, pointer);
+    }
+    this.u32[address >>> 2] = pointer;
+    this.u32[(address >>> 2) + 1] = length;
+  }
+
+  putU8(address: number, values: ArrayLike<number>): void {
+    const pointer = this.alloc(values.length, 1);
+    this.u8.set(values, pointer);
+    this.u32[address >>> 2] = pointer;
+    this.u32[(address >>> 2) + 1] = values.length;
+  }
+
+  putU32(address: number, values: ArrayLike<number>): void {
+    const pointer = this.alloc(values.length * 4, 4);
+    this.u32.set(values, pointer >>> 2);
+    this.u32[address >>> 2] = pointer;
+    this.u32[(address >>> 2) + 1] = values.length;
+  }
+
+  putF32(address: number, values: ArrayLike<number>): void {
+    const pointer = this.alloc(values.length * 4, 4);
+    this.f32.set(values, pointer >>> 2);
+    this.u32[address >>> 2] = pointer;
+    this.u32[(address >>> 2) + 1] = values.length;
+  }
+
+  /** Where `count` numbers of `size` bytes lie: checks the range and the budget. */
+  #numbers(pointer: number, count: number, size: number): number {
+    const address = this.range(pointer, count * size, size);
+    this.lift(count * size, 0);
+    return address;
+  }
+}

@@ -1,0 +1,24 @@
+/**
+ * Plans an artifact and measures launches of it: `node examine-main.ts ARTIFACT_DIRECTORY`. Prints an `ExamineReply` as one line of JSON. It
+ * runs the artifact's glue and untrusted start functions, so `examineArtifact` starts it confined, once for each artifact.
+ */
+import { readdir } from 'node:fs/promises';
+import { UnplannableError } from '../lowering/record.ts';
+import type { ExamineReply } from './examine.ts';
+import { measureArtifact } from './measure.ts';
+import { planFiles } from './plan-files.ts';
+
+const [directory = '.'] = process.argv.slice(2);
+
+async function examine(): Promise<ExamineReply> {
+  try {
+    const files = (await readdir(directory)).filter((name) => name.endsWith('.wasm'));
+    const plan = await planFiles(directory, files);
+    return { plan, starts: await measureArtifact(directory, plan) };
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return error instanceof UnplannableError ? { unplannable: message } : { error: message };
+  }
+}
+
+process.stdout.write(JSON.stringify(await examine()), () => process.exit(0));

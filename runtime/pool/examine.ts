@@ -1,0 +1,127 @@
+import { randomUUID } from 'node:crypto';
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import type { Artifact } from '../build/index.ts';
+import { asPlan, type Plan } from '../lowering/plan.ts';
+import { UnplannableError } from '../lowering/record.ts';
+import { type Layers, LimitPassed, machineLayers, runConfined } from '../sandboxes/index.ts';
+import type { MeasuredStarts } from './measure.ts';
+
+/** What is found out about an artifact once, by instantiating it. */
+export interface Examination {
+  readonly plan: Plan;
+  readonly starts: MeasuredStarts;
+}
+
+/** What the child prints. */
+export type ExamineReply =
+  | Examination
+  /** No plan can describe it. */
+  | { readonly unplannable: string }
+  /** What kept it from being instantiated. */
+  | { readonly error: string };
+
+/** CPU time of an examination; start functions get 0.5 s of it in planning, and 0.1 s a launch. */
+const CPU_MS = 30_000;
+/** Longest that one may take: a busy machine gives it little CPU time. */
+const TIMEOUT_MS = 240_000;
+/** Resident memory of the child: of its own, and for instances that live at once, one of them being planned. */
+const MEMORY_MB = 512;
+const INSTANCES = 3;
+const PAGES_PER_MEGABYTE = 16;
+const MAIN = fileURLToPath(new URL('examine-main.ts', import.meta.url));
+/** What the child's code is made of. */
+const CODE = ['../pool', '../lowering', '../build/wasm', '../../wit', '../../package.json'].map((path) =>
+  fileURLToPath(new URL(path, import.meta.url)),
+);
+
+/** Names of what is kept of it in an artifact's folder. */
+const PLAN_FILE = 'plan.json';
+const STARTS_FILE = 'starts.json';
+
+const startsSchema = z.strictObject({
+  coldStartMs: z.number().min(0),
+  warmStartMs: z.number().min(0),
+  instanceBytes: z.int().min(0),
+});
+const text = z.string().max(10_000);
+const replySchema = z.union([
+  z.strictObject({ plan: z.unknown(), starts: startsSchema }),
+  z.strictObject({ unplannable: text }),
+  z.strictObject({ error: text }),
+]);
+
+/**
+ * Examines an artifact in a confined process that is thrown away, and keeps the result beside it: examining runs the artifact's glue and the
+ * start functions of untrusted code. The answer is data, checked here. Throws `UnplannableError`, and what kept the component from
+ * being instantiated.
+ */
+export async function examineArtifact(artifact: Artifact, layers?: Layers): Promise<Examination> {
+  const { plan, starts } = await inChild(artifact, layers ?? (await machineLayers()));
+  await Promise.all([keepPlan(artifact, plan), keep(artifact, STARTS_FILE, starts)]);
+  return { plan, starts };
+}
+
+/** The plan that was kept beside an artifact; null when there is none of this version. */
+export async function keptPlan(artifact: Artifact): Promise<Plan | null> {
+  return asPlan(await kept(artifact, PLAN_FILE));
+}
+
+/** Keeps a plan beside its artifact. */
+export const keepPlan = (artifact: Artifact, plan: Plan): Promise<void> => keep(artifact, PLAN_FILE, plan);
+
+/** How long launches took when the artifact was examined; null when it was not. */
+export async function keptStarts(artifact: Artifact): Promise<MeasuredStarts | null> {
+  return startsSchema.safeParse(await kept(artifact, STARTS_FILE)).data ?? null;
+}
+
+async function inChild(artifact: Artifact, layers: Layers): Promise<Examination> {
+  const { directory, meta } = artifact;
+  const program = { main: MAIN, args: [directory], read: [...CODE, directory] };
+  const memoryMb = MEMORY_MB + Math.ceil((INSTANCES * meta.options.memoryPages) / PAGES_PER_MEGABYTE);
+  const ended = await runConfined(layers, program, { timeoutMs: TIMEOUT_MS, cpuMs: CPU_MS, memoryMb }).catch(
+    (cause: unknown) => {
+      if (!(cause instanceof LimitPassed)) throw cause;
+      const most = {
+        time: `${TIMEOUT_MS / 1000} s`,
+        cpu: `${CPU_MS / 1000} s of CPU time`,
+        memory: `${memoryMb} MiB of memory`,
+      }[cause.limit];
+      throw new Error(`instantiating it took more than ${most}`, { cause });
+    },
+  );
+  const reply = replySchema.safeParse(parse(ended.output)).data;
+  if (!reply) {
+    const words = ended.errors.trim().split('\n').at(-1)?.slice(0, 500);
+    throw new Error(
+      `the process that instantiated it ended with ${ended.code ?? 'a signal'}: ${words || 'no message'}`,
+    );
+  }
+  if ('error' in reply) throw new Error(reply.error);
+  if ('unplannable' in reply) throw new UnplannableError(reply.unplannable);
+  const plan = asPlan(reply.plan);
+  if (!plan) throw new Error('the process that instantiated it answered no plan of this version');
+  return { plan, starts: reply.starts };
+}
+
+const kept = (artifact: Artifact, file: string): Promise<unknown> =>
+  readFile(join(artifact.directory, file), 'utf8').then(parse, () => null);
+
+/** Writes in one step. Without the file the next process examines the artifact again. */
+async function keep(artifact: Artifact, file: string, value: unknown): Promise<void> {
+  const path = join(artifact.directory, file);
+  const temporary = `${path}.${process.pid}-${randomUUID()}`;
+  await writeFile(temporary, JSON.stringify(value))
+    .then(() => rename(temporary, path))
+    .catch(() => undefined);
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}

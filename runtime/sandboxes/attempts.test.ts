@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { confinedCommand } from './command.ts';
+import type { Outcomes, Target } from './fixtures/attacker.ts';
+import { type Layers, layersFor, probeMachine, runConfined } from './index.ts';
+
+const MAIN = fileURLToPath(new URL('fixtures/attacker.ts', import.meta.url));
+const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
+const probe = await probeMachine();
+const namespaces = 'command' in probe.bubblewrap;
+
+/** Attempts that fail on an ordinary machine as well: their targets do not exist, or need flags. */
+const FAIL_ANYWAY = new Set([
+  'use an inherited socket or file',
+  'look up a name',
+  'replace its own program (process.execve)',
+  'load a native addon',
+  'call a native library (node:ffi)',
+]);
+
+describe('code that has taken over a confined process', () => {
+  let target: Target;
+  let before_: readonly string[];
+  let connections = 0;
+  const servers: net.Server[] = [];
+  let victim: ChildProcess;
+
+  before(async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'pie-target-'));
+    await writeFile(join(folder, 'secret.txt'), 'secret');
+    await writeFile(join(folder, 'secret.mjs'), 'export default 1;');
+    const listen = async (where: string | number): Promise<net.Server> => {
+      const server = net.createServer((socket) => {
+        connections++;
+        // The attacker leaves without reading.
+        socket.on('error', () => undefined);
+        socket.end('HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n');
+      });
+      await new Promise<void>((resolve) =>
+        typeof where === 'string' ? server.listen(where, resolve) : server.listen(where, '127.0.0.1', resolve),
+      );
+      servers.push(server);
+      return server;
+    };
+    const socket = join(folder, 'redis.sock');
+    await listen(socket);
+    const { port } = (await listen(0)).address() as net.AddressInfo;
+    // Stands in for the runtime: what signals it must not end this test.
+    victim = spawn(
+      process.execPath,
+      ['-e', `process.on('SIGUSR1', () => {}); process.stdin.resume(); console.log('up');`],
+      {
+        // Leads a group of its own.
+        detached: true,
+        stdio: ['pipe', 'pipe', 'inherit'],
+        env: { PIE_MASTER_KEY: 'the master key' },
+      },
+    );
+    await once(victim.stdout as NonNullable<typeof victim.stdout>, 'data');
+    target = { pid: victim.pid ?? -1, folder, socket, port };
+    before_ = await readdir(folder);
+    process.env.PIE_MASTER_KEY = 'the master key';
+  });
+  after(async () => {
+    delete process.env.PIE_MASTER_KEY;
+    victim.kill();
+    for (const server of servers) server.close();
+    await rm(target.folder, { recursive: true });
+  });
+
+  const attack = async (layers: Layers): Promise<Outcomes> => {
+    const program = { main: MAIN, args: [JSON.stringify(target)], read: [] };
+    const { output, errors } = await runConfined(layers, program, LIMITS);
+    assert.ok(output.startsWith('{'), errors);
+    return JSON.parse(output) as Outcomes;
+  };
+  const successes = (outcomes: Outcomes): string[] =>
+    Object.entries(outcomes).flatMap(([name, { refused, detail }]) => (refused ? [] : [`${name}: ${detail}`]));
+  const nothingHappened = async (): Promise<void> => {
+    assert.equal(connections, 0);
+    assert.deepEqual(await readdir(target.folder), before_);
+  };
+
+  it('meets only refusals in namespaces', { skip: !namespaces }, async () => {
+    assert.deepEqual(successes(await attack(layersFor('namespaces', probe))), []);
+    await nothingHappened();
+  });
+
+  it('meets refusals from the namespaces alone, without the help of Node', { skip: !namespaces }, async () => {
+    const program = { main: MAIN, args: [JSON.stringify(target)], read: [] };
+    const command = confinedCommand(layersFor('namespaces', probe), program, { cpuSeconds: 60, memoryMb: 512 });
+    const args = command.args.filter((arg) => !/^--(permission|allow-|import|disallow-|no-experimental)/.test(arg));
+    const { stdout } = await promisify(execFile)(command.program, args, { env: command.env, cwd: '/' });
+    const outcomes = JSON.parse(stdout) as Outcomes;
+    const outside = Object.fromEntries(Object.entries(outcomes).filter(([, { kind }]) => kind === 'outside'));
+    assert.deepEqual(successes(outside), []);
+    assert.ok(successes(outcomes).length > 0, 'without Node it may do what it likes inside');
+    await nothingHappened();
+  });
+
+  it('meets only refusals without namespaces', async () => {
+    assert.deepEqual(successes(await attack(layersFor('process', probe))), []);
+    await nothingHappened();
+  });
+
+  it('would reach all of that without any layer', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'pie-attacker-'));
+    try {
+      const main = join(folder, 'attacker.ts');
+      await copyFile(MAIN, main);
+      const { stdout } = await promisify(execFile)(process.execPath, [main, JSON.stringify(target)], {
+        env: { PIE_MASTER_KEY: 'the master key' },
+      });
+      const outcomes = Object.entries(JSON.parse(stdout) as Outcomes);
+      const failed = outcomes.flatMap(([name, { refused }]) => (refused ? [name] : []));
+      assert.deepEqual(
+        failed.filter((name) => !FAIL_ANYWAY.has(name)),
+        [],
+      );
+      assert.ok(connections >= 3, 'its connections are counted');
+    } finally {
+      await Promise.all(['/tmp', '/dev/shm'].map((place) => rm(join(place, 'pie-attacker.txt'), { force: true })));
+      await rm(folder, { recursive: true });
+    }
+  });
+
+  it('is described attempt by attempt in REFUSALS.md', async () => {
+    const page = await readFile(new URL('REFUSALS.md', import.meta.url), 'utf8');
+    const listed = [...page.matchAll(/^\| (.+?) \|/gm)].map(([, name]) => name).slice(2);
+    assert.deepEqual(listed.sort(), Object.keys(await attack(layersFor('process', probe))).sort());
+  });
+});

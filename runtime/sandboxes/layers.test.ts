@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { IsolationError, layersFor, type Probe } from './layers.ts';
+import { probeMachine } from './probe.ts';
+
+const SETPRIV = ['/usr/bin/setpriv', '--no-new-privs'];
+const EVERYTHING: Probe = { bubblewrap: { command: ['/usr/bin/bwrap', '--unshare-all'] }, setpriv: SETPRIV };
+const NO_NAMESPACES: Probe = { bubblewrap: { missing: 'it ended with 1' }, setpriv: SETPRIV };
+const NOTHING: Probe = { bubblewrap: { missing: 'it ended with 1' }, setpriv: null };
+
+const machine = await probeMachine();
+
+describe('layers', () => {
+  it('are namespaces where they work, and nothing is to be said', () => {
+    for (const isolation of ['auto', 'namespaces'] as const) {
+      const { notice, wrapper, ...rest } = layersFor(isolation, EVERYTHING);
+      assert.deepEqual([rest.isolation, notice, wrapper[0]], ['namespaces', null, '/usr/bin/bwrap']);
+    }
+  });
+
+  it('are those of the process when it is asked for, whatever the machine can', () => {
+    assert.deepEqual(layersFor('process', EVERYTHING), { isolation: 'process', wrapper: SETPRIV, notice: null });
+  });
+
+  it('are fewer where namespaces do not work, and the notice says why and what to do', () => {
+    const { isolation, notice } = layersFor('auto', NO_NAMESPACES);
+    assert.equal(isolation, 'process');
+    assert.match(notice ?? '', /without namespaces: it ended with 1\. .*signals.*install bubblewrap/s);
+    assert.match(layersFor('auto', NOTHING).notice ?? '', /Also, setpriv .* is missing/);
+    assert.match(layersFor('process', NOTHING).notice ?? '', /setpriv .* is missing/);
+  });
+
+  it('are refused when namespaces are demanded and do not work', () => {
+    assert.throws(
+      () => layersFor('namespaces', NO_NAMESPACES),
+      (error) =>
+        error instanceof IsolationError &&
+        /demands isolation = "namespaces".*it ended with 1.*isolation = "auto"/s.test(error.message),
+    );
+  });
+});
+
+describe('a machine without user namespaces', () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'pie-probe-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  /** A program that fails as bubblewrap does where the kernel refuses it namespaces. */
+  async function refusing(): Promise<string> {
+    const program = join(folder, 'bwrap');
+    await writeFile(program, '#!/bin/sh\necho "bwrap: No permissions to create a new namespace" >&2\nexit 1\n');
+    await chmod(program, 0o755);
+    return program;
+  }
+
+  it('is found out by trying, and starts with the layers of the process', async () => {
+    const probe = await probeMachine({ bubblewrap: await refusing() });
+    assert.match('missing' in probe.bubblewrap ? probe.bubblewrap.missing : '', /No permissions to create/);
+    const { isolation, notice } = layersFor('auto', probe);
+    assert.equal(isolation, 'process');
+    assert.match(notice ?? '', /No permissions to create a new namespace/);
+  });
+
+  it('does not start when namespaces are demanded', async () => {
+    const probe = await probeMachine({ bubblewrap: await refusing() });
+    assert.throws(() => layersFor('namespaces', probe), /No permissions to create a new namespace/);
+  });
+
+  it('is not one whose bubblewrap only knows fewer options', { skip: !('command' in machine.bubblewrap) }, async () => {
+    const real = 'command' in machine.bubblewrap ? machine.bubblewrap.command[0] : '';
+    const program = join(folder, 'old-bwrap');
+    const script = `for arg; do [ "$arg" = --disable-userns ] && { echo "bwrap: Unknown option" >&2; exit 1; }; done`;
+    await writeFile(program, `#!/bin/sh\n${script}\nexec ${real} "$@"\n`);
+    await chmod(program, 0o755);
+    const { isolation, wrapper } = layersFor('auto', await probeMachine({ bubblewrap: program }));
+    assert.deepEqual([isolation, wrapper.includes('--disable-userns')], ['namespaces', false]);
+  });
+
+  it('may have no bubblewrap and no setpriv at all', async () => {
+    const probe = await probeMachine({ bubblewrap: join(folder, 'none'), setpriv: join(folder, 'none') });
+    assert.deepEqual(probe.setpriv, null);
+    assert.match(layersFor('auto', probe).notice ?? '', /is not installed/);
+  });
+});

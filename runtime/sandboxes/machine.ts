@@ -1,0 +1,10 @@
+import { type Layers, layersFor } from './layers.ts';
+import { probeMachine } from './probe.ts';
+
+let layers: Promise<Layers> | undefined;
+
+/** The strongest layers that this machine has, probed once a process. */
+export function machineLayers(): Promise<Layers> {
+  layers ??= probeMachine().then((probe) => layersFor('auto', probe));
+  return layers;
+}

@@ -1,0 +1,2 @@
+/** Says that a confined process runs. */
+process.stdout.write('confined');

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir, readFile } from 'node:fs/promises';
+import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import type { Outcomes } from './fixtures/attacker.ts';
+import { LimitPassed, layersFor, probeMachine, runConfined } from './index.ts';
+
+const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+const probe = await probeMachine();
+const isolations = 'command' in probe.bubblewrap ? (['namespaces', 'process'] as const) : (['process'] as const);
+
+/** How many processes have that argument. */
+async function processesWith(mark: string): Promise<number> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')));
+  return lines.filter((line) => line.split('\0').includes(mark)).length;
+}
+
+for (const isolation of isolations) {
+  const layers = layersFor(isolation, probe);
+  const hog = (holdMb: number, limits: Parameters<typeof runConfined>[2]) =>
+    runConfined(layers, { main: at('fixtures/hog.ts'), args: [String(holdMb)], read: [] }, limits);
+
+  describe(`a confined process (${isolation})`, () => {
+    it('is killed at its time limit, however busy it is', async () => {
+      await assert.rejects(
+        hog(1, { timeoutMs: 1500, memoryMb: 512 }),
+        (error) => error instanceof LimitPassed && error.limit === 'time',
+      );
+    });
+
+    it('is killed when it holds more memory than it may', async () => {
+      await assert.rejects(
+        hog(600, { timeoutMs: 60_000, memoryMb: 256 }),
+        (error) => error instanceof LimitPassed && error.limit === 'memory',
+      );
+    });
+
+    it('cannot get more memory than the kernel allows it, however fast it is', async () => {
+      const { code, errors } = await hog(4000, { timeoutMs: 60_000, memoryMb: 128 });
+      assert.notEqual(code, 0);
+      assert.match(errors, /Array buffer allocation failed|out of memory/);
+    });
+
+    it('is killed when it is called off', async () => {
+      const reason = new Error('called off');
+      const controller = new AbortController();
+      const running = hog(1, { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal });
+      setImmediate(() => controller.abort(reason));
+      await assert.rejects(running, reason);
+    });
+
+    const orphans = { skip: isolation === 'process' && probe.setpriv === null };
+    it('is killed with its starter, however busy it is', orphans, async () => {
+      // Tells its processes apart from those of other tests.
+      const mark = String(1 + Math.random());
+      const script = `
+        import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
+        const program = { main: ${JSON.stringify(at('fixtures/hog.ts'))}, args: ['${mark}'], read: [] };
+        await runConfined(layersFor('${isolation}', await probeMachine()), program, { timeoutMs: 120_000, memoryMb: 512 });`;
+      const starter = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'ignore' });
+      const exited = once(starter, 'exit');
+      try {
+        await eventually(async () => (await processesWith(mark)) > 0, 'the process runs', 60_000);
+      } finally {
+        starter.kill('SIGKILL');
+        await exited;
+      }
+      await eventually(async () => (await processesWith(mark)) === 0, 'the process is gone', 60_000);
+    });
+
+    it('inherits none of the rights of its starter', async () => {
+      const script = `
+        import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
+        const program = { main: ${JSON.stringify(at('fixtures/attacker.ts'))}, args: [process.argv[1]], read: [] };
+        const layers = layersFor(${JSON.stringify(isolation)}, await probeMachine());
+        const { output } = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512 });
+        process.stdout.write(output);`;
+      const wide = ['--permission', '--allow-fs-read=*', '--allow-net', '--allow-child-process', '--allow-worker'];
+      const target = JSON.stringify({ pid: process.pid, folder: '/', socket: '/none', port: 1 });
+      const { stdout } = await promisify(execFile)(process.execPath, [
+        ...[...wide, '--input-type=module', '-e', script, target],
+      ]);
+      const reached = Object.entries(JSON.parse(stdout) as Outcomes).filter(([, { refused }]) => !refused);
+      assert.deepEqual(reached, []);
+    });
+  });
+}

@@ -1,0 +1,112 @@
+import { spawn } from 'node:child_process';
+import { constants } from 'node:os';
+import { type ConfinedProgram, confinedCommand } from './command.ts';
+import type { Layers } from './layers.ts';
+import { treeMemoryBytes } from './memory.ts';
+
+export interface ConfinedLimits {
+  /** Wall-clock time, after which the process and all that it started are killed. */
+  readonly timeoutMs: number;
+  /** CPU time of all its threads, to the second, which the kernel keeps; by default that of four threads all the time. */
+  readonly cpuMs?: number;
+  /** Resident memory of the process and all that it started. */
+  readonly memoryMb: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How a confined process ended. */
+export interface Ended {
+  /** Its exit code; null after a signal. */
+  readonly code: number | null;
+  readonly output: string;
+  readonly errors: string;
+}
+
+/** A confined process passed a limit and was killed. */
+export class LimitPassed extends Error {
+  override readonly name = 'LimitPassed';
+  readonly limit: 'time' | 'cpu' | 'memory';
+  constructor(limit: LimitPassed['limit']) {
+    super(`a confined process passed its limit of ${limit}`);
+    this.limit = limit;
+  }
+}
+
+/** How often the tree's resident memory is looked at. It can pass the limit by what it touches in that time, up to its RLIMIT_DATA. */
+const MEMORY_POLL_MS = 50;
+/** Bound on what is kept of each of its outputs. */
+const MAX_OUTPUT_BYTES = 4 * 2 ** 20;
+/** What bubblewrap answers for a program that the kernel has ended at its CPU limit (SIGXCPU). */
+const CPU_EXIT = 128 + constants.signals.SIGXCPU;
+/** Threads that compute at once, for the kernel's limit on CPU time. */
+const CPU_THREADS = 4;
+
+/**
+ * Runs a program once, confined. It gets its three standard streams and nothing else that is open. It ends when this process dies, by
+ * the kernel's hand (the layers' parent-death signal), by its lifeline or by its CPU limit.
+ * @throws {LimitPassed} and the signal's reason
+ */
+export async function runConfined(layers: Layers, program: ConfinedProgram, limits: ConfinedLimits): Promise<Ended> {
+  const { timeoutMs, cpuMs = timeoutMs * CPU_THREADS, memoryMb, signal } = limits;
+  signal?.throwIfAborted();
+  const cpuSeconds = Math.ceil(cpuMs / 1000);
+  const command = confinedCommand(layers, program, { cpuSeconds, memoryMb });
+  const child = spawn(command.program, command.args, {
+    // A session of its own: no terminal, and one group to kill.
+    detached: true,
+    cwd: '/',
+    stdio: 'pipe',
+    env: { ...command.env },
+  });
+  let killed: unknown = null;
+  const kill = (reason: unknown) => {
+    killed ??= reason;
+    killGroup(child.pid);
+  };
+  const onAbort = () => kill(signal?.reason);
+  const timer = setTimeout(() => kill(new LimitPassed('time')), timeoutMs);
+  const poll = setInterval(() => void watchMemory(), MEMORY_POLL_MS);
+  const watchMemory = async () => {
+    if (child.pid === undefined) return;
+    if ((await treeMemoryBytes(child.pid)) > memoryMb * 2 ** 20) kill(new LimitPassed('memory'));
+  };
+  signal?.addEventListener('abort', onAbort, { once: true });
+  try {
+    const output = collect(child.stdout);
+    const errors = collect(child.stderr);
+    const code = await new Promise<number | null>((resolve, reject) => {
+      child.once('error', reject);
+      child.once('close', (status, by) => {
+        if (by === 'SIGXCPU' || status === CPU_EXIT) killed ??= new LimitPassed('cpu');
+        resolve(status);
+      });
+    });
+    if (killed !== null) throw killed;
+    return { code, output: output(), errors: errors() };
+  } finally {
+    clearTimeout(timer);
+    clearInterval(poll);
+    signal?.removeEventListener('abort', onAbort);
+    killGroup(child.pid);
+  }
+}
+
+/** In namespaces the first process of the group is bubblewrap: with it dies its PID namespace. */
+function killGroup(pid: number | undefined): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch {
+    // Every process of the group has ended.
+  }
+}
+
+function collect(stream: NodeJS.ReadableStream): () => string {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  stream.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes <= MAX_OUTPUT_BYTES) chunks.push(chunk);
+  });
+  return () => Buffer.concat(chunks).toString('utf8');
+}

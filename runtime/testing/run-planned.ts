@@ -1,0 +1,31 @@
+/**
+ * Runs one inferlet from its plan, and prints its ending as JSON: `node run-planned.ts ARTIFACT_DIRECTORY INPUT`. What it imports is what a
+ * process needs that generates no code; `refused` says whether this one is held to that.
+ */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { compileWorld } from '../lowering/compile.ts';
+import { instantiate } from '../lowering/instance.ts';
+import { asPlan } from '../lowering/plan.ts';
+import { SliceRunner } from '../lowering/slice-runner.ts';
+import { recordingHost } from './recording-host.ts';
+
+const [directory = '.', input = ''] = process.argv.slice(2);
+const plan = asPlan(JSON.parse(await readFile(join(directory, 'plan.json'), 'utf8')));
+if (!plan) throw new TypeError('the plan is damaged');
+const modules = new Map<string, WebAssembly.Module>();
+for (const { module } of plan.instances) {
+  if (!modules.has(module)) modules.set(module, await WebAssembly.compile(await readFile(join(directory, module))));
+}
+const { host, lines } = recordingHost();
+const options = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
+const execution = instantiate({ plan, modules }, compileWorld(host), options);
+const ending = await execution.start(input);
+execution.dispose();
+let refused = false;
+try {
+  new Function('return 1')();
+} catch {
+  refused = true;
+}
+console.log(JSON.stringify({ ending, calls: lines.length, refused }));

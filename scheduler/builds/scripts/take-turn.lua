@@ -1,0 +1,42 @@
+--[[
+  Gives a new build its turn; `nextTurn` of turns.ts says the same. Of a call that is sent twice the second gets the same turn.
+
+  KEYS[1] turns (hash): of each build that was asked for and has not ended, `<tenant> <turn> <until, ms>` by id; `time`: the largest turn that has begun
+
+  ARGV[1] id
+  ARGV[2] tenant
+  ARGV[3] now, ms
+  ARGV[4] until when the build is waited for, ms
+
+  Returns the turn.
+]]
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+if known then
+  return tonumber(string.match(known, '^%S+ (%d+)'))
+end
+local fields = redis.call('HGETALL', KEYS[1])
+local turn, waiting, time = 0, false, 0
+for i = 1, #fields, 2 do
+  if fields[i] == 'time' then
+    time = tonumber(fields[i + 1])
+  else
+    local tenant, other, deadline = string.match(fields[i + 1], '^(%S+) (%d+) (%d+)$')
+    if tonumber(deadline) < tonumber(ARGV[3]) then
+      -- Its gateway was lost before it took it away.
+      redis.call('HDEL', KEYS[1], fields[i])
+    else
+      waiting = true
+      if tenant == ARGV[2] then
+        turn = math.max(turn, tonumber(other) + 1)
+      end
+    end
+  end
+end
+-- Time begins anew when nothing is under way, so that turns stay small.
+if not waiting then
+  redis.call('HDEL', KEYS[1], 'time')
+  time = 0
+end
+turn = math.max(turn, time)
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. turn .. ' ' .. ARGV[4])
+return turn

@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import fc from 'fast-check';
+import { loadScript } from '../store/scripts.ts';
+import { eventually, openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { type BuildTurn, nextTurn } from './turns.ts';
+import type { BuildReply } from './types.ts';
+
+const SEED = 20_261_121;
+const DONE: BuildReply = { ok: true, artifact: {} };
+const TAKE = loadScript(new URL('./scripts/take-turn.lua', import.meta.url));
+const BEGIN = loadScript(new URL('./scripts/begin-turn.lua', import.meta.url));
+
+let redis: TestRedis;
+before(async () => {
+  redis = await TestRedis.start();
+});
+after(() => redis.stop());
+
+interface Waiting extends BuildTurn {
+  readonly id: string;
+  readonly order: number;
+}
+
+/** What builders do: the smallest turn first, of several the first that came. */
+const first = (waiting: readonly Waiting[]): Waiting | undefined =>
+  waiting.toSorted((a, b) => a.turn - b.turn || a.order - b.order)[0];
+
+const act = fc.oneof(
+  {
+    weight: 5,
+    arbitrary: fc.record({ act: fc.constant('ask' as const), tenant: fc.constantFrom('a', 'b', 'c', 'd') }),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({ act: fc.constantFrom('begin' as const, 'end' as const), tenant: fc.constant('') }),
+  },
+  { weight: 1, arbitrary: fc.record({ act: fc.constant('give-up' as const), tenant: fc.constantFrom('a', 'b') }) },
+);
+
+test('between two builds of a tenant that waits, every other tenant begins at most two', () => {
+  fc.assert(
+    fc.property(fc.array(act, { maxLength: 200 }), (acts) => {
+      let waiting: Waiting[] = [];
+      let running: Waiting[] = [];
+      let time = 0;
+      let order = 0;
+      /** For each tenant that waits: builds of others that began since its own last one, or since it came. */
+      const passed = new Map<string, Map<string, number>>();
+      for (const { act: what, tenant } of acts) {
+        if (what === 'ask') {
+          order += 1;
+          const turn = nextTurn([...waiting, ...running], tenant, time);
+          if (!waiting.some((other) => other.tenant === tenant)) passed.set(tenant, new Map());
+          waiting.push({ id: `${order}`, tenant, turn, order });
+        } else if (what === 'end') {
+          running = running.slice(1);
+        } else if (what === 'give-up') {
+          waiting = waiting.filter((other) => other.tenant !== tenant);
+          passed.delete(tenant);
+        } else {
+          const chosen = first(waiting);
+          if (chosen === undefined) continue;
+          waiting = waiting.filter((other) => other !== chosen);
+          running.push(chosen);
+          time = Math.max(time, chosen.turn);
+          for (const [other, counts] of passed) {
+            if (other === chosen.tenant) continue;
+            const count: number = (counts.get(chosen.tenant) ?? 0) + 1;
+            counts.set(chosen.tenant, count);
+            // A tenant whose own builds run may wait behind them; so its first one is held to the time at which it came.
+            const own: number = running.filter((one) => one.tenant === other).length;
+            assert.ok(count <= 2 + own, `${other} waited for ${count} builds of ${chosen.tenant}`);
+          }
+          if (waiting.some((other) => other.tenant === chosen.tenant)) passed.set(chosen.tenant, new Map());
+          else passed.delete(chosen.tenant);
+        }
+      }
+    }),
+    { numRuns: 500, seed: SEED },
+  );
+});
+
+test('the script gives the turns that the policy gives', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(act, { maxLength: 40 }), async (acts) => {
+      const scheduler = openTestScheduler(redis);
+      const { store } = scheduler;
+      const turns = [store.keys.buildTurns];
+      let outstanding: Waiting[] = [];
+      let begun: Waiting[] = [];
+      let time = 0;
+      let order = 0;
+      try {
+        for (const { act: what, tenant } of acts) {
+          const [oldest] = begun;
+          const chosen = first(outstanding.filter((one) => !begun.includes(one)));
+          if (what === 'ask') {
+            order += 1;
+            if (outstanding.length === 0) time = 0;
+            const turn = nextTurn(outstanding, tenant, time);
+            const args = [`${order}`, tenant, 1000, 2000];
+            assert.equal(await store.script(TAKE, turns, args), turn);
+            assert.equal(await store.script(TAKE, turns, args), turn, 'sent twice');
+            outstanding.push({ id: `${order}`, tenant, turn, order });
+          } else if (what === 'begin' && chosen !== undefined) {
+            assert.equal(await store.script(BEGIN, turns, [chosen.id]), 1);
+            time = Math.max(time, chosen.turn);
+            begun.push(chosen);
+          } else if (what === 'end' && oldest !== undefined) {
+            await store.redis.hdel(store.keys.buildTurns, oldest.id);
+            begun = begun.slice(1);
+            outstanding = outstanding.filter((one) => one !== oldest);
+          }
+        }
+        // Whatever a lost gateway left behind is over with its time.
+        assert.equal(await store.script(TAKE, turns, ['late', 'a', 3000, 4000]), 0);
+        assert.equal(await store.script(BEGIN, turns, ['gone']), 0);
+      } finally {
+        await scheduler.close();
+      }
+    }),
+    { numRuns: 40, seed: SEED },
+  );
+});
+
+test('a tenant that deploys a hundred components holds up no other one', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+  const begun: string[] = [];
+  const go = Promise.withResolvers<void>();
+  const worker = scheduler.createBuildWorker({
+    concurrency: 2,
+    build: async ({ tenant }) => {
+      begun.push(tenant);
+      await go.promise;
+      return DONE;
+    },
+  });
+  const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
+  try {
+    worker.start();
+    const flood = Array.from({ length: 100 }, () => ask('flood'));
+    await eventually(() => begun.length === 2, 'two are under way at once');
+    await eventually(
+      async () => (await scheduler.store.redis.hlen(scheduler.store.keys.buildTurns)) === 101,
+      'all wait',
+    );
+    const others = [ask('acme'), ask('acme'), ask('other')];
+    await eventually(
+      async () => (await scheduler.store.redis.hlen(scheduler.store.keys.buildTurns)) === 104,
+      'these too',
+    );
+    await eventually(
+      async () => (await scheduler.store.redis.zcard(`${scheduler.store.keys.bull}:builds:prioritized`)) === 101,
+      'all are queued',
+    );
+    go.resolve();
+    assert.deepEqual(await Promise.all(others), [DONE, DONE, DONE]);
+    const places = begun.flatMap((tenant, i) => (tenant === 'flood' ? [] : [i]));
+    assert.equal(places.length, 3);
+    assert.ok(Math.max(...places) < 10, `among the first that begin: ${places}`);
+    assert.ok((await Promise.all(flood)).every(({ ok }) => ok));
+    assert.deepEqual(Object.keys(await scheduler.store.redis.hgetall(scheduler.store.keys.buildTurns)), ['time']);
+  } finally {
+    await worker.close();
+    await lease.release();
+    await scheduler.close();
+  }
+});
+
+test('a build whose runtime died is taken over by another one', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+  const connections: ReturnType<TestRedis['connect']>[] = [];
+  const dying = openTestScheduler(redis, {
+    prefix: scheduler.store.keys.prefix,
+    connect: () => {
+      const connection = redis.connect();
+      connections.push(connection);
+      return connection;
+    },
+  });
+  const begun = Promise.withResolvers<void>();
+  const lost = dying.createBuildWorker({
+    build: () => {
+      begun.resolve();
+      return new Promise(() => undefined);
+    },
+  });
+  const next = scheduler.createBuildWorker({ build: async () => DONE });
+  try {
+    lost.start();
+    const reply = scheduler.builds.request({ tenant: 'acme', name: 'story', componentHash: 'x', memoryMb: 1 });
+    await begun.promise;
+    // To Redis a runtime that was killed is one whose connections are gone.
+    for (const connection of connections) connection.disconnect();
+    next.start();
+    assert.deepEqual(await reply, DONE);
+  } finally {
+    await Promise.all([lost.close(), next.close()]);
+    await lease.release();
+    await Promise.all([dying.close(), scheduler.close()]);
+  }
+});

@@ -1,0 +1,21 @@
+import type { Store } from '../store/store.ts';
+import type { Functions } from './functions.ts';
+import type { FunctionVersion } from './types.ts';
+
+/** The versions that use a component, deployed ones and those that drain; null when there are more than `most`. */
+export async function componentUsers(
+  { store, functions }: { readonly store: Store; readonly functions: Pick<Functions, 'runnable'> },
+  componentHash: string,
+  most: number,
+): Promise<FunctionVersion[] | null> {
+  const key = store.keys.blobUsers(componentHash);
+  const users = await store.call((redis) => redis.srandmember(key, most + 1));
+  if (users.length > most) return null;
+  const versions = await Promise.all(
+    users.map((user) => {
+      const [, tenant = '', name = '', version = ''] = /^([^/]*)\/(.*)@(.*)$/.exec(user) ?? [];
+      return functions.runnable(tenant, name, version);
+    }),
+  );
+  return versions.filter((version) => version !== null);
+}

@@ -1,0 +1,58 @@
+import type { StepBudget } from './budget.ts';
+
+/** Characters that are compared or written in the time of one step. */
+const CHARACTERS_PER_STEP = 8;
+
+/** Whether two JSON values are equal; the order of names does not matter. */
+export function areEqual(one: unknown, other: unknown, budget: StepBudget): boolean {
+  budget.spend(2);
+  if (one === other) {
+    if (typeof one === 'string') budget.spend(one.length / CHARACTERS_PER_STEP);
+    return true;
+  }
+  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null) return false;
+  if (Array.isArray(one) || Array.isArray(other)) {
+    if (!Array.isArray(one) || !Array.isArray(other) || one.length !== other.length) return false;
+    return one.every((item, index) => areEqual(item, other[index], budget));
+  }
+  const names = Object.keys(one);
+  budget.spend(names.length);
+  if (names.length !== Object.keys(other).length) return false;
+  return names.every(
+    (name) =>
+      Object.hasOwn(other, name) &&
+      areEqual((one as Record<string, unknown>)[name], (other as Record<string, unknown>)[name], budget),
+  );
+}
+
+/** The indexes of two equal items; null when all differ. It takes the time of writing the items once, however many there are. */
+export function duplicates(items: readonly unknown[], budget: StepBudget): readonly [number, number] | null {
+  const seen = new Map<string, number>();
+  for (const [index, item] of items.entries()) {
+    const text = canonical(item, budget);
+    const first = seen.get(text);
+    if (first !== undefined) return [first, index];
+    seen.set(text, index);
+  }
+  return null;
+}
+
+/** JSON text that equal values share: names are sorted. */
+function canonical(value: unknown, budget: StepBudget): string {
+  budget.spend(4);
+  // JSON text may hold a number that has no other notation: 1e999 is infinite.
+  if (typeof value === 'number') return String(value);
+  if (typeof value !== 'object' || value === null) {
+    const text = JSON.stringify(value);
+    budget.spend(text.length / CHARACTERS_PER_STEP);
+    return text;
+  }
+  if (Array.isArray(value)) return `[${value.map((item) => canonical(item, budget)).join(',')}]`;
+  const names = Object.keys(value);
+  // Sorting compares each name with about so many others.
+  budget.spend(names.length * Math.ceil(Math.log2(names.length + 1)));
+  const members = names
+    .sort()
+    .map((name) => `${canonical(name, budget)}:${canonical((value as Record<string, unknown>)[name], budget)}`);
+  return `{${members.join(',')}}`;
+}

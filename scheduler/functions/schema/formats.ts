@@ -1,0 +1,30 @@
+import { format as library } from '@cfworker/json-schema';
+import type { StepBudget } from './budget.ts';
+
+/** Longest text that can have a format. The expressions below are backtracked by V8: their time is bounded by this, and measured. */
+export const MAX_FORMAT_LENGTH = 2048;
+
+/** A label with single hyphens. The library's own expression for it takes exponential time. */
+const LABEL = '[a-z\\u00a1-\\uffff0-9]+(?:-[a-z\\u00a1-\\uffff0-9]+)*';
+const PRIVATE_IPV4 =
+  '(?!10(?:\\.\\d{1,3}){3})(?!127(?:\\.\\d{1,3}){3})(?!169\\.254(?:\\.\\d{1,3}){2})(?!192\\.168(?:\\.\\d{1,3}){2})(?!172\\.(?:1[6-9]|2\\d|3[0-1])(?:\\.\\d{1,3}){2})';
+const IPV4 =
+  '(?:[1-9]\\d?|1\\d\\d|2[01]\\d|22[0-3])(?:\\.(?:1?\\d{1,2}|2[0-4]\\d|25[0-5])){2}(?:\\.(?:[1-9]\\d?|1\\d\\d|2[0-4]\\d|25[0-4]))';
+const URL_TEXT = new RegExp(
+  `^(?:https?|ftp)://(?:\\S+@)?(?:${PRIVATE_IPV4}${IPV4}|${LABEL}(?:\\.${LABEL})*\\.[a-z\\u00a1-\\uffff]{2,})(?::\\d{2,5})?(?:/\\S*)?$`,
+  'iu',
+);
+
+const FORMATS: ReadonlyMap<string, (text: string) => boolean> = new Map([
+  ...Object.entries(library),
+  ['url', (text: string) => URL_TEXT.test(text)],
+]);
+
+/** Whether a text has a format; a format that is not known is no condition. */
+export function hasFormat(text: string, name: unknown, budget: StepBudget): boolean {
+  const matches = typeof name === 'string' ? FORMATS.get(name) : undefined;
+  if (matches === undefined) return true;
+  if (text.length > MAX_FORMAT_LENGTH) return false;
+  budget.spend(20 + 4 * text.length);
+  return matches(text);
+}

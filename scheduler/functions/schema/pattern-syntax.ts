@@ -1,0 +1,147 @@
+/** A regular expression as a tree. Groups have no nodes of their own: nothing asks what they captured. */
+export type PatternNode =
+  | { readonly kind: 'set'; readonly source: string }
+  | { readonly kind: 'assertion'; readonly assertion: Assertion }
+  | { readonly kind: 'sequence'; readonly items: readonly PatternNode[] }
+  | { readonly kind: 'alternatives'; readonly items: readonly PatternNode[] }
+  | { readonly kind: 'repeat'; readonly item: PatternNode; readonly least: number; readonly most: number };
+
+export type Assertion = '^' | '$' | '\\b' | '\\B';
+
+/** A pattern that cannot be used. The message names the reason and the remedy. */
+export class PatternError extends Error {
+  override readonly name = 'PatternError';
+}
+
+export const MAX_PATTERN_LENGTH = 2000;
+/** Groups within each other. */
+const MAX_NESTING = 64;
+
+/**
+ * Parses an ECMAScript pattern with the flag `u`. V8 checks the grammar; this parser splits what V8 accepts, and refuses what no linear-time
+ * engine can match.
+ *
+ * @throws PatternError
+ */
+export function parsePattern(source: string): PatternNode {
+  if (source.length > MAX_PATTERN_LENGTH)
+    throw new PatternError(
+      `has ${source.length} characters; ${MAX_PATTERN_LENGTH} are allowed. Write a shorter pattern`,
+    );
+  try {
+    new RegExp(source, 'u');
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message.replace(/^.*: /s, '') : 'it does not parse';
+    throw new PatternError(`is no regular expression of ECMAScript with the flag "u": ${reason}`, { cause });
+  }
+  return new Parser(source).parse();
+}
+
+class Parser {
+  readonly #source: string;
+  #at = 0;
+  #nesting = 0;
+
+  constructor(source: string) {
+    this.#source = source;
+  }
+
+  parse(): PatternNode {
+    return this.#alternatives();
+  }
+
+  #alternatives(): PatternNode {
+    const items = [this.#sequence()];
+    while (this.#take('|')) items.push(this.#sequence());
+    const [only] = items;
+    return items.length === 1 && only ? only : { kind: 'alternatives', items };
+  }
+
+  #sequence(): PatternNode {
+    const items: PatternNode[] = [];
+    while (this.#at < this.#source.length && !this.#sees('|') && !this.#sees(')')) items.push(this.#term());
+    return { kind: 'sequence', items };
+  }
+
+  #term(): PatternNode {
+    for (const assertion of ['^', '$', '\\b', '\\B'] as const) {
+      if (this.#take(assertion)) return { kind: 'assertion', assertion };
+    }
+    return this.#repeated(this.#sees('(') ? this.#group() : { kind: 'set', source: this.#atom() });
+  }
+
+  #group(): PatternNode {
+    if (/^\(\?<?[=!]/.test(this.#source.slice(this.#at, this.#at + 4))) {
+      throw new PatternError(
+        'looks ahead or behind (`(?=`, `(?!`, `(?<=`, `(?<!`), and no pattern may: matching would not take linear time. Use `not`, or `allOf` with several patterns',
+      );
+    }
+    this.#nesting += 1;
+    if (this.#nesting > MAX_NESTING) {
+      throw new PatternError(`has groups nested more than ${MAX_NESTING} deep. Write a flatter pattern`);
+    }
+    const opening = /\((?:\?:|\?<[^>]*>|(?!\?))/y;
+    opening.lastIndex = this.#at;
+    const [text] = opening.exec(this.#source) ?? [];
+    if (text === undefined) {
+      throw new PatternError(
+        'changes flags within the pattern (`(?i:`), which is not supported. Write `[aA]` for both cases',
+      );
+    }
+    this.#at += text.length;
+    const inner = this.#alternatives();
+    this.#take(')');
+    this.#nesting -= 1;
+    return inner;
+  }
+
+  /** The source of what matches one code point. */
+  #atom(): string {
+    const from = this.#at;
+    if (this.#sees('[')) {
+      // V8 has seen the end; a class of the flag `u` holds no other.
+      for (this.#at += 1; !this.#sees(']'); ) this.#at += this.#sees('\\') ? 2 : 1;
+      this.#at += 1;
+    } else if (this.#sees('\\')) {
+      const escaped =
+        /\\(?:u\{[0-9A-Fa-f]+\}|u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|c[A-Za-z]|[pP]\{[^}]*\}|.)/suy;
+      escaped.lastIndex = from;
+      const [text = ''] = escaped.exec(this.#source) ?? [];
+      if (/^\\[1-9k]/.test(text)) {
+        throw new PatternError(
+          'refers back to a group (`\\1`, `\\k<name>`), and no pattern may: matching would not take linear time. Write the text out, or check it in the function',
+        );
+      }
+      this.#at += text.length;
+    } else {
+      this.#at += String.fromCodePoint(this.#source.codePointAt(from) ?? 0).length;
+    }
+    return this.#source.slice(from, this.#at);
+  }
+
+  #repeated(item: PatternNode): PatternNode {
+    const quantifier = /(?:[*+?]|\{(\d+)(?:(,)(\d*))?\})/y;
+    quantifier.lastIndex = this.#at;
+    const match = quantifier.exec(this.#source);
+    if (match === null) return item;
+    this.#at += match[0].length;
+    // A lazy quantifier matches the same texts.
+    this.#take('?');
+    const [text, least, comma, most] = match;
+    if (text === '*') return { kind: 'repeat', item, least: 0, most: Number.POSITIVE_INFINITY };
+    if (text === '+') return { kind: 'repeat', item, least: 1, most: Number.POSITIVE_INFINITY };
+    if (text === '?') return { kind: 'repeat', item, least: 0, most: 1 };
+    const bound = comma === undefined ? Number(least) : most === '' ? Number.POSITIVE_INFINITY : Number(most);
+    return { kind: 'repeat', item, least: Number(least), most: bound };
+  }
+
+  #sees(text: string): boolean {
+    return this.#source.startsWith(text, this.#at);
+  }
+
+  #take(text: string): boolean {
+    const seen = this.#sees(text);
+    if (seen) this.#at += text.length;
+    return seen;
+  }
+}

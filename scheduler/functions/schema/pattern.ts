@@ -1,0 +1,326 @@
+import type { StepBudget } from './budget.ts';
+import { type Assertion, PatternError, type PatternNode, parsePattern } from './pattern-syntax.ts';
+
+/** Instructions of one pattern, its repetitions written out: each character of a text costs at most as many steps. */
+export const MAX_PATTERN_SIZE = 2000;
+
+/** Character classes and escapes of one pattern that differ: V8 compiles each. */
+const MAX_SETS = 100;
+
+const ASCII = 128;
+/** Answers that a set keeps for code points outside of ASCII. */
+const OTHERS = 64;
+/** Steps of a code point outside of ASCII: V8 may have to be asked. */
+const OTHER_STEPS = 6;
+const ASSERTIONS: readonly Assertion[] = ['^', '$', '\\b', '\\B'];
+
+const SPLIT = 0;
+const ASSERT = 1;
+const SET = 2;
+const LITERAL = 3;
+const MATCH = 4;
+
+/**
+ * A regular expression that is matched in linear time: a Thompson automaton whose states advance together (Pike, "The text editor sam", 1987;
+ * Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009). V8 itself tells which single code points a set holds, so sets mean
+ * exactly what ECMAScript says.
+ */
+export class Pattern {
+  readonly #program: Program;
+  /** Threads of this and of the next position: a list of instructions each, and where in the list an instruction stands. */
+  #now: Threads;
+  #next: Threads;
+
+  /** @throws PatternError for what is no pattern, or cannot be matched in linear time */
+  constructor(source: string) {
+    const tree = parsePattern(source);
+    const size = sizeOf(tree);
+    if (size > MAX_PATTERN_SIZE) {
+      throw new PatternError(
+        `has ${Number.isFinite(size) ? size : 'too many'} steps with its repetitions written out; ${MAX_PATTERN_SIZE} are allowed. Repeat less, or bound the length by \`maxLength\``,
+      );
+    }
+    this.#program = new Program(tree);
+    this.#now = new Threads(this.#program.length);
+    this.#next = new Threads(this.#program.length);
+  }
+
+  /** Instructions: each character of a text takes so many steps at most. */
+  get size(): number {
+    return this.#program.length;
+  }
+
+  /** Whether some part of a text matches, as `RegExp.test` says with the flag `u`. Throws what the budget throws. */
+  test(text: string, budget: StepBudget): boolean {
+    const program = this.#program;
+    this.#now.clear();
+    let before = -1;
+    for (let at = 0; ; ) {
+      const code = at < text.length ? (text.codePointAt(at) ?? -1) : -1;
+      const started = this.#now.count;
+      const found = this.#follow(0, before, code);
+      budget.spend((1 + this.#now.count) * (code < ASCII ? 1 : OTHER_STEPS));
+      if (found) return true;
+      // No thread is left, and a new one begins at the start of the text alone.
+      if (code < 0 || (program.anchored && started === 0 && at > 0)) return false;
+      at += code > 0xffff ? 2 : 1;
+      const following = code;
+      const after = at < text.length ? (text.codePointAt(at) ?? -1) : -1;
+      this.#next.clear();
+      const current = this.#now;
+      this.#now = this.#next;
+      this.#next = current;
+      for (let i = 0; i < current.count; i++) {
+        const pc = current.list[i] ?? 0;
+        if (!program.takes(pc, following)) continue;
+        if (this.#follow(pc + 1, following, after)) return true;
+      }
+      before = code;
+    }
+  }
+
+  /** Adds an instruction and all that it leads to without a character. Says whether the end of the pattern is among them. */
+  #follow(start: number, before: number, after: number): boolean {
+    const { op, first, second } = this.#program;
+    const threads = this.#now;
+    const { stack } = threads;
+    let height = 0;
+    stack[height++] = start;
+    while (height > 0) {
+      height -= 1;
+      const pc = stack[height] ?? 0;
+      if (!threads.add(pc)) continue;
+      switch (op[pc]) {
+        case MATCH:
+          return true;
+        case SPLIT:
+          stack[height++] = second[pc] ?? 0;
+          stack[height++] = first[pc] ?? 0;
+          break;
+        case ASSERT:
+          if (holds(first[pc] ?? 0, before, after)) stack[height++] = pc + 1;
+          break;
+      }
+    }
+    return false;
+  }
+}
+
+/** Instructions in order, each at most once. */
+class Threads {
+  readonly list: Uint16Array;
+  readonly stack: Uint16Array;
+  readonly #places: Uint16Array;
+  count = 0;
+
+  constructor(instructions: number) {
+    this.list = new Uint16Array(instructions);
+    // Each instruction is added once and pushes two at most.
+    this.stack = new Uint16Array(2 * instructions + 1);
+    this.#places = new Uint16Array(instructions);
+  }
+
+  clear(): void {
+    this.count = 0;
+  }
+
+  add(pc: number): boolean {
+    const place = this.#places[pc] ?? 0;
+    if (place < this.count && this.list[place] === pc) return false;
+    this.#places[pc] = this.count;
+    this.list[this.count++] = pc;
+    return true;
+  }
+}
+
+/** The instructions of a pattern. `first` and `second` are the targets of a split; `first` is also a code point, or the number of a set or an assertion. */
+class Program {
+  readonly op: number[] = [];
+  readonly first: number[] = [];
+  readonly second: number[] = [];
+  /** Whether every match begins at the start of the text. */
+  readonly anchored: boolean;
+  readonly #sets: CodePoints[] = [];
+  readonly #setNumbers = new Map<string, number>();
+
+  constructor(tree: PatternNode) {
+    this.#emit(tree);
+    this.#push(MATCH, 0, 0);
+    this.anchored = isAnchored(tree);
+  }
+
+  get length(): number {
+    return this.op.length;
+  }
+
+  /** Whether an instruction matches a code point. */
+  takes(pc: number, code: number): boolean {
+    const op = this.op[pc];
+    const operand = this.first[pc] ?? 0;
+    return op === LITERAL ? operand === code : op === SET && this.#sets[operand]?.has(code) === true;
+  }
+
+  #emit(node: PatternNode): void {
+    switch (node.kind) {
+      case 'set':
+        this.#emitSet(node.source);
+        return;
+      case 'assertion':
+        this.#push(ASSERT, ASSERTIONS.indexOf(node.assertion), 0);
+        return;
+      case 'sequence':
+        for (const item of node.items) this.#emit(item);
+        return;
+      case 'alternatives':
+        this.#emitAlternatives(node.items);
+        return;
+      case 'repeat':
+        this.#emitRepeat(node.item, node.least, node.most);
+    }
+  }
+
+  #emitAlternatives(items: readonly PatternNode[]): void {
+    const jumps: number[] = [];
+    for (const [index, item] of items.entries()) {
+      const last = index === items.length - 1;
+      const split = last ? -1 : this.#push(SPLIT, this.length + 1, 0);
+      this.#emit(item);
+      if (last) continue;
+      jumps.push(this.#push(SPLIT, 0, 0));
+      this.second[split] = this.length;
+    }
+    for (const jump of jumps) this.#jump(jump, this.length);
+  }
+
+  #emitRepeat(item: PatternNode, least: number, most: number): void {
+    for (let i = 0; i < least; i++) this.#emit(item);
+    if (most === Number.POSITIVE_INFINITY) {
+      const split = this.#push(SPLIT, this.length + 1, 0);
+      this.#emit(item);
+      this.#jump(this.#push(SPLIT, 0, 0), split);
+      this.second[split] = this.length;
+      return;
+    }
+    const splits: number[] = [];
+    for (let i = least; i < most; i++) {
+      splits.push(this.#push(SPLIT, this.length + 1, 0));
+      this.#emit(item);
+    }
+    for (const split of splits) this.second[split] = this.length;
+  }
+
+  #push(op: number, first: number, second: number): number {
+    this.op.push(op);
+    this.first.push(first);
+    this.second.push(second);
+    return this.op.length - 1;
+  }
+
+  /** Makes a split that has only one way to go. */
+  #jump(pc: number, target: number): void {
+    this.first[pc] = target;
+    this.second[pc] = target;
+  }
+
+  #emitSet(source: string): void {
+    const code = source.codePointAt(0) ?? 0;
+    if (source !== '.' && source.length === String.fromCodePoint(code).length) {
+      this.#push(LITERAL, code, 0);
+      return;
+    }
+    let number = this.#setNumbers.get(source);
+    if (number === undefined) {
+      if (this.#sets.length >= MAX_SETS) {
+        throw new PatternError(`has more than ${MAX_SETS} different character classes and escapes. Use fewer`);
+      }
+      number = this.#sets.push(new CodePoints(source)) - 1;
+      this.#setNumbers.set(source, number);
+    }
+    this.#push(SET, number, 0);
+  }
+}
+
+/** The code points that an atom of a pattern matches. */
+class CodePoints {
+  readonly #native: RegExp;
+  /** 0 not asked yet, 1 in, 2 out. */
+  readonly #ascii = new Uint8Array(ASCII);
+  /** Answers for other code points, `2 × code + answer`, by the lowest bits of the code. */
+  readonly #others = new Int32Array(OTHERS);
+
+  constructor(source: string) {
+    this.#native = new RegExp(`^${source}$`, 'u');
+  }
+
+  has(code: number): boolean {
+    if (code >= ASCII) return this.#hasOther(code);
+    const known = this.#ascii[code];
+    if (known !== 0) return known === 1;
+    const found = this.#native.test(String.fromCharCode(code));
+    this.#ascii[code] = found ? 1 : 2;
+    return found;
+  }
+
+  #hasOther(code: number): boolean {
+    const place = code % OTHERS;
+    const kept = this.#others[place] ?? 0;
+    if (kept >> 1 === code) return (kept & 1) === 1;
+    const found = this.#native.test(String.fromCodePoint(code));
+    this.#others[place] = 2 * code + (found ? 1 : 0);
+    return found;
+  }
+}
+
+/** Instructions that a node takes; infinite where numbers end. */
+function sizeOf(node: PatternNode): number {
+  switch (node.kind) {
+    case 'set':
+    case 'assertion':
+      return 1;
+    case 'sequence':
+      return node.items.reduce((sum, item) => sum + sizeOf(item), 0);
+    case 'alternatives':
+      return node.items.reduce((sum, item) => sum + sizeOf(item) + 2, 0);
+    case 'repeat': {
+      const size = sizeOf(node.item);
+      // Writing out a repetition of nothing takes time, too.
+      const least = node.least * Math.max(size, 1);
+      return node.most === Number.POSITIVE_INFINITY ? least + size + 2 : least + (node.most - node.least) * (size + 1);
+    }
+  }
+}
+
+function isAnchored(node: PatternNode): boolean {
+  switch (node.kind) {
+    case 'assertion':
+      return node.assertion === '^';
+    case 'sequence':
+      return node.items.some(
+        (item, index) => isAnchored(item) && node.items.slice(0, index).every((each) => each.kind === 'assertion'),
+      );
+    case 'alternatives':
+      return node.items.every(isAnchored);
+    case 'repeat':
+      return node.least > 0 && isAnchored(node.item);
+    case 'set':
+      return false;
+  }
+}
+
+function holds(assertion: number, before: number, after: number): boolean {
+  switch (ASSERTIONS[assertion]) {
+    case '^':
+      return before < 0;
+    case '$':
+      return after < 0;
+    case '\\b':
+      return isWord(before) !== isWord(after);
+    default:
+      return isWord(before) === isWord(after);
+  }
+}
+
+/** `[A-Za-z0-9_]`, as `\b` has it without the flag `i`. */
+function isWord(code: number): boolean {
+  return (code >= 97 && code <= 122) || (code >= 65 && code <= 90) || (code >= 48 && code <= 57) || code === 95;
+}

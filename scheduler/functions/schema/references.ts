@@ -1,0 +1,114 @@
+import type { JsonSchema } from '../input-schema.ts';
+
+/** Schemas within each other, the unused ones included. */
+const MAX_SCHEMA_DEPTH = 64;
+
+const KEYWORDS_OF_ONE = [
+  ...['items', 'additionalItems', 'unevaluatedItems', 'contains', 'additionalProperties', 'unevaluatedProperties'],
+  ...['propertyNames', 'not', 'if', 'then', 'else'],
+];
+const KEYWORDS_OF_LISTS = ['prefixItems', 'allOf', 'anyOf', 'oneOf'];
+const KEYWORDS_OF_NAMED = [
+  '$defs',
+  'definitions',
+  'properties',
+  'patternProperties',
+  'dependentSchemas',
+  'dependencies',
+];
+
+/** A schema that cannot be used. The message names the reason. */
+export class SchemaError extends Error {
+  override readonly name = 'SchemaError';
+}
+
+/** What a schema's references lead to, and every schema in it. */
+export class References {
+  /** Each schema that is used or can be, with the resource (the next schema around it with an `$id`) that its references start from. */
+  readonly #resources = new Map<JsonSchema, JsonSchema>();
+  readonly #anchors = new Map<JsonSchema, Map<string, JsonSchema>>();
+  readonly #targets = new Map<JsonSchema, JsonSchema | boolean>();
+
+  /** @throws SchemaError */
+  constructor(root: JsonSchema) {
+    this.#walk(root, root, 0);
+    // A reference may lead to where no keyword of schemas does; what is found there is walked as well.
+    for (const [schema, resource] of this.#resources) {
+      const reference = referenceOf(schema);
+      if (reference !== undefined) this.#targets.set(schema, this.#resolve(reference, resource));
+    }
+  }
+
+  get schemas(): Iterable<JsonSchema> {
+    return this.#resources.keys();
+  }
+
+  /** The schema that a schema refers to; undefined when it refers to none. */
+  target(schema: JsonSchema): JsonSchema | boolean | undefined {
+    return this.#targets.get(schema);
+  }
+
+  #walk(schema: unknown, around: JsonSchema, depth: number): void {
+    if (!isObject(schema) || this.#resources.has(schema)) return;
+    if (depth > MAX_SCHEMA_DEPTH) throw new SchemaError(`it is nested deeper than ${MAX_SCHEMA_DEPTH} schemas`);
+    const resource = typeof schema.$id === 'string' && !schema.$id.startsWith('#') ? schema : around;
+    this.#resources.set(schema, resource);
+    if (typeof schema.$anchor === 'string') {
+      const anchors = this.#anchors.get(resource) ?? new Map<string, JsonSchema>();
+      this.#anchors.set(resource, anchors.set(schema.$anchor, schema));
+    }
+    for (const keyword of KEYWORDS_OF_ONE) this.#walk(schema[keyword], resource, depth + 1);
+    for (const keyword of KEYWORDS_OF_LISTS) {
+      const list = schema[keyword];
+      if (Array.isArray(list)) for (const inner of list) this.#walk(inner, resource, depth + 1);
+    }
+    for (const keyword of KEYWORDS_OF_NAMED) {
+      const named = schema[keyword];
+      if (isObject(named)) for (const inner of Object.values(named)) this.#walk(inner, resource, depth + 1);
+    }
+  }
+
+  #resolve(reference: string, resource: JsonSchema): JsonSchema | boolean {
+    if (!reference.startsWith('#')) throw new SchemaError(`the $ref "${clipped(reference)}" leads out of the schema`);
+    const fragment = decoded(reference.slice(1));
+    const found =
+      fragment === '' || fragment.startsWith('/')
+        ? pointed(resource, fragment)
+        : this.#anchors.get(resource)?.get(fragment);
+    if (typeof found === 'boolean') return found;
+    if (!isObject(found)) throw new SchemaError(`the $ref "${clipped(reference)}" leads to no schema`);
+    this.#walk(found, resource, 0);
+    return found;
+  }
+}
+
+export function isObject(value: unknown): value is JsonSchema {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** `$recursiveRef` is what `$ref` became in 2019-09 for a schema that is not extended. */
+function referenceOf({ $ref, $recursiveRef }: JsonSchema): string | undefined {
+  const reference = $ref ?? $recursiveRef;
+  return typeof reference === 'string' ? reference : undefined;
+}
+
+/** What a JSON pointer (RFC 6901) leads to. */
+function pointed(root: unknown, pointer: string): unknown {
+  let at = root;
+  for (const step of pointer.split('/').slice(1)) {
+    const name = step.replaceAll('~1', '/').replaceAll('~0', '~');
+    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, name)) return undefined;
+    at = (at as Record<string, unknown>)[name];
+  }
+  return at;
+}
+
+function decoded(fragment: string): string {
+  try {
+    return decodeURIComponent(fragment);
+  } catch {
+    throw new SchemaError(`the $ref "#${clipped(fragment)}" has a wrong percent-encoding`);
+  }
+}
+
+const clipped = (text: string): string => (text.length > 100 ? `${text.slice(0, 100)}…` : text);

@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type Schema, Validator } from '@cfworker/json-schema';
+import fc from 'fast-check';
+import { StepsExhausted } from './budget.ts';
+import { pointerTo } from './fault.ts';
+import { SchemaValidator, TooDeepError } from './validator.ts';
+
+const SEED = 20_261_121;
+const RUNS = 4000;
+
+const name = fc.constantFrom('a', 'b', 'c', '__proto__', 'constructor', 'toString', 'a/b', '~', 'é😀');
+const word = fc.constantFrom('', 'a', 'b', 'abc', 'é😀', '\ud800', '2026-11-21', 'a@b.de', 'http://a.de/x', '12');
+const number = fc.oneof(fc.integer({ min: -3, max: 12 }), fc.constantFrom(0.1, 0.3, 1.5, -0, 1e300, 5e-324));
+/** As JSON.parse makes them: `__proto__` is an ordinary name. */
+const record = <T>(value: fc.Arbitrary<T>, maxLength = 4) =>
+  fc
+    .array(fc.tuple(name, value), { maxLength })
+    .map((entries) =>
+      JSON.parse(
+        `{${new Map(entries.map(([key, each]) => [key, `${JSON.stringify(key)}:${JSON.stringify(each)}`])).values().toArray().join(',')}}`,
+      ),
+    );
+
+const value = fc.letrec<{ node: unknown }>((tie) => ({
+  node: fc.oneof(
+    { depthSize: 'small' },
+    fc.constantFrom(null, true, false),
+    number,
+    word,
+    fc.array(tie('node'), { maxLength: 4 }),
+    record(tie('node')),
+  ),
+})).node;
+
+const type = fc.constantFrom('null', 'boolean', 'object', 'array', 'number', 'string', 'integer');
+const pattern = fc.constantFrom('a', '^a', 'b$', '^[a-z]+$', '\\w{2}', '^.$', 'é|😀', '_');
+const count = fc.integer({ min: 0, max: 4 });
+const format = fc.constantFrom(
+  'date',
+  'email',
+  'uri',
+  'url',
+  'ipv4',
+  'uuid',
+  'regex',
+  'hostname',
+  'json-pointer',
+  'unknown',
+);
+
+const schema = fc.letrec<{ node: unknown; keyword: object }>((tie) => {
+  const inner = tie('node');
+  const some = fc.array(inner, { minLength: 1, maxLength: 3 });
+  const one = (keyword: string, of: fc.Arbitrary<unknown>) => of.map((each) => ({ [keyword]: each }));
+  return {
+    node: fc.oneof(
+      { depthSize: 'small' },
+      fc.constantFrom(true, false, {}, { $ref: '#/$defs/x' }, { $ref: '#y' }, { $ref: '#/properties/a' }),
+      fc.array(tie('keyword'), { minLength: 1, maxLength: 4 }).map((parts) => Object.assign({}, ...parts)),
+    ),
+    keyword: fc.oneof(
+      { depthSize: 'small' },
+      one('type', type),
+      one('type', fc.uniqueArray(type, { minLength: 1, maxLength: 3 })),
+      one('const', value),
+      one('enum', fc.array(value, { minLength: 1, maxLength: 4 })),
+      one('pattern', pattern),
+      one('format', format),
+      ...['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties'].map((each) =>
+        one(each, count),
+      ),
+      ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'].map((each) => one(each, number)),
+      one('multipleOf', fc.constantFrom(1, 2, 0.1, 0.5, 3e-10)),
+      one('uniqueItems', fc.boolean()),
+      one('required', fc.array(name, { maxLength: 2 })),
+      one('dependentRequired', record(fc.array(name, { maxLength: 2 }), 2)),
+      ...['anyOf', 'allOf', 'oneOf', 'prefixItems'].map((each) => one(each, some)),
+      ...['properties', 'dependentSchemas'].map((each) => one(each, record(inner, 3))),
+      ...[
+        'not',
+        'items',
+        'contains',
+        'additionalProperties',
+        'unevaluatedProperties',
+        'unevaluatedItems',
+        'propertyNames',
+      ].map((each) => one(each, inner)),
+      one(
+        'patternProperties',
+        fc.array(fc.tuple(pattern, inner), { maxLength: 2 }).map((entries) => Object.fromEntries(entries)),
+      ),
+      fc.record({ contains: inner, minContains: count }, { requiredKeys: ['contains'] }),
+      fc.record({ contains: inner, maxContains: count }, { requiredKeys: ['contains'] }),
+      // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+      fc.record({ if: inner, then: inner, else: inner }, { requiredKeys: ['if'] }),
+    ),
+  };
+}).node;
+
+const root = fc
+  .tuple(schema, schema, schema, schema)
+  .map(([main, x, y, a]) => ({ allOf: [main], $defs: { x, y: { $anchor: 'y', allOf: [y] } }, properties: { a } }));
+
+/** What the library says; null where it fails, as it does for references without end. */
+function libraryVerdict(of: object, each: unknown): boolean | null {
+  try {
+    return new Validator(structuredClone(of) as Schema, '2020-12', true).validate(each).valid;
+  } catch {
+    return null;
+  }
+}
+
+describe('SchemaValidator', () => {
+  it('accepts what @cfworker/json-schema accepts', () => {
+    const verdicts = { accepted: 0, refused: 0, endless: 0 };
+    fc.assert(
+      fc.property(root, fc.array(value, { minLength: 1, maxLength: 4 }), (of, values) => {
+        const validator = new SchemaValidator(of);
+        for (const each of values) {
+          const expected = libraryVerdict(of, each);
+          let accepted: boolean;
+          try {
+            accepted = validator.check(each) === null;
+          } catch (error) {
+            if (!(error instanceof TooDeepError || error instanceof StepsExhausted)) throw error;
+            verdicts.endless += 1;
+            assert.equal(expected, null, 'the library came to an end');
+            continue;
+          }
+          // Ours stops at the first fault, and may so come to an end where the library does not.
+          if (expected !== null) assert.equal(accepted, expected, `${JSON.stringify(of)} on ${JSON.stringify(each)}`);
+          verdicts[accepted ? 'accepted' : 'refused'] += 1;
+        }
+      }),
+      { seed: SEED, numRuns: RUNS },
+    );
+    for (const [verdict, times] of Object.entries(verdicts)) assert.ok(times > 10, `${times} were ${verdict}`);
+  });
+
+  const faults: [schema: object, value: unknown, place: string][] = [
+    [{ properties: { a: { items: { type: 'string' } } } }, { a: ['x', 1] }, '/a/1'],
+    [{ required: ['a/b'] }, {}, '/a~1b'],
+    [{ additionalProperties: false }, { '~': 1 }, '/~0'],
+    [{ additionalProperties: false }, JSON.parse('{"__proto__": 1}'), '/__proto__'],
+    [{ required: ['constructor'] }, {}, '/constructor'],
+    [{ properties: { toString: { type: 'number' } } }, {}, 'none'],
+    [{ patternProperties: { '^__': false } }, JSON.parse('{"__proto__": {"x": 1}}'), '/__proto__'],
+    [{ format: 'constructor' }, 'x', 'none'],
+  ];
+  for (const [of, each, place] of faults) {
+    it(`finds ${place} in ${JSON.stringify(each)} by ${JSON.stringify(of)}`, () => {
+      const fault = new SchemaValidator(of as never).check(each);
+      assert.equal(fault === null ? 'none' : pointerTo(fault.place), place);
+    });
+  }
+
+  it('ends a check of a reference that leads to itself, and of a value that is nested without end', () => {
+    assert.throws(() => new SchemaValidator({ $ref: '#' }).check(1), TooDeepError);
+    let deep: unknown = 0;
+    for (let i = 0; i < 100_000; i++) deep = [deep];
+    assert.throws(() => new SchemaValidator({ items: { $ref: '#' } }).check(deep), TooDeepError);
+  });
+
+  const unusable: [schema: object, reason: RegExp][] = [
+    [{ $ref: '#/nowhere' }, /"#\/nowhere" leads to no schema/],
+    [{ $ref: '#/__proto__' }, /leads to no schema/],
+    [{ $ref: 'http://example.com/x' }, /leads out of the schema/],
+    [{ $ref: '#%zz' }, /wrong percent-encoding/],
+    [{ pattern: '(?=a)' }, /"\(\?=a\)" looks ahead/],
+    [{ anyOf: Array.from({ length: 101 }, (_, n) => ({ pattern: `${n}` })) }, /more than 100 different patterns/],
+    [
+      { anyOf: [{ pattern: 'a{1900}' }, { pattern: 'b{1900}' }, { pattern: 'c{1900}' }] },
+      /more than 4000 steps together/,
+    ],
+  ];
+  for (const [of, reason] of unusable) {
+    it(`refuses ${JSON.stringify(of).slice(0, 60)}`, () => {
+      assert.throws(() => new SchemaValidator(of as never), reason);
+    });
+  }
+});

@@ -1,0 +1,30 @@
+--[[
+  The events of an invocation after a number, oldest first: as many as asked for, or as many as have so many bytes together, but one at least. Events
+  differ in size a thousandfold, and a reader holds what it has read.
+
+  KEYS[1] events (stream)
+
+  ARGV[1] number after which the events begin
+  ARGV[2] events at most
+  ARGV[3] bytes of their fields, unless the first alone has more
+
+  Returns {1 if the log holds no more, else 0, entry, ...}, an entry as XRANGE has it.
+]]
+local from, most, mostBytes = (tonumber(ARGV[1]) + 1) .. '-0', tonumber(ARGV[2]), tonumber(ARGV[3])
+local reply, bytes = { 0 }, 0
+while #reply <= most do
+  local entry = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 1)[1]
+  if not entry then
+    reply[1] = 1
+    break
+  end
+  for _, field in ipairs(entry[2]) do
+    bytes = bytes + #field
+  end
+  if bytes > mostBytes and #reply > 1 then
+    break
+  end
+  reply[#reply + 1] = entry
+  from = '(' .. entry[1]
+end
+return reply

@@ -1,0 +1,23 @@
+--- @include "../../../quotas/scripts/include/account.lua"
+local LINES_FORGOTTEN_AT_ONCE = 256
+
+-- The clock by which keys of this server end.
+local function nowMs()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+-- Gives back what the lines had that are forgotten by now: of `usage` and `expiries`, see line-usage.lua.
+local function forgetLinesOf(account, usage, expiries)
+  local forgotten = redis.call('ZRANGEBYSCORE', expiries, '-inf', nowMs(), 'LIMIT', 0, LINES_FORGOTTEN_AT_ONCE)
+  for _, line in ipairs(forgotten) do
+    local bytes = tonumber(redis.call('HGET', usage, line) or 0)
+    redis.call('HINCRBY', usage, 'bytes', -bytes)
+    changeBytes(account, -bytes)
+    redis.call('HDEL', usage, line)
+    redis.call('ZREM', expiries, line)
+  end
+  if #forgotten > 0 and redis.call('HLEN', usage) == 1 then
+    redis.call('DEL', usage)
+  end
+end

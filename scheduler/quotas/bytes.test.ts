@@ -1,0 +1,147 @@
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { QuotaExceeded } from './exceeded.ts';
+import { redisShareBytes } from './shares.ts';
+
+const NOTE = { author: 'key_1', reason: '' };
+const MIB = 2 ** 20;
+
+describe('bytes in Redis', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let now: number;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+  beforeEach(() => {
+    now = Date.now();
+    scheduler = openTestScheduler(redis, { clock: () => now });
+    return () => scheduler.close();
+  });
+
+  const limitTo = (limit: number | null) =>
+    scheduler.quotas.set('acme', { quota: 'redis-bytes', limit, function: null, until: null }, NOTE);
+  const used = async () => (await scheduler.quotas.status('acme')).find(({ quota }) => quota === 'redis-bytes')?.used;
+  const refused = async (work: Promise<unknown>) => {
+    const error = await work.then(
+      () => assert.fail('it was taken'),
+      (thrown: unknown) => thrown,
+    );
+    assert.ok(error instanceof QuotaExceeded, String(error));
+    assert.equal(error.quota, 'redis-bytes');
+    assert.match(error.message, /bytes are used by the tenant's waiting inputs, events, .* wait until/s);
+  };
+  /** All that the scheduler has in Redis but what changes with time, and with being refused. */
+  const everything = async () => {
+    const { redis: client, keys } = scheduler.store;
+    const found: Record<string, string | null> = {};
+    for (const key of (await client.keys(`${keys.prefix}:*`)).sort()) {
+      if (!key.includes(':usage:')) found[key] = (await client.dumpBuffer(key))?.toString('hex') ?? null;
+    }
+    return found;
+  };
+
+  test('what finds no room is refused wherever it comes from, and leaves nothing behind', async () => {
+    await limitTo(100_000_000);
+    const { invocations, inbox, files, keyValues, messaging, blobs, functions } = scheduler;
+    const submit = (input = '{}') => {
+      const record = submission({ tenant: 'acme', submittedAt: now, input });
+      return invocations.create(record).then(() => record.id);
+    };
+    const id = await submit();
+    const attempt = await beginAttempt(scheduler, id, 'r1');
+    assert.ok('epoch' in attempt);
+    const { epoch, nextSeq } = attempt;
+    const componentHash = await blobs.put('acme', Buffer.from('uploaded'));
+    await limitTo((await used()) ?? 0);
+    const full = await everything();
+    const big = 'x'.repeat(1000);
+    await refused(submit());
+    await refused(invocations.append(id, epoch, nextSeq, [{ event: 'message', data: JSON.stringify(big) }]));
+    await refused(invocations.append(id, epoch, nextSeq, [{ event: 'log', data: '1' }], { outputTokens: 1 }));
+    await refused(invocations.finish(id, epoch, nextSeq, { event: 'result', data: JSON.stringify(big) }, null));
+    await refused(inbox.push(id, { text: 'a' }));
+    await refused(files.put(id, 'a', 'text/plain', Buffer.from('a')));
+    await refused(keyValues.write('acme', 'a', Buffer.from('a')));
+    await refused(messaging.lines.push('acme', 'a', { sender: '', message: { text: 'a' } }));
+    await refused(blobs.put('acme', Buffer.from(big)));
+    const child = { ...submission({ tenant: 'acme', id: 'child' }), arrival: 1, parent: id, root: id, runtimeId: 'r1' };
+    await refused(invocations.beginChild({ ...child, parentEpoch: epoch }, 'token'));
+    const version = { tenant: 'acme', name: 'story', version: 'v1', componentHash, componentBytes: 8, createdAt: now };
+    await refused(functions.put({ ...version, manifest: { name: 'story' } } as never));
+    assert.deepEqual(await everything(), full);
+
+    const other = submission({ tenant: 'other', submittedAt: now });
+    assert.ok((await invocations.create(other)).created, 'another tenant is not concerned');
+    const failure = { event: 'error', code: 'quota-storage', message: 'full', data: '{}' } as const;
+    assert.equal(await invocations.finish(id, epoch, nextSeq, failure, null), 'ok', 'an end is always taken');
+    now += 40 * 86_400_000;
+    await submit();
+  });
+
+  test('a thousand inputs of 4 MiB of one tenant leave Redis to the others', async () => {
+    const client = redis.connect();
+    const maxBytes = 256 * MIB;
+    await client.config('SET', 'maxmemory', String(maxBytes));
+    try {
+      await scheduler.quotas.setDefaults({ 'redis-bytes': redisShareBytes(maxBytes) });
+      const input = JSON.stringify('x'.repeat(4 * MIB - 100));
+      let taken = 0;
+      for (let i = 0; i < 1000; i += 1) {
+        const outcome = await scheduler
+          .submit(submission({ tenant: 'flood', submittedAt: now, input }))
+          .catch((error: unknown) => error);
+        if (outcome instanceof Error) assert.ok(outcome instanceof QuotaExceeded, String(outcome));
+        else taken += 1;
+        // Each of the others is refused for the same reason.
+        if (outcome instanceof Error && i > 40) break;
+      }
+      assert.equal(taken, 31, 'half of a small Redis, in inputs of 4 MiB');
+      assert.ok((await scheduler.submit(submission({ tenant: 'acme', submittedAt: now, input }))).created);
+      assert.ok(((await scheduler.store.memory()).usedBytes ?? 0) < maxBytes);
+    } finally {
+      await client.config('SET', 'maxmemory', '0');
+      client.disconnect();
+    }
+  });
+
+  test('repair: what is not there any more is dropped, and a sum that is wrong is set', async () => {
+    const { store, quotas, invocations } = scheduler;
+    const { redis: client, keys } = store;
+    await limitTo(100_000_000);
+    await client.sadd(keys.tenants, 'acme');
+    const [gone, kept] = [submission({ tenant: 'acme' }), submission({ tenant: 'acme' })];
+    for (const record of [gone, kept]) await invocations.create(record);
+    await scheduler.keyValues.write('acme', 'key', Buffer.from('value'));
+    const before = (await used()) ?? 0;
+    assert.equal(await quotas.repairAccounts(0), 0);
+    assert.equal(await quotas.repairAccounts(), null, 'not twice in a row');
+
+    const account = `${keys.account('acme')}:redis`;
+    await client.hincrby(account, 'bytes', 12_345);
+    assert.equal(await quotas.repairAccounts(0), 1);
+    assert.equal(await used(), before);
+    await client.del(keys.invocation(gone.id));
+    await client.hset(account, 'l:lost', 500, '@1', 700);
+    assert.equal(await quotas.repairAccounts(0), 1);
+    assert.ok(((await used()) ?? 0) < before, 'the lost record is not counted');
+    assert.deepEqual(await client.hkeys(account).then((fields) => fields.sort()), ['bytes', `i:${kept.id}`].sort());
+    // From before there were accounts.
+    await client.del(account);
+    assert.equal(await quotas.repairAccounts(0), 1);
+    assert.equal(await used(), 3 + 5 + 8);
+    now += 10_000;
+    assert.equal(await quotas.repairAccounts(), 0);
+  });
+
+  test('of a small Redis a tenant gets half, of a large one a quarter', () => {
+    assert.deepEqual(
+      [256, 512, 1024, 16_384].map((mib) => redisShareBytes(mib * MIB) / MIB),
+      [128, 256, 256, 4096],
+    );
+  });
+});

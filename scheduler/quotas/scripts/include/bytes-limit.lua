@@ -1,0 +1,23 @@
+--- @include "./limits.lua"
+--- @include "./account.lua"
+--- @include "../../../invocations/scripts/include/forget-files.lua"
+--- @include "../../../messaging/scripts/include/forget-lines.lua"
+
+-- Gives back all that has ended by itself; what the tenant keeps in Redis now.
+local function settledBytes(account, now)
+  local prefix, tenant = string.match(account, '^(.*):account:([^:]*)$')
+  releaseEnded(account, now)
+  forgetFilesOf(account, prefix .. ':file-usage:' .. tenant, prefix .. ':file-expiries:' .. tenant, now)
+  forgetLinesOf(account, prefix .. ':lines:' .. tenant .. ':usage', prefix .. ':lines:' .. tenant .. ':expiries')
+  return bytesOf(account)
+end
+
+-- nil when the tenant may keep so many bytes more in Redis, else {quota, limit, used}.
+local function bytesRefusal(account, added, now)
+  local limit = added > 0 and quotaLimit(account, 'redis-bytes', '', now)
+  if not limit or bytesOf(account) + added <= limit then
+    return nil
+  end
+  local used = settledBytes(account, now)
+  return used + added > limit and {'redis-bytes', limit, used} or nil
+end

@@ -1,0 +1,80 @@
+import type { Store } from '../../store/store.ts';
+
+/** What quotas/README.md says that things cost beside their content, in bytes. */
+const COST = { record: 2048, event: 64, logLine: 128, message: 64, line: 512 } as const;
+
+/**
+ * What a tenant keeps in Redis by the formula of quotas/README.md, counted from the values that are there: a second way to the number that the
+ * scripts keep.
+ *
+ * @param invocations the ids of all invocations that the tenant ever had
+ * @param components the hashes of all components that the tenant, and no other, has uploaded
+ */
+export async function recount(
+  { redis, keys }: Store,
+  tenant: string,
+  invocations: Iterable<string>,
+  components: Iterable<string>,
+): Promise<number> {
+  let bytes = 0;
+  for (const id of invocations) {
+    const [status, arrival] = await redis.hmget(keys.invocation(id), 'status', 'arrival');
+    if (status != null) bytes += COST.record;
+    if (status === 'queued' || status === 'running') {
+      const [job] = await redis.hmget(`${keys.jobs}:${id}`, 'data');
+      // A child has no job. The number that a submission was given is put in front of what was submitted.
+      if (job != null) bytes += lengthOf(job) - lengthOf(`"arrival":${arrival},`);
+    }
+    for (const [, [, , , data = '']] of await redis.xrange(keys.events(id), '-', '+'))
+      bytes += COST.event + lengthOf(data);
+    for (const message of await redis.lrangeBuffer(keys.inbox(id), 0, -1)) bytes += message.length;
+    const outcome = await redis.strlen(keys.outcome(id));
+    if (outcome > 0) bytes += COST.event + outcome;
+    const contents = await redis.hgetallBuffer(keys.fileContents(id));
+    for (const [name, info] of Object.entries(await redis.hgetall(keys.files(id)))) {
+      bytes += lengthOf(name) + lengthOf(info) + (contents[name]?.length ?? 0);
+    }
+  }
+  for (const key of await redis.keys(keys.logs(tenant, '*'))) {
+    for (const [, fields] of await redis.xrange(key, '-', '+')) bytes += COST.logLine + lengthOf(fields[9] ?? '');
+  }
+  for (const [key, value] of Object.entries(await redis.hgetallBuffer(keys.storedValues(tenant)))) {
+    bytes += lengthOf(key) + value.length;
+  }
+  for (const state of await redis.keys(keys.lineState(tenant, '*'))) {
+    bytes += COST.line;
+    for (const [, content] of await messagesOf(redis, state.replace(/state$/, 'messages'))) {
+      bytes += COST.message + content.length;
+    }
+  }
+  return bytes + (await componentBytes({ redis, keys }, tenant, components));
+}
+
+/** A component of each version with its record, and those that were uploaded and no version uses. */
+async function componentBytes(
+  { redis, keys }: Pick<Store, 'redis' | 'keys'>,
+  tenant: string,
+  hashes: Iterable<string>,
+): Promise<number> {
+  let bytes = 0;
+  for (const hash of hashes) {
+    const size = await redis.strlen(keys.blob(hash));
+    const users = await redis.smembers(keys.blobUsers(hash));
+    if (users.length === 0) bytes += size;
+    for (const user of users) {
+      const [, name = '', version = ''] = /^[^/]*\/(.*)@(.*)$/.exec(user) ?? [];
+      const deployed = await redis.hget(keys.function(tenant, name), `version:${version}`);
+      const record = deployed ?? (await redis.hget(keys.removedVersions(tenant, name), version));
+      bytes += size + lengthOf(record ?? '');
+    }
+  }
+  return bytes;
+}
+
+/** Number and content of what waits in a line. */
+async function messagesOf(redis: Store['redis'], line: string): Promise<[number, Buffer][]> {
+  const all = await redis.zrangeBuffer(line, '0', '-1');
+  return all.map((message) => [Number(message.readBigUInt64BE()), message.subarray(8)]);
+}
+
+const lengthOf = (text: string): number => Buffer.byteLength(text);

@@ -1,0 +1,56 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import path from 'node:path';
+import type { Measured, Task } from './engines.ts';
+
+const START_TIMEOUT_MS = 60_000;
+const TASK_TIMEOUT_MS = 120_000;
+
+/** An engine in a process of its own: the threads of an idle engine take no time from the one that is measured. */
+export class EngineProcess implements AsyncDisposable {
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess) {
+    this.#child = child;
+  }
+
+  static async start(file: string, args: readonly string[]): Promise<EngineProcess> {
+    const child = fork(path.join(import.meta.dirname, file), args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    const started = new EngineProcess(child);
+    await started.#answer(START_TIMEOUT_MS);
+    return started;
+  }
+
+  async measure(task: Task): Promise<Measured> {
+    const answer = this.#answer(TASK_TIMEOUT_MS);
+    this.#child.send(task);
+    const measured = (await answer) as Measured & { error?: string };
+    if (measured.error !== undefined) throw new Error(`${this.#child.spawnargs.at(2)}: ${measured.error}`);
+    return measured;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#child.exitCode !== null) return;
+    const exited = new Promise((resolve) => this.#child.once('exit', resolve));
+    this.#child.kill();
+    await exited;
+  }
+
+  #answer(timeoutMs: number): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const end = (settle: () => void) => {
+        clearTimeout(timer);
+        this.#child.off('message', onMessage);
+        this.#child.off('exit', onExit);
+        settle();
+      };
+      const onMessage = (message: unknown) => end(() => resolve(message));
+      const onExit = (code: number | null) => end(() => reject(new Error(`an engine's process ended with ${code}`)));
+      const timer = setTimeout(
+        () => end(() => reject(new Error(`an engine did not answer within ${timeoutMs} ms`))),
+        timeoutMs,
+      );
+      this.#child.once('message', onMessage);
+      this.#child.once('exit', onExit);
+    });
+  }
+}

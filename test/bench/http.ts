@@ -1,0 +1,194 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { loadConfig } from '#infra/config.ts';
+import { connectRedis } from '#infra/redis.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { EngineProcess } from './engine/engine-process.ts';
+import type { Task } from './engine/engines.ts';
+import { writeGguf } from './engine/gguf.ts';
+import { installPeers } from './engine/peers.ts';
+import { usageOfTrees } from './process-usage.ts';
+import { format, formatSpread, quantile, type Spread, spread } from './statistics.ts';
+import { type ReceivedStream, receive } from './streams.ts';
+
+const MODEL = 'stories15m';
+const TOKENS = 120;
+/** Tokens of the prompt, about: the floor and the peer begin with as many in their caches. */
+const CONTEXT = 8;
+/** Rounds of a client count before the first that counts: V8 compiles the engine's module in the first seconds. */
+const WARM_ROUNDS = 2;
+
+/** What one round of clients received, and what it cost. */
+interface Round {
+  readonly tokensPerSecond: number;
+  readonly streams: readonly ReceivedStream[];
+  /** CPU time of each part of the platform, µs a token that a client received. */
+  readonly cpuUs: ReadonlyMap<string, number>;
+  readonly redisCommands: number;
+}
+
+interface Row {
+  readonly clients: number;
+  readonly tokensPerSecond: Spread;
+  readonly overBareStep: Spread;
+  /** Quick runs leave the peer out. */
+  readonly overPeer: Spread | undefined;
+  /** CPU of all processes but the GPU host and the client, µs a token. */
+  readonly outsideEngineUs: Spread;
+  readonly cpuUs: Readonly<Record<string, number>>;
+  readonly redisCommands: Spread;
+  readonly firstMs: { readonly p50: number; readonly p99: number };
+  readonly gapMs: { readonly p50: number; readonly p99: number };
+}
+
+/** Streams at the HTTP client, against the bare step and against node-llama-cpp in the same rounds. */
+export const http: Bench = {
+  name: 'http',
+  summary: 'tokens that HTTP clients receive, over the bare step and node-llama-cpp; CPU of every process',
+  async run({ repetitions, quick, progress }) {
+    const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-http-'));
+    try {
+      await using stack = new AsyncDisposableStack();
+      const floor = stack.use(await EngineProcess.start('ours.ts', [MODEL, '32']));
+      const peers = quick ? [] : await startPeers(directory, progress);
+      for (const peer of peers) stack.use(peer);
+      const platform = stack.use(await Platform.start({ functions: ['text-completion'], env: { PIE_MODEL: MODEL } }));
+      const redis = connectRedis(loadConfig(platform.environment));
+      stack.defer(() => redis.disconnect());
+      const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.info('stats'))?.[1]);
+
+      const rows: Row[] = [];
+      for (const clients of quick ? [1, 8] : [1, 8, 32]) {
+        const task: Task = { kind: 'decode', batch: clients, context: CONTEXT, steps: TOKENS };
+        const rate = ({ ms }: { ms: number }) => (clients * 1000) / ms;
+        const rounds: Round[] = [];
+        const bare: number[] = [];
+        const peer: number[] = [];
+        for (let i = -WARM_ROUNDS; i < (quick ? 2 : repetitions); i++) {
+          const bareRate = rate(await floor.measure(task));
+          const round = await measureRound(platform, clients, commands);
+          if (i < 0) continue;
+          bare.push(bareRate);
+          rounds.push(round);
+          if (peers.length > 0) {
+            const rates: number[] = [];
+            for (const each of peers) rates.push(rate(await each.measure(task)));
+            peer.push(Math.max(...rates));
+          }
+        }
+        const row = rowOf(clients, rounds, bare, peer);
+        rows.push(row);
+        progress(
+          `${clients} clients: ${format(row.tokensPerSecond.median, 0)} tokens/s, ${format(row.overBareStep.median)} of the bare step`,
+        );
+      }
+      const idle = [...usageOfTrees(platform.processes)].map(
+        ([name, { residentBytes }]) => `${name} ${format(residentBytes / 2 ** 20, 0)}`,
+      );
+      return {
+        title: `Streams over HTTP, ${MODEL} at 32 bits, ${TOKENS} tokens each`,
+        header: [
+          'clients',
+          'tokens/s',
+          'over the bare step',
+          'over node-llama-cpp',
+          'CPU µs a token outside the engine',
+          'of which',
+          'Redis commands a token',
+          'first message ms p50, p99',
+          'gap ms p50, p99',
+        ],
+        rows: rows.map((row) => [
+          String(row.clients),
+          formatSpread(row.tokensPerSecond, 0),
+          formatSpread(row.overBareStep),
+          row.overPeer ? formatSpread(row.overPeer) : '',
+          formatSpread(row.outsideEngineUs, 0),
+          Object.entries(row.cpuUs)
+            .map(([name, us]) => `${name} ${format(us, 0)}`)
+            .join(', '),
+          formatSpread(row.redisCommands),
+          `${format(row.firstMs.p50, 1)}, ${format(row.firstMs.p99, 1)}`,
+          `${format(row.gapMs.p50, 1)}, ${format(row.gapMs.p99, 1)}`,
+        ]),
+        notes: [
+          'Clients stream text-completion at temperature 0, each with a prompt of its own, and count the tokens of the texts that arrived.',
+          'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round; ratios are within a round.',
+          'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum. Child processes that begin or end within a round are missed.',
+          `Resident MiB after the last round: ${idle.join(', ')}.`,
+        ],
+        data: rows,
+      };
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  },
+};
+
+/** node-llama-cpp with one thread and with all: two contend on some machines. */
+async function startPeers(directory: string, progress: (line: string) => void): Promise<EngineProcess[]> {
+  await installPeers(progress);
+  const model = await loadModel((await pullModel(MODEL)).directory);
+  const file = path.join(directory, `${MODEL}.gguf`);
+  await writeGguf(model, 32, file);
+  const threads = [...new Set([1, os.availableParallelism()])];
+  return Promise.all(
+    threads.map((count) =>
+      EngineProcess.start('llama-cpp.ts', [file, String(count), String(model.config.contextLength)]),
+    ),
+  );
+}
+
+async function measureRound(platform: Platform, clients: number, commands: () => Promise<number>): Promise<Round> {
+  const roots = platform.processes;
+  const commandsBefore = await commands();
+  const before = usageOfTrees(roots);
+  const startMs = performance.now();
+  const received = await Promise.all(
+    Array.from({ length: clients }, (_, i) =>
+      receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens: TOKENS, temperature: 0 }),
+    ),
+  );
+  const elapsedMs = performance.now() - startMs;
+  const after = usageOfTrees(roots);
+  const redisCommands = (await commands()) - commandsBefore;
+  const streams = received.map((parse) => parse());
+  const tokens = streams.reduce((sum, stream) => sum + stream.tokens, 0);
+  return {
+    tokensPerSecond: (tokens * 1000) / elapsedMs,
+    streams,
+    cpuUs: new Map([...after].map(([name, { cpuUs }]) => [name, (cpuUs - (before.get(name)?.cpuUs ?? 0)) / tokens])),
+    redisCommands: redisCommands / tokens,
+  };
+}
+
+function rowOf(clients: number, rounds: readonly Round[], bare: readonly number[], peer: readonly number[]): Row {
+  const over = (others: readonly number[]) =>
+    spread(rounds.map((round, i) => round.tokensPerSecond / (others[i] ?? Number.NaN)));
+  const names = [...(rounds[0]?.cpuUs.keys() ?? [])];
+  const ofStreams = (values: (stream: ReceivedStream) => readonly number[]) => {
+    const sorted = rounds.flatMap((round) => round.streams.flatMap(values)).sort((a, b) => a - b);
+    return { p50: quantile(sorted, 0.5), p99: quantile(sorted, 0.99) };
+  };
+  return {
+    clients,
+    tokensPerSecond: spread(rounds.map((round) => round.tokensPerSecond)),
+    overBareStep: over(bare),
+    overPeer: peer.length > 0 ? over(peer) : undefined,
+    outsideEngineUs: spread(
+      rounds.map((round) => names.filter(isOutsideEngine).reduce((sum, name) => sum + (round.cpuUs.get(name) ?? 0), 0)),
+    ),
+    cpuUs: Object.fromEntries(
+      names.map((name) => [name, spread(rounds.map((round) => round.cpuUs.get(name) ?? 0)).median]),
+    ),
+    redisCommands: spread(rounds.map((round) => round.redisCommands)),
+    firstMs: ofStreams((stream) => [stream.firstMs]),
+    gapMs: ofStreams((stream) => stream.gapsMs),
+  };
+}
+
+const isOutsideEngine = (name: string): boolean => !name.startsWith('gpu-host');

@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { rm } from 'node:fs/promises';
+import { test } from 'node:test';
+import { loadConfig } from '#infra/config.ts';
+import { connectRedis } from '#infra/redis.ts';
+import { isAlive, newHome, Platform, until } from '#test/harness/platform.ts';
+import { checkEnded, type Watched, watch } from './invocations.ts';
+import { startPlatform } from './kill-runs.ts';
+import { platformProcesses } from './processes.ts';
+
+const RUNNING = 4;
+/** It says four tokens, and then waits for its client. */
+const INPUT = { tokens: 8, listenAt: 4 };
+const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
+
+/** Until Redis has handed all that it has answered for to the operating system. */
+async function written(platform: Platform): Promise<void> {
+  const redis = connectRedis(loadConfig(platform.environment));
+  try {
+    await until('Redis has written everything', async () => {
+      const told = await redis.info('persistence');
+      return /aof_buffer_length:0\r/.test(told) && /aof_pending_bio_fsync:0\r/.test(told);
+    });
+  } finally {
+    redis.disconnect();
+  }
+}
+
+test('kill -9 of every process at once: after a start in the same home, what ran has ended with runtime-lost, and the next invocation works', async () => {
+  const home = await newHome();
+  try {
+    const first = await startPlatform({ home, keepHome: true });
+    const running = await Promise.all(
+      Array.from({ length: RUNNING }, (_, i) => watch(first, { mark: `run-${i}`, ...INPUT }, { restartable: false })),
+    );
+    await until('all are under way', () => running.every((each) => said(each) === 4));
+    await written(first);
+    const all = platformProcesses(first.supervisorPid);
+    for (const pid of all) process.kill(pid, 'SIGKILL');
+    await until('all are gone', () => !all.some(isAlive));
+
+    await using second = await Platform.start({ home, keepHome: true, port: first.port, functions: false });
+    for (const each of running) {
+      await each.ended;
+      assert.equal(await checkEnded(second, each), 'runtime-lost');
+    }
+    const next = await watch(second, { mark: 'next', tokens: 4 }, { restartable: false });
+    await next.ended;
+    assert.equal(await checkEnded(second, next), 'result');
+  } finally {
+    await rm(home, { recursive: true, force: true, maxRetries: 10 });
+  }
+});

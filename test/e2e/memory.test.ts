@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { deployWith } from '#test/harness/deploy.ts';
+import { json, readEvents, type StreamEvent, say } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+
+const TOTAL_MB = 64;
+const COUNT = 10;
+/** Without a reserve, so that the numbers are whole. */
+const CONFIG = `[runtime]\ntotal_memory_mb = ${TOTAL_MB}\n[admission]\nreserve = 0\n`;
+
+test('inferlets that take more memory together than there is run a few at a time; one that may take more alone is refused', async () => {
+  await using platform = await Platform.start({ functions: false, config: CONFIG });
+  await deployWith(platform, 'memory.ts', { name: 'memory', limits: { memoryMb: 32 } });
+  const events: StreamEvent[][] = [];
+  const running = () => events.filter((each) => each.length > 0 && !isOver(each));
+  let most = 0;
+  const ended = Array.from({ length: COUNT }, async () => {
+    const own: StreamEvent[] = [];
+    events.push(own);
+    const response = await platform.fetch('/v1/functions/memory/invocations', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
+      body: JSON.stringify({ mb: 12 }),
+    });
+    await readEvents(response, (event) => {
+      own.push(event);
+      most = Math.max(most, running().length);
+    });
+  });
+  const told = new Set<string>();
+  for (let i = 0; i < COUNT; i++) {
+    // The next one that holds its memory goes on, and gives it back.
+    const holding = () =>
+      running()
+        .filter((each) => each.some(({ event }) => event === 'message'))
+        .map(([start]) => String(start?.data.invocation))
+        .find((id) => !told.has(id));
+    await until('another one holds', () => holding() !== undefined);
+    const id = holding() ?? '';
+    told.add(id);
+    await say(platform, id, { text: 'go on' });
+  }
+  await Promise.all(ended);
+  assert.deepEqual(
+    events.map((each) => each.at(-1)?.event),
+    events.map(() => 'result'),
+  );
+  const [id = ''] = told;
+  const { usage } = await json(await platform.fetch(`/v1/invocations/${id}`));
+  const eachMb = usage.memoryBytes / 2 ** 20;
+  assert.ok(eachMb > 12 && COUNT * eachMb > TOTAL_MB, `${eachMb} MiB each`);
+  assert.ok(most >= 2 && most * eachMb <= TOTAL_MB, `${most} at once of ${eachMb} MiB each`);
+
+  await deployWith(platform, 'memory.ts', { name: 'large', limits: { memoryMb: TOTAL_MB + 1 } });
+  const refused = await platform.fetch('/v1/functions/large/invocations', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ mb: 1 }),
+  });
+  const problem = await json(refused);
+  assert.deepEqual([refused.status, problem.code], [422, 'memory-unavailable'], JSON.stringify(problem));
+});
+
+const isOver = (events: readonly StreamEvent[]): boolean => ['result', 'error'].includes(events.at(-1)?.event ?? '');

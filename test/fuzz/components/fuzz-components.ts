@@ -1,0 +1,120 @@
+import { isErrorCode } from '#gateway/app/errors/codes.ts';
+import { Arena } from '#test/hostile/arena.ts';
+import { Random } from '../random.ts';
+import { MutantWorker, type Outcome } from './mutant-worker.ts';
+import { mutant } from './mutate.ts';
+import { readSeeds, type Seed } from './seeds.ts';
+
+export interface FuzzComponentsOptions {
+  readonly modules: number;
+  readonly seed: number;
+  /** How many of them also go through a whole platform. */
+  readonly endToEnd: number;
+  /** The first index; mutant `index` of a seed is the same in every run. */
+  readonly first?: number;
+  readonly workers?: number;
+  /** Told the number of finished mutants. */
+  readonly onProgress?: (done: number) => void;
+  readonly onOutcome?: (outcome: Outcome) => void;
+}
+
+export interface FuzzComponentsReport {
+  readonly seed: number;
+  readonly modules: number;
+  readonly endToEnd: number;
+  readonly seconds: number;
+  /** Mutants by the stage that they reached and the code that they ended with. */
+  readonly ends: Readonly<Record<string, number>>;
+  /** The same of those that went through the platform. */
+  readonly endToEndEnds: Readonly<Record<string, number>>;
+  /** What went wrong, with the index that replays it; empty when nothing did. */
+  readonly findings: readonly string[];
+}
+
+/** Codes that blame the platform. */
+const BLAME = new Set(['internal', 'runtime-lost', 'device-lost', 'artifact-unavailable']);
+/** Said of a build that threw what has no code. */
+const UNTYPED = /^The build stopped: /;
+
+/** Builds, plans and runs mutated components in throw-away processes, and deploys and invokes some of them on a whole platform. */
+export async function fuzzComponents(options: FuzzComponentsOptions): Promise<FuzzComponentsReport> {
+  const { modules, seed, first = 0, workers = 1 } = options;
+  const startedMs = performance.now();
+  const findings: string[] = [];
+  const ends: Record<string, number> = {};
+  const endToEndEnds: Record<string, number> = {};
+  const seeds = await readSeeds();
+  let next = first;
+  let done = 0;
+  const work = async (): Promise<void> => {
+    using worker = new MutantWorker();
+    while (next < first + modules) {
+      const index = next++;
+      const outcome = await worker.run(seed, index);
+      options.onOutcome?.(outcome);
+      count(ends, outcome.kind === 'ended' ? `${outcome.stage} ${outcome.code}` : outcome.kind);
+      const finding = findingIn(outcome);
+      if (finding !== null) findings.push(`${describe(seeds, seed, index)}: ${finding}`);
+      options.onProgress?.(++done);
+    }
+  };
+  await Promise.all(Array.from({ length: workers }, work));
+  if (options.endToEnd > 0) {
+    const every = Math.max(1, Math.floor(modules / options.endToEnd));
+    const chosen = Array.from({ length: options.endToEnd }, (_, i) => first + i * every);
+    findings.push(...(await throughPlatform(seeds, seed, chosen, endToEndEnds, () => options.onProgress?.(++done))));
+  }
+  const seconds = (performance.now() - startedMs) / 1000;
+  return { seed, modules, endToEnd: options.endToEnd, seconds, ends, endToEndEnds, findings };
+}
+
+function findingIn(outcome: Outcome): string | null {
+  if (outcome.kind !== 'ended') return `the process ${outcome.fault}`;
+  if (outcome.code === 'build-failed' && UNTYPED.test(outcome.message)) return outcome.message;
+  return null;
+}
+
+/** Deploys and invokes mutants beside a canary. */
+async function throughPlatform(
+  seeds: readonly Seed[],
+  seed: number,
+  indexes: readonly number[],
+  ends: Record<string, number>,
+  onDone: () => void,
+): Promise<string[]> {
+  const findings: string[] = [];
+  let arena = await Arena.start();
+  try {
+    for (const index of indexes) {
+      const { bytes } = mutant(seeds, Random.of(seed, index));
+      const source = () => ({ component: bytes });
+      try {
+        const report = await arena.attack({ name: `mutant-${index}`, source });
+        for (const end of report.ends) {
+          count(ends, end);
+          const [, code = ''] = end.split(' ');
+          const known = code === 'result' || (isErrorCode(code) && !BLAME.has(code));
+          if (!known) findings.push(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
+        }
+      } catch (error) {
+        findings.push(`${describe(seeds, seed, index)}: ${error instanceof Error ? error.message : String(error)}`);
+        await arena[Symbol.asyncDispose]();
+        arena = await Arena.start();
+      }
+      onDone();
+    }
+    findings.push(...(await arena.leftBehind()).map((left) => `left behind: ${left}`));
+  } finally {
+    await arena[Symbol.asyncDispose]();
+  }
+  return findings;
+}
+
+function describe(seeds: readonly Seed[], seed: number, index: number): string {
+  const { seed: name, mutations } = mutant(seeds, Random.of(seed, index));
+  return `seed ${seed} index ${index} (${name}: ${mutations.join(', ')})`;
+}
+
+const count = (counts: Record<string, number>, key: string): void => {
+  counts[key] = (counts[key] ?? 0) + 1;
+};

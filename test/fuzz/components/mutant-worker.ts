@@ -1,0 +1,84 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { MutantEnd } from './run-mutant.ts';
+
+/** What became of a mutant in the throw-away process. */
+export type Outcome = { readonly index: number } & (
+  | ({ readonly kind: 'ended'; readonly seed: string; readonly mutations: readonly string[] } & MutantEnd)
+  /** Something was thrown that has no code. */
+  | { readonly kind: 'fault'; readonly fault: string }
+  /** The process died, or did not answer within its deadline. */
+  | { readonly kind: 'died' | 'hung'; readonly fault: string }
+);
+
+type Message = { readonly ready: true } | ({ readonly index: number } & (MutantEnd | { readonly fault: string }));
+
+const PROGRAM = fileURLToPath(new URL('./worker.ts', import.meta.url));
+/** Mutants that one process takes: what they leave in V8 must not decide about later ones. */
+const MUTANTS_A_PROCESS = 500;
+const DEADLINE_MS = 60_000;
+const MAX_HEAP_MB = 512;
+/** The kernel ends a worker that outlives its parent in an endless loop. */
+const MAX_CPU_SECONDS = 1800;
+
+/** A throw-away process that runs one mutant after another; a new one takes its place when it dies, hangs or has run many. */
+export class MutantWorker implements Disposable {
+  #child: ChildProcess | null = null;
+  #ran = 0;
+
+  async run(seed: number, index: number): Promise<Outcome> {
+    this.#child ??= await start();
+    const outcome = await ask(this.#child, seed, index);
+    if (outcome.kind === 'died' || outcome.kind === 'hung' || ++this.#ran >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
+    return outcome;
+  }
+
+  [Symbol.dispose](): void {
+    this.#child?.kill('SIGKILL');
+    this.#child = null;
+    this.#ran = 0;
+  }
+}
+
+async function start(): Promise<ChildProcess> {
+  const flags = [`--max-old-space-size=${MAX_HEAP_MB}`, '--disable-warning=ExperimentalWarning'];
+  const child = spawn(
+    '/bin/sh',
+    ['-c', `ulimit -c 0; ulimit -t ${MAX_CPU_SECONDS}; exec "$0" "$@"`, process.execPath, ...flags, PROGRAM],
+    { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] },
+  );
+  const ready = await answer(child);
+  if (!('message' in ready)) throw new Error(`the worker ${ready.failure} before it was ready`);
+  return child;
+}
+
+async function ask(child: ChildProcess, seed: number, index: number): Promise<Outcome> {
+  child.send({ seed, index });
+  const given = await answer(child);
+  if (!('message' in given)) return { index, kind: given.kind, fault: given.failure };
+  const { message } = given;
+  if ('ready' in message) throw new Error('the worker said twice that it is ready');
+  if ('fault' in message) return { index, kind: 'fault', fault: message.fault };
+  return { ...(message as Extract<Outcome, { kind: 'ended' }>), kind: 'ended' };
+}
+
+type Answer = { message: Message } | { kind: 'died' | 'hung'; failure: string };
+
+/** The next message of the worker, or why there is none. */
+async function answer(child: ChildProcess): Promise<Answer> {
+  const { promise, resolve } = Promise.withResolvers<Answer>();
+  const onMessage = (message: Message) => resolve({ message });
+  const onExit = (code: number | null, signal: string | null) =>
+    resolve({ kind: 'died', failure: `died with ${signal ?? code}` });
+  const timer = setTimeout(
+    () => resolve({ kind: 'hung', failure: `gave no answer within ${DEADLINE_MS} ms` }),
+    DEADLINE_MS,
+  );
+  child.once('message', onMessage as (message: unknown) => void).once('exit', onExit);
+  try {
+    return await promise;
+  } finally {
+    clearTimeout(timer);
+    child.off('message', onMessage as (message: unknown) => void).off('exit', onExit);
+  }
+}

@@ -1,0 +1,68 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { artifactHashOf, sha256 } from '#runtime/build/artifact/hash.ts';
+import { makeArtifact } from '#runtime/build/artifact/make.ts';
+import { failureFrom } from '#runtime/build/outcome.ts';
+import { readArtifact } from '#runtime/build/store.ts';
+import { compileWorld } from '#runtime/lowering/compile.ts';
+import { instantiate } from '#runtime/lowering/instance.ts';
+import { SliceRunner } from '#runtime/lowering/slice-runner.ts';
+import { GuestTrap } from '#runtime/lowering/trap.ts';
+import { testProgram } from '#runtime/testing/components.ts';
+import { plainHost } from './plain-host.ts';
+
+const MEMORY_PAGES = 64;
+const CPU_LIMIT_MS = 20;
+/** The wall time after which the platform ends an invocation, and so does this. */
+const WALL_LIMIT_MS = 3000;
+
+/** How far a mutant came, and the code that it ended with. */
+export interface MutantEnd {
+  readonly stage: 'build' | 'plan' | 'start' | 'run';
+  readonly code: string;
+  readonly message: string;
+}
+
+const compiled = compileWorld(plainHost());
+const slices = new SliceRunner();
+
+/** Builds, plans, instantiates and runs a component in this process. What it answers has a code; whatever it throws is a finding. */
+export async function runMutant(component: Uint8Array): Promise<MutantEnd> {
+  const store = await mkdtemp(join(tmpdir(), 'pie-mutant-'));
+  try {
+    const hash = artifactHashOf(sha256(component), { memoryPages: MEMORY_PAGES });
+    const directory = join(store, hash);
+    try {
+      await makeArtifact(component, directory, { memoryPages: MEMORY_PAGES });
+    } catch (error) {
+      const { code, message } = failureFrom(error);
+      return { stage: 'build', code, message };
+    }
+    const artifact = await readArtifact(store, hash);
+    if (!artifact) throw new Error('the artifact that was made is not whole');
+    const program = await testProgram(artifact).catch((error: unknown) => String(error));
+    if (typeof program === 'string') return { stage: 'plan', code: 'build-failed', message: program };
+    let execution: ReturnType<typeof instantiate>;
+    try {
+      execution = instantiate(program, compiled, { slices, cpuLimitMs: CPU_LIMIT_MS });
+    } catch (error) {
+      if (!isGuestsFault(error)) throw error;
+      return { stage: 'start', code: 'build-failed', message: String(error) };
+    }
+    const deadline = setTimeout(() => execution.kill(new GuestTrap('deadline-exceeded', 'was late')), WALL_LIMIT_MS);
+    const ending = await execution.start('{"tokens": 2}').finally(() => clearTimeout(deadline));
+    execution.dispose();
+    if (ending.kind === 'trapped') return { stage: 'run', code: ending.trap.code, message: ending.trap.message };
+    return { stage: 'run', code: ending.ok ? 'result' : 'inferlet-error', message: ending.text };
+  } finally {
+    await rm(store, { recursive: true, force: true });
+  }
+}
+
+/** What an instantiation may throw: traps, links that do not fit, and an exhausted stack. */
+const isGuestsFault = (error: unknown): boolean =>
+  error instanceof GuestTrap ||
+  error instanceof WebAssembly.RuntimeError ||
+  error instanceof WebAssembly.LinkError ||
+  error instanceof RangeError;

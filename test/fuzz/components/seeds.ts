@@ -1,0 +1,37 @@
+import { readFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { brotliDecompress } from 'node:zlib';
+import { wrapModule } from '#runtime/build/native/wrap.ts';
+import { testComponent } from '#runtime/testing/components.ts';
+import { COUNTING } from '#runtime/testing/guests.ts';
+import type { AttackClass } from '#test/hostile/attack.ts';
+import { CORPUS } from '#test/hostile/corpus/index.ts';
+import { attackBytes } from '#test/hostile/guest.ts';
+
+/** A valid component that mutants are made of. */
+export interface Seed {
+  readonly name: string;
+  readonly bytes: Uint8Array;
+  /** A JavaScript engine lies in it: building a mutant takes a hundred times as long. */
+  readonly engine: boolean;
+}
+
+/** Classes of the hostile corpus whose guests call the host in many ways and are small. */
+const CLASSES: readonly AttackClass[] = ['handles', 'realloc', 'results', 'control', 'tables', 'floods', 'lists'];
+const LARGEST = 64 * 1024;
+
+/** Components of `test/hostile`, `functions`, `test/compat` and `runtime/testing`, in an order that depends on nothing else. */
+export async function readSeeds(): Promise<Seed[]> {
+  const small = CORPUS.filter(({ kind }) => CLASSES.includes(kind));
+  const guests = await Promise.all(
+    small.map(async ({ name, source }) => ({ name, bytes: await attackBytes(source()), engine: false })),
+  );
+  const c = await readFile(new URL('../../../functions/native-completion/main.wasm', import.meta.url));
+  const packed = await readFile(new URL('../../compat/0.1.0/text-completion.wasm.br', import.meta.url));
+  return [
+    ...guests.filter(({ bytes }) => bytes.length <= LARGEST),
+    { name: 'functions/native-completion', bytes: await wrapModule(c), engine: false },
+    { name: 'test/compat/text-completion', bytes: await promisify(brotliDecompress)(packed), engine: true },
+    { name: 'runtime/testing/counting', bytes: await testComponent(COUNTING), engine: true },
+  ];
+}

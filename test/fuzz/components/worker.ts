@@ -1,0 +1,30 @@
+/**
+ * A throw-away process that makes and runs mutants. Its parent sends `{seed, index}`, one at a time; it answers `{index, seed, mutations, stage,
+ * code, message}`, or `{index, fault}` when something was thrown that has no code.
+ */
+import { Random } from '../random.ts';
+import { mutant } from './mutate.ts';
+import { runMutant } from './run-mutant.ts';
+import { readSeeds } from './seeds.ts';
+
+const seeds = await readSeeds();
+let current = -1;
+
+const faulty = (error: unknown): void => {
+  const fault = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  process.send?.({ index: current, fault });
+};
+process.on('uncaughtException', faulty);
+process.on('unhandledRejection', faulty);
+process.on('disconnect', () => process.exit(0));
+process.on('message', async ({ seed, index }: { seed: number; index: number }) => {
+  current = index;
+  const made = mutant(seeds, Random.of(seed, index));
+  const about = { index, seed: made.seed, mutations: made.mutations };
+  try {
+    process.send?.({ ...about, ...(await runMutant(made.bytes)) });
+  } catch (error) {
+    faulty(error);
+  }
+});
+process.send?.({ ready: true });

@@ -1,0 +1,117 @@
+import { PieClient } from '#gateway/client/client.ts';
+import { PieError } from '#gateway/client/errors.ts';
+import { readEvents, terminal } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
+import type { Attack, End } from './attack.ts';
+import { Canary } from './canary.ts';
+import { attackBytes } from './guest.ts';
+import { type Holdings, holdings, leftBehind } from './left-behind.ts';
+
+/** Limits of every attack's function unless the attack names others. */
+const LIMITS = { cpuMs: 60, wallMs: 10_000, memoryMb: 16, pages: 16, tokens: 1000 };
+/** The canary's model, and one with a chat template. */
+const CONFIG = '[[model]]\nname = "stories15m"\n\n[[model]]\nname = "minimind2-small"\n';
+/** Longest that a deploy or an invocation may take to be answered: past the limits of a build and of an invocation. */
+const DEADLINE_MS = 75_000;
+
+/** What the arena needs of an attack. */
+export type Deed = Pick<Attack, 'name' | 'source' | 'manifest' | 'input' | 'invocations'>;
+
+/** What became of an attack. */
+export interface Report {
+  /** How each of its invocations ended, or how the deploy was refused; without repetitions. */
+  readonly ends: readonly End[];
+  /** The text of the last error, for people. */
+  readonly message: string;
+  /** The canary's milliseconds a token: alone, and while the attack ran. */
+  readonly canary: { readonly aloneMs: number; readonly medianMs: number; readonly slowestMs: number };
+}
+
+/** A whole platform, a canary that streams on it, and a tenant that attacks with a key to deploy and invoke. */
+export class Arena implements AsyncDisposable {
+  readonly platform: Platform;
+  readonly #canary: Canary;
+  readonly #attacker: TenantClient;
+  readonly #pids: string;
+  readonly #before: Holdings;
+
+  private constructor(platform: Platform, canary: Canary, attacker: TenantClient, before: Holdings) {
+    this.platform = platform;
+    this.#canary = canary;
+    this.#attacker = attacker;
+    this.#before = before;
+    this.#pids = String(platform.pids());
+  }
+
+  static async start(): Promise<Arena> {
+    const platform = await Platform.start({ functions: false, config: CONFIG });
+    try {
+      const client = await createTenant(platform, 'canary');
+      const attacker = await createTenant(platform, 'attacker');
+      const before = await holdings(platform);
+      return new Arena(platform, await Canary.start(platform, client), attacker, before);
+    } catch (error) {
+      await platform[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /**
+   * Deploys an attack, invokes it, and waits until the canary has told a whole story afterwards.
+   *
+   * @throws what harmed the canary or the platform; the arena is unusable then
+   */
+  async attack({ name, source, manifest, input, invocations = 1 }: Deed): Promise<Report> {
+    const from = performance.now();
+    const bytes = await attackBytes(source());
+    const client = new PieClient({ url: this.platform.url, apiKey: this.#attacker.apiKey });
+    const ends = new Set<End>();
+    let message = '';
+    try {
+      const wanted = { name, limits: LIMITS, ...manifest };
+      await client.deploy(wanted, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
+      const outcomes = await Promise.all(Array.from({ length: invocations }, () => this.#invoke(name, input)));
+      for (const outcome of outcomes) {
+        ends.add(`ended ${outcome.code}`);
+        message ||= outcome.message;
+      }
+      await client.removeFunction(name, { now: true });
+    } catch (error) {
+      if (!(error instanceof PieError)) throw error;
+      ends.add(`refused ${error.code}`);
+      message = error.message;
+    }
+    const heard = await this.#canary.heardSince(from);
+    const pids = String(this.platform.pids());
+    if (pids !== this.#pids) throw new Error(`a process of the platform was started again: ${this.#pids} to ${pids}`);
+    return { ends: [...ends], message, canary: { aloneMs: this.#canary.aloneMs, ...heard } };
+  }
+
+  /** What the attacks left behind, in words. The canary falls silent for it. */
+  async leftBehind(): Promise<string[]> {
+    await this.#canary.stop();
+    return leftBehind(this.platform, this.#before);
+  }
+
+  async #invoke(name: string, input: unknown): Promise<{ code: string; message: string }> {
+    const response = await this.#attacker.fetch(`/v1/functions/${name}/invocations`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
+      body: JSON.stringify(input ?? null),
+      signal: AbortSignal.timeout(DEADLINE_MS),
+    });
+    if (!response.ok) {
+      const { code, detail } = (await response.json()) as { code: string; detail?: string };
+      return { code, message: detail ?? '' };
+    }
+    const end = terminal(await readEvents(response));
+    if (end === undefined) throw new Error('the stream ended without a terminal event');
+    if (end.event === 'result') return { code: 'result', message: '' };
+    return { code: String(end.data.code), message: String(end.data.message) };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.platform[Symbol.asyncDispose]();
+  }
+}

@@ -1,0 +1,107 @@
+import path from 'node:path';
+import { invoke, text } from '#test/harness/events.ts';
+import { type Platform, ROOT } from '#test/harness/platform.ts';
+import type { TenantClient } from '#test/harness/tenants.ts';
+
+const FUNCTION = 'text-completion';
+const TOKENS = 32;
+const STORY = { prompt: 'Once upon a time', maxTokens: TOKENS, temperature: 0 };
+const REHEARSALS = 3;
+/** Longest that one story may take: an attack may slow it, and may not stop it. */
+const DEADLINE_MS = 30_000;
+
+/** One invocation of the canary. */
+interface Telling {
+  readonly startedAt: number;
+  readonly endedAt: number;
+  /** From the request to the result, divided by the tokens. */
+  readonly msPerToken: number;
+}
+
+/** A tenant that streams the same story all the time, and notices when one differs from what it heard alone. */
+export class Canary {
+  readonly #client: TenantClient;
+  readonly #expected: string;
+  readonly #tellings: Telling[] = [];
+  readonly #listeners = new Set<() => void>();
+  /** Milliseconds a token without an attack, median. */
+  readonly aloneMs: number;
+  #problem: Error | null = null;
+  #stopped = false;
+  #singing: Promise<void> = Promise.resolve();
+
+  private constructor(client: TenantClient, expected: string, aloneMs: number) {
+    this.#client = client;
+    this.#expected = expected;
+    this.aloneMs = aloneMs;
+  }
+
+  /** Deploys the canary's function, hears what it says alone, and lets it sing. */
+  static async start(platform: Platform, client: TenantClient): Promise<Canary> {
+    const { apiKey } = client;
+    const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'functions', FUNCTION)], { apiKey });
+    if (code !== 0) throw new Error(`the canary's function was not deployed: ${stderr}`);
+    const { story: expected } = await tell(client);
+    const rehearsals: Telling[] = [];
+    for (let i = 0; i < REHEARSALS; i++) {
+      const { story, ...telling } = await tell(client);
+      if (story !== expected) throw new Error(`the canary alone told ${story}, then ${expected}`);
+      rehearsals.push(telling);
+    }
+    const canary = new Canary(client, expected, median(rehearsals.map(({ msPerToken }) => msPerToken)));
+    canary.#singing = canary.#sing();
+    return canary;
+  }
+
+  /**
+   * Resolves when the stories under way and a whole one that began after this call were told without a fault.
+   *
+   * @returns milliseconds a token of the stories since `from`: the median and the slowest
+   * @throws what the canary met: a story that differs, an error, or none within its deadline
+   */
+  async heardSince(from: number): Promise<{ readonly medianMs: number; readonly slowestMs: number }> {
+    const now = performance.now();
+    while (!this.#problem && !this.#tellings.some(({ startedAt }) => startedAt >= now)) {
+      await new Promise<void>((resolve) => this.#listeners.add(resolve));
+      this.#listeners.clear();
+    }
+    if (this.#problem) throw this.#problem;
+    const times = this.#tellings.filter(({ endedAt }) => endedAt >= from).map(({ msPerToken }) => msPerToken);
+    return { medianMs: median(times), slowestMs: Math.max(...times) };
+  }
+
+  /** Ends after the story under way. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await this.#singing;
+  }
+
+  async #sing(): Promise<void> {
+    try {
+      while (!this.#stopped) {
+        const { story, ...telling } = await tell(this.#client);
+        if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
+        this.#tellings.push(telling);
+        for (const listener of this.#listeners) listener();
+      }
+    } catch (cause) {
+      this.#problem = cause instanceof Error ? cause : new Error(String(cause));
+    }
+    for (const listener of this.#listeners) listener();
+  }
+}
+
+async function tell(client: TenantClient): Promise<Telling & { readonly story: string }> {
+  const startedAt = performance.now();
+  const events = await invoke(client, FUNCTION, STORY, { signal: AbortSignal.timeout(DEADLINE_MS) });
+  const endedAt = performance.now();
+  const end = events.at(-1);
+  if (end?.event !== 'result') throw new Error(`the canary ended with ${JSON.stringify(end?.data)}`);
+  events.forEach(({ id }, index) => {
+    if (Number(id) !== index + 1) throw new Error(`the canary heard event ${id} in the place of ${index + 1}`);
+  });
+  const story = `${text(events)} | ${JSON.stringify(end.data.output)}`;
+  return { story, startedAt, endedAt, msPerToken: (endedAt - startedAt) / TOKENS };
+}
+
+const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[values.length >> 1] ?? 0;

@@ -1,0 +1,70 @@
+import { type Attack, ended } from '../attack.ts';
+import { DONE, forever, type GuestText } from '../guest.ts';
+
+const SPENT = ended('cpu-limit', 'deadline-exceeded');
+const MiB = 1 << 20;
+/** 512 MiB of memory, which single instructions touch. */
+const HUGE = { limits: { cpuMs: 500, wallMs: 20_000, memoryMb: 520, pages: 16, tokens: 1000 } };
+const PAGES = 8192;
+
+const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Attack> = {}): Attack => ({
+  name: `bulk-${name}`,
+  kind: 'bulk',
+  source: () => ({ guest }),
+  ends,
+  ...more,
+});
+
+/** Instructions that do much work each. */
+export const bulk: readonly Attack[] = [
+  attack(
+    'fill-15-mib',
+    { memory: '240', run: forever(`(memory.fill (i32.const 0) (i32.const 1) (i32.const ${15 * MiB - 65_536}))`) },
+    SPENT,
+  ),
+  attack('copy-15-mib', {
+    memory: '240',
+    run: forever(`(memory.copy (i32.const 0) (i32.const 1) (i32.const ${15 * MiB - 65_536}))`),
+  }),
+  attack(
+    'fill-512-mib',
+    { memory: String(PAGES), run: forever(`(memory.fill (i32.const 0) (i32.const 1) (i32.const ${512 * MiB}))`) },
+    SPENT,
+    { manifest: HUGE },
+  ),
+  attack(
+    'copy-512-mib',
+    { memory: String(PAGES), run: forever(`(memory.copy (i32.const 0) (i32.const 4096) (i32.const ${511 * MiB}))`) },
+    SPENT,
+    { manifest: HUGE },
+  ),
+  attack('init', {
+    fields: `(data $d "${'x'.repeat(100_000)}")`,
+    memory: '4',
+    run: forever('(memory.init $d (i32.const 65536) (i32.const 0) (i32.const 100000))'),
+  }),
+  attack(
+    'fill-past-the-end',
+    { run: `(memory.fill (i32.const 0) (i32.const 1) (i32.const -1)) ${DONE}` },
+    ended('trap'),
+  ),
+  attack(
+    'copy-past-the-end',
+    { run: `(memory.copy (i32.const 16) (i32.const -16) (i32.const 64)) ${DONE}` },
+    ended('trap'),
+  ),
+  attack(
+    'init-after-drop',
+    {
+      fields: '(data $d "xxxx")',
+      run: `(data.drop $d) (memory.init $d (i32.const 0) (i32.const 0) (i32.const 4)) ${DONE}`,
+    },
+    ended('trap'),
+  ),
+  attack('small-fills', { run: forever('(memory.fill (i32.const 0) (i32.const 1) (i32.const 0))') }),
+  attack('fills-in-tail-calls', {
+    memory: '240',
+    fields: `(func $f (result i32) (memory.fill (i32.const 0) (i32.const 1) (i32.const ${15 * MiB - 65_536})) (return_call $f))`,
+    run: '(return_call $f)',
+  }),
+];

@@ -1,0 +1,70 @@
+import type { Attack } from '../attack.ts';
+import { bulk } from './bulk.ts';
+import { control } from './control.ts';
+import { floods } from './floods.ts';
+import { handles } from './handles.ts';
+import { lists } from './lists.ts';
+import { memory } from './memory.ts';
+import { names } from './names.ts';
+import { postReturn } from './post-return.ts';
+import { realloc } from './realloc.ts';
+import { results } from './results.ts';
+import { size } from './size.ts';
+import { slowCalls } from './slow-calls.ts';
+import { stack } from './stack.ts';
+import { start } from './start.ts';
+import { tables } from './tables.ts';
+
+/** Every attack. Those that need nothing of an invocation come first. */
+export const CORPUS: readonly Attack[] = [
+  ...names,
+  ...start,
+  ...size,
+  ...memory,
+  ...tables,
+  ...control,
+  ...results,
+  ...postReturn,
+  ...handles,
+  ...lists,
+  ...realloc,
+  ...stack,
+  ...bulk,
+  ...slowCalls,
+  ...floods,
+];
+
+/** Names of the attacks that `npm test` runs: some of each class, chosen for different places in the code that they reach. */
+const QUICK_NAMES = new Set([
+  ...['names-module---proto--', 'names-field-then', 'names-quote', 'names-interface-member-constructor'],
+  ...['start-spins', 'start-recurses', 'start-calls-now'],
+  ...['size-recursion-of-50000-locals', 'size-doubling-types', 'size-not-wasm'],
+  ...['memory-grow-and-touch', 'memory-64-bit', 'memory-shared'],
+  ...['tables-huge', 'tables-the-meters-names'],
+  ...['control-tail-calls', 'control-swallows-its-end', 'control-swallows-host-errors', 'control-yields-and-swallows'],
+  ...['results-past-the-end', 'results-unknown-case', 'results-twice'],
+  ...['post-return-spins', 'post-return-yields'],
+  ...['handles-forged', 'handles-dropped-twice', 'handles-of-another-resource', 'handles-a-future-dropped-while-read'],
+  ...['handles-timers-without-end', 'lists-200-messages-of-32-mib', 'lists-length-of-minus-one'],
+  ...[
+    'realloc-calls-now',
+    'realloc-swallows-send',
+    'realloc-yields-forever',
+    'realloc-drops-the-future',
+    'realloc-spins',
+  ],
+  ...['stack-descends-to-send', 'stack-descends-to-synchronize', 'stack-swallowed-recursion'],
+  ...['bulk-fill-15-mib', 'slow-calls-tokenize-32-kib', 'slow-calls-chat-of-8192-messages'],
+  ...[
+    'slow-calls-regex-repetition',
+    'floods-send-64-kib',
+    'floods-log-lines',
+    'floods-store-writes',
+    'floods-children',
+  ],
+  ...['floods-requests', 'floods-pages', 'floods-forwards', 'floods-forty-that-spin'],
+]);
+
+/** The part of the corpus that `npm test` runs. */
+export const QUICK: readonly Attack[] = CORPUS.filter(({ name }) => QUICK_NAMES.has(name));
+if (QUICK.length !== QUICK_NAMES.size) throw new Error('a quick attack is not in the corpus');

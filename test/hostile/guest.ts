@@ -1,0 +1,139 @@
+import { parse } from '@bytecodealliance/jco-transpile/wasm-tools';
+import { wrapModule } from '#runtime/build/native/wrap.ts';
+import type { Source } from './attack.ts';
+import { hostImports } from './host-imports.ts';
+
+/** Parts of a guest in text form. Host functions are imported by being named (`host-imports.ts`). */
+export interface GuestText {
+  /** Body of `run`, empty with `entry` (parameters $at and $length: the input; scratch locals $i and $j). It leaves a callback code; `DONE` returns "42". */
+  readonly run: string;
+  /** Body of the callback (parameters $event, $handle, $value). Returns "42" by default. */
+  readonly callback?: string;
+  /** Body of `cabi_realloc` (parameters $old $oldSize $align $size). Bumps a pointer by default. */
+  readonly realloc?: string;
+  /** Functions, globals, tables, tags and data. */
+  readonly fields?: string;
+  /** Imports besides those of the host; they come first in the module. */
+  readonly imports?: string;
+  /** Body of the start function. */
+  readonly start?: string;
+  /** Limits of the memory: `minimum maximum`; two pages by default. */
+  readonly memory?: string;
+  /** Replaces the exports of `run` and its callback: other forms of the entry, which return no result through `DONE`. */
+  readonly entry?: string;
+}
+
+/** Where the guests' data lies, and what does. */
+export const AT = {
+  /** "42", and two bytes that are not UTF-8 behind it. */
+  answer: 16,
+  /** The name of the canary's model. */
+  model: 32,
+  /** "topic". */
+  name: 64,
+  /** The name of a model with a chat template. */
+  chatModel: 96,
+  /** Where host functions may write their results. */
+  scratch: 256,
+  /** Ends the guest's own part; allocations begin here. */
+  heap: 65_536,
+} as const;
+const MODEL = 'stories15m';
+const CHAT_MODEL = 'minimind2-small';
+
+/** Core values of the models' names, and of the name "topic". */
+export const MODEL_NAME = `(i32.const ${AT.model}) (i32.const ${MODEL.length})`;
+export const CHAT_MODEL_NAME = `(i32.const ${AT.chatModel}) (i32.const ${CHAT_MODEL.length})`;
+export const TOPIC = `(i32.const ${AT.name}) (i32.const 5)`;
+export const SCRATCH = `(i32.const ${AT.scratch})`;
+/** Returns "42" and exits. */
+export const RETURN = `(call $return (i32.const 0) (i32.const ${AT.answer}) (i32.const 2))`;
+export const DONE = `${RETURN} (i32.const 0)`;
+/** Never ends. */
+export const forever = (body = ''): string => `(loop $forever ${body} (br $forever)) (unreachable)`;
+/** Counts $i to `count`. */
+export const times = (count: number, body: string): string =>
+  `(local.set $i (i32.const 0)) (loop $times ${body}
+    (br_if $times (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const ${count}))))`;
+/** Goes on whatever is thrown in `body`, which leaves nothing on the stack. */
+export const swallow = (body: string): string => `(block $caught (try_table (catch_all $caught) ${body}))`;
+
+const BUMP = '(call $bump (local.get $align) (local.get $size))';
+
+/** The text of a core module that `run` is exported from. */
+export function guestText(guest: GuestText): string {
+  const body = [guest.run, guest.callback, guest.realloc, guest.fields, guest.start, guest.entry].join('\n');
+  return `(module
+  ${guest.imports ?? ''}
+  ${hostImports(body)}
+  ${guest.entry === undefined ? '(import "[export]$root" "[task-return]run" (func $return (param i32 i32 i32)))' : ''}
+  (memory $memory (export "memory") ${guest.memory ?? '2'})
+  (data (i32.const ${AT.answer}) "42\\ff\\fe")
+  (data (i32.const ${AT.model}) "${MODEL}")
+  (data (i32.const ${AT.name}) "topic")
+  (data (i32.const ${AT.chatModel}) "${CHAT_MODEL}")
+  (global $top (mut i32) (i32.const ${AT.heap}))
+  (func $bump (param $align i32) (param $size i32) (result i32) (local $at i32) (local $more i32)
+    (local.set $at (i32.and (i32.add (global.get $top) (i32.const 7)) (i32.const -8)))
+    (global.set $top (i32.add (local.get $at) (local.get $size)))
+    (local.set $more (i32.sub (i32.shr_u (i32.add (global.get $top) (i32.const 65535)) (i32.const 16)) (memory.size)))
+    (if (i32.gt_s (local.get $more) (i32.const 0)) (then (drop (memory.grow (local.get $more)))))
+    (local.get $at))
+  (func $realloc (export "cabi_realloc") (param $old i32) (param $oldSize i32) (param $align i32) (param $size i32) (result i32)
+    (local $i i32) ${guest.realloc ?? BUMP})
+  ${guest.fields ?? ''}
+  ${guest.start === undefined ? '' : `(func $start (local $i i32) (local $j i32) ${guest.start}) (start $start)`}
+  ${guest.entry ?? ENTRY(guest)})`;
+}
+
+const ENTRY = ({ run, callback }: GuestText): string => `
+  (func $run (export "[async-lift]run") (param $at i32) (param $length i32) (result i32) (local $i i32) (local $j i32) ${run})
+  (func $callback (export "[callback][async-lift]run") (param $event i32) (param $handle i32) (param $value i32) (result i32)
+    (local $i i32) ${callback ?? DONE})`;
+
+/** The bytes that an attack deploys. @throws what the tools say of text that is no WebAssembly */
+export async function attackBytes(source: Source): Promise<Uint8Array> {
+  if ('guest' in source) return wrapModule(await parse(guestText(source.guest)));
+  if ('core' in source) return wrapModule(await bytesOf(source.core));
+  return bytesOf(source.component);
+}
+
+const bytesOf = async (code: string | Uint8Array): Promise<Uint8Array> =>
+  typeof code === 'string' ? parse(code) : code;
+
+/** What a component in text form wires by hand. */
+export interface ComponentText {
+  /** Core modules and instances before the main one. */
+  readonly before?: string;
+  /** `(with "name" (instance $x))` of the main module. */
+  readonly args?: string;
+  /** Imports and functions of the main module. */
+  readonly main?: string;
+  /** Body of `run`, with $at and $length; it must leave nothing. */
+  readonly run?: string;
+}
+
+/** A component whose core modules are linked under names of the attacker's choice: wit-component would choose others. */
+export function componentText({ before = '', args = '', main = '', run = '' }: ComponentText): string {
+  return `(component
+  ${before}
+  (core module $main
+    ${main}
+    (memory (export "memory") 2)
+    (data (i32.const ${AT.answer}) "42")
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+    (func (export "run") (param $at i32) (param $length i32) (result i32)
+      ${run}
+      (i32.store (i32.const 256) (i32.const 0))
+      (i32.store (i32.const 260) (i32.const ${AT.answer}))
+      (i32.store (i32.const 264) (i32.const 2))
+      (i32.const 256)))
+  (core instance $main (instantiate $main ${args}))
+  (alias core export $main "memory" (core memory $memory))
+  (alias core export $main "cabi_realloc" (core func $realloc))
+  (alias core export $main "run" (core func $core-run))
+  (type $outcome (result string (error string)))
+  (type $run (func async (param "input" string) (result $outcome)))
+  (func $lifted (type $run) (canon lift (core func $core-run) (memory $memory) (realloc $realloc) string-encoding=utf8))
+  (export "run" (func $lifted)))`;
+}

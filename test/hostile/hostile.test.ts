@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { Arena } from './arena.ts';
+import { QUICK } from './corpus/index.ts';
+
+/** One arena for all attacks; an attack that harms it gets the next ones a new one. */
+let arena: Arena | null = null;
+after(() => arena?.[Symbol.asyncDispose]());
+
+for (const attack of QUICK) {
+  test(`${attack.name} harms no other tenant`, { todo: attack.todo ?? false }, async (context) => {
+    arena ??= await Arena.start();
+    const report = await arena.attack(attack).catch(async (error) => {
+      await arena?.[Symbol.asyncDispose]();
+      arena = null;
+      throw error;
+    });
+    const { ends, message, canary } = report;
+    const [alone, slowest] = [canary.aloneMs.toFixed(1), canary.slowestMs.toFixed(1)];
+    context.diagnostic(`${ends.join(', ')}; the canary: ${alone} ms a token alone, at most ${slowest} meanwhile`);
+    for (const end of ends) assert.ok(attack.ends.includes(end), `${end}: ${message}`);
+  });
+}
+
+test('the attacks leave nothing behind', async () => {
+  assert.deepEqual(await arena?.leftBehind(), []);
+});

@@ -1,0 +1,11 @@
+/** Touches memory and keeps it until its client says something; for tests of admission by memory. */
+import { defineInferlet, receive, send } from '@pie/inferlet';
+
+const MIB = 1024 * 1024;
+
+export const run = defineInferlet(async ({ mb }: { mb: number }) => {
+  const held = new Uint8Array(mb * MIB).fill(1);
+  await send('holding');
+  await receive();
+  return held[held.length - 1];
+});

@@ -1,0 +1,53 @@
+import type { WitFunction, WitInterface, WitWorld } from './model.ts';
+
+/**
+ * Where a function of the contract is answered.
+ *
+ * - `sandbox`: by the process that runs the guest, without a wait, from the facts that came with the invocation's opening.
+ * - `runtime`: by a frame to the runtime, which holds the data and the devices, and checks the right to them.
+ * - `outbox`: by a one-way frame to the runtime; the sandbox answers from the credit that it has for events.
+ */
+export type Place = 'sandbox' | 'runtime' | 'outbox';
+
+/**
+ * Functions and resources that the runtime need not be asked for. Every other one goes to the runtime: what a sandbox answers itself, code that has taken it
+ * over answers as it likes.
+ */
+export const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 'runtime'>>>>> = {
+  runtime: {
+    // Facts of the invocation come with its opening; clocks and random numbers are the process's own.
+    version: 'sandbox',
+    'instance-id': 'sandbox',
+    tenant: 'sandbox',
+    'get-arguments': 'sandbox',
+    'function-name': 'sandbox',
+    'function-version': 'sandbox',
+    models: 'sandbox',
+    'model-traits': 'sandbox',
+    metadata: 'sandbox',
+    'is-cancelled': 'sandbox',
+    'time-left': 'sandbox',
+    now: 'sandbox',
+    random: 'sandbox',
+    log: 'outbox',
+  },
+  // Tables of tokens are no tenant's: a sandbox has them, so that no guest waits at each token (`runtime/guest/vocabulary.ts`).
+  tokenize: { detokenize: 'sandbox', 'special-tokens': 'sandbox', vocabulary: 'sandbox', detokenizer: 'sandbox' },
+  // A message is not worth a round trip: its credit is the room in the event log.
+  session: { send: 'outbox' },
+};
+
+/** Where a function is answered. */
+export function placeOf(entry: WitInterface, fn: WitFunction): Place {
+  return PLACEMENT[entry.name]?.[fn.resource ?? fn.name] ?? 'runtime';
+}
+
+/** Refuses places of functions that the contract does not have. @throws TypeError */
+export function checkPlacement(world: WitWorld, placement = PLACEMENT): void {
+  for (const [name, places] of Object.entries(placement)) {
+    const entry = world.imports.find((one) => one.name === name);
+    const known = [...(entry?.functions ?? []), ...(entry?.resources ?? [])].map((one) => one.name);
+    const unknown = Object.keys(places).find((fn) => !known.includes(fn));
+    if (unknown !== undefined) throw new TypeError(`${name} ${unknown} has a place and is not in the contract`);
+  }
+}

@@ -1,0 +1,162 @@
+import { camelCase, type NamedType, pascalCase, type WitType } from './model.ts';
+
+const NUMBER_LISTS: ReadonlySet<string> = new Set(['u8', 's8', 'u16', 's16', 'u32', 's32', 'u64', 's64', 'f32', 'f64']);
+
+const BYTES: Readonly<Record<string, number>> = {
+  u16: 2,
+  s16: 2,
+  u32: 4,
+  s32: 4,
+  f32: 4,
+  char: 4,
+  u64: 8,
+  s64: 8,
+  f64: 8,
+};
+
+/** Name of a declared type in generated functions, unique in the package: `StoreEntry`. */
+export const codecName = (type: NamedType): string => pascalCase(type.interface) + type.js;
+
+/** Number of a resource by its interface and name. */
+export type ResourceNumber = (interfaceName: string, resource: string) => number;
+
+/** Fewest bytes that a value of a type takes: a count of elements is checked against the bytes that are left. */
+export function leastBytes(type: WitType): number {
+  switch (type.kind) {
+    case 'string':
+    case 'list':
+    case 'own':
+    case 'borrow':
+      return 4;
+    case 'record':
+      return type.fields.reduce((sum, field) => sum + leastBytes(field.type), 0);
+    case 'tuple':
+      return type.items.reduce((sum, item) => sum + leastBytes(item), 0);
+    case 'result':
+      return 1 + Math.min(type.ok ? leastBytes(type.ok) : 0, type.err ? leastBytes(type.err) : 0);
+    case 'variant':
+      return 1 + Math.min(...type.cases.map((entry) => (entry.type ? leastBytes(entry.type) : 0)));
+    case 'future':
+      throw new TypeError('a future crosses the channel as the result of a call only');
+    default:
+      return BYTES[type.kind] ?? 1;
+  }
+}
+
+/** Statement that writes the value of an expression. */
+export function writeText(type: WitType, value: string, resources: ResourceNumber): string {
+  const write = (inner: WitType, at: string) => writeText(inner, at, resources);
+  switch (type.kind) {
+    case 'list': {
+      if (NUMBER_LISTS.has(type.element.kind)) return `w.numbers(${value});`;
+      return `w.count(${value}.length); for (const e of ${value}) { ${write(type.element, 'e')} }`;
+    }
+    case 'option':
+      refuseNested(type.value);
+      return `if (${value} === undefined) w.case(0); else { w.case(1); ${write(type.value, value)} }`;
+    case 'result': {
+      const side = (inner: WitType | null) => (inner ? write(inner, `${value}.val`) : '');
+      return `if (${value}.tag === 'ok') { w.case(0); ${side(type.ok)} } else { w.case(1); ${side(type.err)} }`;
+    }
+    case 'tuple':
+      return type.items.map((item, i) => write(item, `${value}[${i}]`)).join(' ');
+    case 'record':
+    case 'variant':
+    case 'enum':
+      return `write${codecName(type)}(w, ${value});`;
+    case 'borrow':
+      return `w.handle(${resources(type.interface, type.resource)}, ${value});`;
+    case 'own':
+      throw new TypeError('a resource crosses the channel as an argument that is lent, or as the result of a call');
+    case 'future':
+      throw new TypeError('a future crosses the channel as the result of a call only');
+    default:
+      return `w.${type.kind}(${value});`;
+  }
+}
+
+/** Expression that reads a value. */
+export function readText(type: WitType, resources: ResourceNumber): string {
+  const read = (inner: WitType) => readText(inner, resources);
+  switch (type.kind) {
+    case 'list':
+      if (NUMBER_LISTS.has(type.element.kind)) return `r.${type.element.kind}List()`;
+      return `r.list(${leastBytes(type.element)}, () => ${read(type.element)})`;
+    case 'option':
+      refuseNested(type.value);
+      return `(r.case(2) === 0 ? undefined : ${read(type.value)})`;
+    case 'result': {
+      const side = (inner: WitType | null) => (inner ? read(inner) : 'undefined');
+      return `(r.case(2) === 0 ? { tag: 'ok', val: ${side(type.ok)} } : { tag: 'err', val: ${side(type.err)} })`;
+    }
+    case 'tuple':
+      return `[${type.items.map(read).join(', ')}]`;
+    case 'record':
+    case 'variant':
+    case 'enum':
+      return `read${codecName(type)}(r)`;
+    case 'borrow':
+      return `r.handle(${resources(type.interface, type.resource)})`;
+    case 'own':
+    case 'future':
+      throw new TypeError(`a value of ${type.kind} is not read from the channel`);
+    default:
+      return `r.${type.kind}()`;
+  }
+}
+
+/** The two functions of a declared type. @param name its TypeScript name */
+export function namedCodec(type: NamedType, name: string, resources: ResourceNumber): string[] {
+  const [write, read] = [`write${codecName(type)}`, `read${codecName(type)}`];
+  const head = [`export function ${write}(w: ValueWriter, v: ${name}): void {`];
+  const middle = ['}', `export function ${read}(r: ValueReader): ${name} {`];
+  switch (type.kind) {
+    case 'record':
+      return [
+        ...head,
+        ...type.fields.map((field) => `  ${writeText(field.type, `v.${field.js}`, resources)}`),
+        ...middle,
+        '  return {',
+        ...type.fields.map((field) => `    ${field.js}: ${readText(field.type, resources)},`),
+        '  };',
+        '}',
+      ];
+    case 'enum': {
+      const cases = `${camelCase(type.interface)}${type.js}Cases`;
+      return [
+        `const ${cases}: readonly ${name}[] = [${type.cases.map((entry) => `'${entry.name}'`).join(', ')}];`,
+        ...head,
+        `  w.case(${cases}.indexOf(v));`,
+        ...middle,
+        `  return r.pick(${cases});`,
+        '}',
+      ];
+    }
+    case 'variant':
+      return [
+        ...head,
+        '  switch (v.tag) {',
+        ...type.cases.flatMap((entry, i) => [
+          `    case '${entry.name}':`,
+          `      w.case(${i});${entry.type ? ` ${writeText(entry.type, 'v.val', resources)}` : ''}`,
+          '      return;',
+        ]),
+        '    default:',
+        '      w.case(-1);',
+        '  }',
+        ...middle,
+        `  switch (r.case(${type.cases.length})) {`,
+        ...type.cases.map((entry, i) => {
+          const label = i === type.cases.length - 1 ? 'default' : `case ${i}`;
+          const value = entry.type ? `, val: ${readText(entry.type, resources)}` : '';
+          return `    ${label}: return { tag: '${entry.name}'${value} };`;
+        }),
+        '  }',
+        '}',
+      ];
+  }
+}
+
+function refuseNested(type: WitType): void {
+  if (type.kind === 'option') throw new TypeError('an option of an option does not cross the channel');
+}
