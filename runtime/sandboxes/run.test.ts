@@ -3,6 +3,7 @@ import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { eventually } from '#scheduler/testing/fixture.ts';
@@ -55,22 +56,25 @@ for (const isolation of isolations) {
     });
 
     const orphans = { skip: isolation === 'process' && probe.setpriv === null };
-    it('is killed with its starter, however busy it is', orphans, async () => {
-      // Tells its processes apart from those of other tests.
-      const mark = String(1 + Math.random());
-      const script = `
-        import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
-        const program = { main: ${JSON.stringify(at('fixtures/hog.ts'))}, args: ['${mark}'], read: [] };
-        await runConfined(layersFor('${isolation}', await probeMachine()), program, { timeoutMs: 120_000, memoryMb: 512 });`;
-      const starter = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'ignore' });
-      const exited = once(starter, 'exit');
-      try {
-        await eventually(async () => (await processesWith(mark)) > 0, 'the process runs', 60_000);
-      } finally {
-        starter.kill('SIGKILL');
-        await exited;
+    it('is killed with its starter, however busy it is and however early its starter dies', orphans, async () => {
+      for (const afterMs of [0, 0, 0, 5, 20, 400]) {
+        // Tells its processes apart from those of other tests.
+        const mark = String(1 + Math.random());
+        const script = `
+          import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
+          const program = { main: ${JSON.stringify(at('fixtures/hog.ts'))}, args: ['${mark}'], read: [] };
+          await runConfined(layersFor('${isolation}', await probeMachine()), program, { timeoutMs: 120_000, memoryMb: 512 });`;
+        const starter = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'ignore' });
+        const exited = once(starter, 'exit');
+        try {
+          await eventually(async () => (await processesWith(mark)) > 0, 'the process runs', 60_000);
+          await sleep(afterMs);
+        } finally {
+          starter.kill('SIGKILL');
+          await exited;
+        }
+        await eventually(async () => (await processesWith(mark)) === 0, 'the process is gone', 30_000);
       }
-      await eventually(async () => (await processesWith(mark)) === 0, 'the process is gone', 60_000);
     });
 
     it('inherits none of the rights of its starter', async () => {
