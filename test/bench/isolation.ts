@@ -1,85 +1,149 @@
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
-import { invoke } from '#test/harness/events.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Client, invoke } from '#test/harness/events.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
+import { createTenant, submit } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
-import { startTogether } from './clients.ts';
 import { format, formatSpread, spread } from './statistics.ts';
+import { receive } from './streams.ts';
 
-const MISDEEDS = ['throw', 'garbage', 'spin', 'recurse', 'allocate', 'flood'];
-const NEIGHBOURS = 8;
-const STEPS = 200;
-/** Decodes one after another while the misbehaviour goes on: a context is soon full. */
+const STREAMS = 8;
+const TOKENS = 100;
+/** Rounds of streams while the misbehaviour goes on; the first begins with it and takes about a second. */
 const ROUNDS = 4;
-/** Between the failure of the misbehaving inferlet and its next invocation. */
+/** Between the failure of a misbehaving inferlet and its next invocation. */
 const PAUSE_MS = 1000;
+const LARGE_INPUT_BYTES = 4 * 2 ** 20;
 
-interface Decoded {
-  readonly elapsedMs: number;
-  readonly tokens: number;
+interface Disturbance {
+  readonly name: string;
+  /** Invocations at once. */
+  readonly atOnce: number;
+  /** One of them, from its submission to its end. */
+  readonly once: (tenant: Client) => Promise<unknown>;
 }
 
-/** Time per token of eight decoding neighbours, with and without an inferlet that misbehaves, in turn. */
+const misdeed = (name: string): Disturbance => ({
+  name,
+  atOnce: 1,
+  once: async (tenant) => {
+    await invoke(tenant, 'hostile', { misdeed: name });
+    await sleep(PAUSE_MS);
+  },
+});
+
+const DISTURBANCES: readonly Disturbance[] = [
+  ...['throw', 'garbage', 'spin', 'recurse', 'allocate', 'flood'].map(misdeed),
+  { name: '64 that spin', atOnce: 64, once: (tenant) => invoke(tenant, 'spinner', { misdeed: 'spin' }) },
+  {
+    name: '40 that touch 1 GiB each',
+    atOnce: 40,
+    once: (tenant) => invoke(tenant, 'gigabyte', { misdeed: 'allocate' }),
+  },
+  {
+    name: 'inputs of 4 MiB, 16 at once',
+    atOnce: 16,
+    // Refused once the tenant's share of Redis is full, which is what its neighbours need.
+    once: (tenant) =>
+      submit(tenant, 'hostile', { misdeed: 'throw', ballast: 'x'.repeat(LARGE_INPUT_BYTES - 100) }).catch(() =>
+        sleep(10),
+      ),
+  },
+];
+
+/** Streams of one tenant at HTTP clients, alone and beside another tenant's inferlets that misbehave, in turn. */
 export const isolation: Bench = {
   name: 'isolation',
-  summary: "neighbours' time per token while an inferlet throws, spins, recurses, allocates or floods",
+  summary: "time per token at one tenant's HTTP clients while another tenant's inferlets misbehave",
   async run({ repetitions, quick, progress }) {
-    await using platform = await Platform.start({ functions: false });
-    for (const [name, file] of [
-      ['hostile', 'hostile'],
-      ['decode', 'decode.ts'],
-    ] as const) {
-      const deploy = await platform.pie([
-        'deploy',
-        path.join(ROOT, `test/inferlets/${file}`),
-        '--name',
-        name,
-        '--json',
-      ]);
-      if (deploy.code !== 0) throw new Error(deploy.stderr);
-    }
-    const neighbours = Array.from({ length: NEIGHBOURS }, () => ({ way: 'fused', context: 16, steps: STEPS }));
-    /** Milliseconds a token over some rounds, while `disturb` runs beside. */
-    const measure = async (disturb: (signal: AbortSignal) => Promise<void>) => {
-      const over = new AbortController();
-      let disturbing: Promise<void> | undefined;
-      const perToken: number[] = [];
-      for (let round = 0; round < ROUNDS; round++) {
-        const outputs = await startTogether<Decoded>(platform, 'decode', neighbours, async () => {
-          disturbing ??= disturb(over.signal);
-        });
-        perToken.push(...outputs.map((each) => each.elapsedMs / each.tokens));
+    const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-isolation-'));
+    try {
+      await using platform = await Platform.start({ functions: ['text-completion'] });
+      const stranger = await createTenant(platform, 'stranger');
+      for (const [name, limits] of [
+        ['hostile', { cpuMs: 1000, memoryMb: 32 }],
+        ['spinner', { cpuMs: 30_000, memoryMb: 32 }],
+        ['gigabyte', { cpuMs: 30_000, memoryMb: 1024 }],
+      ] as const) {
+        const folder = path.join(directory, name);
+        await cp(path.join(ROOT, 'test/inferlets/hostile'), folder, { recursive: true });
+        const manifest = JSON.parse(await readFile(path.join(folder, 'pie.json'), 'utf8')) as object;
+        await writeFile(path.join(folder, 'pie.json'), JSON.stringify({ ...manifest, name, limits }));
+        const { code, stderr } = await platform.pie(['deploy', folder], { apiKey: stranger.apiKey });
+        if (code !== 0) throw new Error(stderr);
       }
-      over.abort();
-      await disturbing;
-      return perToken.reduce((sum, each) => sum + each, 0) / perToken.length;
-    };
-    const quiet = () => measure(async () => undefined);
-    await quiet();
-    const results: { misdeed: string; ratios: number[] }[] = [];
-    for (const misdeed of MISDEEDS) {
-      const ratios: number[] = [];
-      for (let i = 0; i < (quick ? 1 : repetitions); i++) {
-        const base = await quiet();
-        // Again and again for as long as the neighbours decode: each ends in its own failure.
-        const disturbed = await measure(async (signal) => {
-          while (!signal.aborted) {
-            await invoke(platform, 'hostile', { misdeed });
-            await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
-          }
-        });
-        ratios.push(disturbed / base);
+      for (let i = 0; i < 2; i++) await round(platform);
+      const results: { name: string; first: number[]; later: number[] }[] = [];
+      for (const { name, atOnce, once } of DISTURBANCES) {
+        const first: number[] = [];
+        const later: number[] = [];
+        for (let i = 0; i < (quick ? 1 : repetitions); i++) {
+          const base = mean([await round(platform), await round(platform)]);
+          const over = new AbortController();
+          const client = {
+            fetch: (route: string, init?: RequestInit) => stranger.fetch(route, { ...init, signal: over.signal }),
+          };
+          const disturbing = Array.from({ length: atOnce }, async () => {
+            while (!over.signal.aborted)
+              await once(client).catch((error) => over.signal.aborted || Promise.reject(error));
+          });
+          const rounds: number[] = [];
+          for (let r = 0; r < ROUNDS; r++) rounds.push(await round(platform));
+          over.abort();
+          await Promise.allSettled(disturbing);
+          const [begin = Number.NaN, ...rest] = rounds;
+          first.push(begin / base);
+          later.push(mean(rest) / base);
+          // What was submitted ends, or is let go of by its client.
+          await settled(stranger);
+        }
+        results.push({ name, first, later });
+        progress(`${name}: ${format(spread(first).median)} in the first round, ${format(spread(later).median)} later`);
       }
-      results.push({ misdeed, ratios });
-      progress(`${misdeed}: ${format(spread(ratios).median)}`);
+      return {
+        title: `Time per token of ${STREAMS} streams at HTTP clients beside another tenant's inferlets, over the same alone`,
+        header: ['the other tenant', 'first round, median (min–max)', 'later rounds', 'aim'],
+        rows: results.map(({ name, first, later }) => [
+          name,
+          formatSpread(spread(first)),
+          formatSpread(spread(later)),
+          'at most 1.10',
+        ]),
+        notes: [
+          `A round is ${STREAMS} streams of ${TOKENS} tokens, about a second; the first begins together with the disturbance.`,
+          `One that fails at once is invoked again ${PAUSE_MS} ms after; launching it is part of what its neighbours feel.`,
+        ],
+        data: results,
+      };
+    } finally {
+      await rm(directory, { recursive: true, force: true });
     }
-    return {
-      title: `Time per token of ${NEIGHBOURS} neighbours beside one misbehaving inferlet, over the same alone`,
-      header: ['inferlet that does', 'ratio, median (min–max)', 'aim'],
-      rows: results.map(({ misdeed, ratios }) => [misdeed, formatSpread(spread(ratios)), '< 1.10']),
-      notes: [
-        `The misbehaving one is invoked again ${PAUSE_MS} ms after it has failed; launching it is part of what its neighbours feel.`,
-      ],
-      data: results,
-    };
   },
 };
+
+/** Milliseconds a token of one round of streams. */
+async function round(platform: Platform): Promise<number> {
+  const startMs = performance.now();
+  const received = await Promise.all(
+    Array.from({ length: STREAMS }, (_, i) =>
+      receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens: TOKENS, temperature: 0 }),
+    ),
+  );
+  const elapsedMs = performance.now() - startMs;
+  return elapsedMs / received.reduce((sum, parse) => sum + parse().tokens, 0);
+}
+
+/** Cancels what the tenant still has, and waits until it has nothing. */
+async function settled(tenant: Client): Promise<void> {
+  for (;;) {
+    const response = await tenant.fetch('/v1/invocations?status=queued,running&limit=100');
+    const { invocations } = (await response.json()) as { invocations: readonly { id: string }[] };
+    if (invocations.length === 0) return;
+    await Promise.all(invocations.map(({ id }) => tenant.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
+    await sleep(100);
+  }
+}
+
+const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;

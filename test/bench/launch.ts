@@ -2,8 +2,9 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { EXPRESS_RUNTIME } from '#infra/runtimes.ts';
-import { invoke, type StreamEvent } from '#test/harness/events.ts';
+import { type Client, invoke, type StreamEvent } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
+import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { outputOf } from './clients.ts';
 import { format, quantile } from './statistics.ts';
@@ -23,12 +24,12 @@ interface Case {
   readonly launches: readonly Launch[];
 }
 
-async function launchOnce(platform: Platform, name: string): Promise<Launch> {
+async function launchOnce(client: Client, name: string): Promise<Launch> {
   const start = performance.now();
   let totalMs = Number.NaN;
   let metric: StreamEvent | undefined;
   const events = await invoke(
-    platform,
+    client,
     name,
     {},
     {
@@ -42,10 +43,13 @@ async function launchOnce(platform: Platform, name: string): Promise<Launch> {
   return { totalMs, parts: metric?.data ?? {} };
 }
 
-/** Request to first message: warm at 1, 256 and 896 at once; cold for a new component and for an artifact on disk. */
+/** Before a tenant's first invocation: a sandbox without a tenant has begun and was sent what tenants share. */
+const SPARE_MS = 1500;
+
+/** Request to first message: warm at 1, 256 and 896 at once; the first of a tenant; cold for a new component and for an artifact on disk. */
 export const launch: Bench = {
   name: 'launch',
-  summary: 'request to first message, warm at 1, 256 and 896 at once, and cold',
+  summary: "request to first message, warm at 1, 256 and 896 at once, a tenant's first, and cold",
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-launch-'));
     const cases: Case[] = [];
@@ -68,6 +72,20 @@ export const launch: Bench = {
         cases.push({ name: `warm, ${atOnce} at once`, launches });
         progress(`warm ${atOnce}`);
       }
+      const firsts: Launch[] = [];
+      for (let i = 0; i < (quick ? 4 : 4 * repetitions); i++) {
+        const tenant = await createTenant(platform, `tenant-${i}`);
+        const file = path.join(directory, `first-${i}.ts`);
+        await writeFile(file, source(`first ${i} ${Math.random()}`));
+        const run = await platform.pie(['deploy', file, '--name', 'first', '--json'], { apiKey: tenant.apiKey });
+        if (run.code !== 0) throw new Error(run.stderr);
+        await new Promise((resolve) => setTimeout(resolve, SPARE_MS));
+        const launched = await launchOnce(tenant, 'first');
+        // Until two tenants have run something, nothing is known to be shared.
+        if (i >= 2) firsts.push(launched);
+      }
+      cases.push({ name: "a tenant's first, a spare sandbox", launches: firsts });
+      progress("a tenant's first");
       const fresh: Launch[] = [];
       for (let i = 0; i < repetitions; i++) fresh.push(await uploadAndLaunch(platform, directory, `fresh-${i}`));
       cases.push({ name: 'cold, new component uploaded', launches: fresh });
