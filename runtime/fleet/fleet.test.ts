@@ -49,6 +49,25 @@ describe('a sandbox that passes its memory', () => {
   });
 });
 
+describe('an invocation that waits for a sandbox', () => {
+  it('is cancelled like any other', async () => {
+    const sandboxes = { ...TEST_SANDBOXES, most: 1, spares: 0 };
+    await using platform = await TestPlatform.start({ runtime: { sandboxes } });
+    const first = await platform.submit(await platform.deploy(GUEST), { do: 'sleep' });
+    for await (const { event } of platform.scheduler.events.follow(first, 0, AbortSignal.timeout(60_000))) {
+      if (event === 'message') break;
+    }
+    const second = await platform.submit(await platform.deploy(GUEST, {}, 'another'), { do: 'end' });
+    const statusOf = async (id: string) => (await platform.scheduler.invocations.get(id))?.status;
+    await eventually(async () => (await statusOf(second)) === 'running', 'the second one waits for a sandbox');
+    await platform.scheduler.cancel(second, 'enough');
+    assert.equal((await platform.transcript(second)).end.data.code, 'cancelled');
+    assert.equal(await statusOf(first), 'running');
+    await platform.scheduler.cancel(first, 'enough');
+    assert.equal((await platform.transcript(first)).end.data.code, 'cancelled');
+  });
+});
+
 describe('the sandboxes of a runtime', () => {
   let platform: TestPlatform;
   let deployed: FunctionVersion;

@@ -29,7 +29,7 @@ import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-sto
 import { mayRestart, restart } from './restart.ts';
 import { resultData } from './result-event.ts';
 import { Served } from './served.ts';
-import { type Stop, Stopping } from './stopping.ts';
+import { orStopped, type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthTelling } from './usage-reports.ts';
 import { NO_ROOM, refusedByQuota, type Verdict, verdictOf } from './verdict.ts';
@@ -188,10 +188,11 @@ export class InvocationRunner {
     if (run.depth === 0) run.family.pages.epoch = epoch;
     const found = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
     const attempt: Attempt = { ...run, epoch, number, ...found, startedAt, outbox, meter, observed };
-    const launched = await launching;
+    const launched = await orStopped(launching, signal);
     try {
       if (launched instanceof LaunchError) {
-        return await this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
+        const { code, message } = launched;
+        return await this.#finish(attempt, isLost(signal) ? { kind: 'silent' } : { kind: 'error', code, message }, {});
       }
       observed?.launched(launched, launchedAt);
       kill = (trap) => launched.run.kill(trap);

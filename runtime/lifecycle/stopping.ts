@@ -4,7 +4,7 @@ import type { FailureCode } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { patientTimer } from '../patient-timer.ts';
-import type { GuestRun } from './launch.ts';
+import { type GuestRun, LaunchError, type Launched } from './launch.ts';
 
 /** How long an inferlet that is told to stop may go on, to say goodbye. */
 const STOP_GRACE_MS = 250;
@@ -59,6 +59,25 @@ export class Stopping {
   dispose(): void {
     this.#endGrace();
   }
+}
+
+/** Waits for a launch, or for a reason to stop that makes it useless: its instance is let go of when it comes. */
+export async function orStopped(
+  launching: Promise<Launched | LaunchError>,
+  signal: AbortSignal,
+): Promise<Launched | LaunchError> {
+  const stopped = Promise.withResolvers<LaunchError>();
+  const onAbort = () => {
+    const { code, message } = signal.reason as StopReason;
+    // Whoever is terminated may be restarted, which is decided when it has begun.
+    if (code !== 'terminated') stopped.resolve(new LaunchError(code, message));
+  };
+  if (signal.aborted) onAbort();
+  else signal.addEventListener('abort', onAbort, { once: true });
+  const first = await Promise.race([stopped.promise, launching]);
+  signal.removeEventListener('abort', onAbort);
+  void launching.then((launched) => launched === first || launched instanceof LaunchError || launched.run.dispose());
+  return first;
 }
 
 const isQuota = (code: Stop['code']): code is QuotaCode => code.startsWith('quota-');

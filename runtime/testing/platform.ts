@@ -125,10 +125,14 @@ export class TestPlatform {
   }
 
   /** Deploys JavaScript, or a component. */
-  async deploy(source: string | Uint8Array, manifest: Partial<Manifest> = {}): Promise<FunctionVersion> {
+  async deploy(
+    source: string | Uint8Array,
+    manifest: Partial<Manifest> = {},
+    tenant = 'default',
+  ): Promise<FunctionVersion> {
     const component = typeof source === 'string' ? await testComponent(source) : source;
     const outcome = await this.scheduler.deployments.deploy({
-      tenant: 'default',
+      tenant,
       manifest: { name: `test-${randomUUID().slice(0, 8)}`, ...manifest },
       component,
     });
