@@ -13,6 +13,8 @@ export interface TestRedisOptions {
 }
 
 const READY_MS = 30_000;
+/** A server that stands still is killed all the same. */
+const WRITTEN_MS = 2000;
 
 /**
  * A private `redis-server` on a unix socket in a temporary directory, for tests.
@@ -56,12 +58,13 @@ export class TestRedis {
     return this.#server?.pid;
   }
 
-  /** Ends the server with SIGKILL and waits until it is gone. */
+  /** Ends the server with SIGKILL and waits until it is gone. What it answered for is in the append-only file, if it has one. */
   async kill(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
     if (!server || server.exitCode !== null || server.signalCode !== null) return;
     const exited = once(server, 'exit');
+    if (this.#appendOnly) await Promise.race([this.#written(), exited, sleep(WRITTEN_MS)]);
     server.kill('SIGKILL');
     await exited;
   }
@@ -89,6 +92,16 @@ export class TestRedis {
     for (const connection of this.#connections) connection.disconnect();
     await this.kill();
     await rm(this.#directory, { recursive: true, force: true });
+  }
+
+  /** On a slow disk `everysec` lets writes wait for a second after their answers. */
+  async #written(): Promise<void> {
+    const connection = openConnection(this.socket);
+    try {
+      await connection.config('SET', 'appendfsync', 'always').catch(() => undefined);
+    } finally {
+      connection.disconnect();
+    }
   }
 
   async #answering(): Promise<void> {
