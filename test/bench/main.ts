@@ -15,6 +15,7 @@ import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
 import { soak } from './soak.ts';
 import { table } from './statistics.ts';
+import { tenants } from './tenants.ts';
 
 const BENCHES: readonly Bench[] = [
   http,
@@ -30,6 +31,7 @@ const BENCHES: readonly Bench[] = [
   soak,
   admission,
   flood,
+  tenants,
 ];
 
 const HELP = `Usage: pie bench NAME [--repetitions N] [--quick] [--json]

@@ -25,17 +25,41 @@ interface Stat {
  */
 export function usageOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<string, ProcessUsage> {
   const stats = readStats();
-  const nameOf = new Map([...roots].map(([name, pid]) => [pid, name]));
   const totals = new Map([...roots.keys()].map((name) => [name, { cpuUs: 0, residentBytes: 0 }]));
-  for (const [pid, stat] of stats) {
-    let at = pid;
-    while (at > 1 && !nameOf.has(at)) at = stats.get(at)?.parent ?? 0;
-    const total = totals.get(nameOf.get(at) ?? '');
-    if (!total) continue;
+  for (const [pid, name] of namedAncestors(stats, roots)) {
+    const total = totals.get(name);
+    const stat = stats.get(pid);
+    if (!total || !stat) continue;
     total.cpuUs += stat.cpuUs;
     total.residentBytes += stat.residentBytes;
   }
   return totals;
+}
+
+/** Sandboxes of these processes, those that wait for a tenant among them. */
+export function sandboxesOf(roots: ReadonlyMap<string, number>): number {
+  return [...namedAncestors(readStats(), roots).keys()].filter((pid) => {
+    try {
+      const [program = '', ...args] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+      // bubblewrap has the same arguments behind its own.
+      return program.endsWith('/node') && args.some((arg) => arg.endsWith('/runtime/guest/main.ts'));
+    } catch {
+      return false;
+    }
+  }).length;
+}
+
+/** The nearest named ancestor of each process that has one. */
+function namedAncestors(stats: ReadonlyMap<number, Stat>, roots: ReadonlyMap<string, number>): Map<number, string> {
+  const nameOf = new Map([...roots].map(([name, pid]) => [pid, name]));
+  const found = new Map<number, string>();
+  for (const pid of stats.keys()) {
+    let at = pid;
+    while (at > 1 && !nameOf.has(at)) at = stats.get(at)?.parent ?? 0;
+    const name = nameOf.get(at);
+    if (name !== undefined) found.set(pid, name);
+  }
+  return found;
 }
 
 function readStats(): Map<number, Stat> {
