@@ -27,6 +27,13 @@ export class AwaitedQueues {
     this.#queues.delete(queue);
   }
 
+  /** How many of them are usually back within that time. */
+  within(ms: number): number {
+    let count = 0;
+    for (const { responseMs } of this.#queues) if (responseMs === undefined || responseMs <= ms) count++;
+    return count;
+  }
+
   /** Whether one of them may still be back in time. */
   expects(nowMs: number): boolean {
     for (const { answeredMs } of this.#queues)

@@ -2,7 +2,7 @@ import { AwaitedQueues } from './awaited.ts';
 import type { Batch, Grant } from './batch.ts';
 import type { BatchCall } from './call.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
-import { DEFAULT_GRACE, type GracePolicy, graceMs } from './policies/adaptive.ts';
+import { DEFAULT_GRACE, type GracePolicy, graceMs, longestGraceMs } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
 import { kOnlyWaitMs } from './policies/k-only.ts';
 import { type BatchPolicy, checkPolicy } from './policies/policy.ts';
@@ -421,7 +421,11 @@ export class Batcher {
     if (this.#awaited.size === 0) return 0;
     const sinceMs = nowMs - this.#lastEndMs;
     if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
-    return Math.max(0, graceMs(this.#grace, this.waiting, this.#awaited.size, this.#lastStepMs) - sinceMs);
+    const longestMs = longestGraceMs(this.#grace, this.#lastStepMs);
+    if (sinceMs >= longestMs) return 0;
+    // Who usually comes later than the wait may last is not waited for.
+    const awaited = this.#awaited.within(longestMs);
+    return Math.max(0, graceMs(this.#grace, this.waiting, awaited, this.#lastStepMs) - sinceMs);
   }
 
   /** Whether no more calls would fit. */

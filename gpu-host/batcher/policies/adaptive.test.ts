@@ -10,8 +10,8 @@ import { DEFAULT_GRACE, graceMs } from './adaptive.ts';
 test('the wait is bounded by the policy, and by what it is worth', () => {
   assert.equal(graceMs(DEFAULT_GRACE, 0, 5, 10), 0);
   assert.equal(graceMs(DEFAULT_GRACE, 5, 0, 10), 0);
-  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 10), 1);
-  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 2), 0.5);
+  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 10), 4);
+  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 2), 2);
   assert.equal(graceMs(DEFAULT_GRACE, 32, 1, 3.2), 0.1);
 });
 
@@ -85,6 +85,17 @@ test('two groups that started apart come together', () => {
   assert.ok(simulate(clients, { maxMs: 0, stepShare: 0 }, 100) <= 17, 'without the grace they alternate for ever');
   const together = simulate(clients, DEFAULT_GRACE, 100);
   assert.ok(together >= 30, `mean batch ${together}`);
+});
+
+test('who comes back after a step or later is not waited for, and who comes within one is', () => {
+  // A step of one takes 5.05 ms.
+  const twins = (thinkMs: number) => [
+    { thinkMs, startMs: 0 },
+    { thinkMs, startMs: 3 },
+  ];
+  assert.ok(simulate(twins(3), DEFAULT_GRACE, 200) >= 1.9);
+  assert.ok(simulate(twins(3), { maxMs: 1, stepShare: 0.25 }, 200) <= 1.1);
+  assert.ok(simulate(twins(8), DEFAULT_GRACE, 200) <= 1.1);
 });
 
 test('nobody waits for clients that are slow', () => {

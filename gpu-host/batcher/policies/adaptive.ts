@@ -1,12 +1,19 @@
 /** How long an idle device may wait for queues that have just got results, so that groups of clients do not fall into alternating half batches. */
 export interface GracePolicy {
-  /** Never longer than this, in milliseconds: 1 by default. */
+  /** Never longer than this, in milliseconds: 4 by default. */
   readonly maxMs: number;
-  /** Nor than this share of the last step's duration: 0.25 by default. */
+  /**
+   * Nor than this share of the last step's duration: 1 by default, so that a wait in vain costs what going at once may cost, and no policy
+   * that does not know the future has a better bound.
+   */
   readonly stepShare: number;
 }
 
-export const DEFAULT_GRACE: GracePolicy = { maxMs: 1, stepShare: 0.25 };
+export const DEFAULT_GRACE: GracePolicy = { maxMs: 4, stepShare: 1 };
+
+/** The longest wait whatever is ready and awaited, in milliseconds. */
+export const longestGraceMs = (policy: GracePolicy, lastStepMs: number): number =>
+  Math.min(policy.maxMs, policy.stepShare * lastStepMs);
 
 /**
  * Longest useful wait, in milliseconds, from the end of the last step.
@@ -16,5 +23,5 @@ export const DEFAULT_GRACE: GracePolicy = { maxMs: 1, stepShare: 0.25 };
  */
 export function graceMs(policy: GracePolicy, ready: number, awaited: number, lastStepMs: number): number {
   if (ready === 0 || awaited === 0) return 0;
-  return Math.min(policy.maxMs, policy.stepShare * lastStepMs, (lastStepMs * awaited) / ready);
+  return Math.min(longestGraceMs(policy, lastStepMs), (lastStepMs * awaited) / ready);
 }
