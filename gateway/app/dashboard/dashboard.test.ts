@@ -288,10 +288,10 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       for (let i = 0; i < 2; i++) await platform.scheduler.quarantine.noteLoss(id, true);
       const browser = await signedIn();
       for (const page of ['/dashboard/functions', '/dashboard/functions/broken']) {
-        assert.match(await (await browser.get(page)).text(), /<span class="badge bad">quarantined<\/span>/, page);
+        assert.match(await browser.page(page), /<span class="badge bad">quarantined<\/span>/, page);
       }
-      await platform.scheduler.quarantine.lift([version]);
-      assert.doesNotMatch(await (await browser.get('/dashboard/functions')).text(), /quarantined/);
+      await platform.scheduler.quarantine.lift([{ tenant: 'default', name: 'broken', version }]);
+      assert.doesNotMatch(await browser.page('/dashboard/functions'), /quarantined/);
     });
 
     it('escapes what strangers wrote, in pages and in streams', async () => {

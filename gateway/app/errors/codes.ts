@@ -421,7 +421,7 @@ export const CODES = {
     title: 'The runtime was lost',
     hint: 'Try again; the supervisor restarts the runtime.',
     explanation:
-      'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`.',
+      'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`. A function that ends its own sandbox again and again is quarantined.',
   },
   quarantined: {
     status: 409,
