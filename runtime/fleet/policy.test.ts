@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { alonePlaces, type FleetMember, type FleetPolicy, leastNeeded, outworn, pauseAfter, sparesToBegin } from './policy.ts';
+import {
+  alonePlaces,
+  type FleetMember,
+  type FleetPolicy,
+  leastNeeded,
+  outworn,
+  pauseAfter,
+  sparesToBegin,
+} from './policy.ts';
 
 const policy: FleetPolicy = { most: 4, spares: 1, idleMs: 100 };
 
