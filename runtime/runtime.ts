@@ -79,6 +79,8 @@ export interface SandboxSettings extends FleetPolicy {
   readonly memoryMb: number;
   /** Of it, what ready instances may take. */
   readonly poolMb: number;
+  /** See `SandboxOptions.main`. */
+  readonly main?: string;
 }
 
 export interface Runtime {
@@ -127,12 +129,15 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const models = new Models(connections, grammars, onError, draining);
   const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
   await describe();
-  const { memoryMb, poolMb, ...policy } = options.sandboxes;
+  const { memoryMb, poolMb, main, ...policy } = options.sandboxes;
   const fleet = new Fleet({
     policy,
     memoryMb,
-    start: (events) => startSandbox({ layers, host: hostTable, memoryMb, poolMb }, events),
+    start: (events) => startSandbox({ layers, host: hostTable, memoryMb, poolMb, main }, events),
     deviceBusy: () => connections.some(({ pending }) => pending > 0),
+    onLoss: async (invocations, alone) => {
+      await Promise.all(invocations.map((id) => scheduler.quarantine.noteLoss(id, alone)));
+    },
     onError,
   });
   const launcher = new FunctionLauncher({

@@ -79,6 +79,8 @@ export interface Keys {
   removedVersions(tenant: string, name: string): string;
   /** Set: invocations of a function version that have not ended. */
   unfinished(tenant: string, name: string, version: string): string;
+  /** Hash: how a function version has behaved, by the tenant that ran it, to JSON; it expires while nothing is quarantined. */
+  conduct(owner: string, name: string, version: string): string;
   /**
    * Hash: functions with removed versions, `<tenant>/<name>` to `drain`, and of these versions those whose invocations are to be cancelled,
    * `<tenant>/<name>@<version>` to `now`.
@@ -207,6 +209,7 @@ export function createKeys(prefix = 'pie'): Keys {
     aliasHistory: (tenant, name, alias) => at('function', tenant, name, 'history', alias),
     removedVersions: (tenant, name) => at('function', tenant, name, 'removed'),
     unfinished: (tenant, name, version) => at('function', tenant, name, 'unfinished', version),
+    conduct: (owner, name, version) => at('function', owner, name, 'conduct', version),
     removals: at('removals'),
     removalRound: (member) => at('removals', 'round', member),
     deployed: at('deployed'),

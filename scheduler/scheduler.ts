@@ -22,6 +22,7 @@ import type { Submission } from './invocations/submission.ts';
 import { KeyValues } from './key-values/key-values.ts';
 import { Messaging } from './messaging/messaging.ts';
 import { MetricsBoard } from './metrics/board.ts';
+import { Quarantine } from './quarantine/quarantine.ts';
 import type { QuotaUse } from './quotas/exceeded.ts';
 import { Quotas } from './quotas/quotas.ts';
 import { Reaper } from './runtimes/reaper.ts';
@@ -95,6 +96,7 @@ export class Scheduler {
   readonly tenants: Tenants;
   readonly apiKeys: ApiKeys;
   readonly audit: AuditLog;
+  readonly quarantine: Quarantine;
   readonly secrets: Secrets;
   readonly environments: Environments;
   readonly webhookSecrets: WebhookSecrets;
@@ -143,6 +145,7 @@ export class Scheduler {
     this.tenants = new Tenants(store);
     this.apiKeys = new ApiKeys(store);
     this.audit = new AuditLog(store, options.onError);
+    this.quarantine = new Quarantine(store, this.audit);
     this.secrets = new Secrets(store, this.functions, options.masterKeys);
     this.environments = new Environments(store, this.functions, options.masterKeys);
     this.deployments = new Deployments(this);

@@ -126,6 +126,8 @@ export interface FunctionVersion {
   readonly live?: readonly Share[] | undefined;
   /** The names that serve this version, where versions are listed, with its part of each. */
   readonly aliases?: readonly VersionAlias[] | undefined;
+  /** Since when it is quarantined, where functions are listed (ISO 8601); absent when it is not. */
+  readonly quarantinedAt?: string | undefined;
   /** Of the platform: it stands in for a function that the tenant does not have. */
   readonly platform?: true;
 }

@@ -124,6 +124,14 @@ describe('releases on the command line', () => {
     assert.match((await pie('rollback', 'story', '--yes')).stderr, /Nothing is known[\s\S]*--to VERSION/);
 
     const { id } = await platform.client().submit('story', {});
+    for (let i = 0; i < 2; i++) await platform.scheduler.quarantine.noteLoss(id, true);
+    assert.match(await ok('list'), /story .*\(quarantined\)/);
+    assert.match((await pie('invoke', 'story')).stderr, /is quarantined: twice within[\s\S]*pie quarantine lift NAME/);
+    assert.match(
+      await ok('quarantine', 'lift', 'story'),
+      new RegExp(`Lifted the quarantine of 1 version of story: ${first}`),
+    );
+    assert.equal(await ok('quarantine', 'lift', 'story'), 'No version of story is quarantined.\n');
     assert.match((await pie('remove', `story@${first}`)).stderr, /is served by `live`, `v1`/);
     assert.match(await ok('remove', 'story', '--no-wait'), /Removed story; draining: 1 invocation\./);
     const draining = await platform.client().draining('story');

@@ -108,6 +108,12 @@ export class FunctionsClient {
     return this.#http.json(`${functionPath(name)}/rollback`, withBody(options, 'POST', request));
   }
 
+  /** Lifts the quarantine of a function's versions; answers those that were quarantined. */
+  async liftQuarantine(name: string, options: CallOptions = {}): Promise<readonly string[]> {
+    const path = `${functionPath(name)}/quarantine`;
+    return (await this.#http.json<{ lifted: string[] }>(path, { ...common(options), method: 'DELETE' })).lifted;
+  }
+
   async #remove(path: string, options: CallOptions & { readonly now?: boolean }): Promise<readonly Draining[]> {
     const query = options.now === true ? '?now=true' : '';
     const response = await this.#http.request(`${path}${query}`, { ...common(options), method: 'DELETE' });

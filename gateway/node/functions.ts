@@ -41,8 +41,9 @@ export class NodeFunctions {
   list({ principal }: Call): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
       const visible = await this.#scheduler.functions.visible(principal.tenant);
+      const since = await this.#scheduler.quarantine.since(visible.map(({ version }) => version));
       return visible
-        .map(({ version, live }) => ({ ...toFunctionVersion(version), live }))
+        .map(({ version, live }, i) => ({ ...toFunctionVersion(version), live, ...quarantined(since[i]) }))
         .sort((a, b) => (a.name < b.name ? -1 : 1));
     });
   }
@@ -66,9 +67,11 @@ export class NodeFunctions {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return [];
       const found = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
-      return found.map(({ version, aliases }) => ({
+      const since = await this.#scheduler.quarantine.since(found.map(({ version }) => version));
+      return found.map(({ version, aliases }, i) => ({
         ...toFunctionVersion(version),
         aliases: toVersionAliases(version.version, aliases),
+        ...quarantined(since[i]),
       }));
     });
   }
@@ -148,6 +151,9 @@ export class NodeFunctions {
     return { tenant: principal.tenant, manifest, component, defaults: this.#limits, placement };
   }
 }
+
+const quarantined = (at: number | null | undefined): Pick<FunctionVersion, 'quarantinedAt'> =>
+  at == null ? {} : { quarantinedAt: new Date(at).toISOString() };
 
 function checked(manifest: FunctionManifest): Manifest {
   const parsed = parseManifest(manifest);

@@ -150,6 +150,18 @@ export class NodeReleases implements Releases {
     );
   }
 
+  liftQuarantine(call: Call, name: string): Promise<readonly string[] | null> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name)) return null;
+      const found = await this.#scheduler.functions.visibleVersions(call.principal.tenant, name);
+      if (found.length === 0) return null;
+      const lifted = await this.#scheduler.quarantine.lift(found.map(({ version }) => version));
+      const versions = lifted.map(({ version }) => version);
+      if (versions.length > 0) await this.#audit(call, 'quarantine.lift', name, { versions });
+      return versions;
+    });
+  }
+
   resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     return this.#functions.resolve(call, name, reference);
   }
@@ -176,7 +188,7 @@ export class NodeReleases implements Releases {
 
   #audit(
     { principal }: Call,
-    act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'version.remove',
+    act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'version.remove' | 'quarantine.lift',
     on: string,
     details: object,
   ) {

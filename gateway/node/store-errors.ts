@@ -9,6 +9,7 @@ function translate(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error;
   if (error instanceof QuotaExceeded) return quotaError(error);
   if (error.code === 'not-deployed') return new GatewayError('unknown-function', error.message, { cause: error });
+  if (error.code === 'quarantined') return new GatewayError('quarantined', error.message, { cause: error });
   if (error.code === 'above-memory') return new GatewayError('memory-unavailable', error.message, { cause: error });
   if (error.code === 'idempotency-key-reused') {
     return new GatewayError('idempotency-key-reused', 'The key was used before, for another function or body.', {

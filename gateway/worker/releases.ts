@@ -57,6 +57,10 @@ export class OriginReleases implements Releases {
     return translating(() => this.#client(call).draining(name, options(call)));
   }
 
+  liftQuarantine(call: Call, name: string): Promise<readonly string[] | null> {
+    return orNull('unknown-function', () => this.#client(call).liftQuarantine(name, options(call)));
+  }
+
   resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     const full = reference === undefined ? name : `${name}@${reference}`;
     return orNull('unknown-function', () => this.#client(call).function(full, { ...options(call), draw: true }));

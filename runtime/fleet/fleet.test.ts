@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { after, afterEach, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
@@ -76,6 +76,11 @@ describe('the sandboxes of a runtime', () => {
     deployed = await platform.deploy(GUEST, { name: 'guest', limits: { cpuMs: 60_000 } });
   });
   after(() => platform.stop());
+  afterEach(async () => {
+    // A function whose sandbox was lost would run alone in the next test.
+    const { redis, keys } = platform.scheduler.store;
+    await redis.del(keys.conduct('default', deployed.name, deployed.version));
+  });
 
   const sandboxOf = (tenant: string) => {
     const found = [...platform.runtime.fleet.sandboxes].find((sandbox) => sandbox.tenant === tenant);

@@ -2,7 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LaunchError } from '../lifecycle/launch.ts';
 import { DevicePressure } from './device-pressure.ts';
 import { MemoryWatch } from './memory-watch.ts';
-import { type FleetMember, type FleetPolicy, leastNeeded, outworn, pauseAfter, sparesToBegin } from './policy.ts';
+import {
+  alonePlaces,
+  type FleetMember,
+  type FleetPolicy,
+  leastNeeded,
+  outworn,
+  pauseAfter,
+  sparesToBegin,
+} from './policy.ts';
 import { type ProcessEvents, Sandbox, type SandboxProcess, type StoredProgram } from './sandbox.ts';
 import { SharedModules } from './shared-modules.ts';
 import { SandboxWatch } from './watch.ts';
@@ -15,6 +23,8 @@ export interface FleetOptions {
   readonly memoryMb: number;
   /** Whether a device computes for anybody. */
   readonly deviceBusy: () => boolean;
+  /** Told of invocations that may have computed in a sandbox that was lost, and whether in a sandbox of their own. */
+  readonly onLoss?: (invocations: readonly string[], alone: boolean) => Promise<void>;
   /** Told of sandboxes that were lost and of starts that failed. */
   readonly onError: (error: unknown) => void;
 }
@@ -23,6 +33,8 @@ export interface FleetOptions {
 const READY_DEADLINE_MS = 20_000;
 /** A launch waits so long for a place in a fleet whose sandboxes all have runs. */
 const PLACE_DEADLINE_MS = 30_000;
+/** A run that is to be alone waits so long for one of its tenant's places for such, before it joins the others. */
+const ALONE_PATIENCE_MS = 10_000;
 const REVIEW_MS = 1000;
 /** A sandbox that a tenant just got counts as used for so long, until the launch has reached it. */
 const CLAIM_MS = 1000;
@@ -45,6 +57,8 @@ export class Fleet {
   readonly #options: FleetOptions;
   readonly #sandboxes = new Set<Sandbox>();
   readonly #places = new Map<string, Place>();
+  /** Sandboxes for one run, those that are sought included, by tenant. */
+  readonly #alone = new Map<string, number>();
   /** Programs that ask for ready instances, by tenant and key. */
   readonly #kept = new Map<string, Map<string, Kept>>();
   readonly #shared = new SharedModules(MAX_PRELOADED_BYTES);
@@ -95,6 +109,33 @@ export class Fleet {
     }
   }
 
+  /**
+   * A sandbox of its own for one run of a tenant, which ends with that run. The tenant's other one when too many are alone for too long: a
+   * function that nobody can tell from its neighbours is better served beside them than not at all. @throws LaunchError
+   */
+  async alone(tenant: string): Promise<Sandbox> {
+    const untilMs = performance.now() + ALONE_PATIENCE_MS;
+    const taken = () => this.#alone.get(tenant) ?? 0;
+    while (taken() >= alonePlaces(this.#options.policy)) {
+      if (!(await this.#changed(untilMs))) return this.of(tenant);
+    }
+    this.#alone.set(tenant, taken() + 1);
+    const leave = () => {
+      const left = taken() - 1;
+      if (left > 0) this.#alone.set(tenant, left);
+      else this.#alone.delete(tenant);
+      this.#wake();
+    };
+    try {
+      const sandbox = await this.#find(tenant, true);
+      void sandbox.ended.then(leave);
+      return sandbox;
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
   /** Learns which modules tenants share: spares get those ahead. */
   learn(tenant: string, program: StoredProgram): void {
     this.#shared.learn(tenant, program);
@@ -124,11 +165,11 @@ export class Fleet {
     await Promise.all(ending.map((sandbox) => sandbox.ended));
   }
 
-  async #find(tenant: string): Promise<Sandbox> {
+  async #find(tenant: string, alone = false): Promise<Sandbox> {
     const untilMs = performance.now() + PLACE_DEADLINE_MS;
     for (;;) {
       const spare = [...this.#sandboxes].find((sandbox) => sandbox.tenant === null && !sandbox.leaving);
-      if (spare) return this.#bind(spare, tenant);
+      if (spare) return this.#bind(spare, tenant, alone);
       if (this.#closing.signal.aborted) throw new LaunchError('runtime-lost', 'The runtime stops.');
       const { most } = this.#options.policy;
       if (this.#beginning > 0) await this.#changed(untilMs);
@@ -144,11 +185,12 @@ export class Fleet {
     }
   }
 
-  #bind(sandbox: Sandbox, tenant: string): Sandbox {
+  #bind(sandbox: Sandbox, tenant: string, alone: boolean): Sandbox {
     sandbox.tenant = tenant;
+    sandbox.alone = alone;
     sandbox.idleSinceMs = performance.now();
     this.#claims.set(sandbox, performance.now());
-    for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
+    if (!alone) for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
     this.#look();
     return sandbox;
   }
@@ -158,7 +200,10 @@ export class Fleet {
     this.#beginning++;
     try {
       await sleep(pauseAfter(this.#failures), undefined, { signal: this.#closing.signal });
-      const sandbox = new Sandbox(this.#options.start, () => this.#wake());
+      const sandbox: Sandbox = new Sandbox(this.#options.start, {
+        idle: () => this.#idle(sandbox),
+        lost: (invocations, alone) => this.#lost(invocations, alone),
+      });
       this.#starting = sandbox;
       const late = `it was not ready within ${READY_DEADLINE_MS / 1000} s`;
       const timer = setTimeout(() => sandbox.process.kill(late), READY_DEADLINE_MS);
@@ -176,6 +221,19 @@ export class Fleet {
       this.#starting = null;
       this.#wake();
     }
+  }
+
+  async #lost(invocations: readonly string[], alone: boolean): Promise<void> {
+    try {
+      await this.#options.onLoss?.(invocations, alone);
+    } catch (error) {
+      this.#options.onError(error);
+    }
+  }
+
+  #idle(sandbox: Sandbox): void {
+    if (sandbox.alone && !sandbox.leaving) this.#retire(sandbox, 'its one run has ended');
+    this.#wake();
   }
 
   #ended(sandbox: Sandbox, reason: string): void {
@@ -222,7 +280,7 @@ export class Fleet {
       tenant: sandbox.tenant,
       // The launch that it was bound for is on its way.
       runs: sandbox.runs + (now - (this.#claims.get(sandbox) ?? Number.NEGATIVE_INFINITY) < CLAIM_MS ? 1 : 0),
-      kept: sandbox.tenant !== null && this.#kept.has(sandbox.tenant),
+      kept: !sandbox.alone && sandbox.tenant !== null && this.#kept.has(sandbox.tenant),
       idleSinceMs: sandbox.idleSinceMs,
     }));
   }

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { type FleetMember, type FleetPolicy, leastNeeded, outworn, pauseAfter, sparesToBegin } from './policy.ts';
+import {
+  alonePlaces,
+  type FleetMember,
+  type FleetPolicy,
+  leastNeeded,
+  outworn,
+  pauseAfter,
+  sparesToBegin,
+} from './policy.ts';
 
 const policy: FleetPolicy = { most: 4, spares: 1, idleMs: 100 };
 
@@ -94,5 +102,10 @@ describe('the policy of a fleet', () => {
       }),
       { seed: 1 },
     );
+  });
+
+  it('gives a tenant a quarter of the places for runs alone, one at least and four at most', () => {
+    const places = (most: number) => alonePlaces({ ...policy, most });
+    assert.deepEqual([1, 3, 8, 16, 64].map(places), [1, 1, 2, 4, 4]);
   });
 });

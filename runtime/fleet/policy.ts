@@ -45,6 +45,11 @@ export function sparesToBegin<T>(members: readonly FleetMember<T>[], policy: Fle
   return beginning === 0 && room > 0 && spares < policy.spares ? 1 : 0;
 }
 
+const MOST_ALONE = 4;
+
+/** Sandboxes that one tenant may have at once for runs that are to be alone: a quarter of all, and few. */
+export const alonePlaces = ({ most }: FleetPolicy): number => Math.max(1, Math.min(MOST_ALONE, Math.floor(most / 4)));
+
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 10_000;
 

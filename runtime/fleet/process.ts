@@ -17,6 +17,8 @@ export interface SandboxOptions {
   readonly memoryMb: number;
   /** Of it, what ready instances may take. */
   readonly poolMb: number;
+  /** What it runs: `runtime/guest/main.ts`, unless a test stands in for one that was taken over. */
+  readonly main?: string | undefined;
 }
 
 const MAIN = fileURLToPath(new URL('../guest/main.ts', import.meta.url));
@@ -38,8 +40,8 @@ const MAX_STDERR_CHARACTERS = 4096;
 
 /** Starts the process of a sandbox, confined, with one channel to this process and nothing else. */
 export function startSandbox(options: SandboxOptions, events: ProcessEvents): SandboxProcess {
-  const { layers, host, memoryMb, poolMb } = options;
-  const program = { main: MAIN, args: [`${poolMb}`], read: CODE };
+  const { layers, host, memoryMb, poolMb, main = MAIN } = options;
+  const program = { main, args: [`${poolMb}`], read: CODE };
   const { program: shell, args, env } = confinedCommand(layers, program, { memoryMb });
   // A session of its own: no terminal, and one group to kill. Descriptor 3 is the channel.
   const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });

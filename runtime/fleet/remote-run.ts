@@ -7,15 +7,20 @@ import { traitsOf } from '../host/traits.ts';
 import type { GuestEnd, GuestRun, GuestStart } from '../lifecycle/launch.ts';
 import { GuestTrap, type TrapCode } from '../lowering/trap.ts';
 import type { InstanceUsed } from './messages.ts';
+import { movedAt } from './suspects.ts';
 
 /** What a run needs of its sandbox. */
 export interface RunSandbox {
+  /** When it said something last, by `performance.now`. */
+  readonly heardAtMs: number;
   /** Resolves when it has the tables of a model's tokens, or is gone. */
   vocabulary(model: string, tokenizer: Tokenizer): Promise<void>;
   /** Begins an invocation. @throws ChannelFault when the sandbox is gone */
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
   /** The instance was not taken by an invocation and is not needed. */
   release(instance: number): void;
+  /** It is lost. Resolves when those who may have done that are written down. */
+  lost(): Promise<void>;
 }
 
 const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
@@ -23,10 +28,12 @@ const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
 /** A guest's run in a sandbox, as the runtime drives it. */
 export class RemoteRun implements GuestRun {
   readonly instance: number;
+  /** Id of the invocation that it is for. */
+  readonly invocation: string;
   /** More than its memory can grow to, no sandbox may claim. */
   readonly #memoryLimitBytes: number;
   readonly #sandbox: RunSandbox;
-  readonly #onGone: (run: RemoteRun) => void;
+  readonly #onGone: (run: RemoteRun, stillThere: boolean) => void;
   #used: Omit<InstanceUsed, 'instance'> = { cpuMs: 0, memoryBytes: 0, calls: 0 };
   #chargedMs = 0;
   #guest: RemoteGuest | null = null;
@@ -35,10 +42,19 @@ export class RemoteRun implements GuestRun {
   #killed: GuestTrap | null = null;
   #cpuLimitMs = Number.POSITIVE_INFINITY;
   #gone = false;
+  #movedAtMs = performance.now();
+  /** What the guest held here at the last look: an answer takes from it. */
+  #held = 0;
 
-  /** @param onGone called once, when neither side needs the run any more */
-  constructor(instance: number, memoryLimitBytes: number, sandbox: RunSandbox, onGone: (run: RemoteRun) => void) {
+  /** @param onGone called once, when this side needs the run no more; the guest is `stillThere` when the sandbox has not said that it ended */
+  constructor(
+    { instance, invocation }: { readonly instance: number; readonly invocation: string },
+    memoryLimitBytes: number,
+    sandbox: RunSandbox,
+    onGone: (run: RemoteRun, stillThere: boolean) => void,
+  ) {
     this.instance = instance;
+    this.invocation = invocation;
     this.#memoryLimitBytes = memoryLimitBytes;
     this.#sandbox = sandbox;
     this.#onGone = onGone;
@@ -54,6 +70,10 @@ export class RemoteRun implements GuestRun {
 
   get memoryBytes(): number {
     return this.#used.memoryBytes;
+  }
+
+  get movedAtMs(): number {
+    return this.#movedAtMs;
   }
 
   start(inferlet: Inferlet, start: GuestStart): Promise<GuestEnd> {
@@ -74,6 +94,7 @@ export class RemoteRun implements GuestRun {
     // It may have been killed while its sandbox took the tables.
     if (this.#finish === null) return;
     try {
+      this.#moved();
       this.#guest = this.#sandbox.open(openingOf(this.instance, inferlet, start), {
         context: inferlet,
         charge: (cpuMs) => this.charge(cpuMs),
@@ -83,7 +104,7 @@ export class RemoteRun implements GuestRun {
       if (this.#chargedMs > 0) this.#guest.charge(this.#chargedMs);
       if (this.#stopping) this.#guest.stop(this.#stopping);
     } catch (error) {
-      this.#end(lostEnd(error instanceof Error ? error.message : String(error)));
+      void this.#lost(error instanceof Error ? error.message : String(error));
     }
   }
 
@@ -98,6 +119,7 @@ export class RemoteRun implements GuestRun {
   }
 
   stopping(reason: HandlerError): void {
+    this.#moved();
     this.#stopping = reason;
     this.#guest?.stop(reason);
   }
@@ -106,7 +128,7 @@ export class RemoteRun implements GuestRun {
     if (this.#gone) return;
     this.#killed ??= trap;
     // The caller does not wait for the sandbox: what it may still say changes nothing.
-    this.#end({ ending: { kind: 'trapped', trap }, ...NOTHING_SAID });
+    this.#end({ ending: { kind: 'trapped', trap }, ...NOTHING_SAID }, this.#guest !== null);
     this.#guest?.close({ code: trap.code, message: trap.message });
     // An invocation that was closed before the sandbox heard of it has not taken the instance.
     this.#sandbox.release(this.instance);
@@ -121,11 +143,33 @@ export class RemoteRun implements GuestRun {
   /** The sandbox says what the guest has used. It cannot take back what it said before. */
   usedNow({ cpuMs, memoryBytes, calls }: Omit<InstanceUsed, 'instance'>): void {
     const before = this.#used;
+    if (cpuMs > before.cpuMs || calls > before.calls) this.#moved();
     this.#used = {
       cpuMs: cpuMs > before.cpuMs && Number.isFinite(cpuMs) ? cpuMs : before.cpuMs,
       memoryBytes: Math.min(Math.max(before.memoryBytes, memoryBytes), this.#memoryLimitBytes),
       calls: Math.max(before.calls, calls),
     };
+  }
+
+  answered(): void {
+    this.#moved();
+  }
+
+  /** Notes whether the guest was answered since the last look. */
+  look(): void {
+    const held = this.#guest?.held ?? 0;
+    if (held !== this.#held) this.#moved();
+    this.#held = held;
+  }
+
+  #moved(): void {
+    this.#movedAtMs = movedAt(this.#sandbox.heardAtMs, performance.now()) ?? this.#movedAtMs;
+  }
+
+  /** It ends once its part in that is known: what starts it again must find it written down. */
+  async #lost(reason: string): Promise<void> {
+    await this.#sandbox.lost();
+    this.#end({ ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` }, ...NOTHING_SAID });
   }
 
   #ended(ending: RemoteEnding): void {
@@ -137,7 +181,7 @@ export class RemoteRun implements GuestRun {
         this.#end({ ending: trapped(ending.val), ...NOTHING_SAID });
         return;
       case 'sandbox-lost':
-        this.#end(lostEnd(ending.fault.message));
+        void this.#lost(ending.fault.message);
     }
   }
 
@@ -159,17 +203,17 @@ export class RemoteRun implements GuestRun {
     });
   }
 
-  #end(end: GuestEnd): void {
+  #end(end: GuestEnd, stillThere = false): void {
     const finish = this.#finish;
     this.#finish = null;
     finish?.(end);
-    if (finish) this.#leave();
+    if (finish) this.#leave(stillThere);
   }
 
-  #leave(): void {
+  #leave(stillThere = false): void {
     if (this.#gone) return;
     this.#gone = true;
-    this.#onGone(this);
+    this.#onGone(this, stillThere);
   }
 }
 
@@ -180,11 +224,6 @@ const MAX_HANDLER_ERRORS = 32;
 const cut = (text: string): string => text.slice(0, MAX_TEXT_CHARACTERS);
 
 const NOTHING_SAID = { handlerErrors: new Map<string, string>(), stderr: '', firstCallMs: null } as const;
-
-const lostEnd = (reason: string): GuestEnd => ({
-  ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` },
-  ...NOTHING_SAID,
-});
 
 /** Reasons that a sandbox, or a host function, may give. The runtime knows the others itself. */
 const TOLD: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);

@@ -5,6 +5,7 @@ import { LaunchError } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
 import type { FromSandbox, ToSandbox } from './messages.ts';
 import { RemoteRun } from './remote-run.ts';
+import { type Inhabitant, movedAt, suspectsOf } from './suspects.ts';
 import { packVocabulary } from './vocabulary.ts';
 
 /** A program whose artifact was read: what a sandbox needs to run it. */
@@ -60,11 +61,30 @@ const PREPARE_DEADLINE_MS = 20_000;
 /** Programs that one sandbox keeps; the one not launched for longest goes first. */
 const MAX_PROGRAMS = 64;
 
+/** What a sandbox tells its fleet. */
+export interface SandboxEvents {
+  /** Its last run is gone. */
+  idle(): void;
+  /**
+   * It was lost, unasked, while guests of these invocations may have computed. What was lost with it ends when the promise settles.
+   *
+   * @param alone nothing else was in it.
+   */
+  lost(invocations: readonly string[], alone: boolean): Promise<void>;
+}
+
+interface Preparing extends PromiseWithResolvers<Prepared>, Inhabitant {
+  readonly invocation: string;
+  readonly memoryLimitBytes: number;
+}
+
 /** One sandbox as the runtime sees it: what it was sent, and the runs in it. */
 export class Sandbox {
   readonly process: SandboxProcess;
   /** Whose guests it runs; null for a spare. Set once. */
   tenant: string | null = null;
+  /** It is for one run and no other. Set once. */
+  alone = false;
   /** When it said something last, by `performance.now`. */
   heardAtMs = performance.now();
   /** Since when it has had no runs, by `performance.now`. */
@@ -76,19 +96,22 @@ export class Sandbox {
   readonly #programs = new Map<string, readonly string[]>();
   readonly #vocabularies = new Map<string, PromiseWithResolvers<void>>();
   readonly #runs = new Map<number, RemoteRun>();
-  readonly #preparing = new Map<number, PromiseWithResolvers<Prepared> & { readonly memoryLimitBytes: number }>();
+  readonly #preparing = new Map<number, Preparing>();
+  /** Ended by the runtime a moment ago: their guests may not have let go of the thread. */
+  #ousted: RemoteRun[] = [];
   readonly #ready = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<string>();
-  readonly #onIdle: () => void;
+  readonly #events: SandboxEvents;
   #lastInstance = 0;
+  #stoodStill = false;
+  #noted: Promise<void> | null = null;
   #end: string | null = null;
 
   /**
    * @param start starts its process, which tells the sandbox what it says
-   * @param onIdle called when its last run is gone
    */
-  constructor(start: (events: ProcessEvents) => SandboxProcess, onIdle: () => void) {
-    this.#onIdle = onIdle;
+  constructor(start: (events: ProcessEvents) => SandboxProcess, events: SandboxEvents) {
+    this.#events = events;
     // The start of a sandbox that dies before it is ready says so.
     this.#ready.promise.catch(() => undefined);
     this.process = start({
@@ -113,7 +136,7 @@ export class Sandbox {
 
   /** It is dead, or about to be. */
   get leaving(): boolean {
-    return this.#end !== null || this.process.retired;
+    return this.#end !== null || this.#noted !== null || this.process.retired;
   }
 
   /** It ended, and the runtime had not asked for that. */
@@ -169,12 +192,16 @@ export class Sandbox {
     return sent.promise;
   }
 
-  /** Makes an instance of a program. @throws LaunchError */
-  async prepare(program: StoredProgram): Promise<Prepared> {
+  /** Makes an instance of a program for an invocation. @throws LaunchError */
+  async prepare(program: StoredProgram, invocation: string): Promise<Prepared> {
     if (this.#end !== null) throw lost();
     this.load(program);
     const instance = ++this.#lastInstance;
-    const preparing = { ...Promise.withResolvers<Prepared>(), memoryLimitBytes: program.memoryLimitBytes };
+    const preparing: Preparing = {
+      ...Promise.withResolvers<Prepared>(),
+      ...{ invocation, memoryLimitBytes: program.memoryLimitBytes },
+      movedAtMs: movedAt(this.heardAtMs, performance.now()) ?? Number.NEGATIVE_INFINITY,
+    };
     this.#preparing.set(instance, preparing);
     this.process.tell({ kind: 'prepare', instance, key: program.key });
     const late = `it made no instance within ${PREPARE_DEADLINE_MS / 1000} s`;
@@ -184,6 +211,30 @@ export class Sandbox {
     } finally {
       clearTimeout(timer);
     }
+  }
+
+  /** Looks at what its guests were answered. */
+  look(): void {
+    for (const run of this.#runs.values()) run.look();
+  }
+
+  /** It is stopped, or its machine gives it no time: kills it. */
+  standsStill(): void {
+    this.#stoodStill = true;
+    this.process.kill('it stood still for 3 s');
+  }
+
+  /** It is lost: who may have done that is told, once. */
+  lost(): Promise<void> {
+    this.#noted ??= this.#tellLoss();
+    return this.#noted;
+  }
+
+  async #tellLoss(): Promise<void> {
+    if (this.process.retired || this.tenant === null) return;
+    const all = [...this.#runs.values(), ...this.#preparing.values(), ...this.#ousted];
+    const suspects = suspectsOf(all, this.heardAtMs, this.#stoodStill).map(({ invocation }) => invocation);
+    if (suspects.length > 0) await this.#events.lost(suspects, this.alone);
   }
 
   #forget(key: string, modules: readonly string[]): void {
@@ -202,6 +253,8 @@ export class Sandbox {
         return;
       case 'beat':
         for (const used of message.used) this.#runs.get(used.instance)?.usedNow(used);
+        this.look();
+        this.#ousted = [...suspectsOf(this.#ousted, this.heardAtMs, true)];
         this.readyInstances = message.ready;
         return;
       case 'vocabulary':
@@ -211,8 +264,9 @@ export class Sandbox {
         const preparing = this.#preparing.get(message.instance);
         if (!this.#preparing.delete(message.instance)) return;
         const { instance, ready, compileMs, instantiateMs } = message;
-        const limitBytes = preparing?.memoryLimitBytes ?? 0;
-        const run = new RemoteRun(instance, limitBytes, this, (gone) => this.#leave(gone));
+        const { invocation = '', memoryLimitBytes = 0 } = preparing ?? {};
+        const gone = (run: RemoteRun, stillThere: boolean) => this.#leave(run, stillThere);
+        const run = new RemoteRun({ instance, invocation }, memoryLimitBytes, this, gone);
         this.#runs.set(instance, run);
         preparing?.resolve({ run, ready, compileMs, instantiateMs });
         return;
@@ -235,22 +289,26 @@ export class Sandbox {
     if (this.alive) this.process.tell({ kind: 'release', instance });
   }
 
-  #leave(run: RemoteRun): void {
+  #leave(run: RemoteRun, stillThere: boolean): void {
     this.#runs.delete(run.instance);
+    if (stillThere) this.#ousted.push(run);
     this.#idle();
   }
 
   #idle(): void {
     if (this.runs > 0) return;
     this.idleSinceMs = performance.now();
-    this.#onIdle();
+    this.#events.idle();
   }
 
   #lose(reason: string): void {
     if (this.#end !== null) return;
     this.#end = reason;
     this.#ready.reject(new Error(`The sandbox ended before it was ready: ${reason}.`));
-    for (const preparing of this.#preparing.values()) preparing.reject(lost());
+    const preparing = [...this.#preparing.values()];
+    void this.lost().then(() => {
+      for (const each of preparing) each.reject(lost());
+    });
     this.#preparing.clear();
     for (const sent of this.#vocabularies.values()) sent.resolve();
     this.#ended.resolve(reason);

@@ -29,6 +29,7 @@ export class SandboxWatch {
     for (const sandbox of this.#sandboxes()) {
       const known = this.#known.get(sandbox);
       const beaten = sandbox.heardAtMs !== known?.heardAtMs;
+      if (!beaten) sandbox.look();
       // The times are read only of one that is silent: a read costs tens of microseconds.
       const now: Look = { atMs, beaten, thread: beaten && known ? null : mainThreadTimes(sandbox.process.pid) };
       if (!known) {
@@ -39,7 +40,7 @@ export class SandboxWatch {
       known.silence = silence;
       known.heardAtMs = sandbox.heardAtMs;
       if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering');
-      if (verdict === 'still') sandbox.process.kill('it stood still for 3 s');
+      if (verdict === 'still') sandbox.standsStill();
     }
   }
 }

@@ -49,6 +49,8 @@ export interface GuestRun {
   start(inferlet: Inferlet, start: GuestStart): Promise<GuestEnd>;
   /** Charges CPU time that the platform spent for it. */
   charge(cpuMs: number): void;
+  /** A wait of the guest is over: it may compute again. */
+  answered(): void;
   /** Tells the guest that it is to stop; it may still end by itself. */
   stopping(reason: HandlerError): void;
   /** Stops it wherever it is: `start` resolves with `trap`. */
@@ -72,6 +74,10 @@ export interface LaunchRequest {
   readonly function: string;
   readonly version: string;
   readonly memoryMb: number;
+  /** Id of the invocation that it is for. */
+  readonly invocation: string;
+  /** In a sandbox of its own. */
+  readonly alone?: boolean;
 }
 
 /** Gets instances; `runtime/pool` implements it. */

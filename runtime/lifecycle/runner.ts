@@ -24,6 +24,7 @@ import { Children } from './children.ts';
 import { Family } from './family.ts';
 import { inboxSource } from './inbox-source.ts';
 import { type GuestEnd, LaunchError, type Launched, type Launcher } from './launch.ts';
+import { Launches } from './launching.ts';
 import { Outbox } from './outbox.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { mayRestart, restart } from './restart.ts';
@@ -107,9 +108,11 @@ export class InvocationRunner {
   readonly #reports = new UsageReports();
   readonly #served = new Served();
   readonly #children: ChildRuns;
+  readonly #launches: Launches;
 
   constructor(options: RunnerOptions) {
     this.#options = options;
+    this.#launches = new Launches(options.launcher);
     this.#children = new ChildRuns({ ...options, run: (child) => this.#run(child) });
   }
 
@@ -148,26 +151,16 @@ export class InvocationRunner {
 
   /** Answers how it ended, null when it was not begun. */
   async #run({ begin, ...run }: Run): Promise<Verdict | null> {
-    const { invocations, launcher } = this.#options;
+    const { invocations } = this.#options;
     const startedAt = Date.now();
     const { job, signal } = run;
-    const { tenant, function: name, version, limits } = job;
-    // The instance is made ready while the store answers; if it refuses, the instance is thrown away.
-    let launchedAt = startedAt;
-    const launching = launcher
-      .launch({ tenant, function: name, version, memoryMb: limits.memoryMb })
-      .catch((error: unknown) => asLaunchError(error))
-      .finally(() => {
-        launchedAt = Date.now();
-      });
+    const launching = this.#launches.begin(job);
     const begun = await untilStored(begin, signal).catch(async (error: unknown) => {
-      const unused = await launching;
-      if (!(unused instanceof LaunchError)) unused.run.dispose();
+      await launching.dispose();
       throw error;
     });
     if (begun === null || 'refused' in begun) {
-      const unused = await launching;
-      if (!(unused instanceof LaunchError)) unused.run.dispose();
+      await launching.dispose();
       return null;
     }
     const start = { startedAt, attempt: begun.attempt, runtimeId: this.#options.runtimeId };
@@ -188,13 +181,10 @@ export class InvocationRunner {
     if (run.depth === 0) run.family.pages.epoch = epoch;
     const found = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
     const attempt: Attempt = { ...run, epoch, number, ...found, startedAt, outbox, meter, observed };
-    const launched = await orStopped(launching, signal);
+    const launched = await orStopped(launching.launched(begun.standing), signal);
     try {
-      if (launched instanceof LaunchError) {
-        const { code, message } = launched;
-        return await this.#finish(attempt, isLost(signal) ? { kind: 'silent' } : { kind: 'error', code, message }, {});
-      }
-      observed?.launched(launched, launchedAt);
+      if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
+      observed?.launched(launched, launching.at);
       kill = (trap) => launched.run.kill(trap);
       return await this.#execute(attempt, launched);
     } catch (error) {
@@ -208,6 +198,14 @@ export class InvocationRunner {
       // Heard only when its end could not be written.
       observed?.ended(FAULT.code, FAULT.message, meter.usage() ?? {});
     }
+  }
+
+  async #notLaunched(attempt: Attempt, { code, message }: LaunchError): Promise<Verdict> {
+    if (isLost(attempt.signal)) return this.#finish(attempt, { kind: 'silent' }, {});
+    const verdict = { kind: 'error', code, message } as const;
+    const ended = { attempt, verdict, lost: [], released: Promise.resolve(), usage: () => ({}) };
+    const restarted = attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, ended) : null;
+    return this.#finish(attempt, restarted ?? verdict, {});
   }
 
   async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
@@ -245,7 +243,7 @@ export class InvocationRunner {
       session,
       this.#options.services,
       {
-        waits: this.#waiting.watch(),
+        waits: this.#waiting.watch(() => run.answered()),
         usage: () => ({ cpuMs: rounded(run.cpuMs), calls: run.calls, memoryBytes: run.memoryBytes }),
         cpu: { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs },
         ...(steps && { steps }),
@@ -406,12 +404,6 @@ const measure = ({ firstMessageAt }: Session, { firstTokenAt, lastTokenAt, model
   model,
   gpuHost: description.models.get(model)?.connection.name ?? '',
 });
-
-function asLaunchError(error: unknown): LaunchError {
-  if (error instanceof LaunchError) return error;
-  const message = error instanceof Error ? error.message : String(error);
-  return new LaunchError('internal', `The inferlet could not be started: ${message}`, { cause: error });
-}
 
 function roundedTimings(timings: Launched['timings']): Record<string, number> {
   return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));

@@ -60,12 +60,13 @@ export class WaitMonitor {
     this.#repeat = repeat;
   }
 
-  /** Watches one inferlet. */
-  watch(): Waits {
-    return new InferletWaits((waits) => {
+  /** Watches one inferlet. `over` is called at the end of each of its waits. */
+  watch(over: () => void = () => undefined): Waits {
+    const began = (waits: InferletWaits) => {
       this.#waiting.add(waits);
       this.#stop ??= this.#repeat(() => this.#look());
-    });
+    };
+    return new InferletWaits(began, over);
   }
 
   #look(): void {
@@ -86,13 +87,15 @@ const UNSEEN = -1;
 
 class InferletWaits implements Waits {
   readonly #began: (waits: InferletWaits) => void;
+  readonly #over: () => void;
   readonly #devices: WaitingDevice[] = [];
   #open = 0;
   /** Calls issued up to the last look. */
   #seenCalls = UNSEEN;
 
-  constructor(began: (waits: InferletWaits) => void) {
+  constructor(began: (waits: InferletWaits) => void, over: () => void) {
     this.#began = began;
+    this.#over = over;
   }
 
   during<T>(wait: Promise<T>): Promise<T> {
@@ -125,6 +128,7 @@ class InferletWaits implements Waits {
 
   #ended = (): void => {
     this.#open--;
+    this.#over();
     for (const device of this.#devices) device.setWaiting(false);
   };
 }

@@ -66,7 +66,7 @@ describe('a launcher', () => {
       ...options,
     });
   }
-  const request = { tenant: 'default', function: 'echo', version: 'v1', memoryMb: 16 };
+  const request = { tenant: 'default', function: 'echo', version: 'v1', memoryMb: 16, invocation: 'inv' };
   const answer = async (launcher: FunctionLauncher) => {
     const launched = await launcher.launch(request);
     const { inferlet } = new TestInferlet(null);

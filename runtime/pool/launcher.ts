@@ -64,7 +64,7 @@ export class FunctionLauncher implements Launcher {
     const found = await this.#find(request);
     const known = this.#programs.has(programKey(found.componentHash, request.memoryMb));
     const { program, buildMs } = await this.#load(found.componentHash, request.memoryMb).catch(notLaunchable);
-    const { run, ready, compileMs, instantiateMs } = await this.#prepare(request.tenant, program);
+    const { run, ready, compileMs, instantiateMs } = await this.#prepare(request, program);
     return {
       run,
       coldStart: !ready,
@@ -73,16 +73,18 @@ export class FunctionLauncher implements Launcher {
     };
   }
 
-  /** An instance in the tenant's sandbox; in a new one when that died just now. @throws LaunchError */
-  async #prepare(tenant: string, program: StoredProgram): Promise<Prepared> {
+  /** An instance in the tenant's sandbox, or one of its own; in a new one when that of the tenant died just now. @throws LaunchError */
+  async #prepare(request: LaunchRequest, program: StoredProgram): Promise<Prepared> {
     const { fleet } = this.#options;
+    const { tenant, invocation, alone = false } = request;
     fleet.learn(tenant, program);
-    const sandbox = await fleet.of(tenant);
+    const sandbox = await (alone ? fleet.alone(tenant) : fleet.of(tenant));
     try {
-      return await sandbox.prepare(program);
+      return await sandbox.prepare(program, invocation);
     } catch (error) {
-      if (sandbox.alive || !(error instanceof LaunchError) || error.code !== 'runtime-lost') throw error;
-      return (await fleet.of(tenant)).prepare(program);
+      if (sandbox.alone || sandbox.alive || !(error instanceof LaunchError) || error.code !== 'runtime-lost')
+        throw error;
+      return (await fleet.of(tenant)).prepare(program, invocation);
     }
   }
 

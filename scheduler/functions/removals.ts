@@ -116,6 +116,7 @@ export class Removals {
         keys.unfinished(tenant, name, version.version),
         keys.blob(componentHash),
         keys.blobUsers(componentHash),
+        keys.conduct(tenant, name, version.version),
       ],
       [
         ...[version.version, memberOf(tenant, name), blobUser(version)],

@@ -102,6 +102,7 @@ describe('invocations', () => {
       attempt: 1,
       queuedAt: record.submittedAt,
       usageBefore: null,
+      standing: 'clear',
       ...unlimited,
     });
     assert.equal((await invocations.get(record.id))?.epoch, epoch);

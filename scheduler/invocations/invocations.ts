@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { quarantineText } from '../quarantine/policy.ts';
 import { type Metered, parseMetered, parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
@@ -8,9 +9,18 @@ import { Abreast } from './abreast.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
-import { attemptLimits, gap, optionalText, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts';
+import {
+  attemptLimits,
+  gap,
+  optionalText,
+  standingFrom,
+  throwBytesQuota,
+  tuple,
+  unexpected,
+  unmetered,
+} from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
-import { admissionFields, jobText, type Submission } from './submission.ts';
+import { admissionFields, jobText, placeFields, type Submission, versionFields } from './submission.ts';
 import {
   type AppendOutcome,
   type AttemptOutcome,
@@ -103,10 +113,10 @@ export class Invocations {
         record.fingerprint ?? '',
         this.#retention.listedOfTenant,
         ...['tenant', tenant, 'function', name, 'version', record.version],
-        ...this.#versionFields(record),
+        ...versionFields(keys, record),
         ...['restartable', record.restartable ? 1 : 0],
         ...this.#webhookFields(record.webhookUrl),
-        ...this.#placeFields(tenant, name),
+        ...placeFields(keys, tenant, name),
         ...admissionFields(keys, record),
         jobText(record),
       ],
@@ -124,6 +134,7 @@ export class Invocations {
         `An instance of ${name} may take ${record.limits.memoryMb} MiB (limits.memoryMb), and all runtimes together have ${Number(value)} MiB.`,
       );
     if (created === -5) throw new StoreError('not-deployed', `${name}@${record.version} is deployed no more.`);
+    if (created === -7) throw new StoreError('quarantined', quarantineText(name, record.version));
     if (created === -2) {
       throw new StoreError(
         'idempotency-key-reused',
@@ -186,10 +197,15 @@ export class Invocations {
       [keys.invocation(id), `${keys.jobs}:${id}`, keys.runtimes],
       [runtimeId, now, token, keys.cancels(runtimeId), keys.cancelChannel(runtimeId), fetchToken],
     );
-    const [begun, first, nextSeq, attempt, queuedAt, before, last, ...limits] = tuple(reply);
+    const [begun, first, nextSeq, attempt, queuedAt, before, last, standing, ...limits] = tuple(reply);
     if (begun === 1) {
       const usageBefore = totalUsage(null, optionalText(before), optionalText(last));
-      const place = { attempt: Number(attempt), queuedAt: Number(queuedAt), usageBefore };
+      const place = {
+        attempt: Number(attempt),
+        queuedAt: Number(queuedAt),
+        usageBefore,
+        standing: standingFrom(standing),
+      };
       return { epoch: Number(first), nextSeq: Number(nextSeq), ...place, ...attemptLimits(limits, now) };
     }
     if (first === 'ended' || first === 'already-ran' || first === 'unknown' || first === 'not-held') {
@@ -215,15 +231,18 @@ export class Invocations {
         ...[id, child.submittedAt, child.deadlineMs, this.#retention.listedOfFunction, this.#retention.recordMs],
         ...[child.runtimeId, token, child.parentEpoch, now, this.#retention.listedOfTenant],
         ...['tenant', tenant, 'function', name, 'version', child.version, 'restartable', 0],
-        ...this.#versionFields(child),
+        ...versionFields(keys, child),
         ...['arrival', child.arrival, 'parent', child.parent, 'parentEpoch', child.parentEpoch, 'root', child.root],
         ...['rootKey', keys.invocation(child.root)],
         ...['cancelsKey', keys.cancels(child.runtimeId), 'cancelChannel', keys.cancelChannel(child.runtimeId)],
-        ...this.#placeFields(tenant, name),
+        ...placeFields(keys, tenant, name),
       ],
     );
-    const [begun, first, nextSeq, ...limits] = tuple(reply);
-    if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq), ...attemptLimits(limits, now) };
+    const [begun, first, nextSeq, standing, ...limits] = tuple(reply);
+    if (begun === 1) {
+      const begin = { epoch: Number(first), nextSeq: Number(nextSeq), standing: standingFrom(standing) };
+      return { ...begin, ...attemptLimits(limits, now) };
+    }
     throwBytesQuota(reply, now);
     if (first === 'parent-ended' || first === 'already-ran' || first === 'not-deployed') return { refused: first };
     throw unexpected('begin-child', reply);
@@ -419,24 +438,6 @@ export class Invocations {
     const { keys } = this.#store;
     if (url === undefined) return [];
     return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
-  }
-
-  /** Where the unfinished invocations of its version are, and the function that must have that version. */
-  #versionFields({ tenant, function: name, version, functionOwner }: Submission | NewChild): string[] {
-    const { keys } = this.#store;
-    const owner = functionOwner ?? tenant;
-    const deployed = functionOwner === undefined ? [] : ['functionKey', keys.function(owner, name)];
-    return [...deployed, 'unfinishedKey', keys.unfinished(owner, name, version)];
-  }
-
-  /** Where the function's log is, and where the tenant's files and usage are counted; the scripts that write there read that from the record. */
-  #placeFields(tenant: string, name: string): string[] {
-    const { keys } = this.#store;
-    return [
-      ...['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)],
-      ...['fileUsageKey', keys.fileUsage(tenant), 'fileExpiriesKey', keys.fileExpiries(tenant)],
-      ...['account', keys.account(tenant), 'storedUsageKey', keys.storedUsage(tenant)],
-    ];
   }
 }
 

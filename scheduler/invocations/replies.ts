@@ -1,3 +1,4 @@
+import { STANDINGS, type Standing } from '../quarantine/policy.ts';
 import { endOfTokens, type Metered, optionalNumber, pageLimitOf, QuotaExceeded } from '../quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import type { AttemptLimits } from './types.ts';
@@ -11,6 +12,13 @@ export function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
 export function attemptLimits([tokensLeft, pages, window, readAt]: readonly unknown[], now: number): AttemptLimits {
   const kvPages = pageLimitOf(pages, readAt);
   return { tokensLeft: optionalNumber(tokensLeft), tokensUntil: endOfTokens(window, now), kvPages };
+}
+
+/** What `standingOf` of the scripts answers. */
+export function standingFrom(value: unknown): Standing {
+  const standing = STANDINGS.find((one) => one === value);
+  if (standing === undefined) throw unexpected('standing', value);
+  return standing;
 }
 
 /** A text that a script may leave out by ''. */

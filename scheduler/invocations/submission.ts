@@ -1,6 +1,6 @@
 import type { InvocationJob } from '../admission/job.ts';
 import type { Keys } from '../keys.ts';
-import type { NewInvocation } from './types.ts';
+import type { NewChild, NewInvocation } from './types.ts';
 
 /** Memory that the first runs of a version are expected to take whose manifest says nothing: a TypeScript function takes 2 to 4 MiB. */
 export const FIRST_MEMORY_MB = 8;
@@ -41,6 +41,26 @@ export function admissionFields(keys: Keys, submission: Submission): string[] {
   if (first !== undefined) fields.push('firstModel', first);
   if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(whole(expectedPages)));
   return fields;
+}
+
+/** Where the unfinished invocations of its version and the version's conduct are, and the function that must have that version. */
+export function versionFields(
+  keys: Keys,
+  { tenant, function: name, version, functionOwner }: Submission | NewChild,
+): string[] {
+  const owner = functionOwner ?? tenant;
+  const deployed = functionOwner === undefined ? [] : ['functionKey', keys.function(owner, name)];
+  const conduct = ['conductKey', keys.conduct(owner, name, version)];
+  return [...deployed, 'unfinishedKey', keys.unfinished(owner, name, version), ...conduct];
+}
+
+/** Where the function's log is, and where the tenant's files and usage are counted; the scripts that write there read that from the record. */
+export function placeFields(keys: Keys, tenant: string, name: string): string[] {
+  return [
+    ...['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)],
+    ...['fileUsageKey', keys.fileUsage(tenant), 'fileExpiriesKey', keys.fileExpiries(tenant)],
+    ...['account', keys.account(tenant), 'storedUsageKey', keys.storedUsage(tenant)],
+  ];
 }
 
 /** Whole pages, whatever was declared. */

@@ -1,3 +1,4 @@
+import type { Standing } from '../quarantine/policy.ts';
 import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
 
 /** States of an invocation. The last three are final. */
@@ -21,6 +22,7 @@ export const FAILURE_CODES = [
   'quota-storage',
   'device-lost',
   'runtime-lost',
+  'quarantined',
   'artifact-unavailable',
   'internal',
 ] as const;
@@ -184,6 +186,8 @@ export type AttemptOutcome =
       readonly queuedAt: number;
       /** What the attempts before it have used; null when there was none. */
       readonly usageBefore: Usage | null;
+      /** How its version stands. */
+      readonly standing: Standing;
     } & AttemptLimits)
   /** `not-held`: the runtime was declared dead, or the job is not in its hands (any more); somebody else runs it. */
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' | 'not-held' };
@@ -197,7 +201,7 @@ export interface AttemptName {
 
 /** Like an attempt that has begun. `parent-ended`: the parent's attempt is over, or was never known to this Redis. */
 export type ChildOutcome =
-  | ({ readonly epoch: number; readonly nextSeq: number } & AttemptLimits)
+  | ({ readonly epoch: number; readonly nextSeq: number; readonly standing: Standing } & AttemptLimits)
   | { readonly refused: 'parent-ended' | 'already-ran' | 'not-deployed' };
 
 /**

@@ -8,6 +8,7 @@
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
  * `quota-exceeded`: a quota of the tenant or of its function has no room; see `QuotaExceeded`.
  * `stale-attempt`: the attempt in whose name the call was made is over, or another one has begun; nothing was stored.
+ * `quarantined`: the version took its sandbox with it again and again; nothing was stored.
  * `above-memory`: the invocation could never be admitted, for its instance may take more memory than there is; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
@@ -19,6 +20,7 @@ export type StoreErrorCode =
   | 'not-deployed'
   | 'quota-exceeded'
   | 'stale-attempt'
+  | 'quarantined'
   | 'above-memory'
   | 'idempotency-key-reused';
 

@@ -135,6 +135,8 @@ export interface Releases {
   removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null>;
   /** What is left of removed versions of a function, whether it was deployed again or not. */
   draining(call: Call, name: string): Promise<readonly Draining[]>;
+  /** Lifts the quarantine of a function's versions. Answers those that were quarantined; null when there is no such function. */
+  liftQuarantine(call: Call, name: string): Promise<readonly string[] | null>;
   /** The version that an invocation by this reference runs: `name`, `name@alias` or `name@version`. Weighted aliases are decided per call. */
   resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null>;
 }

@@ -282,6 +282,18 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.doesNotMatch(await browser.page(`/dashboard/invocations/${id}`), /data-live/);
     });
 
+    it('marks a quarantined function and its version', async () => {
+      const version = await platform.register({ name: 'broken' });
+      const { id } = await platform.client().submit('broken', {});
+      for (let i = 0; i < 2; i++) await platform.scheduler.quarantine.noteLoss(id, true);
+      const browser = await signedIn();
+      for (const page of ['/dashboard/functions', '/dashboard/functions/broken']) {
+        assert.match(await browser.page(page), /<span class="badge bad">quarantined<\/span>/, page);
+      }
+      await platform.scheduler.quarantine.lift([{ tenant: 'default', name: 'broken', version }]);
+      assert.doesNotMatch(await browser.page('/dashboard/functions'), /quarantined/);
+    });
+
     it('escapes what strangers wrote, in pages and in streams', async () => {
       const id = await submit();
       const attempt = await platform.attempt(id);

@@ -421,7 +421,14 @@ export const CODES = {
     title: 'The runtime was lost',
     hint: 'Try again; the supervisor restarts the runtime.',
     explanation:
-      'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`.',
+      'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`. A function that ends its own sandbox again and again is quarantined.',
+  },
+  quarantined: {
+    status: 409,
+    title: 'The version is quarantined',
+    hint: 'Deploy a new version, or lift the quarantine: `pie quarantine lift NAME` (`DELETE /v1/functions/{name}/quarantine`).',
+    explanation:
+      'Twice within ten minutes the sandbox of this version crashed or stopped answering while nothing but this version computed in it. It is not run again for this tenant until the quarantine is lifted; other versions are not concerned.',
   },
   'artifact-unavailable': {
     status: 503,
@@ -442,19 +449,4 @@ export type ErrorCode = keyof typeof CODES;
 
 export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(CODES, value);
-}
-
-/** The code of the `error` object: OpenAI's where it has one for this. */
-export function openAiCode(code: ErrorCode): string {
-  const entry: CodeEntry = CODES[code];
-  return entry.openAiCode ?? code;
-}
-
-/** What the `error` object of an OpenAI-style client calls a failure of this status. */
-export function openAiType(status: ErrorStatus): string {
-  if (status === 401) return 'authentication_error';
-  if (status === 403) return 'permission_error';
-  if (status === 404) return 'not_found_error';
-  if (status === 429) return 'rate_limit_error';
-  return status >= 500 ? 'server_error' : 'invalid_request_error';
 }

@@ -1,5 +1,6 @@
-import { CODES, openAiCode, openAiType } from './codes.ts';
+import { CODES } from './codes.ts';
 import type { GatewayError } from './gateway-error.ts';
+import { openAiCode, openAiType } from './openai-names.ts';
 
 /** An RFC 9457 problem that also carries what OpenAI-style clients read. */
 export interface Problem {

@@ -1,7 +1,8 @@
 import type { InvocationEvent } from '../control.ts';
-import { CODES, isErrorCode, openAiType } from '../errors/codes.ts';
+import { CODES, isErrorCode } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { openAiType } from '../errors/openai-names.ts';
 import type { Room } from './bodies.ts';
 
 export interface EventStreamOptions<T> {

@@ -230,6 +230,32 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       return left === null ? await missing(control, call, name, version) : removed(c, left);
     },
   );
+
+  define(
+    app,
+    createRoute({
+      method: 'delete',
+      path: '/v1/functions/{name}/quarantine',
+      operationId: 'liftQuarantine',
+      tags: ['Releases'],
+      summary: 'Lift the quarantine of a function',
+      description:
+        'Of all its versions, for this tenant. A version is quarantined when its sandbox crashed or stopped answering twice within ten minutes while it computed alone in it.',
+      security: SECURITY,
+      request: { params: nameParam },
+      responses: {
+        200: json(z.object({ lifted: z.array(z.string()) }), 'The versions that were quarantined'),
+        ...problems('unknown-function'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'deploy');
+      const { name } = c.req.valid('param');
+      const lifted = await releases.liftQuarantine(call, name);
+      if (lifted === null) throw unknownFunction(name);
+      return c.json({ lifted });
+    },
+  );
 }
 
 /** What any JSON body may be refused for. */

@@ -70,6 +70,9 @@ export const FunctionSchema = z
       .array(z.object({ alias: z.string(), weight: z.int(), tag: z.literal(true).optional() }))
       .optional()
       .openapi({ description: 'In a list of versions: the names that serve it, with its percent of each' }),
+    quarantinedAt: timestamp.optional().openapi({
+      description: 'In lists: since when it is quarantined, and so not run; see the error `quarantined`',
+    }),
     platform: z
       .literal(true)
       .optional()

@@ -19,7 +19,7 @@ export const list: Command = {
       ['NAME', 'LIVE', 'SIZE', 'DEPLOYED', 'DESCRIPTION'],
       functions.map((f) => [
         f.name,
-        liveText(f),
+        `${liveText(f)}${f.quarantinedAt === undefined ? '' : ' (quarantined)'}`,
         bytes(f.componentBytes),
         ago(f.createdAt),
         `${f.manifest.description ?? ''}${f.platform === true ? ' (the platform’s)' : ''}`.trim(),
@@ -50,7 +50,7 @@ export const versions: Command = {
     terminal.table(
       ['VERSION', 'ALIASES', 'SIZE', 'DEPLOYED', 'BY', 'MESSAGE'],
       found.map((f) => [
-        f.version,
+        `${f.version}${f.quarantinedAt === undefined ? '' : ' (quarantined)'}`,
         aliasesText(f),
         bytes(f.componentBytes),
         ago(f.createdAt),

@@ -15,6 +15,7 @@ import { logs } from './logs.ts';
 import { modelsList, modelsPull } from './models.ts';
 import { create } from './new.ts';
 import { ps } from './ps.ts';
+import { quarantineLift } from './quarantine.ts';
 import { quotaList, quotaSet } from './quota.ts';
 import { aliasList, aliasRemove, aliasSet, remove, rollback } from './releases.ts';
 import { secretsList, secretsRemove, secretsSet } from './secrets.ts';
@@ -53,6 +54,7 @@ export const commands: readonly Command[] = [
   aliasRemove,
   rollback,
   remove,
+  quarantineLift,
   quotaList,
   quotaSet,
   usage,

@@ -294,6 +294,42 @@ export function describeReleases(get: () => Harness): void {
       assert.deepEqual(acts, ['function.remove', 'alias.rollback', 'function.deploy', 'function.deploy']);
     });
 
+    it('a quarantined version is refused until its quarantine is lifted; another version is run', async () => {
+      const h = get();
+      const name = 'quarantined';
+      const first = await version(name, '1');
+      const { body: invocation } = await submit(name);
+      for (let i = 0; i < 2; i++) await h.platform.scheduler.quarantine.noteLoss(invocation.id, true);
+      const refused = await submit(name);
+      h.refused(refused, 'quarantined');
+      assert.equal(refused.status, 409);
+      assert.match(refused.body.detail, /quarantined@.* is quarantined: twice within ten minutes/);
+      assert.match(refused.body.hint, /Deploy a new version, or lift the quarantine: `pie quarantine lift NAME`/);
+      const listed = async () => {
+        const { functions } = (await h.ask('/v1/functions')).body;
+        return functions.find((one: { name: string }) => one.name === name).quarantinedAt;
+      };
+      assert.ok(Math.abs(Date.parse(await listed()) - Date.now()) < 60_000);
+      await version(name, '2');
+      assert.equal(await listed(), undefined, 'the new version is served');
+      assert.equal((await submit(name)).status, 202);
+      const { versions } = (await h.ask(`/v1/functions/${name}/versions`)).body;
+      const marked = versions.filter((one: { quarantinedAt?: string }) => one.quarantinedAt !== undefined);
+      assert.deepEqual(
+        marked.map((one: { version: string }) => one.version),
+        [first],
+      );
+      const lifted = await remove(`${name}/quarantine`);
+      assert.deepEqual([lifted.status, lifted.body], [200, { lifted: [first] }]);
+      assert.deepEqual((await remove(`${name}/quarantine`)).body, { lifted: [] });
+      assert.equal((await submit(`${name}@${first}`)).status, 202);
+      h.refused(await remove('nothing/quarantine'), 'unknown-function');
+      const acts = (await h.ask('/v1/audit?limit=10')).body.entries as { action: string; target: string }[];
+      assert.ok(acts.some(({ action, target }) => action === 'quarantine.lift' && target === name));
+      assert.ok(acts.some(({ action }) => action === 'function.quarantine'));
+      assert.equal((await h.ask(`/v1/functions/${name}?now=true`, { method: 'DELETE' })).status < 300, true);
+    });
+
     it('the schema of pie.json is there for editors, without a key', async () => {
       const response = await fetch(`${get().target.url}/pie.schema.json`);
       const schema = (await response.json()) as { properties: Record<string, object> };

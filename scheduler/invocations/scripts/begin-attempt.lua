@@ -13,7 +13,8 @@
   ARGV[6] token with which the runtime fetched the job, or '' for any
 
   Returns {1, epoch, number of the attempt's first event, attempt, since when it waited for it, `usageBefore` and `usageNow` of
-          ../../usage/scripts/include/metering.lua or '', attemptLimits of ../../quotas/scripts/include/exceeded.lua}
+          ../../usage/scripts/include/metering.lua or '', how its version stands (../../quarantine/scripts/include/standing.lua), attemptLimits
+          of ../../quotas/scripts/include/exceeded.lua}
           {0, 'ended' | 'already-ran' | 'unknown'}
           {0, 'not-held'} when the runtime was declared dead, or the job is not in its hands (any more): nobody ends it for that
 ]]
@@ -21,19 +22,21 @@
 --- @include "../../usage/scripts/include/counters.lua"
 --- @include "../../quotas/scripts/include/exceeded.lua"
 --- @include "../../admission/scripts/include/admission.lua"
+--- @include "../../quarantine/scripts/include/standing.lua"
 
 local record = KEYS[1]
-local status, epoch, seq, attempts, restartable, token, submittedAt, requeuedAt, usageBefore, usageNow, account, fn, prefix, id =
+local status, epoch, seq, attempts, restartable, token, submittedAt, requeuedAt, usageBefore, usageNow, account, fn, prefix, id, conduct, tenant =
   unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'attempts', 'restartable', 'token', 'submittedAt', 'requeuedAt', 'usageBefore',
-    'usageNow', 'account', 'function', 'prefix', 'id'))
+    'usageNow', 'account', 'function', 'prefix', 'id', 'conductKey', 'tenant'))
 local queuedAt = tonumber(requeuedAt or submittedAt)
 usageBefore, usageNow = usageBefore or '', usageNow or ''
+local standing = standingOf(conduct, tenant, tonumber(ARGV[2]))
 
 if not status then
   return {0, 'unknown'}
 end
 if status == 'running' and token == ARGV[3] then
-  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts), queuedAt, usageBefore, usageNow,
+  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts), queuedAt, usageBefore, usageNow, standing,
     attemptLimits(account, fn, tonumber(ARGV[2]))}
 end
 if status == 'running' or (status == 'queued' and tonumber(attempts) > 0 and restartable ~= '1') then
@@ -53,4 +56,5 @@ local attempt = tonumber(attempts) + 1
 redis.call('HSET', record, 'attempts', attempt, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
   'cancelsKey', ARGV[4], 'cancelChannel', ARGV[5])
 beginAdmitted(prefix, id, ARGV[2])
-return {1, nextEpoch, tonumber(seq) + 1, attempt, queuedAt, usageBefore, usageNow, attemptLimits(account, fn, tonumber(ARGV[2]))}
+return {1, nextEpoch, tonumber(seq) + 1, attempt, queuedAt, usageBefore, usageNow, standing,
+  attemptLimits(account, fn, tonumber(ARGV[2]))}

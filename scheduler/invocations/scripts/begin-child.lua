@@ -19,7 +19,7 @@
   ARGV[10] how many ended invocations of the tenant are listed
   ARGV[11...] further fields and values of the record
 
-  Returns {1, epoch, number of the first event, attemptLimits of ../../quotas/scripts/include/exceeded.lua}
+  Returns {1, epoch, number of the first event, how its version stands (../../quarantine/scripts/include/standing.lua), attemptLimits of ../../quotas/scripts/include/exceeded.lua}
           {0, 'parent-ended' | 'already-ran' | 'not-deployed'}
           {-4, quota, limit, used} its tenant may keep no more in Redis
 ]]
@@ -28,14 +28,20 @@
 --- @include "../../usage/scripts/include/counters.lua"
 --- @include "../../quotas/scripts/include/exceeded.lua"
 --- @include "../../functions/scripts/include/unfinished.lua"
+--- @include "../../quarantine/scripts/include/standing.lua"
 
 local record, parent, deadlines, listing, children = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, submittedAt, deadlineMs, runtimeId = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
 
+local given = {}
+for i = 11, #ARGV, 2 do
+  given[ARGV[i]] = ARGV[i + 1]
+end
+local standing = standingOf(given.conductKey, given.tenant, tonumber(ARGV[9]))
 local status, token, epoch, seq, account, fn = unpack(redis.call('HMGET', record, 'status', 'token', 'epoch', 'seq', 'account', 'function'))
 if status then
   if status == 'running' and token == ARGV[7] then
-    return {1, tonumber(epoch), tonumber(seq) + 1, attemptLimits(account, fn, tonumber(ARGV[9]))}
+    return {1, tonumber(epoch), tonumber(seq) + 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}
   end
   return {0, 'already-ran'}
 end
@@ -44,10 +50,6 @@ if parentStatus ~= 'running' or parentEpoch ~= ARGV[8] then
   return {0, 'parent-ended'}
 end
 
-local given = {}
-for i = 11, #ARGV, 2 do
-  given[ARGV[i]] = ARGV[i + 1]
-end
 -- A version that was removed runs to the end of what it has begun, children of its own included.
 if not isDeployed(given) and given.unfinishedKey ~= parentUnfinished then
   return {0, 'not-deployed'}
@@ -67,4 +69,4 @@ listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumbe
 -- Its parent was the request; it is an invocation all the same.
 account, fn = given.account, given['function']
 count(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
-return {1, tonumber(ARGV[9]), 1, attemptLimits(account, fn, tonumber(ARGV[9]))}
+return {1, tonumber(ARGV[9]), 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}

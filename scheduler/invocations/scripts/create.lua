@@ -26,11 +26,13 @@
           {-2, id} when that was of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; nothing was stored but that it was refused (again, by a command sent twice).
           {-5} when the version is not deployed (any more); nothing was stored.
+          {-7} when it is quarantined; nothing was stored.
           {-6, MiB} when its instance may take more memory than all runtimes together have; nothing was stored.
           A quota is four texts: name, function or '', limit, used; `quotas` are those that count and bind.
 ]]
 --- @include "./include/listing.lua"
 --- @include "../../functions/scripts/include/unfinished.lua"
+--- @include "../../quarantine/scripts/include/standing.lua"
 --- @include "../../quotas/scripts/include/limits.lua"
 --- @include "../../usage/scripts/include/counters.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
@@ -63,6 +65,9 @@ if idempotencyMs > 0 then
 end
 if not isDeployed(given) then
   return {-5}
+end
+if standingOf(given.conductKey, given.tenant, now) == 'quarantined' then
+  return {-7}
 end
 local memory = tonumber(redis.call('HGET', given.prefix .. ':admission:capacity', 'pages:#memory') or nil)
 if memory and tonumber(given.memoryMb or 0) > memory then

@@ -104,8 +104,8 @@ function versionTable(versions: readonly FunctionVersion[], now: number): Html {
       { head: 'Size', numeric: true },
       { head: 'Message' },
     ],
-    versions.map(({ version, aliases, createdAt, componentBytes, message }) => [
-      html`<code title="${version}">${shortVersion(version)}</code>`,
+    versions.map(({ version, aliases, createdAt, componentBytes, message, quarantinedAt }) => [
+      html`<code title="${version}">${shortVersion(version)}</code>${quarantinedAt === undefined ? NONE : html` ${badge('quarantined', 'bad')}`}`,
       aliases === undefined || aliases.length === 0
         ? html`<span class="muted">no</span>`
         : html`<span class="shares">${aliases.map(({ alias, weight }) => badge(weight === 100 ? alias : `${alias} ${weight}%`, 'good'))}</span>`,

@@ -34,8 +34,8 @@ function functionTable(functions: readonly FunctionVersion[], now: number): Html
   return table(
     'Functions by name',
     [{ head: 'Function' }, { head: 'About' }, { head: 'Live' }, { head: 'Deployed' }],
-    functions.map(({ name, version, manifest, live, createdAt, platform }) => [
-      html`<a href="/dashboard/functions/${encodeURIComponent(name)}">${name}</a>`,
+    functions.map(({ name, version, manifest, live, createdAt, platform, quarantinedAt }) => [
+      html`<a href="/dashboard/functions/${encodeURIComponent(name)}">${name}</a>${quarantinedAt === undefined ? NONE : html` ${badge('quarantined', 'bad')}`}`,
       html`<span class="muted">${manifest.description ?? '–'}</span>`,
       platform === true
         ? badge('of the platform')

@@ -1,0 +1,16 @@
+import { CODES, type CodeEntry, type ErrorCode, type ErrorStatus } from './codes.ts';
+
+/** The code of the `error` object: OpenAI's where it has one for this. */
+export function openAiCode(code: ErrorCode): string {
+  const entry: CodeEntry = CODES[code];
+  return entry.openAiCode ?? code;
+}
+
+/** What the `error` object of an OpenAI-style client calls a failure of this status. */
+export function openAiType(status: ErrorStatus): string {
+  if (status === 401) return 'authentication_error';
+  if (status === 403) return 'permission_error';
+  if (status === 404) return 'not_found_error';
+  if (status === 429) return 'rate_limit_error';
+  return status >= 500 ? 'server_error' : 'invalid_request_error';
+}

@@ -1,0 +1,26 @@
+import type { Command } from '../command.ts';
+import { EXIT } from '../failure.ts';
+import { counted } from '../format.ts';
+
+/** Lets a function run again whose sandboxes were lost. */
+export const quarantineLift: Command = {
+  name: 'quarantine lift',
+  summary: 'Let a quarantined function run again',
+  description:
+    'A version is quarantined when its sandbox crashed or stopped answering twice within ten minutes while it computed alone in it: it is not run. ' +
+    'This lifts it, for all versions of the function; `pie list` shows which function is quarantined. A new version is not quarantined.',
+  arguments: [{ name: 'function', help: 'name of the function', required: true }],
+  examples: [{ line: 'pie quarantine lift story', does: 'story is run again' }],
+  async run({ args, terminal, signal, connect }) {
+    const [fn = ''] = args;
+    const { client } = await connect();
+    const lifted = await client.liftQuarantine(fn, { signal });
+    terminal.value({ function: fn, lifted });
+    terminal.print(
+      lifted.length === 0
+        ? `No version of ${fn} is quarantined.`
+        : `Lifted the quarantine of ${counted(lifted.length, 'version')} of ${fn}: ${lifted.join(', ')}.`,
+    );
+    return EXIT.ok;
+  },
+};

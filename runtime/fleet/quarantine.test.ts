@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
+
+const TAKEN_OVER = fileURLToPath(new URL('fixtures/taken-over.ts', import.meta.url));
+
+/** Says that it runs; then hangs its sandbox (`fixtures/taken-over.ts`), spins, sleeps, or answers. */
+const GUEST = (mark: string) => `
+  import { random, sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { send } from 'pie:inferlet/session@0.1.0';
+  export async function run(input) {
+    const { do: next } = JSON.parse(input);
+    send({ tag: 'text', val: '${mark}' });
+    await sleep(next === 'late' ? 3000 : 50).read();
+    if (next === 'hang' || next === 'late') random();
+    if (next === 'spin') for (;;);
+    if (next === 'sleep') await sleep(100_000).read();
+    return '"${mark}"';
+  }
+`;
+/** Launches the function that its input names, and says how that ended. */
+const PARENT = `
+  import { Child } from 'pie:inferlet/children@0.1.0';
+  export async function run(input) {
+    const child = new Child(JSON.parse(input), '{"do":"end"}');
+    const { val: ending } = await child.wait().read();
+    return JSON.stringify(ending.val);
+  }
+`;
+
+describe('functions that take their sandboxes with them', () => {
+  let platform: TestPlatform;
+  let made = 0;
+  before(async () => {
+    const sandboxes = { ...TEST_SANDBOXES, most: 16, spares: 2, main: TAKEN_OVER };
+    platform = await TestPlatform.start({ runtime: { sandboxes } });
+  });
+  after(() => platform.stop());
+  afterEach(() => platform.errors.splice(0));
+
+  const deploy = (name: string, restartable = false): Promise<FunctionVersion> =>
+    platform.deploy(GUEST(`${name} ${made++}`), { name, restartable, limits: { cpuMs: 60_000 } });
+  const begin = async (version: FunctionVersion, todo: string): Promise<string> => {
+    const id = await platform.submit(version, { do: todo });
+    for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+      if (event === 'message') return id;
+    }
+    throw new Error('the invocation ended before it said anything');
+  };
+  const endOf = async (id: string) => {
+    const { events, end } = await platform.transcript(id);
+    assert.equal(events.filter(({ event }) => event === 'result' || event === 'error').length, 1);
+    return [end.event, end.data.code];
+  };
+  const attemptsOf = async (id: string) => (await platform.scheduler.invocations.get(id))?.attempts;
+  const quarantinedSince = async (version: FunctionVersion) =>
+    (await platform.scheduler.quarantine.since([version]))[0] ?? null;
+  const lost = ['error', 'runtime-lost'];
+  const shared = () => {
+    const found = [...platform.runtime.fleet.sandboxes].find(({ tenant, alone }) => tenant === 'default' && !alone);
+    assert.ok(found);
+    return found;
+  };
+  const alone = () => [...platform.runtime.fleet.sandboxes].filter((sandbox) => sandbox.alone);
+
+  it('are quarantined after two kills alone; their neighbours start again and go on', async () => {
+    const culprit = await deploy('culprit');
+    const neighbour = await deploy('neighbour', true);
+    const spinning = await begin(neighbour, 'spin');
+    const { pid } = shared().process;
+    const { end } = await platform.transcript(await begin(culprit, 'hang'));
+    assert.equal(end.data.code, 'runtime-lost', 'not restartable');
+    assert.match(end.data.message ?? '', /computed for 0\.5 s without answering/);
+    await eventually(() => [...platform.runtime.fleet.sandboxes].every((one) => one.process.pid !== pid), 'replaced');
+    await eventually(() => alone().length === 1, 'the neighbour, a suspect, runs again, alone');
+    assert.equal(await quarantinedSince(culprit), null, 'nothing told which of the two it was');
+
+    assert.deepEqual(await endOf(await begin(culprit, 'hang')), lost);
+    assert.equal(await quarantinedSince(culprit), null, 'once alone');
+    assert.equal((await platform.invoke(culprit, { do: 'end' })).end.event, 'result', 'it may behave');
+    assert.deepEqual(await endOf(await begin(culprit, 'hang')), lost);
+    assert.ok(await quarantinedSince(culprit), 'twice alone');
+
+    await assert.rejects(platform.submit(culprit, { do: 'end' }), { code: 'quarantined' });
+    assert.equal(await attemptsOf(spinning), 2, 'no kill after the first one was the neighbour’s');
+    assert.equal(await quarantinedSince(neighbour), null);
+    await platform.scheduler.cancel(spinning, 'enough');
+    assert.deepEqual(await endOf(spinning), ['error', 'cancelled']);
+    await eventually(() => alone().length === 0, 'a sandbox for one run ends with it');
+
+    const next = await deploy('culprit');
+    assert.notEqual(next.version, culprit.version);
+    assert.equal((await platform.invoke(next, { do: 'end' })).end.event, 'result', 'another version is run');
+    assert.deepEqual(await platform.scheduler.quarantine.lift([culprit]), [culprit]);
+    assert.equal((await platform.invoke(culprit, { do: 'end' })).end.event, 'result', 'lifted');
+  });
+
+  it('are restarted alone, until they have no attempts left, which quarantines them; what waits or is launched hears so', async () => {
+    const again = await deploy('again', true);
+    const id = await begin(again, 'hang');
+    assert.deepEqual(await endOf(id), lost);
+    assert.equal(await attemptsOf(id), 3, 'beside others, alone, alone');
+    assert.ok(await quarantinedSince(again));
+    const parent = await platform.deploy(PARENT, { name: 'parent', grants: { launch: ['again'] } });
+    const { end } = await platform.invoke(parent, 'again');
+    assert.deepEqual([end.event, (end.data.output as { code?: string }).code], ['result', 'quarantined']);
+  });
+
+  it('end what waits in line as quarantined', async () => {
+    const { quarantine, tenants } = platform.scheduler;
+    const late = await deploy('late');
+    await tenants.ensure('default');
+    await tenants.change('default', { suspended: true });
+    const waiting = await platform.submit(late, { do: 'end' });
+    for (let i = 0; i < 2; i++) await quarantine.noteLoss(waiting, true);
+    await tenants.change('default', { suspended: false });
+    await platform.scheduler.pokeAdmission();
+    const { end } = await platform.transcript(waiting);
+    assert.deepEqual([end.event, end.data.code], ['error', 'quarantined']);
+    assert.match(end.data.message ?? '', /is quarantined: twice within ten minutes its sandbox crashed or stopped/);
+  });
+
+  it('are found among sleepers, which are no suspects', async () => {
+    const sleeper = await deploy('sleeper');
+    const waker = await deploy('waker');
+    const sleeping = await begin(sleeper, 'sleep');
+    assert.deepEqual(await endOf(await begin(waker, 'late')), lost);
+    assert.deepEqual(await endOf(sleeping), lost);
+    const standing = async ({ name, version }: FunctionVersion) =>
+      JSON.parse(
+        (await platform.scheduler.store.redis.hget(
+          platform.scheduler.store.keys.conduct('default', name, version),
+          'default',
+        )) ?? 'null',
+      );
+    assert.ok(await standing(waker));
+    assert.equal(await standing(sleeper), null);
+  });
+
+  it('are suspects when their sandbox crashes while they compute, and not when the runtime ends it', async () => {
+    const crashing = await deploy('crashing');
+    const id = await begin(crashing, 'spin');
+    process.kill(shared().process.pid, 'SIGSEGV');
+    assert.deepEqual(await endOf(id), lost);
+    for (let i = 0; i < 2; i++) {
+      const next = await begin(crashing, 'spin');
+      const [own] = alone();
+      assert.ok(own);
+      process.kill(own.process.pid, 'SIGSEGV');
+      assert.deepEqual(await endOf(next), lost);
+    }
+    assert.ok(await quarantinedSince(crashing));
+
+    const stopped = await deploy('stopped');
+    const running = await begin(stopped, 'spin');
+    await platform.runtime.fleet.close();
+    assert.deepEqual(await endOf(running), lost);
+    assert.equal(
+      await platform.scheduler.store.redis.exists(
+        platform.scheduler.store.keys.conduct('default', 'stopped', stopped.version),
+      ),
+      0,
+    );
+  });
+});

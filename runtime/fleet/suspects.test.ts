@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { movedAt, suspectsOf } from './suspects.ts';
+
+describe('the suspects of a lost sandbox', () => {
+  const at = (movedAtMs: number) => ({ movedAtMs });
+
+  it('are those who did something shortly before its last word, or after it', () => {
+    const [early, late, after] = [at(3999), at(4001), at(5100)];
+    assert.deepEqual(suspectsOf([early, late, after], 5000, false), [late, after]);
+  });
+
+  it('are all when none did anything, unless it stood still', () => {
+    const sleepers = [at(0), at(10)];
+    assert.deepEqual(suspectsOf(sleepers, 5000, false), sleepers);
+    assert.deepEqual(suspectsOf(sleepers, 5000, true), []);
+  });
+
+  it('are never nobody where somebody was there and it computed, and never anybody else', () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat(10_000)), fc.nat(10_000), fc.boolean(), (moved, heardAtMs, still) => {
+        const all = moved.map(at);
+        const found = suspectsOf(all, heardAtMs, still);
+        assert.ok(found.every((one) => all.includes(one)));
+        assert.ok(still || found.length > 0 || all.length === 0);
+        // Who did something last is always among them.
+        const last = all.toSorted((a, b) => b.movedAtMs - a.movedAtMs)[0];
+        assert.ok(found.length === 0 || (last && found.includes(last)));
+      }),
+      { seed: 13 },
+    );
+  });
+
+  it('are not moved by what reaches a sandbox that has been silent', () => {
+    assert.equal(movedAt(1000, 1400), 1400);
+    assert.equal(movedAt(1000, 1600), null);
+  });
+});

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { afterLoss, type Conduct, STRIKES, standingOf, WINDOW_MS } from './policy.ts';
+
+interface Loss {
+  readonly at: number;
+  readonly alone: boolean;
+}
+
+/** Losses in order, some of them just within and just beyond the window of others. */
+const schedule = fc
+  .array(
+    fc.record({
+      waitMs: fc.oneof(fc.nat(WINDOW_MS * 2), fc.constantFrom(0, 1, WINDOW_MS - 1, WINDOW_MS, WINDOW_MS + 1)),
+      alone: fc.boolean(),
+    }),
+    { maxLength: 30 },
+  )
+  .map((steps) => {
+    let at = 1_800_000_000_000;
+    return steps.map(({ waitMs, alone }): Loss => {
+      at += waitMs;
+      return { at, alone };
+    });
+  });
+
+const play = (losses: readonly Loss[]): Conduct | null =>
+  losses.reduce<Conduct | null>((known, { at, alone }) => afterLoss(known, alone, at), null);
+
+test('a version is quarantined by two losses alone within ten minutes, and by nothing else', () => {
+  fc.assert(
+    fc.property(schedule, (losses) => {
+      const alone = losses.filter((loss) => loss.alone).map(({ at }) => at);
+      const second = alone.find((at, i) => i > 0 && at - (alone[i - 1] ?? 0) < WINDOW_MS);
+      assert.equal(play(losses)?.quarantinedAt, second);
+    }),
+    { seed: 13, numRuns: 2000 },
+  );
+});
+
+test('a suspect is one for ten minutes from its last loss; a quarantine has no end; what is kept is bounded', () => {
+  fc.assert(
+    fc.property(schedule, fc.nat(WINDOW_MS * 3), (losses, laterMs) => {
+      const conduct = play(losses);
+      const last = losses.at(-1)?.at ?? 0;
+      const standing = standingOf(conduct, last + laterMs);
+      if (conduct === null) assert.equal(standing, 'clear');
+      else if (conduct.quarantinedAt !== undefined) assert.equal(standing, 'quarantined');
+      else assert.equal(standing, laterMs < WINDOW_MS ? 'suspect' : 'clear');
+      assert.ok((conduct?.strikes.length ?? 0) <= STRIKES);
+    }),
+    { seed: 13, numRuns: 2000 },
+  );
+});

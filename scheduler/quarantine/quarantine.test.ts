@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import { versionOf } from '../functions/functions.ts';
+import type { FunctionVersion } from '../functions/types.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { afterLoss, type Conduct, standingOf, WINDOW_MS } from './policy.ts';
+
+const TENANT = 'default';
+
+describe('quarantine', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let other: Scheduler;
+  let now = Date.now();
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis, { clock: () => now });
+    other = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, clock: () => now });
+  });
+  after(async () => {
+    await scheduler.close();
+    await other.close();
+    await redis.stop();
+  });
+
+  let content = 0;
+  async function deploy(name: string): Promise<FunctionVersion> {
+    const componentHash = await scheduler.blobs.put(TENANT, new Uint8Array([7, content++]));
+    const manifest = { name };
+    const version = versionOf(manifest, componentHash);
+    const stored = { name, version, tenant: TENANT, manifest, componentHash, componentBytes: 2, createdAt: now };
+    assert.ok((await scheduler.functions.put(stored)).ok);
+    return stored;
+  }
+  const submit = async ({ tenant, name, version }: FunctionVersion, by = tenant) => {
+    const of = { tenant: by, function: name, version, functionOwner: tenant, restartable: true, submittedAt: now };
+    return (await scheduler.submit(submission(of))).id;
+  };
+  const standingAt = async (id: string) => {
+    const begun = await beginAttempt(scheduler, id, 'r1');
+    assert.ok('standing' in begun, JSON.stringify(begun));
+    return begun.standing;
+  };
+
+  test('random losses, told by two processes, come to what the policy says', async () => {
+    const loss = fc.record({ waitMs: fc.nat(WINDOW_MS), alone: fc.boolean() });
+    await fc.assert(
+      fc.asyncProperty(fc.array(loss, { minLength: 1, maxLength: 6 }), async (losses) => {
+        const version = await deploy(`random-${content}`);
+        const id = await submit(version);
+        let expected: Conduct | null = null;
+        for (const [i, { waitMs, alone }] of losses.entries()) {
+          now += waitMs;
+          expected = afterLoss(expected, alone, now);
+          const { quarantine } = i % 2 === 0 ? scheduler : other;
+          assert.equal(await quarantine.noteLoss(id, alone), standingOf(expected, now));
+        }
+        const [since] = await scheduler.quarantine.since([version]);
+        assert.equal(since, expected?.quarantinedAt ?? null);
+        assert.equal(await standingAt(id), standingOf(expected, now));
+      }),
+      { seed: 13, numRuns: 40 },
+    );
+  });
+
+  test('losses that are told at once are all counted', async () => {
+    const id = await submit(await deploy('at-once'));
+    const told = [scheduler, other, scheduler, other].map(({ quarantine }) => quarantine.noteLoss(id, true));
+    assert.ok((await Promise.all(told)).includes('quarantined'));
+    assert.equal(await scheduler.quarantine.noteLoss(id, false), 'quarantined');
+  });
+
+  test('a quarantined version is refused, and what waits for it hears so; another version and another tenant are not concerned', async () => {
+    const version = await deploy('one');
+    const waiting = await submit(version);
+    for (const alone of [false, true]) assert.equal(await scheduler.quarantine.noteLoss(waiting, alone), 'suspect');
+    assert.equal(await other.quarantine.noteLoss(waiting, true), 'quarantined');
+    await assert.rejects(submit(version), { code: 'quarantined', message: /one@.* is quarantined: twice within ten/ });
+    assert.equal(await standingAt(waiting), 'quarantined');
+    assert.equal(await standingAt(await submit(version, 'somebody')), 'clear');
+    assert.equal(await standingAt(await submit(await deploy('one'))), 'clear');
+    const [act] = await scheduler.audit.read({ tenant: TENANT, limit: 1 });
+    assert.deepEqual(
+      [act?.actor, act?.action, act?.target],
+      ['platform', 'function.quarantine', `one@${version.version}`],
+    );
+  });
+
+  test('a child of a quarantined version learns of it', async () => {
+    const version = await deploy('child');
+    const parent = submission({ tenant: TENANT, submittedAt: now });
+    await scheduler.submit(parent);
+    const begun = await beginAttempt(scheduler, parent.id, 'r1');
+    assert.ok('epoch' in begun);
+    const child = async () => {
+      const { tenant, function: _, ...rest } = submission({ tenant: TENANT, submittedAt: now });
+      const of = { function: 'child', version: version.version, functionOwner: TENANT };
+      const place = { parent: parent.id, parentEpoch: begun.epoch, root: parent.id, arrival: 1, runtimeId: 'r1' };
+      const outcome = await scheduler.invocations.beginChild({ ...rest, ...of, tenant, ...place }, 'token');
+      assert.ok('standing' in outcome);
+      return { id: rest.id, standing: outcome.standing };
+    };
+    const first = await child();
+    assert.equal(first.standing, 'clear');
+    await scheduler.quarantine.noteLoss(first.id, false);
+    assert.equal((await child()).standing, 'suspect');
+    for (let i = 0; i < 2; i++) await scheduler.quarantine.noteLoss(first.id, true);
+    assert.equal((await child()).standing, 'quarantined');
+  });
+
+  test('it is lifted, and then two losses alone are needed again', async () => {
+    const version = await deploy('lifted');
+    const id = await submit(version);
+    for (let i = 0; i < 2; i++) await scheduler.quarantine.noteLoss(id, true);
+    assert.deepEqual(await scheduler.quarantine.since([version]), [now]);
+    assert.deepEqual(await other.quarantine.lift([version]), [version]);
+    assert.deepEqual(await other.quarantine.lift([version]), []);
+    assert.deepEqual(await scheduler.quarantine.since([version]), [null]);
+    assert.equal(await scheduler.quarantine.noteLoss(await submit(version), true), 'suspect');
+  });
+
+  test('a quarantine has no end, suspicion expires by itself, and both go with the version', async () => {
+    const { redis: commands, keys } = scheduler.store;
+    const version = await deploy('kept');
+    const key = keys.conduct(TENANT, 'kept', version.version);
+    const id = await submit(version);
+    await scheduler.quarantine.noteLoss(id, true);
+    const left = await commands.pttl(key);
+    assert.ok(left > 0 && left <= WINDOW_MS, `${left} ms`);
+    await scheduler.quarantine.noteLoss(id, true);
+    assert.equal(await commands.pttl(key), -1, 'it stays until it is lifted');
+    await scheduler.cancel(id, 'enough');
+    assert.deepEqual(await scheduler.removals.removeFunction(TENANT, 'kept'), []);
+    assert.equal(await commands.exists(key), 0);
+  });
+});

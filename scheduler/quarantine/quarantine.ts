@@ -1,0 +1,99 @@
+import { type FunctionVersion, ownerOf } from '../functions/types.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { type AuditLog, PLATFORM_ACTOR } from '../tenants/audit.ts';
+import { afterLoss, type Conduct, type Standing, standingOf } from './policy.ts';
+
+const CHANGE = loadScript(new URL('./scripts/change-conduct.lua', import.meta.url));
+
+/** Other processes may change the same conduct in between so often. */
+const MAX_TRIES = 100;
+
+type Version = Pick<FunctionVersion, 'tenant' | 'name' | 'version' | 'platform'>;
+
+/**
+ * Versions of functions that took their sandboxes with them: suspects, which run alone, and quarantined ones, which do not run. It is known for
+ * each tenant apart: a function of the platform that one tenant breaks goes on for the others. It goes with the version.
+ */
+export class Quarantine {
+  readonly #store: Store;
+  readonly #audit: AuditLog;
+
+  constructor(store: Store, audit: AuditLog) {
+    this.#store = store;
+    this.#audit = audit;
+  }
+
+  /**
+   * A sandbox was lost while this invocation computed in it.
+   *
+   * @param alone nothing else ran in that sandbox.
+   * @returns how its version stands now; `clear` when there is no such invocation (any more).
+   */
+  async noteLoss(id: string, alone: boolean): Promise<Standing> {
+    const record = this.#store.keys.invocation(id);
+    const [key, tenant, name, version] = await this.#store.call((redis) =>
+      redis.hmget(record, 'conductKey', 'tenant', 'function', 'version'),
+    );
+    if (key == null || tenant == null) return 'clear';
+    const now = this.#store.clock();
+    const [before, after] = await this.#change(key, tenant, now, (known) => afterLoss(known, alone, now));
+    const standing = standingOf(after, now);
+    if (standing === 'quarantined' && standingOf(before, now) !== 'quarantined') {
+      const details = { invocation: id, losses: after?.strikes.map((at) => new Date(at).toISOString()) };
+      await this.#audit.record(PLATFORM_ACTOR, tenant, 'function.quarantine', `${name}@${version}`, details);
+    }
+    return standing;
+  }
+
+  /** Since when versions are quarantined for the tenant that may run them, in order; null for those that are not. One round trip. */
+  async since(versions: readonly Version[]): Promise<(number | null)[]> {
+    const texts = await this.#store.call((redis) =>
+      Promise.all(versions.map((version) => redis.hget(this.#key(version), version.tenant))),
+    );
+    return texts.map((text) => parseConduct(text)?.quarantinedAt ?? null);
+  }
+
+  /** Lifts the quarantine of these versions, and forgets what led to it. Answers those that were quarantined. */
+  async lift<V extends Version>(versions: readonly V[]): Promise<V[]> {
+    const now = this.#store.clock();
+    const lifted: V[] = [];
+    for (const version of versions) {
+      const lift = (known: Conduct | null) => (standingOf(known, now) === 'quarantined' ? null : known);
+      const [before] = await this.#change(this.#key(version), version.tenant, now, lift);
+      if (standingOf(before, now) === 'quarantined') lifted.push(version);
+    }
+    return lifted;
+  }
+
+  async #change(
+    key: string,
+    tenant: string,
+    now: number,
+    change: (known: Conduct | null) => Conduct | null,
+  ): Promise<[before: Conduct | null, after: Conduct | null]> {
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
+      const text = await this.#store.call((redis) => redis.hget(key, tenant));
+      const before = parseConduct(text);
+      const after = change(before);
+      if (after === before) return [before, after];
+      const args = [tenant, text ?? '', after === null ? '' : JSON.stringify(after), now];
+      if ((await this.#store.script(CHANGE, [key], args)) === 1) return [before, after];
+    }
+    throw new StoreError('store-unavailable', `${key} was changed ${MAX_TRIES} times while it was read.`);
+  }
+
+  #key(version: Version): string {
+    return this.#store.keys.conduct(ownerOf(version), version.name, version.version);
+  }
+}
+
+function parseConduct(text: string | null): Conduct | null {
+  if (text === null) return null;
+  try {
+    return JSON.parse(text) as Conduct;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'The stored conduct of a function is no JSON.', { cause });
+  }
+}

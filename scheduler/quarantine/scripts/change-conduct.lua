@@ -1,0 +1,41 @@
+--[[
+  Writes down what is known of a version of a function, unless somebody else has changed it since it was read. What has expired is forgotten.
+
+  KEYS[1] conduct of the version (hash, tenant to JSON text)
+
+  ARGV[1] tenant
+  ARGV[2] the text that was read, '' for none
+  ARGV[3] the new text, '' for none
+  ARGV[4] now, ms
+
+  Returns 1 written, 0 it had been changed: read it again.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+local conduct, tenant, now = KEYS[1], ARGV[1], tonumber(ARGV[4])
+if (redis.call('HGET', conduct, tenant) or '') ~= ARGV[2] then
+  return 0
+end
+if ARGV[3] == '' then
+  redis.call('HDEL', conduct, tenant)
+else
+  redis.call('HSET', conduct, tenant, ARGV[3])
+end
+-- A quarantine holds until it is lifted or the version goes.
+local holds, latest = false, 0
+local all = redis.call('HGETALL', conduct)
+for i = 1, #all, 2 do
+  local known = cjson.decode(all[i + 1])
+  if known.quarantinedAt then
+    holds = true
+  elseif known.suspectUntil <= now then
+    redis.call('HDEL', conduct, all[i])
+  else
+    latest = math.max(latest, known.suspectUntil)
+  end
+end
+if holds then
+  redis.call('PERSIST', conduct)
+else
+  redis.call('PEXPIRE', conduct, math.max(1, math.ceil(latest - now)))
+end
+return 1
