@@ -43,7 +43,7 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..')
 const only = process.argv.slice(2);
 
 /**
- * Each step with the minutes after which it hangs: more than twice what it takes on two cores.
+ * Each step with the minutes after which it hangs: about three times what it takes on two cores.
  * @type {readonly [title: string, minutes: number, args: string[]][]}
  */
 const steps =
@@ -55,10 +55,10 @@ const steps =
         ['Models', 3, ['gpu-host/models/main.ts', 'pull', 'stories15m']],
         ['Models', 3, ['gpu-host/models/main.ts', 'pull', 'minimind2-small']],
         ['Native code', 6, ['--test', '--test-concurrency=1', TIMEOUT, NATIVE]],
-        ['Tests of each room', 20, ['--test', '--test-concurrency=2', TIMEOUT, ...ROOMS]],
-        ['Tests of the functions', 8, FUNCTIONS],
-        ['Tests of the whole', 15, ['--test', '--test-concurrency=2', TIMEOUT, ...WHOLE]],
-        ['Tests of the whole, one at a time', 16, ['--test', '--test-concurrency=1', TIMEOUT, ...WHOLE_ALONE]],
+        ['Tests of each room', 25, ['--test', '--test-concurrency=2', TIMEOUT, ...ROOMS]],
+        ['Tests of the functions', 14, FUNCTIONS],
+        ['Tests of the whole', 18, ['--test', '--test-concurrency=2', TIMEOUT, ...WHOLE]],
+        ['Tests of the whole, one at a time', 18, ['--test', '--test-concurrency=1', TIMEOUT, ...WHOLE_ALONE]],
       ];
 
 try {
