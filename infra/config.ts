@@ -29,6 +29,8 @@ export interface RuntimeConfig {
   readonly sandboxes: {
     /** Sandboxes of one runtime at once, spares included. */
     readonly most: number;
+    /** Sandboxes that one tenant may have at once. */
+    readonly perTenant: number;
     /** Sandboxes without a tenant that wait for one. */
     readonly spares: number;
     /** A sandbox without invocations ends after so long. */
@@ -160,6 +162,7 @@ const fileSchema = z.strictObject({
       express_concurrency: z.int().min(0).max(100_000).default(64),
       total_memory_mb: z.int().min(16).max(16_777_216).optional(),
       max_sandboxes: z.int().min(1).max(4096).optional(),
+      sandboxes_per_tenant: z.int().min(1).max(256).default(1),
       spare_sandboxes: z.int().min(0).max(64).default(1),
       sandbox_idle_s: z.int().min(1).max(86_400).default(60),
       sandbox_memory_mb: z.int().min(64).max(1_048_576).optional(),
@@ -266,6 +269,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       memoryMb: file.runtime.total_memory_mb ?? runtimeShareMb(machineMemoryMb()),
       sandboxes: {
         most: file.runtime.max_sandboxes ?? sandboxesOf(machineMemoryMb()),
+        perTenant: file.runtime.sandboxes_per_tenant,
         spares: file.runtime.spare_sandboxes,
         idleMs: file.runtime.sandbox_idle_s * 1000,
         memoryMb: file.runtime.sandbox_memory_mb ?? Math.max(1024, Math.floor(machineMemoryMb() / 2)),

@@ -4,6 +4,7 @@ import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
+import { BUSY_RUNS } from './policy.ts';
 
 /** Says that it runs, then sleeps, spins in slices, or answers. */
 const GUEST = `
@@ -46,6 +47,46 @@ describe('a sandbox that passes its memory', () => {
     assert.equal((await platform.scheduler.invocations.get(older))?.status, 'running');
     await platform.scheduler.cancel(older, 'enough');
     assert.equal((await platform.transcript(older)).end.data.code, 'cancelled');
+  });
+});
+
+/** Says that it runs, launches itself as deep as it is told, and sleeps there. */
+const FAMILY = `
+  import { Child } from 'pie:inferlet/children@0.1.0';
+  import { sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { send } from 'pie:inferlet/session@0.1.0';
+  export async function run(input) {
+    const { depth } = JSON.parse(input);
+    send({ tag: 'text', val: 'here' });
+    if (depth > 0) globalThis.child = new Child('family', JSON.stringify({ depth: depth - 1 }));
+    await sleep(100_000).read();
+    return '"done"';
+  }
+`;
+
+describe('a busy tenant', () => {
+  it('takes spares up to its bound, children stay beside their parents, and what is idle ends', async () => {
+    const sandboxes = { ...TEST_SANDBOXES, perTenant: 2, spares: 1, idleMs: 1000 };
+    await using platform = await TestPlatform.start({ runtime: { sandboxes } });
+    const { fleet } = platform.runtime;
+    const spare = () => [...fleet.sandboxes].some(({ tenant }) => tenant === null);
+    const own = () => [...fleet.sandboxes].filter(({ tenant }) => tenant === 'default');
+    const guest = await platform.deploy(GUEST);
+    const family = await platform.deploy(FAMILY, { name: 'family', grants: { launch: ['family'] } });
+    const running: string[] = [];
+    for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
+    await eventually(() => own().length === 1 && own()[0]?.runs === BUSY_RUNS, 'one sandbox has them all');
+    await eventually(spare, 'a spare is there');
+    const parent = await platform.submit(family, { depth: 2 });
+    await eventually(() => own().length === 2 && own()[1]?.runs === 3, 'the second one has the family');
+    await eventually(spare, 'another spare is there');
+    for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
+    const total = () => own().reduce((sum, { runs }) => sum + runs, 0);
+    await eventually(() => total() === 2 * BUSY_RUNS + 3, 'all run');
+    assert.equal(own().length, 2);
+    for (const invocation of [...running, parent]) await platform.scheduler.cancel(invocation, 'enough');
+    for (const invocation of [...running, parent]) await platform.transcript(invocation);
+    await eventually(() => own().length === 0, 'its sandboxes have ended');
   });
 });
 

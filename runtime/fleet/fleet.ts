@@ -10,6 +10,7 @@ import {
   outworn,
   pauseAfter,
   sparesToBegin,
+  takesAnother,
 } from './policy.ts';
 import { type ProcessEvents, Sandbox, type SandboxProcess, type StoredProgram } from './sandbox.ts';
 import { SharedModules } from './shared-modules.ts';
@@ -52,11 +53,12 @@ interface Kept {
   readonly min: number;
 }
 
-/** The sandboxes of a runtime: one for each tenant that runs something, and spares without a tenant. */
+/** The sandboxes of a runtime: one for each tenant that runs something, more for a busy one, and spares without a tenant. */
 export class Fleet {
   readonly #options: FleetOptions;
   readonly #sandboxes = new Set<Sandbox>();
-  readonly #places = new Map<string, Place>();
+  /** By tenant; its first one keeps the instances that are to be ready. */
+  readonly #places = new Map<string, readonly Place[]>();
   /** Sandboxes for one run, those that are sought included, by tenant. */
   readonly #alone = new Map<string, number>();
   /** Programs that ask for ready instances, by tenant and key. */
@@ -94,19 +96,42 @@ export class Fleet {
     return [...this.#sandboxes].reduce((sum, { readyInstances }) => sum + readyInstances, 0);
   }
 
-  /** The sandbox of a tenant, which has one from now on. @throws LaunchError */
-  async of(tenant: string): Promise<Sandbox> {
-    const known = this.#places.get(tenant);
-    if (known) return known.found;
-    const place: Place = { found: this.#find(tenant), sandbox: null };
-    this.#places.set(tenant, place);
+  /**
+   * A sandbox of a tenant, which has one from now on: that of the invocation `beside`, or the one with the fewest runs. A busy tenant takes
+   * spares up to its bound, and waits for none. @throws LaunchError
+   */
+  async of(tenant: string, beside?: string): Promise<Sandbox> {
+    const places = this.#places.get(tenant) ?? [];
+    const [first] = places;
+    if (!first) return this.#settle(tenant, this.#find(tenant));
+    const settled = places.map(({ sandbox }) => sandbox).filter((sandbox) => sandbox !== null);
+    const neighbour = beside === undefined ? undefined : settled.find((sandbox) => sandbox.holds(beside));
+    if (neighbour) return neighbour;
+    const spare = this.#spare();
+    const runs = settled.map((sandbox) => sandbox.runs);
+    if (spare && settled.length === places.length && takesAnother(runs, this.#options.policy)) {
+      return this.#settle(tenant, Promise.resolve(this.#bind(spare, tenant, false)));
+    }
+    return settled.sort((a, b) => a.runs - b.runs)[0] ?? first.found;
+  }
+
+  /** Gives a tenant a place in the sandbox that is found for it. */
+  async #settle(tenant: string, found: Promise<Sandbox>): Promise<Sandbox> {
+    const place: Place = { found, sandbox: null };
+    this.#places.set(tenant, [...(this.#places.get(tenant) ?? []), place]);
     try {
-      place.sandbox = await place.found;
+      place.sandbox = await found;
       return place.sandbox;
     } catch (error) {
-      this.#places.delete(tenant);
+      this.#forget(tenant, place);
       throw error;
     }
+  }
+
+  #forget(tenant: string, place: Place): void {
+    const left = (this.#places.get(tenant) ?? []).filter((other) => other !== place);
+    if (left.length > 0) this.#places.set(tenant, left);
+    else this.#places.delete(tenant);
   }
 
   /**
@@ -148,7 +173,7 @@ export class Fleet {
     else if (!kept.delete(program.key)) return;
     if (kept.size > 0) this.#kept.set(tenant, kept);
     else this.#kept.delete(tenant);
-    const running = this.#places.get(tenant)?.found ?? (min > 0 ? this.of(tenant) : undefined);
+    const running = this.#places.get(tenant)?.[0]?.found ?? (min > 0 ? this.of(tenant) : undefined);
     running?.then((sandbox) => fill(sandbox, { program, min })).catch((error: unknown) => this.#options.onError(error));
   }
 
@@ -168,7 +193,7 @@ export class Fleet {
   async #find(tenant: string, alone = false): Promise<Sandbox> {
     const untilMs = performance.now() + PLACE_DEADLINE_MS;
     for (;;) {
-      const spare = [...this.#sandboxes].find((sandbox) => sandbox.tenant === null && !sandbox.leaving);
+      const spare = this.#spare();
       if (spare) return this.#bind(spare, tenant, alone);
       if (this.#closing.signal.aborted) throw new LaunchError('runtime-lost', 'The runtime stops.');
       const { most } = this.#options.policy;
@@ -185,12 +210,17 @@ export class Fleet {
     }
   }
 
+  #spare(): Sandbox | undefined {
+    return [...this.#sandboxes].find((sandbox) => sandbox.tenant === null && !sandbox.leaving);
+  }
+
   #bind(sandbox: Sandbox, tenant: string, alone: boolean): Sandbox {
     sandbox.tenant = tenant;
     sandbox.alone = alone;
     sandbox.idleSinceMs = performance.now();
     this.#claims.set(sandbox, performance.now());
-    if (!alone) for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
+    if (!alone && !this.#firstOf(tenant))
+      for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
     this.#look();
     return sandbox;
   }
@@ -257,7 +287,17 @@ export class Fleet {
   /** The tenant of this sandbox has another one, or none. */
   #leave(sandbox: Sandbox): void {
     const { tenant } = sandbox;
-    if (tenant !== null && this.#places.get(tenant)?.sandbox === sandbox) this.#places.delete(tenant);
+    if (tenant === null) return;
+    const place = this.#places.get(tenant)?.find((one) => one.sandbox === sandbox);
+    if (!place) return;
+    const wasFirst = this.#firstOf(tenant) === sandbox;
+    this.#forget(tenant, place);
+    const next = this.#firstOf(tenant);
+    if (wasFirst && next) for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(next, kept);
+  }
+
+  #firstOf(tenant: string): Sandbox | null {
+    return this.#places.get(tenant)?.[0]?.sandbox ?? null;
   }
 
   /** Ends sandboxes that are idle, and begins a spare. */
@@ -280,7 +320,7 @@ export class Fleet {
       tenant: sandbox.tenant,
       // The launch that it was bound for is on its way.
       runs: sandbox.runs + (now - (this.#claims.get(sandbox) ?? Number.NEGATIVE_INFINITY) < CLAIM_MS ? 1 : 0),
-      kept: !sandbox.alone && sandbox.tenant !== null && this.#kept.has(sandbox.tenant),
+      kept: sandbox.tenant !== null && this.#kept.has(sandbox.tenant) && this.#firstOf(sandbox.tenant) === sandbox,
       idleSinceMs: sandbox.idleSinceMs,
     }));
   }

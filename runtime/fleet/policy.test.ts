@@ -3,12 +3,14 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import {
   alonePlaces,
+  BUSY_RUNS,
   type FleetMember,
   type FleetPolicy,
   leastNeeded,
   outworn,
   pauseAfter,
   sparesToBegin,
+  takesAnother,
 } from './policy.ts';
 
 const policy: FleetPolicy = { most: 4, spares: 1, idleMs: 100 };
@@ -55,6 +57,13 @@ describe('the policy of a fleet', () => {
       ),
       0,
     );
+  });
+
+  it('gives a busy tenant another one up to its bound, and never one that has room', () => {
+    assert.equal(takesAnother([BUSY_RUNS], policy), false);
+    assert.equal(takesAnother([BUSY_RUNS], { ...policy, perTenant: 2 }), true);
+    assert.equal(takesAnother([BUSY_RUNS, BUSY_RUNS], { ...policy, perTenant: 2 }), false);
+    assert.equal(takesAnother([BUSY_RUNS, BUSY_RUNS - 1], { ...policy, perTenant: 4 }), false);
   });
 
   it('waits longer after each failure, up to a bound', () => {

@@ -4,6 +4,8 @@ export interface FleetPolicy {
   readonly most: number;
   /** Sandboxes without a tenant that wait for one. */
   readonly spares: number;
+  /** Sandboxes that one tenant may have at once, besides those for runs that are to be alone; 1 when left out. */
+  readonly perTenant?: number;
   /** A sandbox without runs ends after so long. */
   readonly idleMs: number;
 }
@@ -44,6 +46,13 @@ export function sparesToBegin<T>(members: readonly FleetMember<T>[], policy: Fle
   const room = policy.most - members.length - beginning;
   return beginning === 0 && room > 0 && spares < policy.spares ? 1 : 0;
 }
+
+/** Runs in each of a tenant's sandboxes from which on another one is worth its memory: their guests share one thread. */
+export const BUSY_RUNS = 16;
+
+/** Whether a busy tenant takes a spare for its next run, by the runs in the sandboxes that it has. */
+export const takesAnother = (runs: readonly number[], { perTenant = 1 }: FleetPolicy): boolean =>
+  runs.length < perTenant && runs.every((count) => count >= BUSY_RUNS);
 
 const MOST_ALONE = 4;
 

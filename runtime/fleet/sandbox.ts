@@ -149,6 +149,11 @@ export class Sandbox {
     return this.#runs.size + this.#preparing.size;
   }
 
+  /** Whether an invocation runs in it. */
+  holds(invocation: string): boolean {
+    return [...this.#runs.values()].some((run) => run.invocation === invocation);
+  }
+
   /** The run that began last. */
   get newest(): RemoteRun | undefined {
     return [...this.#runs.values()].at(-1);

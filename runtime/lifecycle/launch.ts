@@ -78,6 +78,8 @@ export interface LaunchRequest {
   readonly invocation: string;
   /** In a sandbox of its own. */
   readonly alone?: boolean;
+  /** Of a child: the invocation that launched it, whose sandbox it shares. */
+  readonly beside?: string;
 }
 
 /** Gets instances; `runtime/pool` implements it. */

@@ -64,8 +64,9 @@ export class Launching {
   }
 
   async #launch(alone: boolean): Promise<Launched | LaunchError> {
-    const { id, tenant, function: name, version, limits } = this.#job;
-    const request = { tenant, function: name, version, memoryMb: limits.memoryMb, invocation: id, alone };
+    const { id, tenant, function: name, version, limits, parent } = this.#job;
+    const beside = parent === undefined ? {} : { beside: parent };
+    const request = { tenant, function: name, version, memoryMb: limits.memoryMb, invocation: id, alone, ...beside };
     try {
       return await this.#launcher.launch(request);
     } catch (error) {

@@ -76,15 +76,15 @@ export class FunctionLauncher implements Launcher {
   /** An instance in the tenant's sandbox, or one of its own; in a new one when that of the tenant died just now. @throws LaunchError */
   async #prepare(request: LaunchRequest, program: StoredProgram): Promise<Prepared> {
     const { fleet } = this.#options;
-    const { tenant, invocation, alone = false } = request;
+    const { tenant, invocation, alone = false, beside } = request;
     fleet.learn(tenant, program);
-    const sandbox = await (alone ? fleet.alone(tenant) : fleet.of(tenant));
+    const sandbox = await (alone ? fleet.alone(tenant) : fleet.of(tenant, beside));
     try {
       return await sandbox.prepare(program, invocation);
     } catch (error) {
       if (sandbox.alone || sandbox.alive || !(error instanceof LaunchError) || error.code !== 'runtime-lost')
         throw error;
-      return (await fleet.of(tenant)).prepare(program, invocation);
+      return (await fleet.of(tenant, beside)).prepare(program, invocation);
     }
   }
 
