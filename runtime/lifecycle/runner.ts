@@ -16,6 +16,7 @@ import { Session } from '../host/session-state.ts';
 import type { TokenAllowance } from '../host/tokens.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { ObservedRun, RunObserver } from '../telemetry/run-observer.ts';
+import { Account } from '../workers/account.ts';
 import { type AttemptMeter, attemptLog, ownFiles, silentMeter } from './attempt-store.ts';
 import { AttemptUsage, rounded } from './attempt-usage.ts';
 import type { ChildJobs } from './child-job.ts';
@@ -27,6 +28,7 @@ import { type GuestEnd, LaunchError, type Launched, type Launcher } from './laun
 import { Outbox } from './outbox.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { mayRestart, restart } from './restart.ts';
+import { resultFault } from './result-check.ts';
 import { resultData } from './result-event.ts';
 import { Served } from './served.ts';
 import { type Stop, Stopping } from './stopping.ts';
@@ -228,10 +230,11 @@ export class InvocationRunner {
     const { redact } = family.redactions;
     const session = new Session(outbox, inboxSource(this.#options.inbox, id, epoch), redact);
     const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
+    const cpu = { charge: (cpuMs: number) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs };
     const children = new Children(this.#children, {
       job: { ...job, ...(traceparent !== undefined && { traceparent }) },
       ...{ epoch, depth, family, grants, deadlineAt },
-      charge: (cpuMs) => run.charge(cpuMs),
+      texts: { tenant, account: new Account(cpu) },
       takePlaces: () => inferlet.takePlaces(),
     });
     const inferlet = new Inferlet(
@@ -246,7 +249,7 @@ export class InvocationRunner {
       {
         waits: this.#waiting.watch(),
         usage: () => ({ cpuMs: rounded(run.cpuMs), calls: run.calls, memoryBytes: run.memoryBytes }),
-        cpu: { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs },
+        cpu,
         ...(steps && { steps }),
         terminated: ({ cause, retryAfterMs }) =>
           stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
@@ -323,9 +326,13 @@ export class InvocationRunner {
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     outbox.add('metric', JSON.stringify({ queuedMs, ...roundedTimings(launched.timings), ...firstCall }));
     // Whoever sees the end of an invocation sees the end of its children.
-    await Promise.all([outbox.flushed(), children.settled(), soon(released)]);
+    const [fault] = await Promise.all([
+      resultFault(this.#options.services.texts, end.ending, tenant, cpu.charge),
+      ...[outbox.flushed(), children.settled(), soon(released)],
+    ]);
     const verdict = verdictOf({
       ending: end.ending,
+      resultFault: fault,
       stop: stopping.reason,
       outboxEnd: outbox.end,
       outboxCause: outbox.cause,
