@@ -33,7 +33,7 @@ const SMALL_JSON_CHARACTERS = 4096;
 const MAX_BYTES = 256 << 20;
 /** Of a text besides its characters. */
 const JOB_BYTES = 256;
-/** JavaScript heap: tokenizers of 128k tokens take 60 MB each, parsed JSON of 4 Mi characters up to 400 MB. */
+/** JavaScript heap: a tokenizer of 128k tokens takes up to 80 MB, parsed JSON of 4 Mi characters some hundred. */
 const HEAP_MB = 1024;
 const PROGRAM = new URL('./worker.ts', import.meta.url);
 const local = (...paths: readonly string[]) => paths.map((path) => fileURLToPath(new URL(path, import.meta.url)));

@@ -51,7 +51,7 @@ export class WorkerThread<Request, Value> {
       name: noun,
       env: {},
       execArgv: ['--permission', ...readable.map((path) => `--allow-fs-read=${path}`)],
-      resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32 },
+      resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 8 },
     });
     this.#worker.on('message', (sent: Sent<Value>) => this.#told(sent));
     this.#worker.on('error', (error) => this.#end(this.#crash(error)));
