@@ -234,7 +234,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   if (options.lane !== 'express') collector.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   const loaded = await models.granted([]);
-  await texts.warm([...loaded.values()].flatMap(({ tokenizer, summary }) => (tokenizer ? [summary.directory] : [])));
+  void texts.warm([...loaded.values()].flatMap(({ tokenizer, summary }) => (tokenizer ? [summary.directory] : [])));
   const service = new Service({ scheduler, launcher, fleet, limits, onError });
   await service.start();
 
