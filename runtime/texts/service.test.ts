@@ -150,7 +150,7 @@ describe('the text service', () => {
     const variables = ' '.repeat(8 * MIB);
     const ask = (tenant: string) => service.render(user(tenant, { signal: stop.signal }), minimind, { variables }, 100);
     const all = Array.from({ length: 8 }, () => ask('a'));
-    const result = service.check(user('a'), ' '.repeat(4 * MIB));
+    const result = service.check(user('a'), ' '.repeat(8 * MIB));
     const other = ask('b');
     assert.equal(tagOf(await other), 'invalid-argument');
     assert.equal(tagOf(await result), 'invalid-argument');

@@ -25,8 +25,8 @@ export interface TextModel {
   readonly tokenizer: Tokenizer;
 }
 
-/** Up to so many bytes of UTF-8 a text is tokenized at once: that takes as long as sending it away and back, 0.2 ms at most. */
-const SMALL_TEXT_BYTES = 128;
+/** Up to so many bytes of UTF-8 a text is tokenized at once: 0.05 ms as a rule and 0.3 ms at most, and a worker would answer later. */
+const SMALL_TEXT_BYTES = 192;
 /** The same of JSON that no schema is held against. */
 const SMALL_JSON_CHARACTERS = 4096;
 /** Bytes of texts that wait or are worked on, of all tenants. */

@@ -61,8 +61,8 @@ export class WorkerPool<Request, Value> {
   readonly #tenants = new Map<string, Tenant>();
   #bytes = 0;
   #busy = 0;
-  /** Threads without a job, and when each is ended. */
-  readonly #idle = new Map<WorkerThread<Request, Value>, NodeJS.Timeout>();
+  /** Threads without a job, and when each is ended that does not stay. */
+  readonly #idle = new Map<WorkerThread<Request, Value>, NodeJS.Timeout | undefined>();
   readonly #threads = new Set<WorkerThread<Request, Value>>();
   /** Threads that may not read what later ones may. */
   readonly #old = new WeakSet<WorkerThread<Request, Value>>();
@@ -197,12 +197,13 @@ export class WorkerPool<Request, Value> {
 
   #rest(thread: WorkerThread<Request, Value>): void {
     const { keptWorkers = 0, idleMs } = this.#options;
+    const mayEnd = () => this.#threads.size > keptWorkers;
     const end = () => {
-      if (this.#threads.size <= keptWorkers) return;
+      if (!mayEnd()) return;
       this.#idle.delete(thread);
       this.#end(thread);
     };
-    this.#idle.set(thread, setTimeout(end, idleMs).unref());
+    this.#idle.set(thread, mayEnd() ? setTimeout(end, idleMs).unref() : undefined);
   }
 
   #end(thread: WorkerThread<Request, Value>): void {
