@@ -12,7 +12,7 @@ const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-m
 
 /**
  * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, connect, start children
- * (builds and examinations, confined by `runtime/sandboxes`) and worker threads (grammars and pictures, which may only read their own code). No addons, no
+ * (builds and examinations, confined by `runtime/sandboxes`) and worker threads (grammars, pictures and texts, which may only read their own code and tokenizers). No addons, no
  * inspector. It sets when the heap is collected, too. Flags are read when a process starts, so its image is replaced once: the same process id, arguments and standard streams. Call it
  * before anything is opened.
  */

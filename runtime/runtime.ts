@@ -6,7 +6,6 @@ import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
-import { InputChecker } from '#scheduler/functions/input-check.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
@@ -36,6 +35,7 @@ import { FunctionLauncher } from './pool/launcher.ts';
 import { Service } from './pool/service.ts';
 import { type Isolation, type Layers, layersFor, probeMachine } from './sandboxes/index.ts';
 import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
+import { TextService } from './texts/service.ts';
 
 export interface RuntimeOptions {
   /** Stays the same over restarts: a new runtime of a name fails what its predecessor left unfinished. */
@@ -126,6 +126,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   );
   const grammars = new GrammarService();
   const images = new ImageService();
+  const texts = new TextService();
   const models = new Models(connections, grammars, onError, draining);
   const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
   await describe();
@@ -160,7 +161,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
         const own = name === parent.function && (reference ?? parent.version) === parent.version;
         return found ?? (own ? launcher.function(parent.tenant, parent.function, parent.version) : null);
       },
-      inputs: new InputChecker(),
+      texts,
       limits,
     },
     launcher,
@@ -181,6 +182,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       messaging: scheduler.messaging,
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
+      texts,
     },
     observePeak: (job, peak) => observe(job, peak),
     tokenQuota: (job) => tokenQuota(scheduler.quotas, job),
@@ -236,7 +238,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const collector = new ArtifactCollector({ store, isWanted: artifactWanted(scheduler, limits), onError });
   if (options.lane !== 'express') collector.start();
   // Every tokenizer is loaded before the runtime counts as ready.
-  await models.granted([]);
+  const loaded = await models.granted([]);
+  void texts.warm([...loaded.values()].flatMap(({ tokenizer, summary }) => (tokenizer ? [summary.directory] : [])));
   const service = new Service({ scheduler, launcher, fleet, limits, onError });
   await service.start();
 
@@ -262,6 +265,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       for (const connection of connections) connection.close();
       await grammars.close();
       await images.close();
+      await texts.close();
       await lease.release();
     },
   };

@@ -41,7 +41,7 @@ export interface ControlPlane {
    * `idempotency-in-flight` (with the member `invocation`), `invalid-webhook`; then nothing was stored.
    */
   invoke(call: Call, request: InvokeRequest): Promise<Invoked>;
-  invocation(call: Call, id: string): Promise<InvocationState | null>;
+  invocation(call: Call, id: string): Promise<HeldInvocation | null>;
   /**
    * The events after `afterSeq`: those written so far, then live ones. Ends after `result` or `error`. Throws when it cannot go on (the
    * store is gone for longer than a client should wait); the caller may then try again with the last sequence that it saw.
@@ -59,7 +59,7 @@ export interface ControlPlane {
    */
   putFile(call: Call, id: string, file: FileContent): Promise<InvocationFile | null>;
   /** Asks for cancellation. The state afterwards, or null when there is no such invocation. An ended one stays as it is. */
-  cancel(call: Call, id: string, reason: string): Promise<InvocationState | null>;
+  cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null>;
 
   /** Log lines of a function's invocations (of all functions when null) that pass the filters, then live ones when `follow`. */
   logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
@@ -173,7 +173,7 @@ export interface InvokeRequest {
 }
 
 /** `replayed`: an earlier request with the same idempotency key has made it. */
-export type Invoked = InvocationState & { readonly replayed?: true | undefined };
+export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
 
 /** How the notification of an end stands; see `WebhookState` of the scheduler. */
 export interface WebhookDelivery {
@@ -212,6 +212,11 @@ export interface InvocationState {
   readonly lastEventId: number;
   /** Absent when none was asked for. */
   readonly webhook?: WebhookDelivery | undefined;
+}
+
+/** An invocation as a gateway has it: its output may be a `JsonText`. */
+export interface HeldInvocation extends Omit<InvocationState, 'output'> {
+  readonly output?: unknown;
 }
 
 export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'result', 'error'] as const;

@@ -30,9 +30,9 @@ import type {
   FunctionReference,
   FunctionVersion,
   Health,
+  HeldInvocation,
   InvocationEvent,
   InvocationFile,
-  InvocationState,
   Invoked,
   InvokeRequest,
   LogEntry,
@@ -49,7 +49,7 @@ import { NodeFunctions } from './functions.ts';
 import { runningChecks } from './health.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
-import { shownUrl, toInvocationState, toModels } from './present.ts';
+import { shownUrl, toInvocationState, toModels, withOutput } from './present.ts';
 import { NodeQuotas } from './quotas.ts';
 import { NodeReleases } from './releases.ts';
 import { NodeSecrets } from './secrets.ts';
@@ -181,7 +181,7 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
-  invocation({ principal }: Call, id: string): Promise<InvocationState | null> {
+  invocation({ principal }: Call, id: string): Promise<HeldInvocation | null> {
     return translating(() => this.#state(principal, id));
   }
 
@@ -281,7 +281,7 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
-  cancel({ principal }: Call, id: string, reason: string): Promise<InvocationState | null> {
+  cancel({ principal }: Call, id: string, reason: string): Promise<HeldInvocation | null> {
     return translating(async () => {
       const record = await this.#record(principal, id);
       if (record === null) return null;
@@ -338,11 +338,11 @@ export class NodeControlPlane implements ControlPlane {
     if (quotas.length > 0) call.answerHeaders?.(rateLimitHeaders(quotas, this.#scheduler.store.clock()));
   }
 
-  async #state(principal: Principal, id: string): Promise<InvocationState | null> {
+  async #state(principal: Principal, id: string): Promise<HeldInvocation | null> {
     const record = await this.#record(principal, id);
     if (record === null) return null;
-    if (record.status !== 'succeeded') return toInvocationState(record, null);
-    return toInvocationState(record, await this.#scheduler.events.terminal(id, record.seq));
+    if (record.status !== 'succeeded') return toInvocationState(record);
+    return withOutput(record, await this.#scheduler.events.terminal(id, record.seq));
   }
 
   /** The record, when it is of the caller's tenant, or the caller operates the platform. */

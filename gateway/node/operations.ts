@@ -48,7 +48,7 @@ export class NodeOperations implements Operations {
       return {
         invocations: page.invocations.map((record) => {
           const gpuHost = hostOf(record);
-          return { ...toInvocationState(record, null), tenant, ...(gpuHost !== null && { gpuHost }) };
+          return { ...toInvocationState(record), tenant, ...(gpuHost !== null && { gpuHost }) };
         }),
         cursor: page.cursor,
       };

@@ -4,7 +4,15 @@ import type { Invocation, InvocationEvent, WebhookState } from '#scheduler/invoc
 import type { RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import { withoutValues } from '#scheduler/secrets/rules.ts';
 import type { Alias, DeployReport } from '../app/control/releases.ts';
-import type { FunctionVersion, InvocationState, ModelInfo, VersionAlias, WebhookDelivery } from '../app/control.ts';
+import type {
+  FunctionVersion,
+  HeldInvocation,
+  InvocationState,
+  ModelInfo,
+  VersionAlias,
+  WebhookDelivery,
+} from '../app/control.ts';
+import { resultIn } from '../app/http/json-text.ts';
 
 /** A stored version without what only the platform needs to know. */
 export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
@@ -60,8 +68,8 @@ export function toReport({ componentBytes, build = {} }: StoredVersion): DeployR
   };
 }
 
-/** A record as its client sees it. `last` is the `result` event of one that succeeded, when it is still kept. */
-export function toInvocationState(record: Invocation, last: InvocationEvent | null): InvocationState {
+/** A record as its client sees it, without its output. */
+export function toInvocationState(record: Invocation): InvocationState {
   return {
     id: record.id,
     function: record.function,
@@ -71,13 +79,17 @@ export function toInvocationState(record: Invocation, last: InvocationEvent | nu
     createdAt: new Date(record.submittedAt).toISOString(),
     ...(record.startedAt === null ? {} : { startedAt: new Date(record.startedAt).toISOString() }),
     ...(record.endedAt === null ? {} : { endedAt: new Date(record.endedAt).toISOString() }),
-    ...(last?.event === 'result' ? { output: JSON.parse(last.data).output ?? null } : {}),
     ...(record.failure === null ? {} : { error: record.failure }),
     ...(record.usage === null ? {} : { usage: record.usage }),
     attempts: record.attempts,
     lastEventId: record.seq,
     ...(record.webhook === null ? {} : { webhook: toDelivery(record.webhook) }),
   };
+}
+
+/** The same with its output. `last` is the `result` event of one that succeeded, when it is still kept. */
+export function withOutput(record: Invocation, last: InvocationEvent | null): HeldInvocation {
+  return { ...toInvocationState(record), ...(last?.event === 'result' && { output: resultIn(last.data).output }) };
 }
 
 /** Where a webhook leads, for whoever may look at the invocation: what follows the path is often a secret. */

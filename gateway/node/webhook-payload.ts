@@ -1,6 +1,7 @@
 import type { Invocation } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { toInvocationState } from './present.ts';
+import { jsonWithOutput } from '../app/http/json-text.ts';
+import { withOutput } from './present.ts';
 
 /** Larger outputs are left out: whoever wants them asks for the invocation. */
 const MAX_OUTPUT_BYTES = 256 * 1024;
@@ -13,11 +14,9 @@ export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocatio
   return async (invocation) => {
     const last = await scheduler.events.terminal(invocation.id, invocation.seq);
     const large = last !== null && last.event === 'result' && Buffer.byteLength(last.data) > MAX_OUTPUT_BYTES;
-    const { webhook, ...state } = toInvocationState(invocation, large ? null : last);
-    return JSON.stringify({
-      type: 'invocation.ended',
-      timestamp: state.endedAt,
-      data: { ...state, ...(large ? { outputOmitted: true } : {}) },
-    });
+    const { webhook, ...state } = withOutput(invocation, large ? null : last);
+    const head = JSON.stringify({ type: 'invocation.ended', timestamp: state.endedAt });
+    const data = jsonWithOutput({ ...state, ...(large ? { outputOmitted: true } : {}) });
+    return `${head.slice(0, -1)},"data":${data}}`;
   };
 }

@@ -77,8 +77,8 @@ function vocabularyOf(decoding: Decoding): readonly Uint8Array[] {
   return vocabulary;
 }
 
-/** Turns what a tokenizer throws into an outcome: ids outside the vocabulary, and messages that a template refuses. */
-export function attempt<T>(call: () => Outcome<T>): Outcome<T> {
+/** Turns what a tokenizer throws into an outcome: ids outside the vocabulary. */
+function attempt<T>(call: () => Outcome<T>): Outcome<T> {
   try {
     return call();
   } catch (error) {

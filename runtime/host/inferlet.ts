@@ -12,8 +12,10 @@ import type { Grants } from '#scheduler/functions/grants.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Message, ModelMetadata } from '#wit/generated/host.ts';
 import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
-import { ImageAccount } from '../images/account.ts';
+import { imageAccount } from '../images/service.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
+import type { TextUser } from '../texts/service.ts';
+import { Account, type CallAccount } from '../workers/account.ts';
 import { FileTransfers } from './file-exchange.ts';
 import { Holdings } from './holdings.ts';
 import { Interruptions } from './interruptions.ts';
@@ -107,7 +109,9 @@ export class Inferlet {
   /** Bounds its grammars' calls, and charges it for the time of their workers. */
   readonly grammarAccount: GrammarAccount;
   /** The same of its pictures. */
-  readonly imageAccount: ImageAccount;
+  readonly imageAccount: CallAccount;
+  /** Answers for the texts that it has tokenized or rendered. */
+  readonly textUser: TextUser;
   readonly matchers = new Holdings(MAX_MATCHERS, 'matchers');
   readonly files = new Holdings(MAX_FILES, 'files');
   readonly exchanges = new Holdings(MAX_EXCHANGES, 'requests');
@@ -152,7 +156,8 @@ export class Inferlet {
       quotaUnknown: () => this.hooks.quotaUnknown(),
     });
     this.grammarAccount = new GrammarAccount(hooks.cpu);
-    this.imageAccount = new ImageAccount(hooks.cpu);
+    this.imageAccount = imageAccount(hooks.cpu);
+    this.textUser = { tenant: description.tenant, account: new Account(hooks.cpu), signal: this.stopping };
   }
 
   /** Why it was asked to stop, or null. */

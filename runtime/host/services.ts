@@ -1,6 +1,7 @@
 import type { KeyValues } from '#scheduler/key-values/key-values.ts';
 import type { Messaging } from '#scheduler/messaging/messaging.ts';
 import type { ImageService } from '../images/service.ts';
+import type { TextService } from '../texts/service.ts';
 import type { HttpClient } from './http/client.ts';
 
 /** What a runtime offers to all its inferlets besides devices. */
@@ -10,4 +11,6 @@ export interface Services {
   readonly http: HttpClient;
   /** Decodes and resizes pictures. */
   readonly images: Pick<ImageService, 'prepare'>;
+  /** Tokenizes, renders chats and checks JSON. */
+  readonly texts: Pick<TextService, 'tokenize' | 'render' | 'check'>;
 }

@@ -7,50 +7,66 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
+import { TextService } from '../texts/service.ts';
 import { MAX_TEXT_CHARACTERS } from './tokenize.ts';
 
 describe('what one call may tokenize and render', () => {
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   let guest: TestInferlet;
+  const texts = new TextService({ maxWorkers: 1 });
 
   before(async () => {
     const { directory } = await pullModel('minimind2-small');
     host = await TestGpuHost.start();
     connection = await GpuHostConnection.connect(host.address);
     const tokenizer = await loadTokenizer(directory);
-    guest = new TestInferlet(connection, { model: { tokenizer } });
+    const summary = connection.models.find(({ name }) => name === TEST_MODEL)!;
+    guest = new TestInferlet(connection, {
+      services: { texts },
+      model: { tokenizer, summary: { ...summary, directory } },
+    });
   });
   after(async () => {
     await guest.end();
     connection.close();
     await host.stop();
+    await texts.close();
   });
 
-  const call = (name: string, ...args: unknown[]): string => {
-    const outcome = guest.call<Outcome<unknown>>('tokenize', name, TEST_MODEL, ...args);
+  const call = async (name: string, ...args: unknown[]): Promise<string> => {
+    const outcome = await guest.call<Outcome<unknown> | Promise<Outcome<unknown>>>(
+      'tokenize',
+      name,
+      TEST_MODEL,
+      ...args,
+    );
     return outcome.tag === 'ok' ? 'ok' : `${outcome.val.tag}: ${outcome.val.val}`;
   };
 
-  it('is bounded in characters, and the error says what to do', () => {
-    assert.equal(call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS), false), 'ok');
-    assert.match(call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS + 1), false), /^limit-exceeded: .* cut it/);
-    assert.match(call('detokenize', new Uint32Array(200_000), false), /^limit-exceeded/);
+  it('is bounded in characters, and the error says what to do', async () => {
+    assert.equal(await call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS), false), 'ok');
+    assert.match(await call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS + 1), false), /^limit-exceeded: .* cut it/);
+    assert.match(await call('detokenize', new Uint32Array(200_000), false), /^limit-exceeded/);
   });
 
-  it('is bounded in messages and their characters before anything is made of them', () => {
+  it('is bounded in messages and their characters before anything is made of them', async () => {
     const said = (content: string) => ({ role: 'user', content });
-    assert.equal(call('chat-template', [said('hi')], true), 'ok');
+    assert.equal(await call('chat-template', [said('hi')], true), 'ok');
     // Only its length may be asked for.
     const many = new Proxy([] as object[], {
       get: (_target, key) => (key === 'length' ? 1_000_000 : assert.fail(`${String(key)} of the list was read`)),
     });
-    assert.match(call('chat-template', many, true), /^limit-exceeded: .*1000000 messages; 8192 is the limit/);
+    assert.match(await call('chat-template', many, true), /^limit-exceeded: .*1000000 messages; 8192 is the limit/);
     const long = [said('a'.repeat(40_000)), said('a'.repeat(40_000))];
-    assert.match(call('chat-template', long, true), /^limit-exceeded: the conversation has 80008 characters/);
-    assert.match(call('render-chat', JSON.stringify({ messages: long })), /^limit-exceeded/);
+    assert.match(await call('chat-template', long, true), /^limit-exceeded: the conversation has 80008 characters/);
+    assert.match(await call('render-chat', JSON.stringify({ messages: long })), /^limit-exceeded/);
     const values = JSON.stringify({ messages: [said('hi')], other: Array.from({ length: 31_000 }, () => 1) });
-    assert.equal(call('render-chat', values.slice(0, 65_536)), call('render-chat', values), 'as many characters fit');
+    assert.equal(
+      await call('render-chat', values.slice(0, 65_536)),
+      await call('render-chat', values),
+      'as many characters fit',
+    );
   });
 
   it('is bounded in values, which are counted before they become Jinja’s', () => {

@@ -1,11 +1,13 @@
-import { z } from 'zod';
-import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { ChatMessage } from '#wit/generated/host.ts';
-import { attempt, detokenizing, noTokenizer, notGranted } from './detokenize.ts';
+import type { TextModel } from '../texts/service.ts';
+import { detokenizing, noTokenizer, notGranted } from './detokenize.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 
-/** Everybody's calls wait while one is answered: what one of them may name takes some tens of milliseconds. */
+/** A worker's answer suspends the guest. */
+type Answer<T> = Outcome<T> | Promise<Outcome<T>>;
+
+/** It takes a worker some tens of milliseconds. */
 export const MAX_TEXT_CHARACTERS = 32_768;
 /** Characters of a conversation for each token of the model's context, and at least. */
 const CHARACTERS_PER_TOKEN = 16;
@@ -13,13 +15,13 @@ const MIN_CHAT_CHARACTERS = 65_536;
 /** What is in a message counts as two values. */
 const MAX_MESSAGES = 8192;
 
-/** `wit/tokenize.wit`. */
+/** `wit/tokenize.wit`. Whatever a guest can make long is done in workers. */
 export const tokenize = {
-  tokenize: (inferlet: Inferlet, model: string, text: string, special: boolean): Outcome<Uint32Array> =>
-    withTokenizer(inferlet, model, (tokenizer) =>
+  tokenize: (inferlet: Inferlet, model: string, text: string, special: boolean): Answer<Uint32Array> =>
+    withTokenizer(inferlet, model, (textModel) =>
       text.length > MAX_TEXT_CHARACTERS
         ? tooLong('text', text.length, MAX_TEXT_CHARACTERS, 'cut it at the end of a line')
-        : ok(tokenizer.encode(text, { special })),
+        : inferlet.services.texts.tokenize(inferlet.textUser, textModel, text, special),
     ),
 
   'chat-template': (
@@ -27,68 +29,57 @@ export const tokenize = {
     model: string,
     messages: readonly ChatMessage[],
     addGenerationPrompt: boolean,
-  ): Outcome<string> =>
-    withTokenizer(inferlet, model, (tokenizer, granted) => {
-      if (tokenizer.chatTemplate === null)
-        return err(
-          handlerError(
-            'unsupported',
-            `${model} has no chat template, so it cannot chat; take a model that has one, or continue plain text`,
-          ),
-        );
+  ): Answer<string> =>
+    withTemplate(inferlet, model, (textModel, limit) => {
       if (messages.length > MAX_MESSAGES) {
         const text = `the conversation has ${messages.length} messages; ${MAX_MESSAGES} is the limit of one call`;
         return err(handlerError('limit-exceeded', text));
       }
-      const limit = chatLimit(granted);
       const characters = messages.reduce((sum, { role, content }) => sum + role.length + content.length, 0);
       if (characters > limit) return tooLong('conversation', characters, limit);
-      return bounded(tokenizer.applyChatTemplate(messages, addGenerationPrompt), limit);
+      const conversation = { messages, addGenerationPrompt };
+      return inferlet.services.texts.render(inferlet.textUser, textModel, conversation, limit);
     }),
 
-  'render-chat': (inferlet: Inferlet, model: string, variables: string): Outcome<string> =>
-    withTokenizer(inferlet, model, (tokenizer, granted) => {
-      if (tokenizer.chatTemplate === null)
-        return err(
-          handlerError(
-            'unsupported',
-            `${model} has no chat template, so it cannot chat; take a model that has one, or continue plain text`,
-          ),
-        );
-      const limit = chatLimit(granted);
-      if (variables.length > limit) return tooLong('variables', variables.length, limit);
-      return bounded(tokenizer.renderChat(parseVariables(variables)), limit);
-    }),
+  'render-chat': (inferlet: Inferlet, model: string, variables: string): Answer<string> =>
+    withTemplate(inferlet, model, (textModel, limit) =>
+      variables.length > limit
+        ? tooLong('variables', variables.length, limit)
+        : inferlet.services.texts.render(inferlet.textUser, textModel, { variables }, limit),
+    ),
 
-  ...detokenizing<Inferlet>((inferlet, model) => withTokenizer(inferlet, model, (tokenizer) => ok(tokenizer))),
+  ...detokenizing<Inferlet>(({ description }, model) => {
+    const granted = description.models.get(model);
+    if (!granted) return notGranted(model);
+    return granted.tokenizer ? ok(granted.tokenizer) : noTokenizer(model);
+  }),
 };
 
 /** Characters that one call may render, or be given to render. */
 const chatLimit = ({ summary }: GrantedModel): number =>
   Math.max(MIN_CHAT_CHARACTERS, summary.contextLength * CHARACTERS_PER_TOKEN);
 
-const bounded = (rendered: string, limit: number): Outcome<string> =>
-  rendered.length > limit ? tooLong('rendered chat', rendered.length, limit) : ok(rendered);
-
-const variablesSchema = z.record(z.string(), z.unknown());
-
-/** Throws with words for the inferlet. */
-function parseVariables(text: string): Record<string, unknown> {
-  const parsed = variablesSchema.safeParse(JSON.parse(text));
-  if (!parsed.success) throw new TypeError('the variables of a chat template are a JSON object');
-  return parsed.data;
-}
+/** With a model that has a chat template, and how many characters one call may render. */
+const withTemplate = (
+  inferlet: Inferlet,
+  model: string,
+  call: (model: TextModel, maxCharacters: number) => Answer<string>,
+): Answer<string> =>
+  withTokenizer(inferlet, model, (textModel, granted) => {
+    if (textModel.tokenizer.chatTemplate !== null) return call(textModel, chatLimit(granted));
+    const text = `${model} has no chat template, so it cannot chat; take a model that has one, or continue plain text`;
+    return err(handlerError('unsupported', text));
+  });
 
 function withTokenizer<T>(
   inferlet: Inferlet,
   model: string,
-  call: (tokenizer: Tokenizer, granted: GrantedModel) => Outcome<T>,
-): Outcome<T> {
+  call: (model: TextModel, granted: GrantedModel) => Answer<T>,
+): Answer<T> {
   const granted = inferlet.description.models.get(model);
   if (!granted) return notGranted(model);
-  const { tokenizer } = granted;
-  if (!tokenizer) return noTokenizer(model);
-  return attempt(() => call(tokenizer, granted));
+  const { tokenizer, summary } = granted;
+  return tokenizer ? call({ tokenizer, directory: summary.directory }, granted) : noTokenizer(model);
 }
 
 const tooLong = (what: string, length: number, limit: number, advice = 'send less'): Outcome<never> =>

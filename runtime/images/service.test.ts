@@ -5,8 +5,8 @@ import { PNG } from 'pngjs';
 import type { ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { ImageAccount } from './account.ts';
-import { type ImageRequest, ImageService } from './service.ts';
+
+import { type ImageRequest, ImageService, imageAccount } from './service.ts';
 import { png } from './testing/png.ts';
 
 const PREPARATION: ImagePreparation = {
@@ -39,14 +39,14 @@ describe('the image service', () => {
 
   const ask = (service: ImageService, image: Uint8Array, more: Partial<ImageRequest> = {}) =>
     service.prepare({
-      ...{ tenant: 'a', account: new ImageAccount(), preparation: PREPARATION },
+      ...{ tenant: 'a', account: imageAccount(), preparation: PREPARATION },
       ...{ signal: new AbortController().signal, image, ...more },
     });
 
   it('prepares pictures in threads that it keeps and then lets go, and charges for them', async () => {
     const service = open({ idleMs: 50 });
     const charged: number[] = [];
-    const account = new ImageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
+    const account = imageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
     const values = [10, 20, 30, 40, 50];
     const asked = values.map((value) => ask(service, picture(value), { account }));
     assert.equal(service.workers, 2);
@@ -73,7 +73,7 @@ describe('the image service', () => {
     for (let decodeMs = 20; ; decodeMs *= 4) {
       const service = open({ maxWorkers: 1, decodeMs });
       const charged: number[] = [];
-      const account = new ImageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
+      const account = imageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
       const started = await ask(service, picture(1));
       const [late, next] = await Promise.all([ask(service, slow(), { account }), ask(service, picture(2))]);
       if (decodeMs < 1000 && [started, next].some((outcome) => tagOf(outcome) === 'limit-exceeded')) continue;
@@ -115,7 +115,7 @@ describe('the image service', () => {
     const stop = new AbortController();
     const big = () => new Uint8Array(8 * 1024 * 1024);
     const many = Array.from({ length: 32 }, () =>
-      ask(service, big(), { signal: stop.signal, account: new ImageAccount() }),
+      ask(service, big(), { signal: stop.signal, account: imageAccount() }),
     );
     const other = ask(service, picture(1), { tenant: 'b' });
     assert.equal(tagOf(await other), 'ok');
@@ -127,13 +127,13 @@ describe('the image service', () => {
 
   it('holds no more than an account and the process may, and nothing after it is closed', async () => {
     const service = open({ maxWorkers: 1 });
-    const account = new ImageAccount();
+    const account = imageAccount();
     const many = Array.from({ length: 70 }, (_, i) => ask(service, picture(i), { account }));
     const tags = (await Promise.all(many)).map(tagOf);
     assert.equal(tags.filter((tag) => tag === 'ok').length, 64);
     assert.equal(tags.filter((tag) => tag === 'limit-exceeded').length, 6);
     assert.equal(tagOf(await ask(service, picture(1), { account })), 'ok');
-    const spent = new ImageAccount({ charge: () => undefined, usedUp: () => true });
+    const spent = imageAccount({ charge: () => undefined, usedUp: () => true });
     assert.equal(tagOf(await ask(service, picture(1), { account: spent })), 'limit-exceeded');
     const pending = [ask(service, picture(1)), ask(service, picture(2))];
     await service.close();

@@ -1,31 +1,19 @@
 /** The program of an image worker: prepares pictures one after the other. */
-import { parentPort } from 'node:worker_threads';
+import { err, handlerError, ok } from '#gpu-host/protocol/errors.ts';
+import { serve } from '../workers/serve.ts';
 import { decode } from './decode.ts';
 import { ImageFault } from './fault.ts';
-import type { Request, Sent } from './messages.ts';
+import type { Request } from './messages.ts';
 import { prepare } from './prepare.ts';
 
-const port = parentPort;
-if (!port) throw new Error('images/worker.ts runs as a worker thread');
-/** CPU time of this thread that was told of: its start is nobody's. */
-let toldMs = usedMs();
-
-port.on('message', ({ image, preparation }: Request) => {
-  let result: { readonly tag: 'ok'; readonly pixels: Uint8Array } | { readonly tag: 'refused'; readonly text: string };
-  try {
-    result = { tag: 'ok', pixels: prepare(decode(image), preparation) };
-  } catch (error) {
-    if (!(error instanceof ImageFault)) throw error;
-    result = { tag: 'refused', text: error.message };
-  }
-  const cpuMs = usedMs();
-  const sent: Sent = { ...result, cpuMs: cpuMs - toldMs };
-  toldMs = cpuMs;
-  port.postMessage(sent, result.tag === 'ok' ? [result.pixels.buffer as ArrayBuffer] : []);
+serve<Request, Uint8Array>({
+  run: ({ image, preparation }) => {
+    try {
+      return ok(prepare(decode(image), preparation));
+    } catch (error) {
+      if (!(error instanceof ImageFault)) throw error;
+      return err(handlerError('invalid-argument', error.message));
+    }
+  },
+  transfer: (pixels) => [pixels.buffer],
 });
-port.postMessage({ tag: 'ready', cpuMs: 0 } satisfies Sent);
-
-function usedMs(): number {
-  const { user, system } = process.threadCpuUsage();
-  return (user + system) / 1000;
-}

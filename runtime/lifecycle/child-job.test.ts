@@ -1,13 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { InputChecker } from '#scheduler/functions/input-check.ts';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { TextService } from '../texts/service.ts';
+import { Account } from '../workers/account.ts';
 import { type ChildJobs, checkInput } from './child-job.ts';
 import { Family, MAX_CHILDREN, MAX_LAUNCHES } from './family.ts';
 
 const LIMITS = { cpuMs: 1, wallMs: 1, memoryMb: 1, pages: 1, tokens: 1 };
 
-test('an input is held against its schema in a bounded number of steps, and is bounded itself', () => {
-  const jobs: ChildJobs = { functionOf: async () => null, inputs: new InputChecker(), limits: LIMITS };
+test('an input is held against its schema in a bounded number of steps, and is bounded itself', async (t) => {
+  const texts = new TextService({ maxWorkers: 1 });
+  t.after(() => texts.close());
+  const jobs: ChildJobs = { functionOf: async () => null, texts, limits: LIMITS };
   const alternatives = Array.from({ length: 900 }, (_, i) => ({ const: i }));
   const manifest = { name: 'f', input: { type: 'array', items: { anyOf: alternatives } } };
   const version = {
@@ -19,14 +23,22 @@ test('an input is held against its schema in a bounded number of steps, and is b
     componentBytes: 0,
     createdAt: 0,
   };
-  const check = (input: string) => {
-    const outcome = checkInput(jobs, version, input);
+  let chargedMs = 0;
+  const cpu = { charge: (ms: number) => (chargedMs += ms), usedUp: () => false };
+  const parent = { tenant: 't', account: new Account(cpu) };
+  const check = async (input: string, fn: FunctionVersion = version) => {
+    const outcome = await checkInput(jobs, parent, fn, input);
     return outcome.tag === 'ok' ? 'ok' : outcome.val.val;
   };
-  assert.equal(check('[899]'), 'ok');
-  assert.match(check('[900]'), /does not match any/);
-  assert.match(check(`[${'899,'.repeat(60_000)}899]`), /takes too long to be checked/);
-  assert.match(check(`[${'899,'.repeat(70_000)}899]`), /280005 characters; 262144 is the limit of a child's/);
+  assert.equal(await check('[899]'), 'ok');
+  assert.match(await check('[900]'), /does not match any/);
+  assert.match(await check(`[${'899,'.repeat(60_000)}899]`), /takes too long to be checked/);
+  assert.match(await check(`[${'899,'.repeat(70_000)}899]`), /280005 characters; 262144 is the limit of a child's/);
+  assert.ok(chargedMs > 0);
+  const free = { ...version, manifest: { name: 'f' } };
+  assert.equal(await check('[1]', free), 'ok');
+  assert.match(await check('[1', free), /^the text is not JSON: /);
+  assert.match(await check(`[${' '.repeat(100_000)}`, free), /^the text is not JSON: /);
 });
 
 test('a root launches so many children in all, and those that never began do not count', () => {

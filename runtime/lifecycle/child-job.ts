@@ -1,13 +1,13 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { InputChecker } from '#scheduler/functions/input-check.ts';
 import { FUNCTION_NAME, resolveLimits } from '#scheduler/functions/manifest.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
+import type { TextService, TextUser } from '../texts/service.ts';
 
-/** Characters of a child's input: it is parsed and checked in one turn of the event loop, while all inferlets of this runtime wait. */
+/** Characters of a child's input. */
 const MAX_INPUT = 256 << 10;
 
 /** Whose child it is. */
@@ -17,7 +17,8 @@ export type ParentJob = Pick<InvocationJob, 'tenant' | 'function' | 'version'>;
 export interface ChildJobs {
   /** What a child by this version or alias of one of its parent's tenant's functions runs; `live` without one. */
   readonly functionOf: (parent: ParentJob, name: string, reference?: string) => Promise<FunctionVersion | null>;
-  readonly inputs: InputChecker;
+  /** Checks their inputs. */
+  readonly texts: Pick<TextService, 'check'>;
   /** Of a function whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
 }
@@ -47,21 +48,16 @@ export async function findFunction(
   }
 }
 
-/** Holds an input against the schema of its function. */
-export function checkInput({ inputs }: ChildJobs, version: FunctionVersion, input: string): Outcome<undefined> {
-  const refused = (text: string) => err(handlerError('invalid-argument', text));
-  if (input.length > MAX_INPUT)
-    return refused(
-      `the input has ${input.length} characters; ${MAX_INPUT} is the limit of a child's, send the rest as messages`,
-    );
-  let value: unknown;
-  try {
-    value = JSON.parse(input);
-  } catch (error) {
-    return refused(`the input is not JSON: ${error instanceof Error ? error.message : String(error)}`);
-  }
-  const fault = inputs.check(version, value);
-  return fault ? refused(fault.message) : ok(undefined);
+/** Holds an input against the schema of its function, at the parent's expense: the schema may be a slow one. */
+export async function checkInput(
+  { texts }: ChildJobs,
+  parent: TextUser,
+  version: FunctionVersion,
+  input: string,
+): Promise<Outcome<undefined>> {
+  if (input.length <= MAX_INPUT) return texts.check(parent, input, version);
+  const text = `the input has ${input.length} characters; ${MAX_INPUT} is the limit of a child's, send the rest as messages`;
+  return err(handlerError('invalid-argument', text));
 }
 
 /**

@@ -1,11 +1,11 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
+import { partsOf } from '#scheduler/invocations/result-event.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
 import type { MessageReader, RunningChild } from '../host/children.ts';
 import { ChildMessages } from './child-messages.ts';
-import { outputOf } from './result-event.ts';
 import type { Stop } from './stopping.ts';
 
 /** Characters of a result that are kept here for whoever asks how the child ended; a longer one is read from its log. */
@@ -52,7 +52,7 @@ export class ChildRun implements RunningChild {
     const kept = await this.#ended.promise;
     if (kept) return ok(kept);
     const last = await this.#options.events.last(this.id);
-    const output = last?.event === 'result' ? outputOf(last.data) : null;
+    const output = last?.event === 'result' ? (partsOf(last.data)?.output ?? null) : null;
     return output === null
       ? err(handlerError('closed', 'the result of the child is not kept any more'))
       : ok({ tag: 'success', val: output });

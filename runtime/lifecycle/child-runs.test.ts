@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { InputChecker } from '#scheduler/functions/input-check.ts';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
@@ -23,7 +22,7 @@ describe('the children of a runtime', () => {
     const { invocations, inbox, events } = scheduler;
     const jobs = {
       functionOf: () => Promise.resolve(null),
-      inputs: new InputChecker(),
+      texts: { check: () => assert.fail('no input was expected') },
       limits: DEFAULT_LIMITS,
     };
     const runs = new ChildRuns({

@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
-import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { Ending } from '#wit/generated/host.ts';
 import type { ChildLauncher, RunningChild } from '../host/children.ts';
+import type { TextUser } from '../texts/service.ts';
 import { checkInput, childJob, findFunction, referenceOf } from './child-job.ts';
 import type { ChildRun } from './child-run.ts';
 import type { ChildRuns } from './child-runs.ts';
@@ -22,8 +22,8 @@ export interface Parent {
   readonly grants: Grants;
   /** Milliseconds since the Unix epoch. */
   readonly deadlineAt: number;
-  /** Charges it with CPU time that is spent for it here. */
-  readonly charge: (cpuMs: number) => void;
+  /** Answers for the checks of its children's inputs. */
+  readonly texts: TextUser;
   /** Takes its places in line on the GPU hosts, so that its children stand behind it. */
   readonly takePlaces: () => void;
 }
@@ -119,7 +119,8 @@ export class Children implements ChildLauncher {
     const { job, epoch, family } = this.#parent;
     const found = await findFunction(this.#runs.jobs, job, reference);
     if (found.tag === 'err') return failed(found.val);
-    const checked = this.#checked(found.val, input);
+    const { texts } = this.#parent;
+    const checked = await checkInput(this.#runs.jobs, texts, found.val, input);
     if (checked.tag === 'err') return failed(checked.val);
     if (this.#stopped) return failed(handlerError('cancelled', this.#stopped.message));
     this.#parent.takePlaces();
@@ -135,16 +136,6 @@ export class Children implements ChildLauncher {
     });
     const refused = await begun;
     return { run, outcome: refused ? err(refused) : ok(run), ended };
-  }
-
-  /** Checks the input at the parent's expense: the schema may be a slow one. */
-  #checked(version: FunctionVersion, input: string): Outcome<undefined> {
-    const from = performance.now();
-    try {
-      return checkInput(this.#runs.jobs, version, input);
-    } finally {
-      this.#parent.charge(performance.now() - from);
-    }
   }
 
   /** Gives a child's place back once it has ended, or is known never to begin, before anybody hears of it. */

@@ -5,6 +5,7 @@ import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
+import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
@@ -16,6 +17,7 @@ import { Session } from '../host/session-state.ts';
 import type { TokenAllowance } from '../host/tokens.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { ObservedRun, RunObserver } from '../telemetry/run-observer.ts';
+import { Account } from '../workers/account.ts';
 import { type AttemptMeter, attemptLog, ownFiles, silentMeter } from './attempt-store.ts';
 import { AttemptUsage, rounded } from './attempt-usage.ts';
 import type { ChildJobs } from './child-job.ts';
@@ -28,7 +30,7 @@ import { Launches } from './launching.ts';
 import { Outbox } from './outbox.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { mayRestart, restart } from './restart.ts';
-import { resultData } from './result-event.ts';
+import { resultFault } from './result-check.ts';
 import { Served } from './served.ts';
 import { orStopped, type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
@@ -227,10 +229,11 @@ export class InvocationRunner {
     const { redact } = family.redactions;
     const session = new Session(outbox, inboxSource(this.#options.inbox, id, epoch), redact);
     const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
+    const cpu = { charge: (cpuMs: number) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs };
     const children = new Children(this.#children, {
       job: { ...job, ...(traceparent !== undefined && { traceparent }) },
       ...{ epoch, depth, family, grants, deadlineAt },
-      charge: (cpuMs) => run.charge(cpuMs),
+      texts: { tenant, account: new Account(cpu) },
       takePlaces: () => inferlet.takePlaces(),
     });
     const inferlet = new Inferlet(
@@ -245,7 +248,7 @@ export class InvocationRunner {
       {
         waits: this.#waiting.watch(() => run.answered()),
         usage: () => ({ cpuMs: rounded(run.cpuMs), calls: run.calls, memoryBytes: run.memoryBytes }),
-        cpu: { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs },
+        cpu,
         ...(steps && { steps }),
         terminated: ({ cause, retryAfterMs }) =>
           stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
@@ -322,9 +325,13 @@ export class InvocationRunner {
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     outbox.add('metric', JSON.stringify({ queuedMs, ...roundedTimings(launched.timings), ...firstCall }));
     // Whoever sees the end of an invocation sees the end of its children.
-    await Promise.all([outbox.flushed(), children.settled(), soon(released)]);
+    const [fault] = await Promise.all([
+      resultFault(this.#options.services.texts, end.ending, tenant, cpu.charge),
+      ...[outbox.flushed(), children.settled(), soon(released)],
+    ]);
     const verdict = verdictOf({
       ending: end.ending,
+      resultFault: fault,
       stop: stopping.reason,
       outboxEnd: outbox.end,
       outboxCause: outbox.cause,

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { handlerError } from '#gpu-host/protocol/errors.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { quotaStop } from './quota-stop.ts';
@@ -8,6 +9,7 @@ import { type Evidence, verdictOf } from './verdict.ts';
 const MB = 1 << 20;
 const evidence = (parts: Partial<Evidence>): Evidence => ({
   ending: { kind: 'returned', ok: true, text: '1' },
+  resultFault: null,
   stop: null,
   outboxEnd: null,
   handlerErrors: new Map(),
@@ -28,12 +30,18 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
   ['a result', { ending: { kind: 'returned', ok: true, text: '{"a":1}' } }, 'result'],
   [
     'a result that is no JSON',
-    { ending: { kind: 'returned', ok: true, text: '{a' } },
+    { ending: { kind: 'returned', ok: true, text: '{a' }, resultFault: handlerError('invalid-argument', 'a') },
     'error',
     'invalid-result',
     /JSON/,
   ],
-  ['an empty result', { ending: { kind: 'returned', ok: true, text: '' } }, 'error', 'invalid-result', /JSON/],
+  [
+    'a result that takes too long to be checked',
+    { resultFault: handlerError('limit-exceeded', 'the text took more than 1 ms') },
+    'error',
+    'output-limit',
+    /not checked: the text took/,
+  ],
   ['an error of the inferlet', { ending: failed('my fault') }, 'error', 'inferlet-error', /my fault/],
   ['an error without words', { ending: failed('') }, 'error', 'inferlet-error', /without a message/],
   ['a device that was lost', { ending: failed('oh'), lostDevice: 'gone' }, 'error', 'device-lost', /gone.*oh/],

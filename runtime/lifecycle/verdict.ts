@@ -1,4 +1,4 @@
-import { type HandlerErrorTag, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
+import { type HandlerError, type HandlerErrorTag, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
 import type { FailureCode } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { type Redact, redactNothing } from '../host/environment/redact.ts';
@@ -24,6 +24,8 @@ export interface FailureDetails {
 /** Everything that bears on a verdict. */
 export interface Evidence {
   readonly ending: GuestEnding;
+  /** Why a text that it returned is no result: `invalid-argument` when it is not JSON. */
+  readonly resultFault: HandlerError | null;
   /** Why the inferlet was told to stop, if it was. */
   readonly stop: Stop | null;
   readonly outboxEnd: OutboxEnd | null;
@@ -107,7 +109,9 @@ function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
         `The result has ${text.length} characters; ${MAX_RESULT} is the limit. Send large output as messages.`,
       );
     }
-    if (isJson(text)) return { kind: 'result', output: text };
+    const fault = evidence.resultFault;
+    if (fault === null) return { kind: 'result', output: text };
+    if (fault.tag !== 'invalid-argument') return failure('output-limit', `The result was not checked: ${fault.val}.`);
     return failure(
       'invalid-result',
       `run returned text that is not JSON: ${preview(text, evidence.redact)} — return JSON.stringify(value).`,
@@ -176,15 +180,6 @@ function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Verdict {
 
 function failure(code: FailureCode, message: string): Extract<Verdict, { kind: 'error' }> {
   return { kind: 'error', code, message };
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 function preview(text: string, redact: Redact = redactNothing): string {

@@ -1,6 +1,6 @@
 import type { GpuInferlet, Termination } from '#gpu-host/protocol/client.ts';
-import { type CpuBudget, ENDLESS } from '../grammar/account.ts';
 import type { StepTrace } from '../telemetry/step-trace.ts';
+import { type CpuBudget, ENDLESS } from '../workers/account.ts';
 
 /** What a GPU host's side of an inferlet is asked and told here. */
 export type WaitingDevice = Pick<GpuInferlet, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;

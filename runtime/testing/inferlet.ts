@@ -111,7 +111,7 @@ function only<T extends object>(given: Partial<T>, names: readonly (keyof T & st
   return Object.defineProperties({}, absent) as T;
 }
 
-const SERVICES = ['keyValues', 'messaging', 'http', 'images'] as const satisfies readonly (keyof Services)[];
+const SERVICES = ['keyValues', 'messaging', 'http', 'images', 'texts'] as const satisfies readonly (keyof Services)[];
 const OWN = ['children', 'files', 'shared'] as const satisfies readonly (keyof OwnServices)[];
 
 /** For models without a tokenizer, which have no grammars. */

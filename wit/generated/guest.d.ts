@@ -384,7 +384,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
 }
 
 /**
- * Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past
+ * Text to tokens and back. It needs no device: a call takes about a microsecond a token, and long ones wait their tenant's turn. `limit-exceeded` past
  * 32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.
  */
 declare module 'pie:inferlet/tokenize@0.1.0' {

@@ -536,7 +536,7 @@ export interface FusedHost {
 }
 
 /**
- * Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past
+ * Text to tokens and back. It needs no device: a call takes about a microsecond a token, and long ones wait their tenant's turn. `limit-exceeded` past
  * 32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.
  */
 export interface TokenizeHost {

@@ -769,7 +769,7 @@ PIE_IMPORT("pie:inferlet/fused@0.1.0", "[resource-drop]run") void pie_raw_fused_
 static inline void pie_fused_run_drop(pie_fused_run self) { pie_raw_fused_run_drop(self.handle); }
 
 /* ---- tokenize ------------------------------------------------------------------------------------------------------ */
-/* Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past
+/* Text to tokens and back. It needs no device: a call takes about a microsecond a token, and long ones wait their tenant's turn. `limit-exceeded` past
  * 32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat. */
 
 typedef struct { bool some; uint32_t value; } pie_option_u32;

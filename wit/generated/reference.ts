@@ -972,7 +972,7 @@ export const reference: ContractReference = {
   {
    "name": "tokenize",
    "id": "pie:inferlet/tokenize@0.1.0",
-   "docs": "Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past\n32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.",
+   "docs": "Text to tokens and back. It needs no device: a call takes about a microsecond a token, and long ones wait their tenant's turn. `limit-exceeded` past\n32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.",
    "needs": "Trait `tokenize` of the model.",
    "types": [
     {

@@ -3,11 +3,13 @@ import { isErrorCode } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { Room } from '../http/bodies.ts';
+import { resultIn } from '../http/json-text.ts';
 
 /** What a waiting client gets of an invocation that succeeded. */
 export interface Outcome {
   readonly id: string;
   readonly status: 'succeeded';
+  /** A `JsonText` as a rule. */
   readonly output: unknown;
   readonly messages: readonly unknown[];
   readonly messagesTruncated?: true;
@@ -42,11 +44,11 @@ export async function collectOutcome(
       truncated ||= bytes > maxBytes || !room.take(PARSED_FACTOR * event.data.length);
       if (!truncated) messages.push(JSON.parse(event.data));
     } else if (event.event === 'result') {
-      const { output, usage } = JSON.parse(event.data);
+      const { output, usage } = resultIn(event.data);
       return {
         id,
         status: 'succeeded',
-        output: output ?? null,
+        output,
         messages,
         ...(truncated ? { messagesTruncated: true } : {}),
         ...(usage === undefined ? {} : { usage }),

@@ -1,8 +1,9 @@
 import type { Context } from 'hono';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
-import type { Call, ControlPlane, InvocationState } from '../control.ts';
+import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
+import { jsonWithOutput } from '../http/json-text.ts';
 import { type Preferences, preferenceApplied } from '../http/preferences.ts';
 import { collectOutcome, type Outcome } from './collect.ts';
 
@@ -28,13 +29,8 @@ export class Responder {
   }
 
   /** 202 with the address of the invocation. */
-  accepted(
-    c: Context<AppEnv>,
-    invocation: InvocationState,
-    how: AnswerOptions,
-    waitMs: number | null = null,
-  ): Response {
-    return c.json(invocation, 202, {
+  accepted(c: Context<AppEnv>, invocation: HeldInvocation, how: AnswerOptions, waitMs: number | null = null): Response {
+    return jsonResponse(c, invocation, 202, {
       ...headersOf(invocation.id, how, { respondAsync: true, waitMs }),
       location: addressOf(invocation.id),
     });
@@ -70,7 +66,7 @@ export class Responder {
   /** The outcome, once it is there. Throws what the invocation failed with. */
   async outcome(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Response> {
     const outcome = await this.follow(c, call, id, how);
-    return outcome === null ? nobodyReads() : c.json(outcome, 200, headersOf(id, how));
+    return outcome === null ? nobodyReads() : jsonResponse(c, outcome, 200, headersOf(id, how));
   }
 
   /** The outcome when it is there in time, else 202 with the address of the invocation. */
@@ -86,7 +82,7 @@ export class Responder {
     try {
       const patient = { ...call, signal: AbortSignal.any([call.signal, late.signal]) };
       const outcome = await this.follow(c, patient, id, { replayed: how.replayed === true });
-      if (outcome !== null) return c.json(outcome, 200, headersOf(id, how, { waitMs }));
+      if (outcome !== null) return jsonResponse(c, outcome, 200, headersOf(id, how, { waitMs }));
     } finally {
       clearTimeout(timer);
     }
@@ -144,6 +140,16 @@ export class Responder {
       this.#settings.log({ level: 'error', message, requestId: call.requestId, error });
     }
   }
+}
+
+/** Answers with an invocation, whose output is passed on as it is. */
+export function jsonResponse(
+  c: Context<AppEnv>,
+  invocation: HeldInvocation | Outcome,
+  status: 200 | 202,
+  headers: Record<string, string> = {},
+): Response {
+  return c.body(jsonWithOutput(invocation), status, { 'content-type': 'application/json', ...headers });
 }
 
 function addressOf(id: string): string {

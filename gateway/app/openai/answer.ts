@@ -5,6 +5,7 @@ import { isErrorCode } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { eventStreamResponse, isRevocation } from '../http/event-stream.ts';
+import { JsonText, resultIn } from '../http/json-text.ts';
 import { Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 
@@ -54,7 +55,9 @@ export class OpenAiAnswers {
     if (outcome === null) return new Response(null, { status: 499 });
     const refusal = refusalIn(outcome.output);
     if (refusal !== null) throw refusal;
-    return c.json(outcome.output, 200, headersOf(answering));
+    const { output } = outcome;
+    const text = output instanceof JsonText ? output.text : JSON.stringify(output);
+    return c.body(text, 200, { 'content-type': 'application/json', ...headersOf(answering) });
   }
 
   /** The function's messages as OpenAI's frames. Throws what comes before the first of them. */
@@ -115,7 +118,7 @@ async function* framesOf(
       const { text } = JSON.parse(data) as { text?: string };
       if (text !== undefined) yield { text: frameOf(text, style), last: false };
     } else if (event === 'result') {
-      const refusal = refusalIn(JSON.parse(data).output);
+      const refusal = refusalIn(resultIn(data).output);
       if (refusal !== null) throw refusal;
       yield { text: style.done ? 'data: [DONE]\n\n' : '', last: true };
     } else if (event === 'error') {

@@ -1,5 +1,6 @@
 import { GatewayError } from '../errors/gateway-error.ts';
 import { openAiError } from '../errors/problem.ts';
+import { JsonText } from '../http/json-text.ts';
 
 /** What a function of these routes returns instead of a response when the request asks for what cannot be. */
 interface Refusal {
@@ -7,6 +8,9 @@ interface Refusal {
   readonly param: string | null;
   readonly code: string | null;
 }
+
+/** Longer outputs are no refusals, so nobody waits for them to be parsed. */
+const MAX_REFUSAL = 16_384;
 
 /** An error as these routes tell it: a body that breaks the schema is a bad request, and its place is written as OpenAI writes it. */
 export function asOpenAiError(caught: unknown): GatewayError {
@@ -22,6 +26,7 @@ export function asOpenAiError(caught: unknown): GatewayError {
 
 /** The error that a function returned, or null when it returned a response. */
 export function refusalIn(output: unknown): GatewayError | null {
+  if (output instanceof JsonText) return output.text.length > MAX_REFUSAL ? null : refusalIn(output.value);
   if (typeof output !== 'object' || output === null || !('error' in output)) return null;
   const { error } = output;
   // A response of /v1/responses has an `error` that is null when there is none.

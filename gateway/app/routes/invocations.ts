@@ -1,9 +1,9 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { type AppSettings, callOf } from '../context.ts';
-import type { Call, ControlPlane, InvocationState } from '../control.ts';
+import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { preferencesOf } from '../http/preferences.ts';
-import { Responder } from '../invocations/respond.ts';
+import { jsonResponse, Responder } from '../invocations/respond.ts';
 import { sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
 import { InvocationSchema } from './schemas.ts';
@@ -35,7 +35,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       request: { params: idParam },
       responses: { 200: json(InvocationSchema, 'The invocation'), ...problems('unknown-invocation') },
     }),
-    async (c) => c.json(await findInvocation(control, callOf(c), c.req.valid('param').id)),
+    async (c) => jsonResponse(c, await findInvocation(control, callOf(c), c.req.valid('param').id), 200),
   );
 
   define(
@@ -137,12 +137,12 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       const { id } = c.req.valid('param');
       const invocation = await control.cancel(callOf(c, 'invoke'), id, 'The client cancelled it.');
       if (invocation === null) throw unknownInvocation(id);
-      return c.json(invocation, hasEnded(invocation) ? 200 : 202);
+      return jsonResponse(c, invocation, hasEnded(invocation) ? 200 : 202);
     },
   );
 }
 
-async function findInvocation(control: ControlPlane, call: Call, id: string): Promise<InvocationState> {
+async function findInvocation(control: ControlPlane, call: Call, id: string): Promise<HeldInvocation> {
   const invocation = await control.invocation(call, id);
   if (invocation === null) throw unknownInvocation(id);
   return invocation;
@@ -153,6 +153,6 @@ export function unknownInvocation(id: string): GatewayError {
   return new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
 }
 
-function hasEnded(invocation: InvocationState): boolean {
+function hasEnded(invocation: HeldInvocation): boolean {
   return invocation.status !== 'queued' && invocation.status !== 'running';
 }

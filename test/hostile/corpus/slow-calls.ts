@@ -19,12 +19,12 @@ const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Atta
 const again = (call: string, before = ''): GuestText => ({ run: `${before} ${forever(`${RESET} ${call}`)}` });
 const fill = (byte: number, bytes: number): string =>
   `(memory.fill (i32.const ${AT.heap}) (i32.const ${byte}) (i32.const ${bytes}))`;
-/** Text of many different words. */
-const words = (bytes: number): string =>
+/** Text of many different words of three letters. */
+const words = (bytes: number, letters = 0x20616161, varied = 0x000f0f0f): string =>
   times(
     bytes / 4,
     `(i32.store (i32.add (i32.const ${AT.heap}) (i32.shl (local.get $i) (i32.const 2)))
-    (i32.or (i32.const 0x20616161) (i32.and (i32.mul (local.get $i) (i32.const 2654435)) (i32.const 0x000f0f0f))))`,
+    (i32.or (i32.const ${letters}) (i32.and (i32.mul (local.get $i) (i32.const 2654435)) (i32.const ${varied}))))`,
   );
 const tokenize = (bytes: number): string =>
   `(call $tokenize.tokenize ${MODEL_NAME} (i32.const ${AT.heap}) (i32.const ${bytes}) (i32.const 1) ${SCRATCH})`;
@@ -67,6 +67,8 @@ const json = (open: string, depth: number, close: string): GuestText => ({
 
 export const slowCalls: readonly Attack[] = [
   attack('tokenize-32-kib', again(tokenize(32 * KiB - 8), words(32 * KiB)), SPENT),
+  // Characters of three bytes: no vocabulary has all of them.
+  attack('tokenize-rare-characters', again(tokenize(64 * KiB - 8), words(64 * KiB, 0x2080b8e4, 0x003f0300))),
   attack('tokenize-one-word', again(tokenize(32 * KiB - 8), fill(97, 32 * KiB))),
   attack('tokenize-spaces', again(tokenize(32 * KiB - 8), fill(32, 32 * KiB))),
   attack('tokenize-and-swallow', again(swallow(tokenize(32 * KiB - 8)), words(32 * KiB))),

@@ -1,6 +1,7 @@
 import { raw } from 'hono/html';
-import type { InvocationEvent, InvocationState } from '../../control.ts';
+import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import { JsonText } from '../../http/json-text.ts';
 import { jsonText, measured, moment, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, facts, notice, tokenField } from '../html/parts.ts';
@@ -79,11 +80,11 @@ export async function cancelInvocation(visit: Visit, id: string): Promise<string
   return `/dashboard/invocations/${encodeURIComponent(id)}?done=cancelled`;
 }
 
-function isOpen({ status }: InvocationState): boolean {
+function isOpen({ status }: HeldInvocation): boolean {
   return status === 'queued' || status === 'running';
 }
 
-function stateHead(visit: Visit, state: InvocationState, open: boolean): Html {
+function stateHead(visit: Visit, state: HeldInvocation, open: boolean): Html {
   const cancel =
     open && may(visit, 'invoke')
       ? html`<details class="confirm"><summary class="button danger">Cancel…</summary><div class="panel"><p>It stops soon. What it has written so far is kept.</p>
@@ -92,7 +93,7 @@ function stateHead(visit: Visit, state: InvocationState, open: boolean): Html {
   return html`<div class="head"><div class="titles"><h1 class="mono">${state.id}</h1></div>${badge(state.status)}${cancel}</div>`;
 }
 
-function usageCard({ usage, status }: InvocationState): Html {
+function usageCard({ usage, status }: HeldInvocation): Html {
   const used = Object.entries(usage ?? {});
   if (used.length === 0)
     return html`<h2>Usage</h2>${empty(status === 'queued' ? 'It has not begun.' : 'Nothing was reported yet.')}`;
@@ -104,11 +105,17 @@ function usageCard({ usage, status }: InvocationState): Html {
   )}`;
 }
 
-function resultCard({ output }: InvocationState): Html {
+function resultCard({ output }: HeldInvocation): Html {
   if (output === undefined) return NONE;
-  const text = jsonText(output);
+  const text = textOf(output);
   const shown = text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}\n…` : text;
   return html`<h2>Result</h2><pre class="console" tabindex="0" role="region" aria-label="Result">${shown}</pre>`;
+}
+
+/** A long output is shown as it was written. */
+function textOf(output: unknown): string {
+  if (!(output instanceof JsonText)) return jsonText(output);
+  return output.text.length > MAX_RESULT ? output.text : jsonText(output.value);
 }
 
 interface Past extends Transcript {
@@ -116,7 +123,7 @@ interface Past extends Transcript {
   readonly first: number;
 }
 
-function outputCard(state: InvocationState, { text, first }: Past): Html {
+function outputCard(state: HeldInvocation, { text, first }: Past): Html {
   const left =
     first > 1
       ? html`<p class="muted">This begins with event ${first}: <code>pie attach ${state.id}</code> shows all.</p>`
@@ -133,7 +140,7 @@ function eventsCard({ rows }: Past): Html {
 }
 
 /** What was written up to now. */
-async function past({ control, call }: Visit, { id, lastEventId }: InvocationState): Promise<Past> {
+async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
   const after = Math.max(0, lastEventId - PAST_EVENTS);
   const events: InvocationEvent[] = [];
   let held = 0;

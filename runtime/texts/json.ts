@@ -1,0 +1,11 @@
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+
+/** The value of JSON text; or `invalid-argument` with what is wrong with it. */
+export function parseJson(text: string): Outcome<unknown> {
+  try {
+    return ok(JSON.parse(text));
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return err(handlerError('invalid-argument', `the text is not JSON: ${reason}`));
+  }
+}

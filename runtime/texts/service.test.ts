@@ -1,0 +1,209 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { after, describe, it } from 'node:test';
+import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers';
+import fc from 'fast-check';
+import llamaTokenizer from 'llama-tokenizer-js';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { Account } from '../workers/account.ts';
+import { TextService, type TextUser } from './service.ts';
+
+const MIB = 1 << 20;
+const LONGEST = 32_768;
+
+async function modelOf(name: string) {
+  const { directory } = await pullModel(name);
+  return { directory, tokenizer: await loadTokenizer(directory) };
+}
+
+const stories = await modelOf('stories15m');
+const minimind = await modelOf('minimind2-small');
+
+const tagOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.tag);
+const wordsOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.val);
+const user = (tenant = 'a', more: Partial<TextUser> = {}): TextUser => ({ tenant, account: new Account(), ...more });
+
+function value<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+
+/** Words of letters, digits, signs and scripts that a tokenizer has no tokens for. */
+const texts = fc
+  .array(fc.oneof(fc.lorem({ maxCount: 3 }), fc.string({ unit: 'grapheme', maxLength: 12 })), {
+    minLength: 30,
+    maxLength: 60,
+  })
+  // The mark for a space cannot be told from a space again.
+  .map((words) => words.join(' ').replaceAll('▁', '_'));
+/** Slow to tokenize for its length: none of its characters is in the vocabulary. */
+const han = (length: number) =>
+  Array.from({ length }, (_, i) => String.fromCharCode(0x4e00 + ((i * 7919) % 20_000))).join('');
+
+describe('the text service', () => {
+  const opened: TextService[] = [];
+  const open = (options: ConstructorParameters<typeof TextService>[0] = {}) => {
+    const service = new TextService(options);
+    opened.push(service);
+    return service;
+  };
+  after(() => Promise.all(opened.map((service) => service.close())));
+  const shared = open();
+
+  it('tokenizes as llama-tokenizer-js does, in workers and at once', async () => {
+    let small = 0;
+    const check = async (text: string) => {
+      const answer = shared.tokenize(user(), stories, text, false);
+      if (!(answer instanceof Promise)) small++;
+      assert.deepEqual([...value(await answer)], llamaTokenizer.encode(text, false, true));
+    };
+    await fc.assert(fc.asyncProperty(texts, check), { seed: 6, numRuns: 60 });
+    assert.equal(small, 0);
+    await fc.assert(fc.asyncProperty(fc.string({ unit: 'grapheme-ascii', minLength: 1, maxLength: 120 }), check), {
+      seed: 7,
+      numRuns: 60,
+    });
+    assert.equal(small, 60);
+  });
+
+  it('tokenizes as the library does, with the special tokens that are written in a text', async () => {
+    const json = async (file: string) => JSON.parse(await readFile(path.join(minimind.directory, file), 'utf8'));
+    const library = new LibraryTokenizer(await json('tokenizer.json'), await json('tokenizer_config.json'));
+    const check = async (text: string) => {
+      const marked = `<|im_start|>user\n${text}<|im_end|>`;
+      const { ids } = library.encode(marked, { add_special_tokens: false });
+      assert.deepEqual([...value(await shared.tokenize(user(), minimind, marked, true))], [...ids]);
+    };
+    await fc.assert(fc.asyncProperty(texts, check), { seed: 8, numRuns: 60 });
+  });
+
+  it('renders chats, and says why a template or JSON refuses', async () => {
+    const messages = [
+      { role: 'system', content: 'Be brief.' },
+      { role: 'user', content: 'Hi' },
+    ];
+    const expected = '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n';
+    const render = (conversation: Parameters<TextService['render']>[2], most = 1000) =>
+      shared.render(user(), minimind, conversation, most);
+    assert.equal(value(await render({ messages, addGenerationPrompt: true })), expected);
+    const variables = JSON.stringify({ messages, add_generation_prompt: true });
+    assert.equal(value(await render({ variables })), expected);
+    assert.equal(tagOf(await render({ variables }, expected.length)), 'ok');
+    assert.equal(tagOf(await render({ variables }, expected.length - 1)), 'limit-exceeded');
+    assert.match(wordsOf(await render({ variables: '[]' })), /a JSON object/);
+    assert.deepEqual(tagOf(await render({ variables: '{"messages": 1' })), 'invalid-argument');
+    const slow = { messages: Array.from({ length: 8192 }, () => messages[1] as never), addGenerationPrompt: true };
+    const outcome = await render(slow, 10 * MIB);
+    assert.ok(outcome.tag === 'ok' || /too long/.test(outcome.val.val), wordsOf(outcome));
+  });
+
+  it('charges whoever asked for what the worker took', async () => {
+    let chargedMs = 0;
+    const cpu = { charge: (ms: number) => (chargedMs += ms), usedUp: () => chargedMs > 0 };
+    const account = new Account(cpu);
+    // The clock may be a coarse one.
+    for (let calls = 0; chargedMs === 0; calls++) {
+      assert.ok(calls < 100);
+      value(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false));
+    }
+    assert.equal(tagOf(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false)), 'limit-exceeded');
+  });
+
+  it('checks JSON of the largest results, however it is nested', async () => {
+    const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
+    for (const [text, tag] of [
+      ['1', 'ok'],
+      ['', 'invalid-argument'],
+      ['{"a":1}x', 'invalid-argument'],
+      [nested(2 * MIB), 'ok'],
+      ['['.repeat(4 * MIB), 'invalid-argument'],
+      [`[${'{},'.repeat(1.3 * MIB)}{}]`, 'ok'],
+      [`[${'0,'.repeat(2 * MIB - 2)}0}`, 'invalid-argument'],
+      [`"${'é'.repeat(4 * MIB - 2)}"`, 'ok'],
+      [`{${Array.from({ length: 300_000 }, (_, i) => `"${i.toString(36)}x":1`).join()}}`, 'ok'],
+    ] as const) {
+      assert.equal(tagOf(await shared.check(user(), text)), tag, `${text.slice(0, 20)}… of ${text.length}`);
+    }
+  });
+
+  it('lets tenants take turns, and leaves a worker to others', async () => {
+    const service = open();
+    await service.warm([stories.directory]);
+    const order: string[] = [];
+    const ask = async (tenant: string, length: number) => {
+      value(await service.tokenize(user(tenant), stories, han(length), false));
+      order.push(tenant);
+    };
+    const flood = Array.from({ length: 6 }, () => ask('flood', LONGEST));
+    const others = Array.from({ length: 3 }, (_, i) => ask(`other ${i}`, 200));
+    await Promise.all(others);
+    assert.ok(order.indexOf('other 2') < 6, order.join());
+    await Promise.all(flood);
+  });
+
+  it('turns away what waits beyond a tenant’s share, and never a result', async () => {
+    const service = open({ maxWorkers: 1 });
+    const stop = new AbortController();
+    const variables = ' '.repeat(8 * MIB);
+    const ask = (tenant: string) => service.render(user(tenant, { signal: stop.signal }), minimind, { variables }, 100);
+    const all = Array.from({ length: 8 }, () => ask('a'));
+    const result = service.check(user('a'), ' '.repeat(8 * MIB));
+    const other = ask('b');
+    assert.equal(tagOf(await other), 'invalid-argument');
+    assert.equal(tagOf(await result), 'invalid-argument');
+    const tags = (await Promise.all(all)).map(tagOf);
+    assert.deepEqual([...new Set(tags)].sort(), ['invalid-argument', 'unavailable']);
+    assert.equal(tags.filter((tag) => tag === 'unavailable').length, 5);
+  });
+
+  it('takes out of the line what nobody waits for any more, and finishes what has begun', async () => {
+    const service = open({ maxWorkers: 1 });
+    await service.warm([stories.directory]);
+    const stop = new AbortController();
+    const ask = () => service.tokenize(user('a', { signal: stop.signal }), stories, han(LONGEST), false);
+    const asked = [ask(), ask(), ask()];
+    stop.abort();
+    assert.deepEqual((await Promise.all(asked)).map(tagOf), ['ok', 'cancelled', 'cancelled']);
+    assert.equal(tagOf(await service.tokenize(user(), stories, han(200), false)), 'ok');
+  });
+
+  it('ends what takes too long, and nothing else, and charges for what it was given', async () => {
+    // As long as a short text takes on this machine, and the longest takes longer.
+    for (let deadlineMs = 20; ; deadlineMs *= 3) {
+      const service = open({ maxWorkers: 1, deadlineMs });
+      const charged: number[] = [];
+      const account = new Account({ charge: (ms) => charged.push(ms), usedUp: () => false });
+      const small = () => service.check(user(), `[${' '.repeat(5000)}]`);
+      const large = `${'['.repeat(2 * MIB)}${']'.repeat(2 * MIB)}`;
+      const before = await small();
+      const outcomes = [before, ...(await Promise.all([service.check(user('a', { account }), large), small()]))];
+      if (deadlineMs < 200 && [outcomes[0], outcomes[2]].some((outcome) => outcome && tagOf(outcome) !== 'ok'))
+        continue;
+      assert.deepEqual(outcomes.map(tagOf), ['ok', 'limit-exceeded', 'ok']);
+      assert.ok(charged.length === 1 && (charged[0] ?? 0) <= deadlineMs, `${charged} of ${deadlineMs} ms`);
+      break;
+    }
+  });
+
+  it('may read the files of a model that comes later, and of no folder that is none', async () => {
+    const service = open({ maxWorkers: 1 });
+    await service.warm([stories.directory]);
+    assert.equal(tagOf(await service.tokenize(user(), minimind, 'a '.repeat(500), false)), 'ok');
+    assert.equal(tagOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
+    const nowhere = { ...stories, directory: path.join(stories.directory, 'nowhere') };
+    assert.equal(tagOf(await service.tokenize(user(), nowhere, 'a '.repeat(500), false)), 'unavailable');
+    assert.equal(tagOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
+  });
+
+  it('answers nothing after it is closed', async () => {
+    const service = open({ maxWorkers: 1 });
+    const pending = [1, 2].map(() => service.tokenize(user(), stories, han(LONGEST), false));
+    await service.close();
+    assert.deepEqual((await Promise.all(pending)).map(tagOf), ['closed', 'closed']);
+    assert.equal(tagOf(await service.check(user(), ' '.repeat(5000))), 'closed');
+    assert.equal(service.workers, 0);
+  });
+});

@@ -1,0 +1,87 @@
+/** The program of a text worker: tokenizes, renders chat templates and checks JSON, one after the other. */
+import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { InputChecker } from '#scheduler/functions/input-check.ts';
+import { serve } from '../workers/serve.ts';
+import { parseJson } from './json.ts';
+import type { TextJob, TextValue } from './messages.ts';
+
+const tokenizers = new Map<string, Tokenizer>();
+const inputs = new InputChecker();
+
+serve<TextJob, TextValue>({
+  prepare: (job) => {
+    const missing = directoriesOf(job).filter((directory) => !tokenizers.has(directory));
+    return missing.length === 0 ? undefined : load(missing);
+  },
+  run: (job) => {
+    switch (job.kind) {
+      case 'tokenize':
+        return judged(() => tokenizerOf(job.directory).encode(job.text, { special: job.special }));
+      case 'render':
+        return render(job);
+      case 'check':
+        return check(job);
+      case 'load':
+        return ok(undefined);
+    }
+  },
+  transfer: (value) => (value instanceof Uint32Array ? [value.buffer] : []),
+});
+
+function directoriesOf(job: TextJob): readonly string[] {
+  switch (job.kind) {
+    case 'tokenize':
+    case 'render':
+      return [job.directory];
+    case 'check':
+      return [];
+    case 'load':
+      return job.directories;
+  }
+}
+
+async function load(directories: readonly string[]): Promise<void> {
+  for (const directory of directories) tokenizers.set(directory, await loadTokenizer(directory));
+}
+
+function tokenizerOf(directory: string): Tokenizer {
+  const tokenizer = tokenizers.get(directory);
+  if (!tokenizer) throw new Error(`the tokenizer of ${directory} is not loaded`);
+  return tokenizer;
+}
+
+function render({ directory, conversation, maxCharacters }: Extract<TextJob, { kind: 'render' }>): Outcome<string> {
+  const tokenizer = tokenizerOf(directory);
+  const rendered = judged(() =>
+    'variables' in conversation
+      ? tokenizer.renderChat(parseVariables(conversation.variables))
+      : tokenizer.applyChatTemplate(conversation.messages, conversation.addGenerationPrompt),
+  );
+  if (rendered.tag === 'err' || rendered.val.length <= maxCharacters) return rendered;
+  const text = `the rendered chat has ${rendered.val.length} characters; ${maxCharacters} is the limit of one call, send less`;
+  return err(handlerError('limit-exceeded', text));
+}
+
+/** What a tokenizer throws is about the text: messages that a template refuses, variables that are no JSON. */
+function judged<T>(make: () => T): Outcome<T> {
+  try {
+    return ok(make());
+  } catch (error) {
+    return err(handlerError('invalid-argument', error instanceof Error ? error.message : String(error)));
+  }
+}
+
+/** Throws with words for the inferlet. */
+function parseVariables(text: string): Record<string, unknown> {
+  const value: unknown = JSON.parse(text);
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value };
+  throw new TypeError('the variables of a chat template are a JSON object');
+}
+
+function check({ text, fn }: Extract<TextJob, { kind: 'check' }>): Outcome<undefined> {
+  const parsed = parseJson(text);
+  if (parsed.tag === 'err') return parsed;
+  const fault = fn && inputs.check(fn, parsed.val);
+  return fault ? err(handlerError('invalid-argument', fault.message)) : ok(undefined);
+}

@@ -1,0 +1,154 @@
+import { Worker } from 'node:worker_threads';
+import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { patientTimer } from '../patient-timer.ts';
+import type { Sent } from './messages.ts';
+
+/** What a worker thread runs, and within which limits. */
+export interface ThreadOptions {
+  /** Calls `serve`. */
+  readonly program: URL;
+  /** What one job is about, in errors: `the picture`. */
+  readonly noun: string;
+  /** Files and folders that it may read. It may do nothing else: a thread does not inherit this process's permissions. */
+  readonly readable: readonly string[];
+  /** JavaScript heap, MiB. */
+  readonly heapMb: number;
+}
+
+/** For a worker to start, on a loaded machine. */
+const START_MS = 10_000;
+
+/** One job's turn in a worker. */
+interface Turn<Value> {
+  readonly deadlineMs: number;
+  readonly resolve: (outcome: Outcome<Value>) => void;
+  readonly charge: (cpuMs: number) => void;
+}
+
+/** A job as it is sent. */
+export interface Posted<Request> {
+  readonly request: Request;
+  /** Memory that goes over to the worker. */
+  readonly transfer?: readonly ArrayBuffer[];
+}
+
+/** A worker thread that does one job at a time. One that overruns its deadline or crashes is ended, and so is its job. */
+export class WorkerThread<Request, Value> {
+  readonly #noun: string;
+  readonly #worker: Worker;
+  readonly #exited: Promise<void>;
+  #turn: Turn<Value> | undefined;
+  #endTurn: () => void;
+  #startedAt = performance.now();
+  #ready = false;
+  #ended = false;
+  /** Its job, when the worker has not started yet. */
+  #posted: Posted<Request> | undefined;
+
+  constructor({ program, noun, readable, heapMb }: ThreadOptions) {
+    this.#noun = noun;
+    this.#worker = new Worker(program, {
+      name: noun,
+      env: {},
+      execArgv: ['--permission', ...readable.map((path) => `--allow-fs-read=${path}`)],
+      resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 8 },
+    });
+    this.#worker.on('message', (sent: Sent<Value>) => this.#told(sent));
+    this.#worker.on('error', (error) => this.#end(this.#crash(error)));
+    this.#exited = new Promise((resolve) => {
+      this.#worker.on('exit', () => {
+        this.#end(this.#gone());
+        resolve();
+      });
+    });
+    const missing = handlerError('unavailable', `the worker for ${noun} did not start`);
+    this.#endTurn = patientTimer(START_MS, () => this.#end(missing));
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Does a job. The deadline begins when the worker has it. */
+  run(posted: Posted<Request>, deadlineMs: number, charge: (cpuMs: number) => void): Promise<Outcome<Value>> {
+    return new Promise((resolve) => {
+      if (this.#ended) {
+        resolve(err(this.#gone()));
+        return;
+      }
+      this.#turn = { deadlineMs, resolve, charge };
+      this.#posted = posted;
+      if (this.#ready) this.#begin();
+    });
+  }
+
+  /** Nobody wants its job any more: that is answered with `why`, and the thread is ended if it has begun. */
+  cancel(why: HandlerError): void {
+    if (this.#posted === undefined) {
+      if (this.#turn) this.#end(why);
+      return;
+    }
+    const turn = this.#turn;
+    this.#turn = undefined;
+    this.#posted = undefined;
+    turn?.resolve(err(why));
+  }
+
+  /** Resolves when the thread is gone. */
+  end(): Promise<void> {
+    this.#end(handlerError('closed', 'the runtime is going down'));
+    return this.#exited;
+  }
+
+  #begin(): void {
+    const turn = this.#turn;
+    const posted = this.#posted;
+    if (!turn || !posted) return;
+    this.#posted = undefined;
+    this.#startedAt = performance.now();
+    this.#worker.postMessage(posted.request, posted.transfer ?? []);
+    this.#endTurn = patientTimer(turn.deadlineMs, () => {
+      if (this.#turn !== turn) return;
+      const text = `${this.#noun} took more than ${turn.deadlineMs} ms; send a smaller one`;
+      this.#end(handlerError('limit-exceeded', text));
+    });
+  }
+
+  #told(sent: Sent<Value>): void {
+    if (this.#ended) return;
+    this.#endTurn();
+    if (sent.tag === 'ready') {
+      this.#ready = true;
+      this.#begin();
+      return;
+    }
+    const turn = this.#turn;
+    this.#turn = undefined;
+    turn?.charge(sent.cpuMs);
+    turn?.resolve(sent.outcome);
+  }
+
+  #end(why: HandlerError): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#endTurn();
+    void this.#worker.terminate();
+    const turn = this.#turn;
+    this.#turn = undefined;
+    // No more than it was given: the timer is patient with a process that stood still, and the guest pays for none of that.
+    if (turn && this.#posted === undefined) turn.charge(Math.min(performance.now() - this.#startedAt, turn.deadlineMs));
+    turn?.resolve(err(why));
+  }
+
+  #gone(): HandlerError {
+    return handlerError('unavailable', `the worker for ${this.#noun} ended; try again`);
+  }
+
+  #crash(error: unknown): HandlerError {
+    if (error instanceof Error && 'code' in error && error.code === 'ERR_WORKER_OUT_OF_MEMORY') {
+      return handlerError('limit-exceeded', `${this.#noun} takes too much memory; send a smaller one`);
+    }
+    const text = error instanceof Error ? error.message : String(error);
+    return handlerError('internal', `the worker for ${this.#noun} failed: ${text}`);
+  }
+}
