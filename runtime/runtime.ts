@@ -15,6 +15,7 @@ import { world } from '#wit/generated/world.ts';
 import { ArtifactCollector } from './artifact-files/collector.ts';
 import { artifactWanted } from './artifact-files/wanted.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
+import { SharedThread } from './channel/shared-thread.ts';
 import { Fleet } from './fleet/fleet.ts';
 import type { FleetPolicy } from './fleet/policy.ts';
 import { startSandbox } from './fleet/process.ts';
@@ -128,10 +129,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
   await describe();
   const { memoryMb, poolMb, ...policy } = options.sandboxes;
+  const thread = new SharedThread();
   const fleet = new Fleet({
     policy,
     memoryMb,
-    start: (events) => startSandbox({ layers, host: hostTable, memoryMb, poolMb }, events),
+    start: (events) => startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb }, events),
     deviceBusy: () => connections.some(({ pending }) => pending > 0),
     onError,
   });
