@@ -27,6 +27,7 @@ import { describeHosts, type HostSource } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
+import { StoreLines } from './host/store-lines.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
@@ -176,6 +177,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     services: {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,
+      storeLines: new StoreLines(),
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
     },
