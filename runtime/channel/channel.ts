@@ -294,8 +294,8 @@ export class Channel {
     try {
       const whole = this.#takeAll();
       if (this.#fault) return;
-      if (whole) this.#stream.resume();
-      else this.#stream.pause();
+      if (!whole) this.#stream.pause();
+      else if (this.#stream.isPaused()) this.#stream.resume();
     } catch (error) {
       this.fail(ChannelFault.from(error));
     } finally {

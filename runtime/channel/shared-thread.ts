@@ -1,4 +1,7 @@
-import { Turns } from './turns.ts';
+import { QUANTUM_MS, Turns } from './turns.ts';
+
+/** Less than this is not worth a callback of the event loop: it is paid with what comes later. */
+const SMALL_DEBT_MS = QUANTUM_MS / 4;
 
 /** The thread of a process that serves several channels, in turn. */
 export class SharedThread {
@@ -59,7 +62,7 @@ export class ThreadShare {
   /** Counts work that it did beside. */
   spend(ms: number): void {
     this.#turns.spend(this, ms);
-    this.#spent();
+    if (this.owedMs >= SMALL_DEBT_MS) this.#spent();
   }
 
   /** Waits until its turn comes. */
