@@ -14,6 +14,7 @@ import { world } from '#wit/generated/world.ts';
 import { ArtifactCollector } from './artifact-files/collector.ts';
 import { artifactWanted } from './artifact-files/wanted.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
+import { SharedThread } from './channel/shared-thread.ts';
 import { Fleet } from './fleet/fleet.ts';
 import type { FleetPolicy } from './fleet/policy.ts';
 import { startSandbox } from './fleet/process.ts';
@@ -25,6 +26,7 @@ import { describeHosts, type HostSource } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
+import { StoreLines } from './host/store-lines.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
@@ -131,10 +133,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
   await describe();
   const { memoryMb, poolMb, main, ...policy } = options.sandboxes;
+  const thread = new SharedThread();
   const fleet = new Fleet({
     policy,
     memoryMb,
-    start: (events) => startSandbox({ layers, host: hostTable, memoryMb, poolMb, main }, events),
+    start: (events) => startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events),
     deviceBusy: () => connections.some(({ pending }) => pending > 0),
     onLoss: async (invocations, alone) => {
       await Promise.all(invocations.map((id) => scheduler.quarantine.noteLoss(id, alone)));
@@ -180,6 +183,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     services: {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,
+      storeLines: new StoreLines(),
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
       texts,

@@ -279,3 +279,23 @@ test('the model and its adapters take turns, whoever changes between them, and p
   trace.batcher.setPriority(trace.queue('other'), 5);
   assert.deepEqual(trace.steps(), [['one', 'two'], ['c'], ['three'], ['a0'], ['b1'], ['a2'], ['c3'], ['b4'], ['a5']]);
 });
+
+test('many calls that read the same embed cost a constant number of looks each', () => {
+  const trace = new Trace();
+  const count = 4096;
+  let looks = 0;
+  for (let i = 0; i < count; i++) {
+    const call = trace.push('a', { kind: 'forward', reads: [1] });
+    let { state } = call;
+    Object.defineProperty(call, 'state', {
+      get: () => {
+        looks++;
+        return state;
+      },
+      set: (next: typeof state) => {
+        state = next;
+      },
+    });
+  }
+  assert.ok(looks < 8 * count, `${looks} looks at ${count} calls`);
+});

@@ -7,6 +7,8 @@ interface Entry {
   /** Whether the writer only fills empty slots. */
   fills: boolean;
   readers: BatchCall[] | undefined;
+  /** Readers that are done leave the list when it has grown to this: to twice what was left, so that a call's share of the work is constant. */
+  prunedAt: number;
 }
 
 const PRUNE_READERS = 16;
@@ -108,6 +110,7 @@ export class Scoreboard {
     entry.writer = call;
     entry.fills = access === 'fill';
     entry.readers = undefined;
+    entry.prunedAt = PRUNE_READERS;
   }
 
   // All waits of one call are made in one go, so an earlier one for the same pair is the last in its list.
@@ -179,8 +182,8 @@ function mayShareBatch(call: BatchCall): boolean {
 
 function newEntry(call: BatchCall, access: Access): Entry {
   return access === 'read'
-    ? { writer: undefined, fills: false, readers: [call] }
-    : { writer: call, fills: access === 'fill', readers: undefined };
+    ? { writer: undefined, fills: false, readers: [call], prunedAt: PRUNE_READERS }
+    : { writer: call, fills: access === 'fill', readers: undefined, prunedAt: PRUNE_READERS };
 }
 
 function addReader(entry: Entry, call: BatchCall): void {
@@ -189,6 +192,9 @@ function addReader(entry: Entry, call: BatchCall): void {
     return;
   }
   if (entry.readers.at(-1) === call) return;
-  if (entry.readers.length >= PRUNE_READERS) entry.readers = entry.readers.filter((reader) => !isReleased(reader));
+  if (entry.readers.length >= entry.prunedAt) {
+    entry.readers = entry.readers.filter((reader) => !isReleased(reader));
+    entry.prunedAt = Math.max(PRUNE_READERS, entry.readers.length * 2);
+  }
   entry.readers.push(call);
 }

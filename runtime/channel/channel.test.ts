@@ -5,6 +5,7 @@ import type { ChannelFault } from './fault.ts';
 import { SharedRoom } from './flow.ts';
 import { FLAG_MORE, frame, KIND } from './frames.ts';
 import { HEADER_BYTES, MAX_ASSEMBLY_BYTES, MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, WINDOW_BYTES } from './limits.ts';
+import { SharedThread } from './shared-thread.ts';
 import { randomOf, splitPair } from './testing/split-pair.ts';
 
 const FINGERPRINT = 7;
@@ -38,10 +39,12 @@ async function play(seed: number): Promise<void> {
   let left = 2 * lanes * each;
   const expected = new Map<Lane, Sent[]>();
   const plan = streams.map(() => Array.from({ length: lanes }, () => [] as Sent[]));
+  const thread = new SharedThread();
   const channels = streams.map(
-    (stream) =>
+    (stream, side) =>
       new Channel(stream, {
         fingerprint: FINGERPRINT,
+        ...(side === 0 && { thread }),
         unknown: () => null,
         lost: (fault) => {
           faults.push(fault);
@@ -135,6 +138,36 @@ describe('a channel', () => {
     paused.inbound.resume();
     sender.close();
     receiver.close();
+  });
+
+  it('serves another channel of its thread while a flood waits', { timeout: 30_000 }, async () => {
+    const thread = new SharedThread();
+    const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
+    const taken: string[] = [];
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const count = 1000;
+    const [flood, other] = ['flood', 'other'].map((name) => {
+      const [a, b] = splitPair(() => 0.99);
+      const receiver = new Channel(b, { ...options, thread });
+      receiver.open(1, {
+        ...NOTHING,
+        message: () => {
+          taken.push(name);
+          for (const until = performance.now() + 0.1; performance.now() < until; );
+          if (taken.length === count + 1) resolve();
+          if (name === 'flood' && taken.length === 1) other!.lane.send(KIND.call, Buffer.alloc(10));
+        },
+      });
+      const sender = new Channel(a, options);
+      return { sender, receiver, lane: sender.open(1, { ...NOTHING, message: () => undefined }) };
+    });
+    for (let i = 0; i < count; i++) flood!.lane.send(KIND.call, Buffer.alloc(10));
+    await promise;
+    assert.ok(taken.indexOf('other') < count / 2, `${taken.indexOf('other')} of ${count} came first`);
+    for (const { sender, receiver } of [flood!, other!]) {
+      sender.close();
+      receiver.close();
+    }
   });
 
   it('sends all frames of one turn in one write', { timeout: 30_000 }, async () => {

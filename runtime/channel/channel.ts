@@ -11,6 +11,7 @@ import {
   MAX_URGENT_BYTES,
 } from './limits.ts';
 import { Outbound } from './outbound.ts';
+import type { SharedThread, ThreadShare } from './shared-thread.ts';
 
 /** What takes the frames of one invocation. */
 export interface LaneEvents {
@@ -25,6 +26,8 @@ export interface ChannelOptions {
   readonly fingerprint: number;
   /** A frame of an invocation without a lane: answers a new lane when the frame begins one. */
   readonly unknown: (lane: number, kind: number) => Lane | null;
+  /** Where other channels are served, too: this one takes its turns. Without it everything is taken as it comes. */
+  readonly thread?: SharedThread;
   /** Once, when the channel has ended, for any reason. */
   readonly lost: (fault: ChannelFault) => void;
 }
@@ -51,6 +54,7 @@ export class Lane {
       room,
       give: (bytes) => this.#give(bytes),
       take: (kind, payload) => events.message(kind, payload),
+      waits: () => channel.waits(this),
       failed: (error) => channel.fail(ChannelFault.from(error)),
     });
   }
@@ -129,13 +133,17 @@ export class Lane {
 
 /**
  * Messages of many invocations over one duplex stream of bytes. All frames of one turn of the event loop leave in one write. Invocations take
- * turns, a frame each. A peer that breaks a rule ends the channel.
+ * turns, a frame each; so do channels that share a thread. A peer that breaks a rule ends the channel.
  */
 export class Channel {
   readonly #stream: Duplex;
   readonly #options: ChannelOptions;
   readonly #parser = new FrameParser();
   readonly #lanes = new Map<number, Lane>();
+  readonly #share: ThreadShare | null;
+  /** Lanes with messages that wait, in turn. */
+  readonly #waiting = new Set<Lane>();
+  #serving = false;
   /** Room for messages in parts, of all lanes. */
   readonly room = new SharedRoom(MAX_ASSEMBLY_BYTES);
   #urgent: Buffer[] = [];
@@ -150,6 +158,7 @@ export class Channel {
   constructor(stream: Duplex, options: ChannelOptions) {
     this.#stream = stream;
     this.#options = options;
+    this.#share = options.thread?.share(() => this.#serve()) ?? null;
     stream.on('data', (chunk: Buffer) => this.#received(chunk));
     stream.on('drain', () => {
       this.#blocked = false;
@@ -175,6 +184,16 @@ export class Channel {
     return this.#lanes.size;
   }
 
+  /** What the peer sent waits here for the thread. */
+  get behind(): boolean {
+    return this.#share?.waiting ?? false;
+  }
+
+  /** Counts time of the thread that went into answers. */
+  spent(ms: number): void {
+    if (!this.#fault) this.#share?.spend(ms);
+  }
+
   open(number: number, events: LaneEvents): Lane {
     const lane = new Lane(this, number, this.room, events);
     this.#lanes.set(number, lane);
@@ -184,6 +203,13 @@ export class Channel {
   forget(lane: Lane): void {
     this.#lanes.delete(lane.number);
     this.#ready.delete(lane);
+    this.#waiting.delete(lane);
+  }
+
+  /** Messages of this lane wait to be taken. */
+  waits(lane: Lane): void {
+    this.#waiting.add(lane);
+    this.#serve();
   }
 
   /** This lane may have something to send. */
@@ -210,6 +236,8 @@ export class Channel {
     this.#stream.destroy();
     this.#urgent = [];
     this.#ready.clear();
+    this.#waiting.clear();
+    this.#share?.leave();
     for (const lane of [...this.#lanes.values()]) lane.forget();
     this.#options.lost(fault);
   }
@@ -255,12 +283,53 @@ export class Channel {
 
   #received(chunk: Buffer): void {
     if (this.#fault) return;
+    this.#parser.add(chunk);
+    this.#serve();
+  }
+
+  /** Takes what is here, as far as it may: the rest waits for a later turn, and the peer with it. */
+  #serve(): void {
+    if (this.#serving || this.#fault) return;
+    this.#serving = true;
     try {
-      this.#parser.push(chunk, (number, kind, flags, payload) => this.#frame(number, kind, flags, payload));
+      const whole = this.#takeAll();
+      if (this.#fault) return;
+      if (!whole) this.#stream.pause();
+      else if (this.#stream.isPaused()) this.#stream.resume();
     } catch (error) {
       this.fail(ChannelFault.from(error));
+    } finally {
+      this.#serving = false;
     }
   }
+
+  /** False when it has to wait. */
+  #takeAll(): boolean {
+    const share = this.#share;
+    if (share && !share.begin()) {
+      share.wait();
+      return false;
+    }
+    while (!this.#fault && this.#takeOne()) {
+      if (!share || share.more()) continue;
+      share.wait();
+      return false;
+    }
+    return true;
+  }
+
+  /** Takes one message or frame. False when there is none. */
+  #takeOne(): boolean {
+    for (const lane of this.#waiting) {
+      this.#waiting.delete(lane);
+      lane.inbound.handNext();
+      return true;
+    }
+    return this.#parser.next(this.#onFrame);
+  }
+
+  readonly #onFrame = (number: number, kind: number, flags: number, payload: Buffer): void =>
+    this.#frame(number, kind, flags, payload);
 
   #frame(number: number, kind: number, flags: number, payload: Buffer): void {
     // What follows a fault in the same chunk is not looked at.

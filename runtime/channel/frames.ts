@@ -56,34 +56,46 @@ export function frame(invocation: number, kind: number, flags: number, payload: 
   return bytes;
 }
 
-/** Finds the frames in a stream of bytes. It keeps less than one frame. */
+/** Finds the frames in a stream of bytes. */
 export class FrameParser {
-  #rest: Buffer | null = null;
+  #bytes: Buffer = EMPTY;
+  #at = 0;
 
-  /** @throws ChannelFault `bad-frame`, and what `onFrame` throws */
-  push(chunk: Buffer, onFrame: OnFrame): void {
-    const bytes = this.#rest ? Buffer.concat([this.#rest, chunk]) : chunk;
-    this.#rest = null;
-    let at = 0;
-    while (bytes.length - at >= HEADER_BYTES) {
-      const length = bytes.readUInt32LE(at);
-      if (length > MAX_PAYLOAD_BYTES || bytes.readUInt16LE(at + 10) !== 0) {
-        throw new ChannelFault(
-          'bad-frame',
-          `the peer announced a frame of ${length} bytes, or set bits that have no use`,
-        );
-      }
-      const end = at + HEADER_BYTES + length;
-      if (end > bytes.length) break;
-      onFrame(
-        bytes.readUInt32LE(at + 4),
-        bytes[at + 8] as number,
-        bytes[at + 9] as number,
-        bytes.subarray(at + HEADER_BYTES, end),
+  add(chunk: Buffer): void {
+    const rest = this.#bytes.subarray(this.#at);
+    this.#bytes = rest.length > 0 ? Buffer.concat([rest, chunk]) : chunk;
+    this.#at = 0;
+  }
+
+  /** Hands on one frame. False when none is whole. @throws ChannelFault `bad-frame`, and what `onFrame` throws */
+  next(onFrame: OnFrame): boolean {
+    const [bytes, at] = [this.#bytes, this.#at];
+    if (bytes.length - at < HEADER_BYTES) return this.#keep();
+    const length = bytes.readUInt32LE(at);
+    if (length > MAX_PAYLOAD_BYTES || bytes.readUInt16LE(at + 10) !== 0) {
+      throw new ChannelFault(
+        'bad-frame',
+        `the peer announced a frame of ${length} bytes, or set bits that have no use`,
       );
-      at = end;
     }
-    // A copy: the chunk is larger than what is left of it.
-    if (at < bytes.length) this.#rest = Buffer.from(bytes.subarray(at));
+    const end = at + HEADER_BYTES + length;
+    if (end > bytes.length) return this.#keep();
+    this.#at = end;
+    onFrame(
+      bytes.readUInt32LE(at + 4),
+      bytes[at + 8] as number,
+      bytes[at + 9] as number,
+      bytes.subarray(at + HEADER_BYTES, end),
+    );
+    return true;
+  }
+
+  /** What is left is less than a frame, and goes into a copy: the chunk is larger. */
+  #keep(): false {
+    if (this.#at > 0) this.#bytes = this.#at < this.#bytes.length ? Buffer.from(this.#bytes.subarray(this.#at)) : EMPTY;
+    this.#at = 0;
+    return false;
   }
 }
+
+const EMPTY = Buffer.alloc(0);

@@ -32,6 +32,8 @@ export interface InboundOptions {
   readonly give: (bytes: number) => void;
   /** Takes one message; its payload is its own. */
   readonly take: (kind: number, payload: Buffer) => void;
+  /** Messages wait that `handNext` may hand on. */
+  readonly waits: () => void;
   /** Told of what `take` throws, outside of a frame's arrival. */
   readonly failed: (error: unknown) => void;
 }
@@ -71,15 +73,16 @@ export class Inbound {
 
   resume(): void {
     this.#pauses--;
-    try {
-      while (this.#pauses === 0 && !this.#ended) {
-        const next = this.#inbox.shift();
-        if (!next) return;
-        this.#hand(next);
-      }
-    } catch (error) {
-      this.#options.failed(error);
-    }
+    if (this.#pauses === 0 && this.#inbox.first) this.#options.waits();
+  }
+
+  /** Takes the first message that waits, unless it is paused. */
+  handNext(): void {
+    if (this.#pauses > 0) return;
+    const next = this.#inbox.shift();
+    if (!next) return;
+    if (this.#inbox.first) this.#options.waits();
+    this.#hand(next);
   }
 
   /** Takes nothing any more, and gives no more credit: what is here and what still comes is forgotten. */

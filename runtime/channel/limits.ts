@@ -19,8 +19,8 @@ export const MAX_QUEUED_BYTES = 64 * 2 ** 20;
 /** Elements of lists, texts and options that one message may hold. */
 export const MAX_ITEMS = 1 << 20;
 
-/** Handles, and futures, that one invocation may hold in the runtime: as many as a guest may hold in all. */
-export const MAX_NUMBERS = 16_384;
+/** Handles, and futures, that one invocation may hold in the runtime: as many as a guest may hold in all, and the one that it traps for. */
+export const MAX_NUMBERS = 16_385;
 
 /** Bytes that leave in one write, before other events of the process have their turn. */
 export const BATCH_BYTES = 256 * 1024;

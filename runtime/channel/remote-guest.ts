@@ -41,12 +41,14 @@ export interface RemoteGuestOptions {
 
 interface Wiring extends RemoteGuestOptions {
   readonly calls: ReturnType<typeof hostCalls>;
+  /** Time of the thread that an answer took. */
+  readonly spent: (ms: number) => void;
   /** The invocation's number is given back. */
   readonly closed: () => void;
 }
 
-/** A call that took longer here is charged to its guest. */
-const CHARGED_MS = 0.05;
+/** Time of this thread that a guest has used is charged when it comes to so much: telling the sandbox takes time, too. */
+const CHARGED_MS = 0.25;
 
 /** A future that the guest holds. */
 interface Future {
@@ -66,6 +68,7 @@ export class RemoteGuest implements LaneEvents {
   readonly #events: EventRelay;
   #lane: Lane | null = null;
   #lastNumber = 0;
+  #unchargedMs = 0;
   /** Promises of the host that have not settled, of futures that were dropped as well. */
   #unsettled = 0;
   /** The guest is suspended for an answer. */
@@ -128,6 +131,15 @@ export class RemoteGuest implements LaneEvents {
 
   message(kind: number, payload: Buffer): void {
     if (this.#ended) throw new ChannelFault('bad-frame', 'the sandbox sent a message behind the end of its invocation');
+    const fromMs = performance.now();
+    try {
+      this.#take(kind, payload);
+    } finally {
+      this.#used(performance.now() - fromMs);
+    }
+  }
+
+  #take(kind: number, payload: Buffer): void {
     const reader = new MessageReader(payload, this.#resources);
     switch (kind) {
       case KIND.call:
@@ -169,15 +181,7 @@ export class RemoteGuest implements LaneEvents {
     }
     if (call.answering === 'future') this.#admit(number);
     if (call.answering === 'makes') this.#resources.check(number);
-    const make = () => {
-      const from = performance.now();
-      try {
-        return fn(this.#wiring.context, ...args);
-      } finally {
-        const tookMs = performance.now() - from;
-        if (tookMs > CHARGED_MS) this.#wiring.charge(tookMs);
-      }
-    };
+    const make = () => fn(this.#wiring.context, ...args);
     try {
       switch (call.answering) {
         case 'future':
@@ -227,7 +231,7 @@ export class RemoteGuest implements LaneEvents {
           future.answered = true;
           if (!future.letGo) this.#futures.delete(number);
           this.#events.settled(mark, value);
-          this.#answer(number, future.letGo ? ANSWER.kept : ANSWER.value, call, value);
+          this.#answerLater(number, future.letGo ? ANSWER.kept : ANSWER.value, call, value);
         }
         settled();
       },
@@ -247,10 +251,28 @@ export class RemoteGuest implements LaneEvents {
     value.then(
       (answer) => {
         this.#waiting = false;
-        this.#answer(number, ANSWER.value, call, answer);
+        this.#answerLater(number, ANSWER.value, call, answer);
       },
       (error: unknown) => this.#failed(error),
     );
+  }
+
+  /** Answers when no message of the guest's is taken. */
+  #answerLater(number: number, flag: number, call: (typeof CHANNEL_CALLS)[number], value: unknown): void {
+    const fromMs = performance.now();
+    this.#answer(number, flag, call, value);
+    const tookMs = performance.now() - fromMs;
+    this.#wiring.spent(tookMs);
+    this.#used(tookMs);
+  }
+
+  /** This thread has worked for the guest. */
+  #used(ms: number): void {
+    this.#unchargedMs += ms;
+    if (this.#unchargedMs < CHARGED_MS || this.#ended) return;
+    const usedMs = this.#unchargedMs;
+    this.#unchargedMs = 0;
+    this.#wiring.charge(usedMs);
   }
 
   #answer(number: number, flag: number, call: (typeof CHANNEL_CALLS)[number], value: unknown): void {

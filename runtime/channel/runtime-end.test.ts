@@ -10,6 +10,7 @@ import { KIND } from './frames.ts';
 import { MAX_NUMBERS } from './limits.ts';
 import type { RemoteGuestOptions } from './remote-guest.ts';
 import { RuntimeEnd } from './runtime-end.ts';
+import { SharedThread } from './shared-thread.ts';
 import { RawSandbox } from './testing/raw-sandbox.ts';
 import { ending } from './testing/run-remote.ts';
 import type { MessageWriter } from './value-writer.ts';
@@ -20,7 +21,12 @@ async function attacked(invocations = 1, over: HostTable = {}, options: Partial<
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
   const { host, lines } = recordingHost();
   const merged = Object.fromEntries(Object.entries(host).map(([name, table]) => [name, { ...table, ...over[name] }]));
-  const runtime = new RuntimeEnd(mine, { host: merged, control: () => undefined, lost: resolve });
+  const runtime = new RuntimeEnd(mine, {
+    host: merged,
+    thread: new SharedThread(),
+    control: () => undefined,
+    lost: resolve,
+  });
   const sandbox = new RawSandbox(theirs);
   const guests = Array.from({ length: invocations }, (_, i) => ending(runtime, { id: `inv-${i}` }, options));
   await sandbox.opened(invocations);
@@ -197,6 +203,21 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     assert.equal(settle.length, MAX_NUMBERS);
     settle[0]!({ tag: 'ok', val: undefined });
     while (settle.length < MAX_NUMBERS + 1) await new Promise(setImmediate);
+    runtime.close();
+  });
+
+  it('charges the guest for calls that are quick, too', async () => {
+    let chargedMs = 0;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const charge = (ms: number) => {
+      chargedMs += ms;
+      resolve();
+    };
+    const get = (() => Promise.resolve({ tag: 'ok', val: undefined })) as HostFunction;
+    const { sandbox, runtime } = await attacked(1, { store: { get } }, { charge });
+    for (let i = 1; i <= 10_000; i++) sandbox.call(0, 'store get', i, text('k'));
+    await promise;
+    assert.ok(chargedMs > 0);
     runtime.close();
   });
 

@@ -7,6 +7,7 @@ import { decodeControl, encodeControl, MAX_CONTROL_BYTES } from './control.ts';
 import { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
 import { RemoteGuest, type RemoteGuestOptions } from './remote-guest.ts';
+import type { SharedThread } from './shared-thread.ts';
 import { MessageWriter } from './value-writer.ts';
 
 /** Invocations that the sandbox was told to end and has not yet. An honest one answers in the same turn. */
@@ -15,6 +16,8 @@ const MAX_CLOSING = 4096;
 export interface RuntimeEndOptions {
   /** What the runtime answers: `runtime/host/table.ts`. */
   readonly host: HostTable;
+  /** Serves the channels of all sandboxes. */
+  readonly thread: SharedThread;
   /** Told of the sandbox's messages beside its calls: a stranger's data. What it throws ends the channel. */
   readonly control: (description: unknown, body: Buffer) => void;
   /** Once, when the channel has ended; each guest has heard of it before. */
@@ -30,11 +33,12 @@ export class RuntimeEnd {
   readonly #control: Lane;
   #lastNumber = 0;
 
-  constructor(stream: Duplex, { host, lost, control }: RuntimeEndOptions) {
+  constructor(stream: Duplex, { host, thread, lost, control }: RuntimeEndOptions) {
     this.#calls = hostCalls(host);
     this.#channel = new Channel(stream, {
       fingerprint: FINGERPRINT,
       unknown: () => null,
+      thread,
       lost: (fault) => {
         for (const guest of [...this.#guests]) guest.lost(fault);
         lost(fault);
@@ -55,6 +59,11 @@ export class RuntimeEnd {
   /** Sends a message beside the calls. Nothing happens when the channel has ended. */
   tell(description: unknown, body?: Uint8Array): void {
     if (!this.#channel.fault) this.#control.send(KIND.control, encodeControl(description, body));
+  }
+
+  /** What the sandbox sent waits for this thread: its silence says nothing of it. */
+  get behind(): boolean {
+    return this.#channel.behind;
   }
 
   /** Invocations that run. */
@@ -83,6 +92,7 @@ export class RuntimeEnd {
     const guest: RemoteGuest = new RemoteGuest({
       ...options,
       calls: this.#calls,
+      spent: (ms) => this.#channel.spent(ms),
       ended: (ending) => options.ended(ending),
       closed: () => this.#guests.delete(guest),
     });

@@ -11,6 +11,9 @@ export interface Handles {
 
 type NumberArray<T> = new (buffer: ArrayBuffer) => T;
 
+/** Up to so many bytes V8 keeps numbers beside their array's object: a buffer of its own costs many times as much. */
+const SMALL_BYTES = 64;
+
 const NO_HANDLES: Handles = {
   get: () => bad('a resource where none can be'),
   take: () => bad('a resource where none can be'),
@@ -116,7 +119,12 @@ export class MessageReader implements ValueReader {
   }
 
   u32List(): Uint32Array {
-    return this.#copy(Uint32Array, 4);
+    const count = this.#bytes.length - this.#at < 4 ? 0 : this.#bytes.readUInt32LE(this.#at);
+    if (count * 4 > SMALL_BYTES) return this.#copy(Uint32Array, 4);
+    const from = this.#numbers(4);
+    const values = new Uint32Array(count);
+    for (let i = 0; i < count; i++) values[i] = this.#bytes.readUInt32LE(from + 4 * i);
+    return values;
   }
 
   s32List(): Int32Array {

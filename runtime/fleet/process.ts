@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { RuntimeEnd } from '../channel/runtime-end.ts';
+import type { SharedThread } from '../channel/shared-thread.ts';
 import type { HostTable } from '../lowering/compile.ts';
 import { confinedCommand } from '../sandboxes/command.ts';
 import type { Layers } from '../sandboxes/layers.ts';
@@ -13,6 +14,8 @@ export interface SandboxOptions {
   readonly layers: Layers;
   /** Answers the guests' calls. */
   readonly host: HostTable;
+  /** Serves the channels of all sandboxes. */
+  readonly thread: SharedThread;
   /** Memory that all guests of one sandbox may touch together. */
   readonly memoryMb: number;
   /** Of it, what ready instances may take. */
@@ -40,7 +43,7 @@ const MAX_STDERR_CHARACTERS = 4096;
 
 /** Starts the process of a sandbox, confined, with one channel to this process and nothing else. */
 export function startSandbox(options: SandboxOptions, events: ProcessEvents): SandboxProcess {
-  const { layers, host, memoryMb, poolMb, main = MAIN } = options;
+  const { layers, host, thread, memoryMb, poolMb, main = MAIN } = options;
   const program = { main, args: [`${poolMb}`], read: CODE };
   const { program: shell, args, env } = confinedCommand(layers, program, { memoryMb });
   // A session of its own: no terminal, and one group to kill. Descriptor 3 is the channel.
@@ -72,6 +75,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents): Sa
   };
   const channel = new RuntimeEnd(stream, {
     host,
+    thread,
     control: (description) => events.message(readFromSandbox(description)),
     lost: (fault) => {
       // The stream ends with the process, whose exit says more.
@@ -101,6 +105,9 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents): Sa
     },
     get retired() {
       return retired;
+    },
+    get behind() {
+      return channel.behind;
     },
     tell: (message, body) => {
       try {

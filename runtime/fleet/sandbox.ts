@@ -30,6 +30,8 @@ export interface SandboxProcess {
   readonly pid: number;
   /** `retire` was called. */
   readonly retired: boolean;
+  /** What it sent waits for the runtime's thread. */
+  readonly behind: boolean;
   tell(message: ToSandbox, body?: Uint8Array): void;
   /** Begins an invocation. @throws ChannelFault when it is gone */
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;

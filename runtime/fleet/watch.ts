@@ -28,7 +28,8 @@ export class SandboxWatch {
     const atMs = performance.now();
     for (const sandbox of this.#sandboxes()) {
       const known = this.#known.get(sandbox);
-      const beaten = sandbox.heardAtMs !== known?.heardAtMs;
+      // Its beats may be among what waits to be read.
+      const beaten = sandbox.heardAtMs !== known?.heardAtMs || sandbox.process.behind;
       if (!beaten) sandbox.look();
       // The times are read only of one that is silent: a read costs tens of microseconds.
       const now: Look = { atMs, beaten, thread: beaten && known ? null : mainThreadTimes(sandbox.process.pid) };

@@ -16,6 +16,16 @@ export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, byte
   return hooks.waits.during(interruptions.until(work));
 }
 
+/**
+ * `ask` for a short call of the platform's store: it is made when its tenant's line has room.
+ *
+ * @param call what it sends must not be a view of the guest's memory: it may be made later
+ */
+export function askStore<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
+  const { description, services } = inferlet;
+  return ask(inferlet, () => services.storeLines.during(description.tenant, bytes, call), bytes);
+}
+
 /** In whose name the inferlet stores and sends; undefined when no attempt is known of it. */
 export function attemptOf({ description: { id, epoch } }: Inferlet): AttemptName | undefined {
   return epoch === undefined ? undefined : { id, epoch };

@@ -9,7 +9,7 @@ import {
 } from '#scheduler/invocations/file-rules.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { FileExchangeFile, FileExchangeFileInfo } from '#wit/generated/host.ts';
-import { ask } from './ask.ts';
+import { ask, askStore } from './ask.ts';
 import { DroppableWait, Holdings } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { OwnFiles } from './own.ts';
@@ -39,7 +39,8 @@ export class FileTransfers {
       return refused(handlerError(tag, fault));
     }
     // The list is a view of the guest's memory, which goes on changing.
-    return this.#ask((files) => this.#put(files, name, mediaType, content.slice()), content.length);
+    const stored = content.slice();
+    return this.#askStore((files) => this.#put(files, name, mediaType, stored), content.length);
   }
 
   receive(name: string): Promise<Outcome<FileExchangeFile>> {
@@ -62,7 +63,9 @@ export class FileTransfers {
   }
 
   list(): Promise<Outcome<readonly FileExchangeFileInfo[]>> {
-    return this.#ask(async (files) => ok((await files.list()).map((file) => ({ ...file, size: BigInt(file.size) }))));
+    return this.#askStore(async (files) =>
+      ok((await files.list()).map((file) => ({ ...file, size: BigInt(file.size) }))),
+    );
   }
 
   /** Ends every wait. */
@@ -118,9 +121,14 @@ export class FileTransfers {
     return fetched;
   }
 
-  async #ask<T>(work: (files: OwnFiles) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
+  async #ask<T>(work: (files: OwnFiles) => Promise<Outcome<T>>): Promise<Outcome<T>> {
     const { own } = this.#inferlet;
-    return own ? ask(this.#inferlet, () => work(own.files), bytes) : err(NO_FILES);
+    return own ? ask(this.#inferlet, () => work(own.files)) : err(NO_FILES);
+  }
+
+  async #askStore<T>(work: (files: OwnFiles) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
+    const { own } = this.#inferlet;
+    return own ? askStore(this.#inferlet, () => work(own.files), bytes) : err(NO_FILES);
   }
 }
 

@@ -7,7 +7,7 @@ import {
 } from '#scheduler/messaging/message.ts';
 import type { Next, Subscription } from '#scheduler/messaging/subscription.ts';
 import type { Envelope, Message } from '#wit/generated/host.ts';
-import { ask, attemptOf } from './ask.ts';
+import { ask, askStore, attemptOf } from './ask.ts';
 import { type Droppable, DroppableWait } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import { messageBytes } from './message-bytes.ts';
@@ -69,16 +69,10 @@ export const messaging = {
     const refused = checkCall(inferlet, topic) ?? checkMessage(message);
     if (refused) return Promise.resolve(err(refused));
     const { description, services } = inferlet;
+    const sent = sentBy(inferlet, message);
     const broadcast = async () =>
-      ok(
-        await services.messaging.broadcasts.broadcast(
-          description.tenant,
-          topic,
-          sentBy(inferlet, message),
-          attemptOf(inferlet),
-        ),
-      );
-    return ask(inferlet, broadcast, messageBytes(message));
+      ok(await services.messaging.broadcasts.broadcast(description.tenant, topic, sent, attemptOf(inferlet)));
+    return askStore(inferlet, broadcast, messageBytes(message));
   },
 
   '[constructor]subscription': (inferlet: Inferlet, topic: string): InferletSubscription =>
@@ -94,13 +88,9 @@ export const messaging = {
     const refused = checkCall(inferlet, name) ?? checkMessage(message);
     if (refused) return Promise.resolve(err(refused));
     const { description, services } = inferlet;
+    const sent = sentBy(inferlet, message);
     const push = async (): Promise<Outcome<undefined>> => {
-      const outcome = await services.messaging.lines.push(
-        description.tenant,
-        name,
-        sentBy(inferlet, message),
-        attemptOf(inferlet),
-      );
+      const outcome = await services.messaging.lines.push(description.tenant, name, sent, attemptOf(inferlet));
       if (outcome.kind === 'ok') return ok(undefined);
       if (outcome.kind === 'tenant-full') {
         const full = `all lines of this tenant together take ${outcome.bytes} of ${MAX_LINES_BYTES} bytes; push again when some messages were pulled`;
@@ -109,7 +99,7 @@ export const messaging = {
       const text = `${outcome.messages} messages of ${outcome.bytes} bytes wait in the line ${name}; push again when some were pulled`;
       return err(handlerError('limit-exceeded', text));
     };
-    return ask(inferlet, push, messageBytes(message));
+    return askStore(inferlet, push, messageBytes(message));
   },
 
   pull: (inferlet: Inferlet, name: string): Promise<Outcome<Envelope>> => {

@@ -1,7 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { WriteOptions, WriteOutcome } from '#scheduler/key-values/key-values.ts';
 import type { Entry } from '#wit/generated/host.ts';
-import { ask, attemptOf } from './ask.ts';
+import { askStore, attemptOf } from './ask.ts';
 import type { Inferlet } from './inferlet.ts';
 
 const MAX_KEY_BYTES = 512;
@@ -61,6 +61,8 @@ export const store = {
     ),
 };
 
+const NOTHING = new Uint8Array();
+
 /** `value` may be a view of the guest's memory. */
 function write<T>(
   inferlet: Inferlet,
@@ -71,8 +73,9 @@ function write<T>(
   answer: (version: bigint | undefined) => Outcome<T>,
 ): Promise<Outcome<T>> {
   const refused = checkKey(key) ?? checkValue(value) ?? fault;
+  const stored = refused ? NOTHING : value.slice();
   const set = async ({ keyValues }: Inferlet['services'], tenant: string): Promise<Outcome<T>> => {
-    const outcome: WriteOutcome = await keyValues.write(tenant, key, value.slice(), {
+    const outcome: WriteOutcome = await keyValues.write(tenant, key, stored, {
       ...options,
       by: attemptOf(inferlet),
     });
@@ -101,7 +104,7 @@ function call<T>(
   const { description, services } = inferlet;
   const refused = checkGrant(description.grants.store, needs) ?? fault;
   if (refused) return Promise.resolve(err(refused));
-  return ask(inferlet, () => make(services, description.tenant), bytes);
+  return askStore(inferlet, () => make(services, description.tenant), bytes);
 }
 
 function checkGrant(granted: 'none' | 'read' | 'write', needs: 'read' | 'write'): HandlerError | null {

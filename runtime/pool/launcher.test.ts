@@ -7,6 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { SharedThread } from '../channel/shared-thread.ts';
 import { Fleet } from '../fleet/fleet.ts';
 import { startSandbox } from '../fleet/process.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
@@ -54,7 +55,7 @@ describe('a launcher', () => {
     const fleet = new Fleet({
       policy: { most: 2, spares: 1, idleMs: 60_000 },
       memoryMb: 512,
-      start: (events) => startSandbox({ layers, host, memoryMb: 512, poolMb: 8 }, events),
+      start: (events) => startSandbox({ layers, host, thread: new SharedThread(), memoryMb: 512, poolMb: 8 }, events),
       deviceBusy: () => false,
       onError: (error) => errors.push(error),
     });

@@ -5,6 +5,7 @@ import type { OwnServices } from '../host/own.ts';
 import { DeviceQueue } from '../host/queue.ts';
 import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
+import { StoreLines } from '../host/store-lines.ts';
 import { hostTable } from '../host/table.ts';
 import { letGoOf } from '../lowering/let-go.ts';
 import { TEST_MODEL } from './gpu-host.ts';
@@ -69,7 +70,7 @@ export class TestInferlet {
         ...{ limits: { pages, tokens }, models: new Map(granted) },
       },
       session,
-      only(options.services ?? {}, SERVICES),
+      only({ storeLines: new StoreLines(), ...options.services }, SERVICES),
       undefined,
       options.own ? only(options.own, OWN) : null,
     );
@@ -111,7 +112,14 @@ function only<T extends object>(given: Partial<T>, names: readonly (keyof T & st
   return Object.defineProperties({}, absent) as T;
 }
 
-const SERVICES = ['keyValues', 'messaging', 'http', 'images', 'texts'] as const satisfies readonly (keyof Services)[];
+const SERVICES = [
+  'keyValues',
+  'messaging',
+  'storeLines',
+  'http',
+  'images',
+  'texts',
+] as const satisfies readonly (keyof Services)[];
 const OWN = ['children', 'files', 'shared'] as const satisfies readonly (keyof OwnServices)[];
 
 /** For models without a tokenizer, which have no grammars. */

@@ -8,6 +8,7 @@ import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../remote-gu
 import { RuntimeEnd } from '../runtime-end.ts';
 import { SandboxEnd } from '../sandbox-end.ts';
 import { sandboxTable } from '../sandbox-table.ts';
+import { SharedThread } from '../shared-thread.ts';
 import { suspendingWorld } from '../suspending.ts';
 
 export const OPENING: LifecycleOpening = {
@@ -84,6 +85,6 @@ export function ending(
 export function bothEnds(host: HostTable, runner: GuestRunner) {
   const [mine, theirs] = duplexPair();
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
-  const runtime = new RuntimeEnd(mine, { host, control: () => undefined, lost: resolve });
+  const runtime = new RuntimeEnd(mine, { host, thread: new SharedThread(), control: () => undefined, lost: resolve });
   return { runtime, lost, sandbox: sandboxOf(theirs, runner), stream: mine };
 }

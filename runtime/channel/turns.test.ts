@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { type Member, QUANTUM_MS, Turns } from './turns.ts';
+
+interface Worker extends Member {
+  /** What its next piece of work costs; undefined when there is none. */
+  readonly next: () => number | undefined;
+  served: number;
+  servedMs: number;
+}
+
+const MAX_PIECE_MS = 5;
+const pieces = fc.array(fc.double({ min: 0.001, max: MAX_PIECE_MS, noNaN: true }), { maxLength: 60 });
+
+const workerOf = (next: Worker['next']): Worker => ({ owedMs: 0, next, served: 0, servedMs: 0 });
+const workerFor = (work: readonly number[]): Worker => {
+  const left = [...work];
+  return workerOf(() => left.shift());
+};
+
+/** Works as far as it may, as a channel does; it waits with what is left. */
+function work(turns: Turns<Worker>, worker: Worker): void {
+  if (turns.waits(worker)) return;
+  while (turns.mayGoOn(worker)) {
+    const ms = worker.next();
+    if (ms === undefined) return;
+    worker.served++;
+    worker.servedMs += ms;
+    turns.spend(worker, ms);
+  }
+  turns.wait(worker);
+}
+
+describe('turns on a thread', () => {
+  it('get every piece of work done, a quantum and one piece of each member at most between two turns', () => {
+    fc.assert(
+      fc.property(fc.array(fc.tuple(pieces, fc.nat(20)), { minLength: 1, maxLength: 8 }), (plan) => {
+        const turns = new Turns<Worker>();
+        const workers = plan.map(([own]) => workerFor(own));
+        const total = plan.flatMap(([own]) => own).reduce((sum, ms) => sum + ms, 0);
+        // Each turn pays a quantum of somebody's debt, or hands the thread to somebody.
+        const most = 21 + (plan.length + 1) * (Math.ceil(total / QUANTUM_MS) + plan.flatMap(([own]) => own).length + 1);
+        let turn = 0;
+        do {
+          const before = workers.map(({ servedMs }) => servedMs);
+          const next = turns.pass();
+          if (next) work(turns, next);
+          workers.forEach((worker, i) => {
+            if (plan[i]![1] === turn) work(turns, worker);
+            assert.ok(worker.servedMs - before[i]! <= QUANTUM_MS + MAX_PIECE_MS);
+          });
+          assert.ok(++turn <= most, 'the work does not end');
+        } while (turn <= 20 || !turns.idle);
+        assert.deepEqual(
+          workers.map(({ served }) => served),
+          plan.map(([own]) => own.length),
+        );
+      }),
+    );
+  });
+
+  it('give members that always have work equal parts of the thread', () => {
+    const costs = fc.array(fc.double({ min: 0.1, max: MAX_PIECE_MS, noNaN: true }), { minLength: 2, maxLength: 6 });
+    fc.assert(
+      fc.property(costs, (each) => {
+        const turns = new Turns<Worker>();
+        const workers = each.map((ms) => workerOf(() => ms));
+        for (const worker of workers) work(turns, worker);
+        for (let turn = 0; turn < 500; turn++) {
+          const next = turns.pass();
+          if (next) work(turns, next);
+        }
+        const served = workers.map(({ servedMs }) => servedMs);
+        assert.ok(Math.max(...served) - Math.min(...served) <= 2 * (QUANTUM_MS + MAX_PIECE_MS), `${served}`);
+      }),
+    );
+  });
+
+  it('let a member that owes little go on at once, whoever waits', () => {
+    const turns = new Turns<Worker>();
+    const [greedy, modest] = [workerOf(() => MAX_PIECE_MS), workerFor([0.5])];
+    work(turns, greedy);
+    assert.ok(turns.waits(greedy));
+    work(turns, modest);
+    assert.deepEqual([modest.servedMs, greedy.servedMs, turns.waits(modest)], [0.5, MAX_PIECE_MS, false]);
+  });
+
+  it('forget a member that leaves', () => {
+    const turns = new Turns<Worker>();
+    const worker = workerFor([2, 2]);
+    work(turns, worker);
+    turns.leave(worker);
+    assert.deepEqual([turns.idle, turns.pass()], [true, undefined]);
+  });
+});

@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { StoreLines } from './store-lines.ts';
+
+const turn = () => new Promise(setImmediate);
+
+interface Asked {
+  readonly tenant: string;
+  readonly index: number;
+  readonly bytes: number;
+  readonly settle: PromiseWithResolvers<void>;
+}
+
+describe("the lines of tenants' store calls", { timeout: 60_000 }, () => {
+  it('keep to their bounds and their order, and let every call through, on random schedules', async () => {
+    const calls = fc.array(
+      fc.record({
+        tenant: fc.constantFrom('a', 'b', 'c'),
+        bytes: fc.oneof(fc.nat(1000), fc.integer({ min: 2 ** 18, max: 2 ** 21 })),
+        fails: fc.boolean(),
+        answersAtOnce: fc.integer({ min: 0, max: 3 }),
+      }),
+      { maxLength: 120 },
+    );
+    await fc.assert(
+      fc.asyncProperty(calls, async (plan) => {
+        const lines = new StoreLines();
+        const open: Asked[] = [];
+        const begun = new Map<string, number>();
+        const answer = async (count: number) => {
+          for (const asked of open.splice(0, count)) asked.settle.resolve();
+          await turn();
+        };
+        const settled = plan.map(async ({ tenant, bytes, fails }, index) => {
+          const settle = Promise.withResolvers<void>();
+          const made = lines.during(tenant, bytes, async () => {
+            assert.ok(index >= (begun.get(tenant) ?? 0), 'a call overtook another one of its tenant');
+            begun.set(tenant, index);
+            open.push({ tenant, index, bytes, settle });
+            const own = open.filter((one) => one.tenant === tenant);
+            assert.ok(own.length === 1 || own.reduce((sum, one) => sum + one.bytes, 0) <= 2 ** 20);
+            assert.ok(own.length <= 16);
+            await settle.promise;
+            if (fails) throw new Error('the store is away');
+            return index;
+          });
+          return made.then(
+            (value) => assert.deepEqual([value, fails], [index, false]),
+            (error: Error) => assert.deepEqual([error.message, fails], ['the store is away', true]),
+          );
+        });
+        for (const { answersAtOnce } of plan) await answer(answersAtOnce);
+        while (open.length > 0) await answer(1);
+        await Promise.all(settled);
+        assert.equal(lines.tenants, 0);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it('make a call of one tenant at once, however many of another wait', async () => {
+    const lines = new StoreLines();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let begun = 0;
+    const flood = Array.from({ length: 1000 }, () =>
+      lines.during('flood', 100, () => {
+        begun++;
+        return promise;
+      }),
+    );
+    let made = false;
+    await lines.during('other', 100, async () => {
+      made = true;
+    });
+    assert.deepEqual([made, begun], [true, 16]);
+    resolve();
+    await Promise.all(flood);
+    assert.deepEqual([begun, lines.tenants], [1000, 0]);
+  });
+});
