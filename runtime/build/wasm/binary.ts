@@ -89,6 +89,14 @@ export function leb(value: number): number[] {
   return out;
 }
 
+/** Signed LEB128 of a value that is not negative. */
+export function signedLeb(value: number): number[] {
+  const out = leb(value);
+  const last = out.length - 1;
+  const top = out[last] ?? 0;
+  return top & 64 ? [...out.slice(0, last), top | 128, 0] : out;
+}
+
 /** A name with its length before it. */
 export function nameBytes(text: string): number[] {
   const bytes = new TextEncoder().encode(text);

@@ -32,7 +32,7 @@ export function readCallGraph(
   code: (body: FunctionBody) => Reader,
   imported: number,
 ): CallGraph {
-  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0 };
+  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   const callees = bodies.map((body) => {
     const reader = code(body);
     const found = new Set<number>();

@@ -61,7 +61,7 @@ function readModule(bytes: Uint8Array): Module {
 /** Indices of the memories that a module's code grows. */
 function grownIn(bytes: Uint8Array): Set<number> {
   const grown = new Set<number>();
-  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0 };
+  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   const code = new Reader(sectionBody(readSections(bytes), SECTION.code));
   for (let left = code.u32(); left > 0; left -= 1) {
     const body = code.slice(code.u32());

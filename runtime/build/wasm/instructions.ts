@@ -51,8 +51,10 @@ export interface Instruction {
   sub: number;
   /** Labels that it may branch to, counted outwards; those of a `try_table` are from outside of it. */
   labels: number[];
-  /** Function that a direct call names, memory that is grown. */
+  /** Function that a direct call names; memory that is grown, filled or copied to. */
   index: number;
+  /** Memory that is copied from. */
+  source: number;
 }
 
 /**
@@ -141,7 +143,7 @@ function readOther(reader: Reader, into: Instruction, opcode: number, at: number
       return;
     case OP.bulk:
       into.sub = reader.u32();
-      skipBulk(reader, into.sub, at);
+      readBulk(reader, into, at);
       return;
     case 0xfd:
       into.sub = reader.u32();
@@ -175,11 +177,12 @@ function readTryTable(reader: Reader, into: Instruction): void {
   }
 }
 
-function skipBulk(reader: Reader, sub: number, at: number): void {
+function readBulk(reader: Reader, into: Instruction, at: number): void {
+  const { sub } = into;
   if (sub <= 7) return;
   if (sub > 17) throw new WasmError(`instruction 0xfc ${sub} is not supported`, at);
-  reader.skipLeb();
-  if (sub === 8 || sub === 10 || sub === 12 || sub === 14) reader.skipLeb();
+  into.index = reader.u32();
+  if (sub === 8 || sub === 10 || sub === 12 || sub === 14) into.source = reader.u32();
 }
 
 function skipVector(reader: Reader, sub: number, at: number): void {

@@ -1,4 +1,5 @@
-import { leb, nameBytes, Reader, WasmError, Writer } from './binary.ts';
+import { leb, nameBytes, Reader, signedLeb, WasmError, Writer } from './binary.ts';
+import { BulkPieces, PIECES_TYPE } from './bulk-pieces.ts';
 import { type FunctionBody, readCallGraph } from './call-graph.ts';
 import { OP } from './instructions.ts';
 import { readDefinitions } from './limits.ts';
@@ -55,21 +56,28 @@ export function meter(bytes: Uint8Array): Metered {
   const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
   const fuel = leb(imports.globals + entryCount(sections, SECTION.global));
   const refill = imports.functions + entryCount(sections, SECTION.function);
-  const code = rewriteCode(sections, imports.functions, { fuel, refill: leb(refill), yield: leb(refill + 1) });
+  const type = entryCount(sections, SECTION.type);
+  const yieldIndex = leb(refill + 1);
+  const pieces = new BulkPieces(fuel, yieldIndex, refill + 2);
+  const code = rewriteCode(sections, imports.functions, {
+    ...{ fuel, refill: leb(refill), yield: yieldIndex, pieces, piecesType: signedLeb(type + 1) },
+  });
   if (code.checks === 0) return { bytes: writeSections(sections), checks: 0 };
 
-  const type = entryCount(sections, SECTION.type);
   const table = imports.tables + entryCount(sections, SECTION.table);
   let out = appendEntry(sections, SECTION.type, [0x60, 0, 0]);
+  if (pieces.count > 0) out = appendEntry(out, SECTION.type, PIECES_TYPE);
   out = appendEntry(out, SECTION.function, leb(type));
   out = appendEntry(out, SECTION.function, leb(type));
+  for (let i = 0; i < pieces.count; i++) out = appendEntry(out, SECTION.function, leb(type + 1));
   out = appendEntry(out, SECTION.table, [0x70, 1, 1, 1]);
   out = appendEntry(out, SECTION.global, [I32, 1, I32_CONST, 0, OP.end]);
   out = appendEntry(out, SECTION.export, [...nameBytes(PIE_EXPORTS.fuel), 3, ...fuel]);
   out = appendEntry(out, SECTION.export, [...nameBytes(PIE_EXPORTS.yield), 1, ...leb(table)]);
   out = withSection(out, SECTION.code, code.body);
-  out = appendEntry(out, SECTION.code, refillFunction(fuel, leb(refill + 1)));
+  out = appendEntry(out, SECTION.code, refillFunction(fuel, yieldIndex));
   out = appendEntry(out, SECTION.code, yieldFunction(type, table, fuel));
+  for (const body of pieces.bodies) out = appendEntry(out, SECTION.code, withSize(body));
   const beforeCode = out.findIndex((section) => section.id === SECTION.code);
   out = out.toSpliced(beforeCode, 0, { id: SECTION.custom, body: branchHintSection(code.hints) });
   return { bytes: writeSections(out), checks: code.checks };

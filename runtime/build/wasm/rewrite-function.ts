@@ -1,4 +1,5 @@
-import { leb, type Reader, WasmError, Writer } from './binary.ts';
+import { leb, type Reader, signedLeb, WasmError, Writer } from './binary.ts';
+import { type BulkPieces, PIECE_BYTES } from './bulk-pieces.ts';
 import { skipLocals } from './call-graph.ts';
 import { BULK, type Instruction, OP, readInstruction } from './instructions.ts';
 import { PathLength } from './path-length.ts';
@@ -28,6 +29,7 @@ const LOCAL_SET = 0x21;
 const LOCAL_TEE = 0x22;
 const I32_CONST = 0x41;
 const I32_LT_S = 0x48;
+const I32_GT_U = 0x4b;
 const I32_LE_S = 0x4c;
 const I32_SUB = 0x6b;
 const I32_SHR_U = 0x76;
@@ -41,6 +43,10 @@ export interface Checks {
   readonly refill: readonly number[];
   /** Function that yields. */
   readonly yield: readonly number[];
+  /** Functions that do long bulk instructions. */
+  readonly pieces: BulkPieces;
+  /** Type of those, as a block's. */
+  readonly piecesType: readonly number[];
 }
 
 /** Branches of one function that are rarely taken: offsets of the `if`s in its body. */
@@ -51,9 +57,11 @@ export interface BranchHints {
 
 interface Insertion {
   readonly at: number;
-  readonly kind: 'count' | 'charge' | 'ask';
+  readonly kind: 'count' | 'charge' | 'ask' | 'end';
   /** How far a bulk instruction's size is shifted for its price. */
   readonly shift: number;
+  /** Function that does a bulk instruction instead when it is long. */
+  readonly pieces: number | null;
 }
 
 interface Scan {
@@ -70,7 +78,7 @@ interface Scan {
  * - The entry of a function takes from the global: GRANT when it has such places, 1 when it only calls others. A function needs no
  *   entry check when it and all that it calls is short, is not recursive and makes no indirect call: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
- * - A bulk instruction takes its size, divided, from the global before it runs.
+ * - A bulk instruction takes its size, divided, from the global before it runs. A long fill or copy is done in pieces by a function.
  * - In a function that counts down, a direct call that may reach an import is followed by a look at the global: the host takes all fuel away
  *   when an import took long.
  */
@@ -83,7 +91,7 @@ export class FunctionRewriter {
   readonly #recursive: ReadonlySet<number>;
   /** Price of calling a function, by index among the defined ones. */
   readonly #prices = new Map<number, number>();
-  readonly #instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0 };
+  readonly #instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
 
   constructor(target: Checks, imported: number, recursive: ReadonlySet<number>) {
     this.#target = target;
@@ -122,11 +130,17 @@ export class FunctionRewriter {
     if (entry) check(this.#entryCondition(counts ? GRANT : 1, size), this.#yield);
     if (counts) out.push([I32_CONST, GRANT, LOCAL_SET, ...counter]);
     let from = codeStart;
-    for (const { at, kind, shift } of insertions) {
+    for (const { at, kind, shift, pieces } of insertions) {
       out.push(reader.bytes.subarray(from, at));
       if (kind === 'count') check(countCondition(counter), this.#refill(counter));
       else if (kind === 'ask') check(this.#emptyCondition, this.#yield);
+      else if (kind === 'end') out.push([OP.end]);
       else check(this.#chargeCondition(size, shift), this.#yield);
+      if (pieces !== null) {
+        out.push([LOCAL_GET, ...size, I32_CONST, ...signedLeb(PIECE_BYTES), I32_GT_U]);
+        unlikely.push(out.length);
+        out.push([OP.if, ...this.#target.piecesType, OP.call, ...leb(pieces), OP.else]);
+      }
       from = at;
     }
     out.push(reader.bytes.subarray(from, reader.end));
@@ -138,6 +152,8 @@ export class FunctionRewriter {
     const instruction = this.#instruction;
     const path = new PathLength(MAX_PATH);
     const insertions: Insertion[] = [];
+    const insert = (place: number, kind: Insertion['kind'], shift = 0, pieces: number | null = null) =>
+      insertions.push({ at: place, kind, shift, pieces });
     let indirect = false;
     let depth = 1;
     while (depth > 0) {
@@ -145,18 +161,20 @@ export class FunctionRewriter {
       readInstruction(reader, instruction);
       const { opcode } = instruction;
       const price = this.#price(instruction);
-      if (path.advance(price)) insertions.push({ at, kind: 'count', shift: 0 });
+      if (path.advance(price)) insert(at, 'count');
       path.follow(instruction, at);
       if (opensBlock(opcode)) depth += 1;
       else if (opcode === OP.end || opcode === OP.delegate) depth -= 1;
       if (opcode === OP.loop || opcode === OP.catch || opcode === OP.catchAll) {
-        insertions.push({ at: reader.at, kind: 'count', shift: 0 });
+        insert(reader.at, 'count');
         path.reset();
       } else if (isIndirectCall(opcode)) indirect = true;
-      else if (opcode === OP.call && price >= IMPORT_CALL) insertions.push({ at: reader.at, kind: 'ask', shift: 0 });
+      else if (opcode === OP.call && price >= IMPORT_CALL) insert(reader.at, 'ask');
       else if (opcode === OP.bulk) {
         const shift = bulkShift(instruction.sub);
-        if (shift > 0) insertions.push({ at, kind: 'charge', shift });
+        const pieces = this.#target.pieces.indexFor(instruction);
+        if (shift > 0) insert(at, 'charge', shift, pieces);
+        if (pieces !== null) insert(reader.at, 'end');
       }
     }
     if (!reader.done) throw new WasmError('code after the end of a function', reader.at);

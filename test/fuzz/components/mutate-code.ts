@@ -57,7 +57,7 @@ function sitesIn(code: Uint8Array): Site[] {
   const sites: Site[] = [];
   const reader = new Reader(code);
   skipLocals(reader, 0);
-  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0 };
+  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   while (!reader.done) {
     const start = reader.at;
     readInstruction(reader, instruction);

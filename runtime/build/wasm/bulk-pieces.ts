@@ -1,0 +1,129 @@
+import { leb, signedLeb } from './binary.ts';
+import { BULK, type Instruction, OP } from './instructions.ts';
+
+/** What a bulk instruction does before the guest may be preempted again: pages that nobody has touched yet make it a millisecond. */
+export const PIECE_BYTES = 1 << 20;
+/** Fuel of a piece. */
+const PIECE_FUEL = PIECE_BYTES >> 6;
+
+const I32 = 0x7f;
+const EMPTY_BLOCK = 0x40;
+const LOCAL_GET = 0x20;
+const LOCAL_SET = 0x21;
+const GLOBAL_GET = 0x23;
+const GLOBAL_SET = 0x24;
+const MEMORY_SIZE = 0x3f;
+const I32_CONST = 0x41;
+const I64_CONST = 0x42;
+const I32_LE_S = 0x4c;
+const I32_LE_U = 0x4d;
+const I32_GT_U = 0x4b;
+const I64_GT_U = 0x56;
+const I32_ADD = 0x6a;
+const I32_SUB = 0x6b;
+const I64_ADD = 0x7c;
+const I64_SHL = 0x86;
+const I64_EXTEND_I32_U = 0xad;
+
+/** Parameters of `memory.fill` and `memory.copy`: destination, value or source, and length. */
+const [TO, FROM, LENGTH] = [0, 1, 2] as const;
+
+/** Type of the functions: three times i32, no result. */
+export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
+
+/**
+ * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`: they do it in pieces and take fuel for each, since
+ * one instruction cannot be preempted. One that reaches outside of its memory is left to the instruction, which traps.
+ */
+export class BulkPieces {
+  readonly #fuel: readonly number[];
+  readonly #yield: readonly number[];
+  readonly #first: number;
+  readonly #bodies = new Map<string, readonly number[]>();
+
+  /**
+   * @param fuel encoded index of the global
+   * @param yieldIndex encoded index of the function that yields
+   * @param first index of the first of these functions
+   */
+  constructor(fuel: readonly number[], yieldIndex: readonly number[], first: number) {
+    this.#fuel = fuel;
+    this.#yield = yieldIndex;
+    this.#first = first;
+  }
+
+  /** Of each function, in the order of their indices. */
+  get bodies(): Iterable<readonly number[]> {
+    return this.#bodies.values();
+  }
+
+  get count(): number {
+    return this.#bodies.size;
+  }
+
+  /** Index of the function for an instruction; null for one that is not done in pieces. */
+  indexFor({ sub, index, source }: Instruction): number | null {
+    if (sub !== BULK.memoryFill && sub !== BULK.memoryCopy) return null;
+    const copies = sub === BULK.memoryCopy;
+    const key = copies ? `copy ${index} ${source}` : `fill ${index}`;
+    if (!this.#bodies.has(key)) this.#bodies.set(key, copies ? this.#copy(index, source) : this.#fill(index));
+    return this.#first + [...this.#bodies.keys()].indexOf(key);
+  }
+
+  #fill(memory: number): readonly number[] {
+    const fill = [OP.bulk, ...leb(BULK.memoryFill), ...leb(memory)];
+    return [
+      0,
+      ...outside(TO, memory, [...parameters, ...fill]),
+      ...this.#pieces(
+        [...get(TO), ...get(FROM), ...piece, ...fill, ...move(TO, I32_ADD), ...move(LENGTH, I32_SUB)],
+        [...parameters, ...fill],
+      ),
+      OP.end,
+    ];
+  }
+
+  #copy(to: number, from: number): readonly number[] {
+    const copy = [OP.bulk, ...leb(BULK.memoryCopy), ...leb(to), ...leb(from)];
+    const rest = [...parameters, ...copy];
+    const forwards = [...get(TO), ...get(FROM), ...piece, ...copy, ...move(TO, I32_ADD), ...move(FROM, I32_ADD)];
+    const fromEnd = (start: number) => [...get(start), ...get(LENGTH), I32_ADD];
+    const backwards = [...fromEnd(TO), ...fromEnd(FROM), ...piece, ...copy];
+    return [
+      0,
+      ...outside(TO, to, rest),
+      ...outside(FROM, from, rest),
+      // What overlaps is copied from the end that the other side does not reach.
+      ...[...get(TO), ...get(FROM), I32_LE_U, OP.if, EMPTY_BLOCK],
+      ...this.#pieces([...forwards, ...move(LENGTH, I32_SUB)], rest),
+      OP.else,
+      ...this.#pieces([...move(LENGTH, I32_SUB), ...backwards], rest),
+      ...[OP.end, OP.end],
+    ];
+  }
+
+  /** Does `step` while more than a piece is left, and then `rest`. */
+  #pieces(step: readonly number[], rest: readonly number[]): readonly number[] {
+    return [
+      ...[OP.loop, EMPTY_BLOCK, ...get(LENGTH), ...piece, I32_GT_U, OP.if, EMPTY_BLOCK, ...step],
+      ...[GLOBAL_GET, ...this.#fuel, I32_CONST, ...signedLeb(PIECE_FUEL), I32_SUB, GLOBAL_SET, ...this.#fuel],
+      ...[GLOBAL_GET, ...this.#fuel, I32_CONST, 0, I32_LE_S, OP.if, EMPTY_BLOCK, OP.call, ...this.#yield, OP.end],
+      ...[OP.br, 1, OP.end, OP.end, ...rest],
+    ];
+  }
+}
+
+const get = (local: number): readonly number[] => [LOCAL_GET, local];
+const piece = [I32_CONST, ...signedLeb(PIECE_BYTES)];
+const parameters = [...get(TO), ...get(FROM), ...get(LENGTH)];
+
+const move = (local: number, operation: number): readonly number[] => [
+  ...[...get(local), ...piece, operation, LOCAL_SET, local],
+];
+
+/** Does the whole instruction, which traps, when `start` and the length reach past the end of the memory. */
+const outside = (start: number, memory: number, whole: readonly number[]): readonly number[] => [
+  ...[...get(start), I64_EXTEND_I32_U, ...get(LENGTH), I64_EXTEND_I32_U, I64_ADD],
+  ...[MEMORY_SIZE, ...leb(memory), I64_EXTEND_I32_U, I64_CONST, 16, I64_SHL, I64_GT_U],
+  ...[OP.if, EMPTY_BLOCK, ...whole, OP.end],
+];
