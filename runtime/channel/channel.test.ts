@@ -4,7 +4,14 @@ import { Channel, type Lane } from './channel.ts';
 import type { ChannelFault } from './fault.ts';
 import { SharedRoom } from './flow.ts';
 import { FLAG_MORE, frame, KIND } from './frames.ts';
-import { HEADER_BYTES, MAX_ASSEMBLY_BYTES, MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, WINDOW_BYTES } from './limits.ts';
+import {
+  HEADER_BYTES,
+  MAX_ASSEMBLY_BYTES,
+  MAX_CHANNEL_QUEUED_BYTES,
+  MAX_MESSAGE_BYTES,
+  MAX_PAYLOAD_BYTES,
+  WINDOW_BYTES,
+} from './limits.ts';
 import { SharedThread } from './shared-thread.ts';
 import { randomOf, splitPair } from './testing/split-pair.ts';
 
@@ -260,6 +267,18 @@ describe('a channel', () => {
     lane.inbound.pause();
     const one = frame(1, KIND.call, 0, Buffer.alloc(MAX_PAYLOAD_BYTES));
     send(hello, ...Array.from({ length: Math.ceil(WINDOW_BYTES / (HEADER_BYTES + MAX_PAYLOAD_BYTES)) + 1 }, () => one));
+    assert.equal((await lost).code, 'too-much-in-flight');
+  });
+
+  it('ends when the peer takes nothing of what all invocations are sent together', { timeout: 30_000 }, async () => {
+    const { send, hello, lost, channel } = raw();
+    send(hello);
+    // One buffer for all: what waits is counted, not copied.
+    const payload = Buffer.alloc(MAX_MESSAGE_BYTES);
+    for (let number = 2; channel.fault === null; number++) {
+      channel.open(number, { message: () => undefined, signal: () => undefined }).send(KIND.answer, payload);
+      assert.ok(number * payload.length < 2 * MAX_CHANNEL_QUEUED_BYTES);
+    }
     assert.equal((await lost).code, 'too-much-in-flight');
   });
 

@@ -6,6 +6,7 @@ import { Inbound } from './inbound.ts';
 import {
   BATCH_BYTES,
   MAX_ASSEMBLY_BYTES,
+  MAX_CHANNEL_QUEUED_BYTES,
   MAX_CONTROL_QUEUED_BYTES,
   MAX_QUEUED_BYTES,
   MAX_URGENT_BYTES,
@@ -33,6 +34,7 @@ export interface ChannelOptions {
 }
 
 const EMPTY = Buffer.alloc(0);
+const UNTAKEN = 'the peer does not take what it is sent';
 
 /** One invocation's part of a channel. */
 export class Lane {
@@ -49,7 +51,7 @@ export class Lane {
     this.#channel = channel;
     this.number = number;
     this.#events = events;
-    this.outbound = new Outbound(number);
+    this.outbound = new Outbound(number, (bytes) => channel.queued(bytes));
     this.inbound = new Inbound({
       room,
       give: (bytes) => this.#give(bytes),
@@ -148,6 +150,7 @@ export class Channel {
   readonly room = new SharedRoom(MAX_ASSEMBLY_BYTES);
   #urgent: Buffer[] = [];
   #urgentBytes = 0;
+  #queuedBytes = 0;
   /** Lanes that may have something to send, in turn. */
   readonly #ready = new Set<Lane>();
   #scheduled = false;
@@ -218,12 +221,18 @@ export class Channel {
     this.#schedule();
   }
 
+  /** So many bytes more of messages wait, or less. */
+  queued(bytes: number): void {
+    this.#queuedBytes += bytes;
+    if (this.#queuedBytes > MAX_CHANNEL_QUEUED_BYTES) this.fail(new ChannelFault('too-much-in-flight', UNTAKEN));
+  }
+
   /** Sends a frame before all messages. */
   urgent(bytes: Buffer): void {
     this.#urgent.push(bytes);
     this.#urgentBytes += bytes.length;
     if (this.#urgentBytes > MAX_URGENT_BYTES) {
-      this.fail(new ChannelFault('too-much-in-flight', 'the peer does not take what it is sent'));
+      this.fail(new ChannelFault('too-much-in-flight', UNTAKEN));
       return;
     }
     this.#schedule();

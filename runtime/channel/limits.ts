@@ -16,6 +16,9 @@ export const MAX_ASSEMBLY_BYTES = 64 * 2 ** 20;
 /** Bytes of one invocation that may wait here to be sent. The runtime's own accounts bound what is unread to as many. */
 export const MAX_QUEUED_BYTES = 64 * 2 ** 20;
 
+/** Bytes of all invocations that may wait here to be sent: a peer that takes nothing fills no more than this. */
+export const MAX_CHANNEL_QUEUED_BYTES = 512 * 2 ** 20;
+
 /** Elements of lists, texts and options that one message may hold. */
 export const MAX_ITEMS = 1 << 20;
 

@@ -17,13 +17,16 @@ interface Waiting {
 export class Outbound {
   readonly credit = new SendCredit();
   readonly #invocation: number;
+  readonly #changed: (bytes: number) => void;
   readonly #queue = new Fifo<Waiting>();
   #queuedBytes = 0;
   #ended = false;
   #begun = false;
 
-  constructor(invocation: number) {
+  /** @param changed told how many bytes more wait, or less */
+  constructor(invocation: number, changed: (bytes: number) => void) {
     this.#invocation = invocation;
+    this.#changed = changed;
   }
 
   /** Bytes that messages take which wait here. */
@@ -39,7 +42,7 @@ export class Outbound {
   add(kind: number, payload: Buffer): void {
     if (this.#ended) return;
     this.#queue.push({ kind, payload, sent: 0 });
-    this.#queuedBytes += payload.length + QUEUED_COST;
+    this.#count(payload.length + QUEUED_COST);
   }
 
   /** The next frame; null when nothing waits, or there is no credit for it. */
@@ -53,12 +56,9 @@ export class Outbound {
     if (!this.credit.take(HEADER_BYTES + size + (cut ? 4 : 0))) return null;
     this.#begun = true;
     message.sent += size;
-    this.#queuedBytes -= size;
     const whole = message.sent === payload.length;
-    if (whole) {
-      this.#queue.shift();
-      this.#queuedBytes -= QUEUED_COST;
-    }
+    this.#count(whole ? -size - QUEUED_COST : -size);
+    if (whole) this.#queue.shift();
     const part = size === payload.length ? payload : payload.subarray(sent, sent + size);
     return frame(this.#invocation, kind, whole ? 0 : FLAG_MORE, part, cut ? payload.length : -1);
   }
@@ -67,6 +67,11 @@ export class Outbound {
   end(): void {
     this.#ended = true;
     this.#queue.clear();
-    this.#queuedBytes = 0;
+    this.#count(-this.#queuedBytes);
+  }
+
+  #count(bytes: number): void {
+    this.#queuedBytes += bytes;
+    this.#changed(bytes);
   }
 }
