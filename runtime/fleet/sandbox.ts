@@ -60,7 +60,7 @@ export interface Prepared {
 /** Compiling and instantiating may take so long before the launch is given up. */
 const PREPARE_DEADLINE_MS = 20_000;
 
-/** Programs that one sandbox keeps; the one not launched for longest goes first. */
+/** Programs that one sandbox remembers; the one not launched for longest goes first, unless instances of it are kept ready. */
 const MAX_PROGRAMS = 64;
 
 /** What a sandbox tells its fleet. */
@@ -96,6 +96,8 @@ export class Sandbox {
   readonly #modules = new Set<string>();
   /** Modules by program, the one that was used last at the end. */
   readonly #programs = new Map<string, readonly string[]>();
+  /** Programs with instances that are kept ready. */
+  readonly #kept = new Set<string>();
   readonly #vocabularies = new Map<string, PromiseWithResolvers<void>>();
   readonly #runs = new Map<number, RemoteRun>();
   readonly #preparing = new Map<number, Preparing>();
@@ -176,7 +178,7 @@ export class Sandbox {
     const known = this.#programs.delete(key);
     this.#programs.set(key, hashes);
     if (known) return;
-    const [oldest] = this.#programs;
+    const oldest = [...this.#programs].find(([other]) => other !== key && !this.#kept.has(other));
     if (this.#programs.size > MAX_PROGRAMS && oldest) this.#forget(...oldest);
     this.preload(modules);
     this.process.tell({ kind: 'program', key, plan, modules: modules.map(({ file, hash }) => ({ file, hash })) });
@@ -184,6 +186,8 @@ export class Sandbox {
 
   /** Keeps at least so many instances of a loaded program ready. */
   keep(key: string, min: number): void {
+    if (min > 0) this.#kept.add(key);
+    else this.#kept.delete(key);
     this.process.tell({ kind: 'keep', key, min });
   }
 
