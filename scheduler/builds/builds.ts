@@ -11,8 +11,8 @@ import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
 
 /** A first build of a QuickJS component takes a few seconds; a large one, or several in line, longer. */
 export const BUILD_DEADLINE_MS = 60_000;
-/** A restarting runtime is waited for. */
-const RUNTIME_GRACE_MS = 5000;
+/** Covers a restart of the only runtime, with the supervisor's longest pause of 5 s before it. */
+const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 1000;
 /** Cleaning up may not make a failed call much longer. */
 const CLEAN_UP_MS = 500;

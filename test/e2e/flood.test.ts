@@ -26,6 +26,11 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
+async function noRuntime(): Promise<boolean> {
+  const { runtimes } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
+  return runtimes.every(({ alive }) => !alive);
+}
+
 test('a newcomer begins at once beside a flood, which leaves its slot free', async () => {
   const floods = await Promise.all(
     Array.from({ length: RUNNING }, (_, i) => hold(flood, 'counted', { mark: `flood-${i}`, ...INPUT })),
@@ -44,7 +49,6 @@ test('a newcomer begins at once beside a flood, which leaves its slot free', asy
   for (const { ended } of [newcomer, ...floods]) assert.equal(terminal(await ended)?.event, 'result');
 });
 
-/** `SIGSTOP`: the supervisor kills it later than its lease runs out. */
 for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
   test(`deploys and invocations wait for a runtime that was sent ${signal}`, async () => {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-deploy-'));
@@ -58,6 +62,8 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
       const stopped = platform.pid(RUNTIME);
       const restarted = platform.restarted(RUNTIME);
       process.kill(stopped, signal);
+      // The lease of a stopped runtime runs out before the supervisor kills it.
+      if (signal === 'SIGSTOP') await until('no runtime is alive', noRuntime);
       const [response, events] = await Promise.all([
         other.fetch('/v1/functions/late', { method: 'PUT', body: form }),
         invoke(other, 'counted', { mark: signal, tokens: 2 }),
