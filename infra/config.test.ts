@@ -75,7 +75,7 @@ test('running inferlets have half of the memory, unless the file says how much',
 test('runtimes, gateway and GPU hosts are watched, Redis is not', () => {
   const children = processStages(withToml('')).flat();
   const watched = children.filter(({ watch }) => watch !== undefined).map(({ name }) => name);
-  assert.deepEqual(watched.toSorted(), ['gateway', 'gpu-host-1', 'runtime-1', 'runtime-express']);
+  assert.deepEqual(watched.toSorted(), ['gateway', 'gpu-host-1', 'runtime-1']);
 });
 
 test('the environment wins over the file', () => {

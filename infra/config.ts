@@ -22,8 +22,6 @@ export interface GpuHostConfig {
 export interface RuntimeConfig {
   /** Invocations that one runtime runs at once. */
   readonly concurrency: number;
-  /** That the express runtime runs at once; 0 for none. */
-  readonly expressConcurrency: number;
   /** Memory that the instances of all running invocations may take together, by what admission expects of them. */
   readonly memoryMb: number;
   readonly sandboxes: {
@@ -159,7 +157,6 @@ const fileSchema = z.strictObject({
   runtime: z
     .strictObject({
       concurrency: z.int().min(1).max(100_000).default(1024),
-      express_concurrency: z.int().min(0).max(100_000).default(64),
       total_memory_mb: z.int().min(16).max(16_777_216).optional(),
       max_sandboxes: z.int().min(1).max(4096).optional(),
       sandboxes_per_tenant: z.int().min(1).max(256).default(1),
@@ -265,7 +262,6 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     spread: file.gpu_host.spread,
     runtime: {
       concurrency: file.runtime.concurrency,
-      expressConcurrency: file.runtime.express_concurrency,
       memoryMb: file.runtime.total_memory_mb ?? runtimeShareMb(machineMemoryMb()),
       sandboxes: {
         most: file.runtime.max_sandboxes ?? sandboxesOf(machineMemoryMb()),

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from './config.ts';
 import { connectRedis } from './redis.ts';
-import { EXPRESS_RUNTIME, RUNTIME } from './runtimes.ts';
+import { RUNTIME } from './runtimes.ts';
 import type { ChildSpec } from './supervisor/child.ts';
 import type { WatchLimits } from './supervisor/watch-policy.ts';
 
@@ -51,7 +51,7 @@ export function processStages(config: Config): ChildSpec[][] {
   const gateway = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
   const rest = [
     ...config.gpuHosts.map(({ name }) => node(name, 'gpu-host/main.ts', gpuHost, { PIE_GPU_HOST_NAME: name })),
-    ...runtimeNames(config).map((name) => node(name, 'runtime/main.ts', runtime, { PIE_RUNTIME_ID: name })),
+    node(RUNTIME, 'runtime/main.ts', runtime, { PIE_RUNTIME_ID: RUNTIME }),
     node('gateway', 'gateway/main.ts', gateway),
   ];
   return config.redis.kind === 'private' ? [[privateRedis(config, config.redis)], rest] : [rest];
@@ -59,13 +59,7 @@ export function processStages(config: Config): ChildSpec[][] {
 
 /** The order in which {@link processStages} are stopped: who speaks to clients first, who holds state last. */
 export function stopStages(config: Config): string[][] {
-  return [['gateway', ...runtimeNames(config)], config.gpuHosts.map((host) => host.name)];
-}
-
-/** Where no slots are kept for tenants that hold few, nobody counts as such, and an express runtime would have nothing to do. */
-function runtimeNames({ runtime, admission }: Config): string[] {
-  const kept = Math.floor(runtime.concurrency * admission.reserve);
-  return runtime.expressConcurrency > 0 && kept > 0 ? [RUNTIME, EXPRESS_RUNTIME] : [RUNTIME];
+  return [['gateway', RUNTIME], config.gpuHosts.map((host) => host.name)];
 }
 
 /**

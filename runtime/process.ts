@@ -4,7 +4,7 @@ import { loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { EXPRESS_RUNTIME, RUNTIME } from '#infra/runtimes.ts';
+import { RUNTIME } from '#infra/runtimes.ts';
 import type { ProcessFamilies } from '#infra/telemetry/prometheus.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
@@ -30,9 +30,7 @@ export async function runProcess(): Promise<void> {
   });
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
   const name = process.env.PIE_RUNTIME_ID ?? RUNTIME;
-  const express = name === EXPRESS_RUNTIME;
-  const { concurrency, expressConcurrency, sandboxes } = config.runtime;
-  const slots = express ? expressConcurrency : concurrency;
+  const { concurrency, sandboxes } = config.runtime;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
   const gpuHostNames = config.gpuHosts.map((host) => host.name);
   const runtime = await startRuntime({
@@ -42,12 +40,11 @@ export async function runProcess(): Promise<void> {
     gpuHostNames,
     spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
-    concurrency: slots,
-    ...(express && { lane: 'express' }),
+    concurrency,
     isolation: config.runtime.isolation,
     sandboxes,
     builds: config.runtime.builds,
-    ...(!express && { memoryMb: config.runtime.memoryMb }),
+    memoryMb: config.runtime.memoryMb,
     limits: config.runtime.limits,
     overcommit: config.admission.overcommit,
     reserve: config.admission.reserve,
@@ -55,9 +52,9 @@ export async function runProcess(): Promise<void> {
     instruments: telemetry,
     onError: report,
   });
-  // GPU hosts speak to runtimes only. One of these speaks for them: counters of two that are not read at the same time would go back.
+  // GPU hosts speak to runtimes only.
   const snapshots = async (): Promise<ProcessFamilies[]> => {
-    const hosts = (express ? [] : await runtime.gpuHostStats()).map((stats, i) => {
+    const hosts = (await runtime.gpuHostStats()).map((stats, i) => {
       const host = gpuHostNames[i] ?? '';
       const vitals = stats?.vitals ? vitalFamilies(stats.vitals) : [];
       return { process: host, families: stats ? [...hostFamilies(stats, host), ...vitals] : [] };
@@ -89,10 +86,9 @@ export async function runProcess(): Promise<void> {
     detail: {
       id: runtime.id,
       models: runtime.models.list().map(({ name }) => name),
-      slots,
+      slots: concurrency,
     },
-    // One of the runtimes of a machine says it.
-    ...(runtime.layers.notice !== null && !express && { notice: runtime.layers.notice }),
+    ...(runtime.layers.notice !== null && { notice: runtime.layers.notice }),
   });
 }
 

@@ -30,7 +30,7 @@ import { StoreLines } from './host/store-lines.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
-import { DEFAULT_LAG_MS, DEFAULT_LEAST, EXPRESS_LEAST, Pace } from './lifecycle/pace.ts';
+import { DEFAULT_LAG_MS, DEFAULT_LEAST, Pace } from './lifecycle/pace.ts';
 import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
@@ -52,8 +52,6 @@ export interface RuntimeOptions {
   readonly artifactsDirectory: string;
   /** Invocations that run at once, at most: fewer while their work fills the thread. */
   readonly concurrency: number;
-  /** Runs the invocations of tenants that hold very few, and nothing else, builds included: see `RuntimeDescription.lane`. */
-  readonly lane?: 'express';
   readonly sandboxes: SandboxSettings;
   /** What confines sandboxes, and the processes that builds and examinations run in; `auto` by default. */
   readonly isolation?: Isolation;
@@ -115,7 +113,6 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
-    ...(options.lane && { lane: options.lane }),
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
     ...(options.spread && { spread: options.spread }),
     isolation: { layers: layers.isolation, ...(layers.notice !== null && { notice: layers.notice }) },
@@ -215,15 +212,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
   observe = (job, peak) => worker.observe(job, peak);
-  const builds =
-    options.lane === 'express'
-      ? undefined
-      : scheduler.createBuildWorker({
-          concurrency: options.builds ?? 1,
-          build: (request, signal) => build(launcher, options.sandboxes, scheduler, request, signal),
-        });
-  const least = options.lane === 'express' ? EXPRESS_LEAST : DEFAULT_LEAST;
-  const pace = new Pace({ most: options.concurrency, least, lagMs: DEFAULT_LAG_MS });
+  const builds = scheduler.createBuildWorker({
+    concurrency: options.builds ?? 1,
+    build: (request, signal) => build(launcher, options.sandboxes, scheduler, request, signal),
+  });
+  const pace = new Pace({ most: options.concurrency, least: DEFAULT_LEAST, lagMs: DEFAULT_LAG_MS });
   observer?.watch(() => ({
     running: running(),
     children: runner.children,
@@ -234,13 +227,13 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   scheduler.reaper.start();
   await worker.start();
   const endPace = keepPace(pace, {
-    running: options.lane === 'express' ? running : () => worker.running,
+    running: () => worker.running,
     tell: (limit) => lease.describe({ pace: limit }),
     onError,
   });
-  builds?.start();
+  builds.start();
   const collector = new ArtifactCollector({ store, isWanted: artifactWanted(scheduler, limits), onError });
-  if (options.lane !== 'express') collector.start();
+  collector.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   const loaded = await models.granted([]);
   void texts.warm([...loaded.values()].flatMap(({ tokenizer, summary }) => (tokenizer ? [summary.directory] : [])));
@@ -259,7 +252,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     gpuHostStats: () => Promise.all(connections.map((connection) => connection.stats().catch(() => null))),
     async stop(drainMs) {
       service.close();
-      await builds?.close();
+      await builds.close();
       await collector.stop();
       endPace();
       await worker.drain(drainMs);

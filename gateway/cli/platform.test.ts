@@ -307,7 +307,7 @@ describe('pie doctor', () => {
     };
     assert.ok(healthy);
     // A card that could be used and is not is worth a hint, and so are namespaces that this machine does not have.
-    const hints = ['cards', 'devices', 'isolation of runtime-1', 'isolation of runtime-express'];
+    const hints = ['cards', 'devices', 'isolation of runtime-1'];
     assert.deepEqual(
       findings.filter(({ name, state }) => state === 'failed' || (state === 'warning' && !hints.includes(name))),
       [],

@@ -16,10 +16,9 @@ const runtime = (gpuHosts: readonly RuntimeGpuHost[], more: Partial<RuntimeInfo>
 const said = (...runtimes: RuntimeInfo[]): string[] =>
   runningChecks(runtimes, NOW).map(({ name, ok, detail }) => `${name} ${ok ? 'ok' : 'FAIL'}: ${detail}`);
 
-test('somebody must run what is sent: a living runtime that is no express one', () => {
+test('somebody must run what is sent: a living runtime', () => {
   assert.deepEqual(said(), ['runtimes FAIL: 0 alive']);
   assert.deepEqual(said(runtime([], { alive: false })), ['runtimes FAIL: 0 alive']);
-  assert.deepEqual(said(runtime([there('a')], { lane: 'express' })), ['runtimes FAIL: 1 alive, none of them ordinary']);
   assert.deepEqual(said(runtime([])), ['runtimes ok: 1 alive'], 'one that says nothing of GPU hosts');
 });
 
@@ -36,9 +35,6 @@ test('and it must reach a GPU host, or have lost the last one only now', () => {
   assert.equal(hosts({ ...there('a'), drain: { since: 1, until: 2 } }), 'gpu-hosts ok: 1 of 1 there');
   const takes = { accepting: true } as const;
   const [good, bad] = [runtime([there('a')], takes), runtime([away('a', 60_000)], takes)];
-  const express = { lane: 'express' } as const;
   assert.equal(said(good, bad)[1], 'gpu-hosts FAIL: none of 1 there for 60 s', 'either may get it');
-  assert.equal(said(good, { ...bad, ...express })[1], 'gpu-hosts FAIL: none of 1 there for 60 s');
   assert.equal(said(good, { ...bad, accepting: false })[1], 'gpu-hosts ok: 1 of 1 there', 'this one gets none');
-  assert.equal(said({ ...good, ...express }, bad)[1], 'gpu-hosts FAIL: none of 1 there for 60 s');
 });

@@ -13,12 +13,9 @@ export const GPU_HOST_GRACE_MS = 5000;
  */
 export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): Health['checks'] {
   const alive = runtimes.filter((runtime) => runtime.alive);
-  // Without an ordinary one there is no room to be admitted to.
-  const ordinary = alive.filter(({ lane }) => lane !== 'express');
-  const none = alive.length > 0 && ordinary.length === 0 ? ', none of them ordinary' : '';
-  const running = { name: 'runtimes', ok: ordinary.length > 0, detail: `${alive.length} alive${none}` };
+  const running = { name: 'runtimes', ok: alive.length > 0, detail: `${alive.length} alive` };
   const taking = alive.filter(({ accepting }) => accepting === true);
-  const asked = taking.some(({ lane }) => lane !== 'express') ? taking : ordinary;
+  const asked = taking.length > 0 ? taking : alive;
   // Any of them may be the one that gets it.
   const reach = asked.flatMap(({ gpuHosts = [] }) => (gpuHosts.length > 0 ? [hostCheck(gpuHosts, now)] : []));
   const worst = reach.find(({ ok }) => !ok) ?? reach[0];

@@ -21,7 +21,7 @@ const ROOMS = [
 const NATIVE = 'gpu-host/backends/cuda/native*.test.ts';
 /** Of `test/e2e`, where what is looked at is what comes out, not when, or to the second. */
 const UNHURRIED = [
-  'bad-administration|bad-input|cache|chat|contract|doctor-cards|express|library-io',
+  'bad-administration|bad-input|cache|chat|contract|doctor-cards|library-io',
   'lifecycle|outside|secrets|several-hosts|story|traits|worker',
 ].join('|');
 const WHOLE = [

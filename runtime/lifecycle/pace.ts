@@ -1,7 +1,7 @@
 /**
  * How many invocations a runtime has tenants fill that hold more than few. Pure: the thread's lag comes in as an argument.
  *
- * All of a runtime's inferlets share one thread. While they wait for devices, tools or clients it can hold a thousand; when their work fills it, more of them
+ * The calls of all of a runtime's inferlets share one thread. While they wait for devices, tools or clients it can hold a thousand; when their work fills it, more of them
  * make nothing faster and everything later: the token that is due, the next start, and the turn of another tenant. So the number follows the time for which
  * the thread leaves what is due waiting, as congestion control follows loss: down by a part, and up again by a part while there is time. It is cut no
  * further before the last cut is in force, since nobody is ended for it; and not at all while few run, who cannot be to blame.
@@ -16,8 +16,6 @@ export interface PacePolicy {
 }
 
 export const DEFAULT_LEAST = 32;
-/** Of an express runtime, whose thread is there to be free: others take what it does not. */
-export const EXPRESS_LEAST = 4;
 export const DEFAULT_LAG_MS = 10;
 /** Part of those that run that is kept after a review with lag. */
 const DOWN = 0.75;

@@ -1,4 +1,4 @@
-import { Lanes } from './lanes.ts';
+import { OnTheWay } from './on-the-way.ts';
 
 /** Part of slots and pages that is kept for tenants that hold little: a newcomer need not wait for somebody else's invocation to end. */
 export const DEFAULT_RESERVE = 1 / 16;
@@ -12,11 +12,6 @@ export const LEAST_MS = 10;
 export const DEFAULT_WEIGHT = 100;
 /** What started on a GPU host's word for its memory holds that memory after this. */
 export const CLAIM_MS = 2000;
-
-/** Part of the slots that count as few of which a tenant's invocations take the express lane. */
-export const EXPRESS = 1 / 8;
-/** Who has stood in the express lane for longer goes to the other one. */
-export const LANE_MS = 1000;
 
 /** What memory of runtimes is counted by among the pages of models, in MiB: no model has such a name. */
 export const MEMORY = '#memory';
@@ -33,8 +28,6 @@ export interface Capacity {
   readonly pace?: number;
   /** How many may be on their way: admitted and not begun; as many again of tenants that hold few slots. */
   readonly starts: number;
-  /** Slots of express runtimes, beside those; none by default. */
-  readonly express?: number;
   /** Models that are not listed are not counted. One that several GPU hosts have is one for each: `model@host`. */
   readonly pages: Pages;
   /** Part of each that is kept for tenants that hold little. */
@@ -79,8 +72,6 @@ interface Entry {
   readonly demand: Demand;
   readonly at: number;
   readonly share: number;
-  /** Whether it took the express lane. */
-  express: boolean;
 }
 
 interface Left {
@@ -109,10 +100,6 @@ interface Left {
  * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's. These have as many places
  * on the way of their own, so that neither kind waits for the other's. While runtimes lag (`pace`) fewer slots are for the others, the reserve stays.
  *
- * Lanes: a runtime's inferlets share a thread, so what many of one tenant do there delays everybody's start. A tenant's first few (`EXPRESS` of the
- * slots that count as few) take a lane of their own, to express runtimes that nobody else's ever come to, while there is a slot and fewer than `starts`
- * stand there; who is not fetched in `LANE_MS` goes to the head of the ordinary lane. `pace` is of the ordinary runtimes alone.
- *
  * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
  * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
  * same way less than `CLAIM_MS` before that was read; or when nobody else is admitted; or when no GPU host says anything. Until then it is one
@@ -126,7 +113,7 @@ export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
   readonly #ledger = new Map<string, Entry>();
   readonly #used = new Map<string, number>();
-  readonly #lanes = new Lanes();
+  readonly #onTheWay = new OnTheWay();
   /** How many were admitted so far. */
   #order = 0;
   #capacity: Capacity;
@@ -156,14 +143,9 @@ export class AdmissionPolicy {
     return this.#tenant(tenant).overtaken;
   }
 
-  /** Ids of those admitted and not begun, in the order in which runtimes fetch them; those in the express lane apart. */
+  /** Ids of those admitted and not begun, in the order in which runtimes fetch them. */
   get onTheirWay(): string[] {
-    return this.#lanes.ids(false);
-  }
-
-  /** Ids of those in the express lane, in the order in which express runtimes fetch them. */
-  get expressLane(): string[] {
-    return this.#lanes.ids(true);
+    return this.#onTheWay.ids;
   }
 
   /** Whether room is kept for somebody. */
@@ -182,7 +164,7 @@ export class AdmissionPolicy {
 
   /** An attempt of an admitted invocation has begun. */
   begin(id: string): void {
-    this.#lanes.remove(id);
+    this.#onTheWay.remove(id);
   }
 
   /** An invocation has ended, in its line or admitted. */
@@ -199,7 +181,6 @@ export class AdmissionPolicy {
 
   resize(capacity: Capacity): void {
     this.#capacity = capacity;
-    if ((capacity.express ?? 0) === 0) this.#leaveExpressLane(Number.POSITIVE_INFINITY);
   }
 
   /** What GPU hosts say of their memory. */
@@ -214,7 +195,6 @@ export class AdmissionPolicy {
 
   /** Admits whoever may start, in order. */
   admit(now: number): Demand[] {
-    this.#leaveExpressLane(now - LANE_MS);
     const admitted: Demand[] = [];
     for (let next = this.#choose(); next !== null; next = this.#choose()) {
       const { tenant, passed } = next;
@@ -234,14 +214,13 @@ export class AdmissionPolicy {
     const { slots, pages, pace = slots } = this.#capacity;
     const left: Left = {
       slots: slots - this.#ledger.size,
-      ordinary: Math.min(slots - this.#reserveSlots, pace + this.#usedExpress) - this.#ledger.size,
+      ordinary: Math.min(slots - this.#reserveSlots, pace) - this.#ledger.size,
       pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
     };
     const { starts } = this.#capacity;
-    const { few, others } = this.#lanes.counts();
-    if (left.slots < 1 || (few >= starts && others >= starts && !this.#laneHasRoom)) return null;
-    const waits = (tenant: Tenant): boolean =>
-      (this.#holdsFewSlots(tenant) ? few : others) >= starts && !this.#takesExpress(tenant);
+    const { few, others } = this.#onTheWay.counts();
+    if (left.slots < 1 || (few >= starts && others >= starts)) return null;
+    const waits = (tenant: Tenant): boolean => (this.#holdsFewSlots(tenant) ? few : others) >= starts;
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
@@ -308,42 +287,15 @@ export class AdmissionPolicy {
     tenant.finish = tenant.turn + (share * LEAST_MS) / weightOf(tenant);
     this.#latest = Math.max(this.#latest, tenant.finish);
     tenant.turn = tenant.finish;
-    const express = this.#takesExpress(tenant);
-    this.#ledger.set(demand.id, { demand, at: now, share, express });
+    this.#ledger.set(demand.id, { demand, at: now, share });
     if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
     this.#order += 1;
     const few = this.#holdsFewSlots(tenant);
     const place = few ? this.#order - this.#capacity.starts : this.#order;
-    this.#lanes.send({ id: demand.id, tenant: tenant.name, at: now, place, few, express });
+    this.#onTheWay.send({ id: demand.id, tenant: tenant.name, place, few });
     this.#add(tenant, demand.pages, 1);
     this.#settle(tenant.name);
     return demand;
-  }
-
-  /** Whether a tenant's head takes the express lane: one of its first few, while there is a slot. It overtakes none of its own tenant's. */
-  #takesExpress(tenant: Tenant): boolean {
-    const own = ownOf(this.#reserveSlots);
-    if (!this.#laneHasRoom || own === 0 || tenant.running + 1 > Math.max(1, Math.floor(own * EXPRESS))) return false;
-    return !this.#lanes.hasOrdinary(tenant.name);
-  }
-
-  get #laneHasRoom(): boolean {
-    const { express = 0, starts } = this.#capacity;
-    const onTheWay = this.#lanes.counts();
-    // Those who left it for the other count, too: otherwise they would gather there while nobody fetches.
-    const fewInAll = onTheWay.express + onTheWay.few;
-    return this.#usedExpress < express && onTheWay.express < starts && fewInAll < 2 * starts;
-  }
-
-  get #usedExpress(): number {
-    return [...this.#ledger.values()].filter(({ express }) => express).length;
-  }
-
-  #leaveExpressLane(before: number): void {
-    for (const id of this.#lanes.leaveExpress(before)) {
-      const entry = this.#ledger.get(id);
-      if (entry) entry.express = false;
-    }
   }
 
   #leaveLedger(id: string, now: number): string | null {

@@ -38,12 +38,9 @@ export class AdmissionQueue {
     return [...admitted, ...inLine.map(({ id }) => id)].slice(0, limit);
   }
 
-  /** Those on their way to runtimes, next ones first: the express lane's, then the others. */
+  /** Those on their way to runtimes, next ones first. */
   async #admitted(): Promise<string[]> {
-    const { jobs } = this.#store.keys;
-    const lanes = await Promise.all(
-      ['express', 'wait'].map((lane) => this.#store.call((redis) => redis.lrange(`${jobs}:${lane}`, 0, -1))),
-    );
-    return lanes.flatMap((lane) => lane.reverse());
+    const wait = `${this.#store.keys.jobs}:wait`;
+    return (await this.#store.call((redis) => redis.lrange(wait, 0, -1))).reverse();
   }
 }

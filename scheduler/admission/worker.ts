@@ -30,7 +30,6 @@ export interface AdmissionWorkerOptions {
   readonly admission: Admission;
   /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
-  /** Of an express runtime: takes from the express lane, and from no other. */
   readonly lease: RuntimeLease;
   /** Invocations that it runs at once. */
   readonly slots: number;
@@ -89,7 +88,6 @@ export class AdmissionWorker {
       lockDuration: LOCK_MS,
       drainDelay: BLOCK_SECONDS,
     });
-    if (options.lease.lane === 'express') takeExpressLane(this.#worker, options.store.keys.jobs);
     this.#worker.on('error', (error) => {
       if (this.#state !== 'closed' && !isConnectionError(error)) options.onError?.(error);
     });
@@ -310,12 +308,6 @@ export class AdmissionWorker {
       this.#onSettled = undefined;
     }
   }
-}
-
-/** BullMQ knows one list of what waits for a queue's workers; the express lane is another one of the same jobs, with a marker that wakes its own workers. `keys` is what the worker itself reads (a test sees that it wakes). */
-function takeExpressLane({ keys }: Worker, jobs: string): void {
-  keys.wait = `${jobs}:express`;
-  keys.marker = `${jobs}:express-marker`;
 }
 
 function checked(slots: number): number {

@@ -108,13 +108,11 @@ describe('builds and deployments', () => {
     );
   });
 
-  test('without a runtime that builds it says so; an express runtime is none from its first word on', async () => {
+  test('without a runtime it says so', async () => {
     const scheduler = openTestScheduler(redis);
-    const lease = await scheduler.runtimes.acquire({ name: 'runtime-express', slots: 1, lane: 'express' });
     const request = { tenant: 'default', name: 'story', componentHash: 'x', memoryMb: 1 };
     const reply = await scheduler.builds.request(request, { deadlineMs: 100 });
     assert.ok(!reply.ok && reply.code === 'runtime-unavailable');
-    await lease.release();
     await scheduler.close();
   });
 

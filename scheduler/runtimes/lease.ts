@@ -17,8 +17,6 @@ const UNREGISTER = loadScript(new URL('./scripts/unregister.lua', import.meta.ur
 export class RuntimeLease {
   /** Unique to this run of the process; goes into `beginAttempt`. */
   readonly id: string;
-  /** Whose invocations the runtime takes. */
-  readonly lane: RuntimeDescription['lane'];
   readonly #store: Store;
   #description: string;
   readonly #leaseMs: number;
@@ -37,7 +35,6 @@ export class RuntimeLease {
   constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number) {
     this.#store = store;
     this.id = description.id;
-    this.lane = description.lane;
     this.#description = JSON.stringify(description);
     this.#leaseMs = leaseMs;
   }
@@ -50,7 +47,7 @@ export class RuntimeLease {
   }
 
   /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. Admission heeds it at once. */
-  async describe(more: Omit<Partial<RuntimeDescription>, 'name' | 'lane'>): Promise<void> {
+  async describe(more: Omit<Partial<RuntimeDescription>, 'name'>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
     this.#words += 1;
     await this.#register();

@@ -65,10 +65,6 @@ export interface RuntimeDescription {
   readonly name: string;
   /** Invocations that it runs at once, at most. */
   readonly slots: number;
-  /**
-   * Whose invocations it takes: those of tenants that hold very few, and no others, so that nobody else's work delays their start; anybody's by default.
-   */
-  readonly lane?: 'express';
   /** How many of them its thread keeps up with now; all by default. Tenants that hold few may go past it. */
   readonly pace?: number;
   /** Which of several GPU hosts serves an invocation: its tenant's by default. */

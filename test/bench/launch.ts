@@ -1,7 +1,7 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { EXPRESS_RUNTIME } from '#infra/runtimes.ts';
+import { RUNTIME } from '#infra/runtimes.ts';
 import { type Client, invoke, type StreamEvent } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
@@ -92,8 +92,8 @@ export const launch: Bench = {
       progress('cold, new');
       const onDisk: Launch[] = [];
       for (let i = 0; i < repetitions; i++) {
-        const restarted = platform.restarted(EXPRESS_RUNTIME);
-        process.kill(platform.pid(EXPRESS_RUNTIME), 'SIGKILL');
+        const restarted = platform.restarted(RUNTIME);
+        process.kill(platform.pid(RUNTIME), 'SIGKILL');
         await restarted;
         onDisk.push(await launchOnce(platform, `fresh-${i}`));
       }

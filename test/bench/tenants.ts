@@ -2,6 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RUNTIME } from '#infra/runtimes.ts';
 import { invoke } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
@@ -16,10 +17,10 @@ const CONFIG = `[runtime]\nmax_sandboxes = ${MOST_SANDBOXES}\nsandbox_idle_s = $
 const SOURCE = `export async function run() { return '"here"'; }\n`;
 const SAMPLE_MS = 200;
 
-/** Memory of the runtimes with their sandboxes, while many tenants call in turn and when none does. */
+/** Memory of the runtime with its sandboxes, while many tenants call in turn and when none does. */
 export const tenants: Bench = {
   name: 'tenants',
-  summary: 'memory of the runtimes and their sandboxes: many tenants in turn, and many that are idle',
+  summary: 'memory of the runtime and its sandboxes: many tenants in turn, and many that are idle',
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-tenants-'));
     try {
@@ -43,7 +44,7 @@ export const tenants: Bench = {
       };
       const residentMb = () =>
         [...usageOfTrees(platform.processes)]
-          .filter(([name]) => name.startsWith('runtime'))
+          .filter(([name]) => name === RUNTIME)
           .reduce((sum, [, { residentBytes }]) => sum + residentBytes / 2 ** 20, 0);
       const rows: string[][] = [];
       const row = (name: string, calls: readonly number[], mb: number, sandboxes: number) => {
@@ -82,7 +83,7 @@ export const tenants: Bench = {
         sandboxesOf(platform.processes),
       );
       return {
-        title: `Memory of the runtimes with their sandboxes, at most ${MOST_SANDBOXES} each, idle for ${IDLE_S} s`,
+        title: `Memory of the runtime with its sandboxes, at most ${MOST_SANDBOXES}, idle for ${IDLE_S} s`,
         header: ['', 'calls', 'p50, ms', 'p99, ms', 'resident, MiB', 'sandboxes'],
         rows,
         notes: ['Resident memory counts what processes share, such as the program itself, once for each.'],

@@ -62,8 +62,7 @@ async function follow(
   }
 }
 
-export const isOver = (events: readonly StreamEvent[]): boolean =>
-  ['result', 'error'].includes(events.at(-1)?.event ?? '');
+const isOver = (events: readonly StreamEvent[]): boolean => ['result', 'error'].includes(events.at(-1)?.event ?? '');
 
 /** What must hold of every invocation that has ended, whatever happened to it. Answers how it ended: `result`, or the code of its error. */
 export async function checkEnded(platform: Platform, watched: Watched): Promise<string> {

@@ -1,31 +1,29 @@
 import assert from 'node:assert/strict';
-import { EXPRESS_RUNTIME, RUNTIME } from '#infra/runtimes.ts';
+import { RUNTIME } from '#infra/runtimes.ts';
 import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
-import { type StreamEvent, say } from '#test/harness/events.ts';
-import { Platform, type StartOptions, until } from '#test/harness/platform.ts';
-import { checkEnded, isOver, type Watched, watch } from './invocations.ts';
+import type { StreamEvent } from '#test/harness/events.ts';
+import { Platform, type StartOptions } from '#test/harness/platform.ts';
+import { checkEnded, type Watched, watch } from './invocations.ts';
 
-/** Four invocations run at once, the first in the express runtime: fewer than are started, so that some wait when a runtime dies. */
-const CONFIG = '[runtime]\nconcurrency = 8\n[admission]\nreserve = 0.5\n';
+/** Fewer invocations run at once than are started, so that some wait when the runtime dies. */
+const CONFIG = '[runtime]\nconcurrency = 4\n';
 const STARTED = 6;
 
-/** Where in the life of the first invocation a runtime is killed. */
+/** Where in the life of the first invocation the runtime is killed. */
 export const PHASES = ['submitted', 'started', 'prefill', 'decoding', 'listening', 'child', 'ending'] as const;
 export type Phase = (typeof PHASES)[number];
 
 export interface KillRun {
   readonly seed: number;
   readonly phase: Phase;
-  /** Which runtime. */
-  readonly killed: string;
   /** How each of its invocations ended: `result`, or the code of an error. */
   readonly endings: readonly string[];
   /** From the kill to the `runtime-lost` of each invocation that ended with it, ms. */
   readonly knownAfterMs: readonly number[];
 }
 
-/** A platform for runs of killing its runtimes. */
+/** A platform for runs of killing its runtime. */
 export async function startPlatform(options: Pick<StartOptions, 'home' | 'keepHome'> = {}): Promise<Platform> {
   const platform = await Platform.start({ ...options, functions: false, config: CONFIG });
   await deployWith(platform, 'counted', {});
@@ -33,24 +31,22 @@ export async function startPlatform(options: Pick<StartOptions, 'home' | 'keepHo
   return platform;
 }
 
-/** Starts some invocations, kills one of the two runtimes in a phase of the first, and checks what became of all of them. */
+/** Starts some invocations, kills the runtime in a phase of the first, and checks what became of all of them. */
 export async function killRun(platform: Platform, seed: number): Promise<KillRun> {
   const random = new Random(seed);
   const phase = PHASES[seed % PHASES.length] ?? 'decoding';
   const delayMs = random.integer(0, 12);
   const tokens = random.integer(24, 64);
   const killAfter = random.integer(1, tokens - 2);
-  // Mostly that of the first, or the other.
-  const killed = random.integer(0, 1) === 0 || phase === 'listening' ? EXPRESS_RUNTIME : RUNTIME;
 
-  const restarted = platform.restarted(killed);
+  const restarted = platform.restarted(RUNTIME);
   let killedAt = 0;
   const kill = () => {
     if (killedAt > 0) return;
     killedAt = Number.POSITIVE_INFINITY;
     setTimeout(() => {
       killedAt = Date.now();
-      process.kill(platform.pid(killed), 'SIGKILL');
+      process.kill(platform.pid(RUNTIME), 'SIGKILL');
     }, delayMs);
   };
   const onEvent = (event: StreamEvent) => {
@@ -73,17 +69,6 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
   }
   if (phase === 'submitted') kill();
   await restarted;
-  const [first] = watched;
-  // On a machine without time the first may have gone to the other runtime, where it listens still.
-  if (phase === 'listening' && first)
-    await until('the first has ended, or been told to go on', () =>
-      isOver(first.events)
-        ? true
-        : say(platform, first.id, { text: 'go on' }).then(
-            () => true,
-            () => false,
-          ),
-    );
   await Promise.all(watched.map(({ ended }) => ended));
 
   const endings: string[] = [];
@@ -96,5 +81,5 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
     const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
     assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }
-  return { seed, phase, killed, endings, knownAfterMs };
+  return { seed, phase, endings, knownAfterMs };
 }

@@ -5,7 +5,7 @@ import { type KillRun, killRun, startPlatform } from './kill-runs.ts';
 
 const USAGE = `Usage: npm run chaos -- [options]
 
-Kills one of the two runtimes again and again, in every phase of an invocation's life, and checks what became of everything.
+Kills the runtime again and again, in every phase of an invocation's life, and checks what became of everything.
 
   --runs N   kills (200)
   --seed N   of the first; each run has the next (1)

@@ -101,7 +101,7 @@ export class Platform implements AsyncDisposable {
     return this.#supervisor.pid;
   }
 
-  /** Process id of a child by its name: `gateway`, `runtime-1`, `runtime-express`, `gpu-host-1`, `redis` (the shell that holds redis-server). */
+  /** Process id of a child by its name: `gateway`, `runtime-1`, `gpu-host-1`, `redis` (the shell that holds redis-server). */
   pid(name: string): number {
     const pid = this.#pids.get(name);
     assert.ok(pid, `no process ${name}`);

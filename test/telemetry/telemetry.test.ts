@@ -221,11 +221,11 @@ test('/metrics is the whole platform on one page, for operators', async () => {
   const { apiKey } = (await made.json()) as { apiKey: string };
   assert.equal((await withKey(apiKey)).status, 403);
   const parts = [
-    ...['gateway', 'runtime-1', 'runtime-express', 'gpu-host-1'].map(
+    ...['gateway', 'runtime-1', 'gpu-host-1'].map(
       (process) => new RegExp(`process_memory_usage_bytes\\{process="${process}"\\} [0-9]{7,}`),
     ),
     /^pie_gpu_host_model_info\{host="gpu-host-1",model="stories15m",backend="onnx",precision="float32",device="CPU",device_index="",process="gpu-host-1"\} 1$/m,
-    /pie_invocations_total\{[^}]*process="runtime-(1|express)"\}/,
+    /pie_invocations_total\{[^}]*process="runtime-1"\}/,
     /^gen_ai_server_time_to_first_token_seconds_count\{/m,
     /pie_rejections_total\{code="unauthorized",tenant="",process="gateway"\} [1-9]/,
   ];

@@ -82,8 +82,6 @@ export interface PlatformLoad {
     readonly name: string;
     readonly alive: boolean;
     readonly slots: number;
-    /** `express`: it runs tenants' first few invocations, in slots that are no more room. */
-    readonly lane: 'ordinary' | 'express';
     /** What confines the processes that it hands untrusted bytes to; null of one that does not say. */
     readonly isolation: 'namespaces' | 'process' | null;
     /** What the operator should know of that: what is missing, and how to get it. */

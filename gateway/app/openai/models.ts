@@ -2,8 +2,13 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { callOf } from '../context.ts';
 import type { Call, ControlPlane, ModelInfo } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { pause } from '../pause.ts';
 import { type App, define, json, problems, SECURITY } from '../routes/define.ts';
 import { ModelSchema } from '../routes/schemas.ts';
+
+/** Covers a restart of the only runtime, with the supervisor's longest pause of 5 s before it. */
+const RUNTIME_GRACE_MS = 10_000;
+const POLL_MS = 500;
 
 const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Name or alias of the model' }) });
 
@@ -52,9 +57,14 @@ export function modelRoutes(app: App, control: ControlPlane): void {
   );
 }
 
-/** The model of a name or an alias. Throws `unknown-model`, or `runtime-unavailable` while no model can be known. */
+/** The model of a name or an alias. Throws `unknown-model`, or `runtime-unavailable` when no runtime says which models there are for as long as a restart takes. */
 export async function findModel(control: ControlPlane, call: Call, id: string): Promise<ModelInfo> {
-  const models = await control.models(call);
+  const until = performance.now() + RUNTIME_GRACE_MS;
+  let models = await control.models(call);
+  while (models.length === 0 && performance.now() < until && !call.signal.aborted) {
+    await pause(POLL_MS, call.signal);
+    models = await control.models(call);
+  }
   const found = models.find(({ name }) => name === id);
   if (found !== undefined) return found;
   if (models.length === 0) throw new GatewayError('runtime-unavailable', 'No runtime says which models there are.');

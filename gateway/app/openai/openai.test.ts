@@ -256,6 +256,19 @@ for (const [where, url] of [
       await asking;
     });
 
+    it('wait while no runtime says which models there are, as during a restart', async () => {
+      const { models = [] } = (await platform.scheduler.runtimes.alive())[0] ?? {};
+      await platform.lease.describe({ models: [] });
+      const asked = raw(REQUEST);
+      try {
+        assert.equal(await Promise.race([asked, sleep(300, 'nothing')]), 'nothing');
+      } finally {
+        await platform.lease.describe({ models });
+      }
+      await (await taken()).succeed({ id: 'chatcmpl-4' });
+      assert.equal((await asked).status, 200);
+    });
+
     it("serve another tenant with the platform's function, or with its own", async () => {
       const tenant = `other-${where.replaceAll(' ', '-').toLowerCase()}`;
       const theirs = client(await platform.key(['invoke'], tenant));

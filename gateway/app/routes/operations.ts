@@ -67,9 +67,6 @@ const RuntimeSchema = z.object({
   name: z.string(),
   alive: z.boolean(),
   slots: z.int(),
-  lane: z
-    .enum(['ordinary', 'express'])
-    .openapi({ description: "`express`: it runs each tenant's first few invocations, and its slots are no more room" }),
   isolation: z.enum(['namespaces', 'process']).nullable().openapi({
     description: 'What confines the processes that untrusted bytes are handed to; null of a runtime that does not say',
   }),

@@ -37,13 +37,11 @@ local inLists = {}
 for _, id in ipairs(redis.call('LRANGE', jobs .. 'active', 0, -1)) do
   inLists[id] = true
 end
-for _, lane in ipairs({ 'wait', 'express' }) do
-  for _, id in ipairs(redis.call('LRANGE', jobs .. lane, 0, -1)) do
-    if redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 1 then
-      inLists[id] = true
-    else
-      redis.call('LREM', jobs .. lane, 1, id)
-    end
+for _, id in ipairs(redis.call('LRANGE', jobs .. 'wait', 0, -1)) do
+  if redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 1 then
+    inLists[id] = true
+  else
+    redis.call('LREM', jobs .. 'wait', 1, id)
   end
 end
 
@@ -80,13 +78,12 @@ for _, id in ipairs(open) do
 end
 
 -- What is admitted now, by whom.
-local slots, express, pages, tenants = 0, 0, {}, {}
+local slots, pages, tenants = 0, {}, {}
 for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   local entry = cjson.decode(text)
   local tenant = tenants[entry.tenant] or { running = 0 }
   tenants[entry.tenant] = tenant
   slots = slots + 1
-  express = express + (entry.lane and 1 or 0)
   tenant.running = tenant.running + 1
   for model, count in pairs(entry.pages) do
     pages['pages:' .. model] = (pages['pages:' .. model] or 0) + count
@@ -94,9 +91,9 @@ for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   end
 end
 
-for _, id in ipairs(redis.call('SUNION', prefix .. ':admission:starting', prefix .. ':admission:startingExpress')) do
+for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:starting')) do
   if redis.call('HGET', prefix .. ':invocation:' .. id, 'status') ~= 'queued' or redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
-    leaveLane(prefix .. ':admission:', id)
+    leaveWay(prefix .. ':admission:', id)
   end
 end
 for _, id in ipairs(redis.call('HKEYS', prefix .. ':admission:claims')) do
@@ -126,7 +123,7 @@ for _, field in ipairs(redis.call('HKEYS', prefix .. ':admission:capacity')) do
     redis.call('HDEL', prefix .. ':admission:capacity', field)
   end
 end
-pages.slots, pages.express = slots, express
+pages.slots = slots
 check(state, 'pages:', pages)
 for name in pairs(tenants) do
   redis.call('SADD', prefix .. ':admission:tenants', name)

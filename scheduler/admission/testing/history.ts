@@ -9,11 +9,10 @@ type StepWithout = { readonly now: number } & (
   | { readonly kind: 'report'; readonly free: FreePages }
 );
 
-/** What `steps.lua` does, with the ids that the policy admits for it, and all that are on their way then by either lane. */
+/** What `steps.lua` does, with the ids that the policy admits for it, and all that are on their way then. */
 export type Step = StepWithout & {
   readonly admitted: readonly string[];
   readonly onTheirWay: readonly string[];
-  readonly expressLane: readonly string[];
 };
 
 /** An order to the player of a history; numbers pick among what is there. */
@@ -49,7 +48,6 @@ export const anyCapacity: fc.Arbitrary<Capacity> = fc.record(
       { requiredKeys: ['m'] },
     ) as fc.Arbitrary<Record<string, number>>,
     pace: fc.nat(64),
-    express: fc.nat(6),
   },
   { requiredKeys: ['slots', 'starts', 'reserve', 'pages'] },
 );
@@ -100,7 +98,7 @@ export class Player {
 
   constructor(capacity: Capacity) {
     this.policy = new AdmissionPolicy(capacity);
-    this.steps.push({ kind: 'resize', now: this.now, admitted: [], onTheirWay: [], expressLane: [], ...capacity });
+    this.steps.push({ kind: 'resize', now: this.now, admitted: [], onTheirWay: [], ...capacity });
   }
 
   play(order: Order): Step | null {
@@ -184,8 +182,8 @@ export class Player {
       this.admitted.set(demand.id, demand);
       this.starting.set(demand.id, demand);
     }
-    const { onTheirWay, expressLane } = this.policy;
-    const done: Step = { ...step, admitted: admitted.map(({ id }) => id), onTheirWay, expressLane };
+    const { onTheirWay } = this.policy;
+    const done: Step = { ...step, admitted: admitted.map(({ id }) => id), onTheirWay };
     this.steps.push(done);
     return done;
   }

@@ -8,12 +8,11 @@
     leave: id, tenant                       it has ended
     begin: id, tenant                       its attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
-    resize: slots, express, pace, starts, reserve, pages
+    resize: slots, pace, starts, reserve, pages
     Memory stands among the pages, as it does in the policy.
     report: free                            what GPU hosts say of their memory
 
-  Returns for each step the ids that are on their way to runtimes after it, in the order in which they are fetched, with spaces between: the ordinary
-  ones, a bar, those in the express lane.
+  Returns for each step the ids that are on their way to runtimes after it, in the order in which they are fetched, with spaces between.
 ]]
 --- @include "../scripts/include/admission.lua"
 
@@ -50,7 +49,6 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     set(record, 'leastPages', step.short and cjson.encode(step.short.pages))
     redis.call('HSET', jobs .. step.id, 'name', 'invoke', 'data', '{}')
     redis.call('LREM', jobs .. 'wait', 1, step.id)
-    redis.call('LREM', jobs .. 'express', 1, step.id)
     enterLine(prefix, step.tenant, step.id, step.arrival, step.now)
   elseif step.kind == 'leave' then
     redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'succeeded')
@@ -58,7 +56,6 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
   elseif step.kind == 'begin' then
     redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'running')
     redis.call('LREM', jobs .. 'wait', 1, step.id)
-    redis.call('LREM', jobs .. 'express', 1, step.id)
     beginAdmitted(prefix, step.id, step.now)
   elseif step.kind == 'limit' then
     set(prefix .. ':tenant:' .. step.tenant, 'weight', step.weight)
@@ -85,20 +82,13 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, pace = step.pace,
       starts = step.starts, reserve = step.reserve, models = models, memoryMb = memory }))
     redis.call('SET', prefix .. ':runtime:r:alive', '{}', 'NX')
-    redis.call('HSET', prefix .. ':runtimes', 'x', cjson.encode({ id = 'x', accepting = true, lane = 'express', slots = step.express or 0,
-      models = models }))
-    redis.call('SET', prefix .. ':runtime:x:alive', '{}', 'NX')
     change(step.now)
   end
-  local lanes = {}
-  for _, lane in ipairs({ 'wait', 'express' }) do
-    local admitted = redis.call('LRANGE', jobs .. lane, 0, -1)
-    local order = {}
-    for k = #admitted, 1, -1 do
-      order[#order + 1] = admitted[k]
-    end
-    lanes[#lanes + 1] = table.concat(order, ' ')
+  local admitted = redis.call('LRANGE', jobs .. 'wait', 0, -1)
+  local order = {}
+  for k = #admitted, 1, -1 do
+    order[#order + 1] = admitted[k]
   end
-  answers[i] = table.concat(lanes, '|')
+  answers[i] = table.concat(order, ' ')
 end
 return answers

@@ -1,6 +1,6 @@
 import type { InvocationEvent } from '../../control.ts';
+import { pause } from '../../pause.ts';
 import { MAX_TEXT } from '../pages/transcript.ts';
-import { pause } from './frames.ts';
 
 /** Events that wait to be shown, and what they hold; their source waits when it is so much, be it with one event. */
 const MAX_WAITING = 1000;

@@ -1,9 +1,10 @@
 import { GatewayError } from '../../errors/gateway-error.ts';
+import { pause } from '../../pause.ts';
 import type { Page, Visit } from '../page.ts';
 import { transcript } from '../pages/transcript.ts';
 import { Changes } from './changes.ts';
 import { EventBuffer } from './event-buffer.ts';
-import { type LiveFrame, pause } from './frames.ts';
+import type { LiveFrame } from './frames.ts';
 
 /** Between two looks at what a page shows. */
 const TICK_MS = 1500;

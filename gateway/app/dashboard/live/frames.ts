@@ -10,17 +10,3 @@ export function frameText(frame: LiveFrame): string {
   const id = frame.event === 'events' ? `id: ${frame.id}\n` : '';
   return `${id}event: ${frame.event}\ndata: ${JSON.stringify(frame.data)}\n\n`;
 }
-
-/** Resolves after a time, or as soon as the signal aborts. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal.addEventListener('abort', done, { once: true });
-    if (signal.aborted) done();
-  });
-}

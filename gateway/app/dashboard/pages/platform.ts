@@ -46,8 +46,7 @@ export function platformPage(visit: Visit): Page {
 
 function nowTiles({ running, waiting, runtimes }: PlatformLoad): Html {
   const alive = runtimes.filter((runtime) => runtime.alive);
-  // Those of the express lane add no room.
-  const slots = alive.reduce((sum, { lane, slots }) => sum + (lane === 'express' ? 0 : slots), 0);
+  const slots = alive.reduce((sum, runtime) => sum + runtime.slots, 0);
   return html`<h2 class="unseen">Now</h2>${tiles(
     tile('Running', number(running), `of ${number(slots)} slots`),
     tile('Waiting', number(waiting)),

@@ -4,14 +4,12 @@
 -- stands between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `express` (slots of express runtimes, beside those), `pace` (how many tenants that hold more than few may fill), `hosts:<model>` and `spread`
+--   capacity (hash): slots, `pace` (how many tenants that hold more than few may fill), `hosts:<model>` and `spread`
 --     (where several GPU hosts have it: a JSON list, and what their choice depends on), `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
 --     `pages:<model>`, memory of runtimes in MiB among them (`pages:#memory`, everywhere that pages stand); both by `<model>@<host>` where several have it; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
---   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
---     `express` (of these in the express lane), `pages:<model>` (all: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
---   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes), lane (`express`, or none)}
---   starting (set): those of them that have not begun, in the ordinary lane; startingFew (set): those of these whose tenant held few slots;
---     startingExpress (set): those in the express lane
+--   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots, `pages:<model>` (all: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
+--   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
+--   starting (set): those of them that have not begun; startingFew (set): those of these whose tenant held few slots
 --   claims (hash): those of them that waited for memory, id to {at, pages}
 --   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken,
 --     `short` ({pages, since}, when it was requeued for want of memory); and `held:<model>`
@@ -23,17 +21,13 @@
 -- For scripts that change one thing: each opens, changes, admits and closes.
 local enterLine, leaveAdmission, beginAdmitted
 -- For those that change several.
-local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveLane
+local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveWay
 
 do
 --- @include "./expected-pages.lua"
 --- @include "./tenant-limits.lua"
 -- A head is overtaken so often, then room is kept for it.
 local MAX_OVERTAKEN = 8
--- Part of the slots that count as few of which a tenant's invocations take the express lane.
-local EXPRESS = 1 / 8
--- Who has stood in the express lane for longer goes to the other one, ms.
-local LANE_MS = 1000
 -- So many tenants are looked at for one whose head fits, in order of their turns.
 local LOOK = 16
 -- What an invocation is charged for at its start, ms; the rest of its time is charged when it leaves.
@@ -116,9 +110,7 @@ function openAdmission(prefix, now)
   a.settling = state.settling
   a.settledSlots = tonumber(state.ownSlots or 0)
   a.usedSlots = tonumber(state.slots or 0)
-  a.usedExpress = tonumber(state.express or 0)
   a.slots = tonumber(capacity.slots or 0)
-  a.express = tonumber(capacity.express or 0)
   a.pace = tonumber(capacity.pace or 0)
   a.starts = tonumber(capacity.starts or 0)
   a.reserve = tonumber(capacity.reserve or 0)
@@ -220,7 +212,7 @@ function closeAdmission(a)
     closeTenant(a, tenant)
   end
   local set, dropped = {}, {}
-  for field, value in pairs({ time = a.time, latest = a.latest, order = a.order, slots = a.usedSlots, express = a.usedExpress }) do
+  for field, value in pairs({ time = a.time, latest = a.latest, order = a.order, slots = a.usedSlots }) do
     if tonumber(a.opened[field] or 0) ~= value then
       set[#set + 1] = field
       set[#set + 1] = value
@@ -373,7 +365,7 @@ function settleAll(a)
   settleSome(a)
 end
 
---- @include "./lanes.lua"
+--- @include "./on-the-way.lua"
 --- @include "./choose.lua"
 --- @include "./capacity.lua"
 --- @include "./ledger.lua"

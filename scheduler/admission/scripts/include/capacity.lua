@@ -10,13 +10,8 @@ local function poolOf(description, model)
   return (model.hostId or description.id) .. ' ' .. model.name
 end
 
--- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it. An express
--- runtime offers no more room, only a quicker way.
+-- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it.
 local function addRuntime(sums, description)
-  if description.lane == 'express' then
-    sums.express = sums.express + math.min(description.slots, description.pace or description.slots)
-    return
-  end
   sums.slots = sums.slots + description.slots
   sums.pace = sums.pace + (description.pace or description.slots)
   sums.starts = sums.starts + (description.starts or STARTS)
@@ -115,7 +110,7 @@ end
 
 -- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
 function refreshCapacity(a)
-  local sums = { slots = 0, express = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
+  local sums = { slots = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
   local leaving, readings = {}, {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
   for i = 1, #runtimes, 2 do
@@ -125,7 +120,7 @@ function refreshCapacity(a)
       if description.accepting == true then
         addRuntime(sums, description)
         addReadings(readings, description, cjson.decode(load))
-      elseif description.lane ~= 'express' then
+      else
         leaving[#leaving + 1] = description
       end
     end
@@ -140,7 +135,7 @@ function refreshCapacity(a)
   for model in pairs(a.pages) do
     sameModels = sameModels and totals[model] ~= nil
   end
-  local capacity = { 'starts', sums.starts, 'express', sums.express, 'reserve', exact(sums.reserve) }
+  local capacity = { 'starts', sums.starts, 'reserve', exact(sums.reserve) }
   local apart = {}
   for _, description in ipairs(leaving) do
     apart[description.id] = addApart(a, sums, totals, description)
@@ -178,10 +173,6 @@ function refreshCapacity(a)
   redis.call('DEL', a.base .. 'capacity')
   redis.call('HSET', a.base .. 'capacity', unpack(capacity))
   a.slots, a.pace, a.starts, a.reserve, a.pages, a.apart = sums.slots, sums.pace, sums.starts, sums.reserve, totals, apart
-  a.express = sums.express
-  if a.express == 0 then
-    leaveExpressLane(a, a.now)
-  end
   reckonReserve(a)
   if sameModels and a.ownSlots == a.settledSlots then
     settleSome(a)

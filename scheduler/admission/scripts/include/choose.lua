@@ -62,14 +62,14 @@ end
 
 -- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
 local function chooseNext(a)
-  local ordinary = math.min(a.slots - a.reserveSlots, a.pace + a.usedExpress)
+  local ordinary = math.min(a.slots - a.reserveSlots, a.pace)
   local left = { slots = a.slots - a.usedSlots, ordinary = ordinary - a.usedSlots, pages = {} }
   local few, others = onTheWay(a).few, onTheWay(a).others
-  if left.slots < 1 or (few >= a.starts and others >= a.starts and not laneHasRoom(a)) then
+  if left.slots < 1 or (few >= a.starts and others >= a.starts) then
     return nil
   end
   local function waits(tenant)
-    return (tenant.running + 1 <= a.ownSlots and few or others) >= a.starts and not takesExpress(a, tenant)
+    return (tenant.running + 1 <= a.ownSlots and few or others) >= a.starts
   end
   for model, total in pairs(a.pages) do
     left.pages[model] = total - (a.used[model] or 0)

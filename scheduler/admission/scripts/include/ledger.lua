@@ -20,16 +20,13 @@ local function addUsed(a, tenant, pages, sign)
 end
 
 -- Writes an invocation down as admitted, and charges its tenant for the least that it takes, from `turn` on.
-local function enterLedger(a, tenant, id, need, turn, place, lane)
+local function enterLedger(a, tenant, id, need, turn, place)
   local share = shareOf(a, need)
   local finish = turn + share * LEAST_MS / tenantLimits(a, tenant.name).weight
   a.latest = math.max(a.latest, finish)
   redis.call('ZREM', lineOf(a, tenant.name), id)
   redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need,
-    place = exact(place), lane = lane }))
-  if lane then
-    a.usedExpress = a.usedExpress + 1
-  end
+    place = exact(place) }))
   addUsed(a, tenant, need, 1)
   tenant.finish = finish
 end
@@ -41,29 +38,26 @@ local function start(a, tenant)
   local ahead = tenant.running + 1 <= a.ownSlots
   a.order = a.order + 1
   local place = ahead and a.order - a.starts or a.order
-  local lane = takesExpress(a, tenant) and 'express' or nil
   a.time = math.max(a.time, turn)
   a.started = a.started + 1
-  enterLedger(a, tenant, id, tenant.need, turn, place, lane)
+  enterLedger(a, tenant, id, tenant.need, turn, place)
   tenant.turn, tenant.moved = tenant.finish, true
-  enterLane(a, id, lane, ahead)
+  enterWay(a, id, ahead)
   if tenant.short then
     redis.call('HSET', a.base .. 'claims', id, cjson.encode({ at = a.now, pages = tenant.short.pages }))
   end
-  local wait = a.queue .. (lane or 'wait')
   if ahead then
-    enterWait(a, wait, tenant, id, place)
+    enterWait(a, tenant, id, place)
   else
-    redis.call('LPUSH', wait, id)
+    redis.call('LPUSH', a.queue .. 'wait', id)
   end
   -- What BullMQ does with a job that comes to wait: the marker wakes whoever sleeps. It tells of it as well, which nobody hears here.
-  redis.call('ZADD', a.queue .. (lane and 'express-marker' or 'marker'), 0, '0')
+  redis.call('ZADD', a.queue .. 'marker', 0, '0')
   settle(a, tenant.name)
 end
 
 -- Admits whoever may start.
 function admit(a)
-  leaveExpressLane(a, a.now - LANE_MS)
   while a.started < MAX_STARTS do
     local chosen, passed = chooseNext(a)
     if not chosen then
@@ -84,10 +78,7 @@ local function leaveLedger(a, id)
   local entry = cjson.decode(text)
   local tenant = openTenant(a, entry.tenant)
   redis.call('HDEL', a.base .. 'ledger', id)
-  if entry.lane then
-    a.usedExpress = a.usedExpress - 1
-  end
-  leaveLane(a.base, id)
+  leaveWay(a.base, id)
   a.way = nil
   redis.call('HDEL', a.base .. 'claims', id)
   addUsed(a, tenant, entry.pages, -1)
@@ -114,7 +105,6 @@ function leaveAdmission(prefix, tenant, id, now)
     tenant = leaveLedger(a, id) or tenant
     if redis.call('HEXISTS', a.queue .. id, 'pb') == 0 then
       redis.call('LREM', a.queue .. 'wait', 1, id)
-      redis.call('LREM', a.queue .. 'express', 1, id)
       dropJob(a, id)
     end
   end
@@ -139,7 +129,7 @@ end
 -- An attempt has begun: another may be on its way.
 function beginAdmitted(prefix, id, now)
   local base = prefix .. ':admission:'
-  if not leaveLane(base, id) or redis.call('EXISTS', base .. 'turns', prefix .. ':bull:invocations:express') == 0 then
+  if not leaveWay(base, id) or redis.call('EXISTS', base .. 'turns') == 0 then
     return
   end
   local a = openAdmission(prefix, now)
