@@ -105,9 +105,10 @@ const GPU_HOST_DEADLINE_MS = 300_000;
 /** Starts a runtime: finds out what confines untrusted work, connects to the GPU hosts, takes over from its predecessor, and takes invocations and builds. Throws `IsolationError` when this machine confines less than `isolation` demands. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
+  const confined = layersFor(options.isolation ?? 'auto', await probeMachine());
   const shares = await openKernelShares();
   const { groups, active } = shares;
-  const layers = { ...layersFor(options.isolation ?? 'auto', await probeMachine()), ...(groups && { groups }) };
+  const layers: Layers = { ...confined, ...(groups && { groups }) };
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());

@@ -85,7 +85,12 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
 });
 
 describe('a sandbox that spins (in a group on a plain directory: nothing is enforced)', () => {
-  it('gets a low weight, and the usual one when it stops', async () => {
+  it('gets a low weight, and the usual one when it stops', () => spinThenStop(1));
+
+  it('gets its usual weight back when it stops before the low one was seen', () => spinThenStop(0.15));
+
+  /** @param part of a core that it receives, and waits for the rest */
+  const spinThenStop = async (part: number): Promise<void> => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
     const groups = new Groups(directory, ['cpu']);
     const group = groups.create(64);
@@ -95,7 +100,9 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     let used = 0;
     const write = () => {
       if (spins) used = performance.now() - began;
-      writeFileSync(path.join(group.directory, 'cpu.stat'), `usage_usec ${Math.round(used * 1000)}\n`);
+      writeFileSync(path.join(group.directory, 'cpu.stat'), `usage_usec ${Math.round(used * part * 1000)}\n`);
+      const waited = Math.round(used * (1 - part) * 1000);
+      writeFileSync(path.join(group.directory, 'cpu.pressure'), `some avg10=0.00 total=${waited}\n`);
     };
     write();
     const writing = setInterval(write, 20);
@@ -111,5 +118,5 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
       watch.close();
       rmSync(directory, { recursive: true });
     }
-  });
+  };
 });

@@ -13,7 +13,8 @@ interface Known {
   /** A sandbox keeps its process, and finding it takes several reads. */
   readonly process: Weighed;
   use: CoreUse;
-  yields: boolean;
+  /** By the kernel's word; null when it was not asked since the last change. */
+  yields: boolean | null;
   triedAtMs: number;
 }
 
@@ -46,11 +47,12 @@ export class CoreWatch {
       const known = this.#measure(sandbox, now);
       if (!known) continue;
       const { heavy } = known.use;
-      if (known.yields !== heavy) known.yields = this.#shares.isHeavy(known.process) ?? known.yields;
-      if (known.yields !== heavy) changes.push({ sandbox: known, heavy, triedAtMs: known.triedAtMs });
+      if (known.yields !== heavy) known.yields = this.#shares.isHeavy(known.process);
+      if (known.yields === !heavy) changes.push({ sandbox: known, heavy, triedAtMs: known.triedAtMs });
     }
     for (const { sandbox: known, heavy } of changesNow(changes)) {
       known.triedAtMs = now;
+      known.yields = null;
       this.#shares.weigh(known.process, heavy);
     }
   }
@@ -64,7 +66,7 @@ export class CoreWatch {
       known.use = nextUse(known.use, now, times);
       return known;
     }
-    const begun: Known = { process, use: beginUse(now, times), yields: false, triedAtMs: Number.NEGATIVE_INFINITY };
+    const begun: Known = { process, use: beginUse(now, times), yields: null, triedAtMs: Number.NEGATIVE_INFINITY };
     this.#known.set(sandbox, begun);
     return begun;
   }
