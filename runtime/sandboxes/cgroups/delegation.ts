@@ -28,7 +28,11 @@ export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.p
   if (controllers.length === 0) return { missing: `${directory} does not hand its controllers down` };
   // A group's weight is shared among the cores that it computes on: this makes it that of one sandbox on each.
   const weight = Math.min(MOST_WEIGHT, WEIGHT_A_CORE * os.availableParallelism());
-  tryWrite(path.join(directory, PLATFORM_GROUP, 'cpu.weight'), `${weight}`);
+  const platform = path.join(directory, PLATFORM_GROUP);
+  tryWrite(path.join(platform, 'cpu.weight'), `${weight}`);
+  // A process takes the bound of its own group for the machine's memory (`process.constrainedMemory`).
+  const bound = tryRead(path.join(directory, 'memory.max')).trim();
+  if (bound !== '') tryWrite(path.join(platform, 'memory.max'), bound);
   const groups = new Groups(directory, controllers);
   await groups.sweep();
   return { groups };

@@ -72,14 +72,16 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.deepEqual(handDown(directory, ['memory', 'cpu']), ['memory', 'cpu']);
   });
 
-  it('give the platform the weight of a sandbox on each core', async () => {
+  it('give the platform the weight of a sandbox on each core, and the bound of the whole', async () => {
     const own = { directory: mkdtempSync(path.join(directory, 'own-')), controllers: ['memory', 'cpu'] as const };
     writeFileSync(path.join(own.directory, 'cgroup.subtree_control'), 'cpu memory');
+    writeFileSync(path.join(own.directory, 'memory.max'), '8589934592\n');
     mkdirSync(path.join(own.directory, PLATFORM_GROUP));
     const delegation = await openDelegation(own);
     assert.ok('groups' in delegation);
     assert.deepEqual(delegation.groups.controllers, ['memory', 'cpu']);
     const weight = Number(readFileSync(path.join(own.directory, PLATFORM_GROUP, 'cpu.weight'), 'utf8'));
+    assert.equal(readFileSync(path.join(own.directory, PLATFORM_GROUP, 'memory.max'), 'utf8'), '8589934592');
     assert.ok(weight >= 100 && weight <= 10_000 && weight % 100 === 0);
   });
 });
