@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse } from './core-policy.ts';
 
 const SEED = 13;
-const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0 });
+const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });
 
 /** One look: how long after the last one, and which parts of that time were computed and waited for. */
 interface Step {
@@ -37,8 +37,9 @@ function within(steps: readonly Step[], windowMs: number, part: (step: Step) => 
 
 const after = (use: CoreUse, { passedMs, used, waited }: Step): CoreUse =>
   nextUse(use, use.atMs + passedMs, {
-    usedMs: use.times.usedMs + used * passedMs,
-    waitedMs: use.times.waitedMs + waited * passedMs,
+    usedMs: use.usedMs + used * passedMs,
+    waitedMs: use.waitedMs + waited * passedMs,
+    ready: false,
   });
 
 const spin: Step = { passedMs: 500, used: 1, waited: 0 };
@@ -94,6 +95,16 @@ describe('which sandboxes yield', () => {
       }),
       { seed: SEED, numRuns: 200 },
     );
+  });
+
+  it('one that waits for so long that the kernel has not counted it yet', () => {
+    let use = spun();
+    const { usedMs, waitedMs } = use;
+    for (let i = 0; i < 20; i++) use = nextUse(use, use.atMs + 500, { usedMs, waitedMs, ready: true });
+    assert.ok(use.heavy);
+    // It is counted now, and no second time.
+    use = nextUse(use, use.atMs + 500, { usedMs, waitedMs: waitedMs + 10_000, ready: false });
+    assert.ok(!use.heavy);
   });
 
   it('no more 2.5 s after it stopped, whatever it did before', () => {

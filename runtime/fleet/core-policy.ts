@@ -5,12 +5,16 @@ export interface CoreTimes {
   readonly usedMs: number;
   /** In which it was ready to compute and others had the cores. */
   readonly waitedMs: number;
+  /** It computes or waits now. The kernel counts a wait when it is over. */
+  readonly ready: boolean;
 }
 
 /** What is known of a sandbox: averages that forget. */
 export interface CoreUse {
   readonly atMs: number;
-  readonly times: CoreTimes;
+  readonly usedMs: number;
+  /** With the wait that is not over, at its longest. */
+  readonly waitedMs: number;
   /** Part of a core that it received of late. */
   readonly share: number;
   /** Part of the time in which it had something to compute of late, whether or not it received a core. */
@@ -32,12 +36,9 @@ const RESTLESS_SHARE = 0.1;
 const LIGHT_DEMAND = 0.9;
 const DEMAND_MEMORY_MS = 1000;
 
-export const beginUse = (atMs: number, times: CoreTimes): CoreUse => ({
-  atMs,
-  times,
-  share: 0,
-  demand: 0,
-  heavy: false,
+export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse => ({
+  ...{ atMs, usedMs, waitedMs },
+  ...{ share: 0, demand: 0, heavy: false },
 });
 
 /**
@@ -46,13 +47,16 @@ export const beginUse = (atMs: number, times: CoreTimes): CoreUse => ({
 export function nextUse(before: CoreUse, atMs: number, times: CoreTimes): CoreUse {
   const passedMs = atMs - before.atMs;
   if (passedMs <= 0) return before;
-  const used = part(times.usedMs - before.times.usedMs, passedMs);
-  const wanted = part(times.usedMs + times.waitedMs - before.times.usedMs - before.times.waitedMs, passedMs);
+  const usedMs = times.usedMs - before.usedMs;
+  // What is taken for a wait now is not taken for one again when the kernel counts it.
+  const waitedMs = Math.max(before.waitedMs, times.waitedMs, times.ready ? before.waitedMs + passedMs - usedMs : 0);
+  const used = part(usedMs, passedMs);
+  const wanted = part(usedMs + waitedMs - before.waitedMs, passedMs);
   const share = forgetting(before.share, used, passedMs / SHARE_MEMORY_MS);
   const demand = forgetting(before.demand, wanted, passedMs / DEMAND_MEMORY_MS);
   const restless = share >= RESTLESS_SHARE && demand >= RESTLESS_DEMAND;
   const heavy = before.heavy ? share > LIGHT_SHARE || demand > LIGHT_DEMAND : share >= HEAVY_SHARE || restless;
-  return { atMs, times, share, demand, heavy };
+  return { atMs, usedMs: times.usedMs, waitedMs, share, demand, heavy };
 }
 
 /** Threads of one sandbox may use several cores: one counts. */

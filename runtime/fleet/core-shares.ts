@@ -25,9 +25,12 @@ export function coreShares({ groups, autogroup }: Pick<KernelShares, 'groups' | 
   return autogroup && sessionWeights(autogroup);
 }
 
-/** By `cpu.weight`: of everything in the group, whatever it starts. */
+/** By `cpu.weight`: of everything in the group, whatever it starts. Waiting is that of the thread that guests run on. */
 const GROUP_WEIGHTS: CoreShares = {
-  times: ({ group }) => group?.cpu ?? null,
+  times: ({ pid, group }) => {
+    const usedMs = group?.usedMs ?? null;
+    return usedMs === null ? null : { waitedMs: 0, ready: false, ...processTimes(pid), usedMs };
+  },
   isHeavy: ({ group }) => group?.heavy ?? null,
   weigh: ({ group }, heavy) => group?.weigh(heavy),
   close: () => undefined,
@@ -35,7 +38,7 @@ const GROUP_WEIGHTS: CoreShares = {
 
 /** By the nice of its session. What it started in a session of its own is not counted and does not yield. */
 const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
-  times: ({ pid }) => sessionTimes(pid),
+  times: ({ pid }) => processTimes(pid),
   isHeavy: ({ pid }) => sessionIsHeavy(pid),
   weigh: ({ pid }, heavy) => writer.weigh(pid, heavy),
   close: () => writer.close(),
@@ -45,13 +48,13 @@ const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
 const MS_PER_TICK = 10;
 
 /** All threads' computing, and the waiting of the one that guests run on. */
-function sessionTimes(pid: number): CoreTimes | null {
+function processTimes(pid: number): CoreTimes | null {
   const waited = mainThreadTimes(pid);
   try {
     // The name, in parentheses, may hold anything.
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     const ticks = Number(fields[11]) + Number(fields[12]);
-    return waited && { usedMs: ticks * MS_PER_TICK, waitedMs: waited.queuedMs };
+    return waited && { usedMs: ticks * MS_PER_TICK, waitedMs: waited.queuedMs, ready: fields[0] === 'R' };
   } catch {
     return null; // It ended meanwhile.
   }

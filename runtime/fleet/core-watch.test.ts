@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it } from 'node:test';
@@ -98,23 +98,19 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     let spins = true;
     const began = performance.now();
     let used = 0;
-    const write = () => {
+    const times = () => {
       if (spins) used = performance.now() - began;
-      writeFileSync(path.join(group.directory, 'cpu.stat'), `usage_usec ${Math.round(used * part * 1000)}\n`);
-      const waited = Math.round(used * (1 - part) * 1000);
-      writeFileSync(path.join(group.directory, 'cpu.pressure'), `some avg10=0.00 total=${waited}\n`);
+      return { usedMs: used * part, waitedMs: used * (1 - part), ready: spins };
     };
-    write();
-    const writing = setInterval(write, 20);
     const sandboxes = [{ tenant: 'a', process: { pid: 0, group } }];
-    const watch = new CoreWatch(() => sandboxes, coreShares({ groups, autogroup: null }) ?? assert.fail());
+    const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
+    const watch = new CoreWatch(() => sandboxes, { ...shares, times });
     try {
       assert.equal(group.heavy, false);
       await eventually(() => group.heavy === true, 'it is heavy', 60_000);
       spins = false;
       await eventually(() => group.heavy === false, 'it is given back', 60_000);
     } finally {
-      clearInterval(writing);
       watch.close();
       rmSync(directory, { recursive: true });
     }

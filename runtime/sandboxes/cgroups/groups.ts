@@ -19,13 +19,6 @@ const US_PER_MS = 1000;
 const REMOVAL_TRIES = 40;
 const REMOVAL_PAUSE_MS = 50;
 
-/** CPU time of the processes in a group, in ms. */
-export interface GroupCpu {
-  readonly usedMs: number;
-  /** In which one of them at least waited for a core; 0 where the kernel does not count it (PSI). */
-  readonly waitedMs: number;
-}
-
 /** Numbers of all groups of this process. */
 let lastNumber = 0;
 
@@ -87,12 +80,10 @@ export class Group {
     return Number.isNaN(weight) ? null : weight === HEAVY_WEIGHT;
   }
 
-  /** What it has used; null when the kernel does not tell. */
-  get cpu(): GroupCpu | null {
+  /** CPU time of all processes that are or were in it, in ms; null when the kernel does not tell. */
+  get usedMs(): number | null {
     const used = /^usage_usec (\d+)$/m.exec(tryRead(path.join(this.directory, 'cpu.stat')))?.[1];
-    if (used === undefined) return null;
-    const waited = /^some .*total=(\d+)$/m.exec(tryRead(path.join(this.directory, 'cpu.pressure')))?.[1] ?? 0;
-    return { usedMs: Number(used) / US_PER_MS, waitedMs: Number(waited) / US_PER_MS };
+    return used === undefined ? null : Number(used) / US_PER_MS;
   }
 
   /** The kernel has ended processes of it for their memory. */
