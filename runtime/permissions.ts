@@ -1,5 +1,6 @@
 import { loadConfig } from '#infra/config.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
+import { ownGroup } from './sandboxes/cgroups/own-group.ts';
 
 /** Switches the permission model off, for debuggers and profilers that it keeps from working. */
 const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
@@ -11,18 +12,21 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-memory-max-growing-factor=2'];
 
 /**
- * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, connect, start children
+ * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts and its control group, connect, start children
  * (builds and examinations, confined by `runtime/sandboxes`) and worker threads (grammars, pictures and texts, which may only read their own code and tokenizers). No addons, no
  * inspector. It sets when the heap is collected, too. Flags are read when a process starts, so its image is replaced once: the same process id, arguments and standard streams. Call it
  * before anything is opened.
  */
 export function enterPermissions(): void {
   if (process.permission || process.env[SWITCH] === 'off' || !process.execve) return;
+  const group = ownGroup();
   const flags = [
     '--permission',
     '--allow-fs-read=*',
     // What does not exist yet cannot be named as a directory.
     `--allow-fs-write=${openArtifactsDirectory(loadConfig().artifactsDirectory)}`,
+    // The control groups of sandboxes.
+    ...('directory' in group ? [`--allow-fs-write=${group.directory}`] : []),
     '--allow-child-process',
     '--allow-worker',
     '--allow-net',

@@ -15,6 +15,7 @@ import { ArtifactCollector } from './artifact-files/collector.ts';
 import { artifactWanted } from './artifact-files/wanted.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
 import { SharedThread } from './channel/shared-thread.ts';
+import { coreShares } from './fleet/core-shares.ts';
 import { Fleet } from './fleet/fleet.ts';
 import type { FleetPolicy } from './fleet/policy.ts';
 import { startSandbox } from './fleet/process.ts';
@@ -35,7 +36,7 @@ import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
 import { Service } from './pool/service.ts';
-import { type Isolation, type Layers, layersFor, probeMachine } from './sandboxes/index.ts';
+import { type Isolation, type Layers, layersFor, openKernelShares, probeMachine } from './sandboxes/index.ts';
 import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
 import { TextService } from './texts/service.ts';
 
@@ -104,7 +105,10 @@ const GPU_HOST_DEADLINE_MS = 300_000;
 /** Starts a runtime: finds out what confines untrusted work, connects to the GPU hosts, takes over from its predecessor, and takes invocations and builds. Throws `IsolationError` when this machine confines less than `isolation` demands. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
-  const layers = layersFor(options.isolation ?? 'auto', await probeMachine());
+  const confined = layersFor(options.isolation ?? 'auto', await probeMachine());
+  const shares = await openKernelShares();
+  const { groups, active } = shares;
+  const layers: Layers = { ...confined, ...(groups && { groups }) };
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
@@ -116,6 +120,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
     ...(options.spread && { spread: options.spread }),
     isolation: { layers: layers.isolation, ...(layers.notice !== null && { notice: layers.notice }) },
+    limits: active,
     gpuHosts: describeHosts(hostNames.map(notYetThere), draining),
   });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
@@ -135,6 +140,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     policy,
     memoryMb,
     start: (events) => startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events),
+    cores: coreShares(shares),
     deviceBusy: () => connections.some(({ pending }) => pending > 0),
     onLoss: async (invocations, alone) => {
       await Promise.all(invocations.map((id) => scheduler.quarantine.noteLoss(id, alone)));

@@ -181,6 +181,7 @@ describe('operating', () => {
     // What it says of itself goes with its load.
     await platform.lease.describe({
       isolation: { layers: 'process', notice: 'Namespaces do not work here.' },
+      limits: { memory: 'rlimit', demotion: 'autogroup', notice: 'No cgroups.' },
       gpuHosts: [
         {
           ...{ name: 'gpu-host-1', connected: true, hostId: 'a' },
@@ -221,6 +222,10 @@ describe('operating', () => {
       /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: it has not been there yet\n/,
     );
     assert.match(stdout, /warn {2}isolation of test-runtime: process\n +what to do: Namespaces do not work here\.\n/);
+    assert.match(
+      stdout,
+      /warn {2}limits of test-runtime: memory by rlimit, demotion by autogroup\n +what to do: No cgroups\.\n/,
+    );
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
 

@@ -306,8 +306,8 @@ describe('pie doctor', () => {
       findings: { name: string; state: string; detail: string }[];
     };
     assert.ok(healthy);
-    // A card that could be used and is not is worth a hint, and so are namespaces that this machine does not have.
-    const hints = ['cards', 'devices', 'isolation of runtime-1'];
+    // A card that could be used and is not is worth a hint, and so are namespaces and control groups that this machine does not have.
+    const hints = ['cards', 'devices', 'isolation of runtime-1', 'limits of runtime-1'];
     assert.deepEqual(
       findings.filter(({ name, state }) => state === 'failed' || (state === 'warning' && !hints.includes(name))),
       [],
@@ -316,6 +316,10 @@ describe('pie doctor', () => {
     assert.match(
       findings.find(({ name }) => name === 'isolation of runtime-1')?.detail ?? '',
       /^(namespaces|process)$/,
+    );
+    assert.match(
+      findings.find(({ name }) => name === 'limits of runtime-1')?.detail ?? '',
+      /^memory by (cgroup|rlimit), demotion by (cgroup|autogroup|none)$/,
     );
     assert.equal(
       findings.find(({ name }) => name === 'gpu-host-1')?.detail,

@@ -62,10 +62,11 @@ export class NodeOperations implements Operations {
       const [all, tenants] = await Promise.all([runtimes.list(), admission.tenants()]);
       const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
       return {
-        runtimes: all.map(({ name, alive, slots, isolation, load }) => ({
+        runtimes: all.map(({ name, alive, slots, isolation, limits, load }) => ({
           ...{ name, alive, slots },
           isolation: isolation?.layers ?? null,
           isolationNotice: isolation?.notice ?? null,
+          limits: limits ? { ...limits, notice: limits.notice ?? null } : null,
           running: load?.running ?? 0,
         })),
         gpuHosts: gpuHostsOf(all),

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { sessionIsHeavy } from '../sandboxes/autogroup.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 import { BUSY_RUNS } from './policy.ts';
@@ -172,5 +173,16 @@ describe('the sandboxes of a runtime', () => {
     assert.equal(sandboxOf('default').process.pid, pid);
     await platform.scheduler.cancel(spinning, 'enough');
     assert.equal((await platform.transcript(spinning)).end.data.code, 'cancelled');
+  });
+
+  it('yield their cores while one of their guests only computes, where the machine has a way', async (t) => {
+    const [runtime] = await platform.scheduler.runtimes.list();
+    if (runtime?.limits?.demotion !== 'autogroup') return t.skip(`demotion is by ${runtime?.limits?.demotion}`);
+    const spinning = await begin('spin');
+    const { pid } = sandboxOf('default').process;
+    await eventually(() => sessionIsHeavy(pid) === true, 'the sandbox is demoted', 60_000);
+    await platform.scheduler.cancel(spinning, 'enough');
+    await platform.transcript(spinning);
+    await eventually(() => sessionIsHeavy(pid) === false, 'that is taken back', 60_000);
   });
 });

@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LaunchError } from '../lifecycle/launch.ts';
+import type { CoreShares } from './core-shares.ts';
+import { CoreWatch } from './core-watch.ts';
 import { DevicePressure } from './device-pressure.ts';
 import { MemoryWatch } from './memory-watch.ts';
 import {
@@ -24,6 +26,8 @@ export interface FleetOptions {
   readonly memoryMb: number;
   /** Whether a device computes for anybody. */
   readonly deviceBusy: () => boolean;
+  /** Makes sandboxes yield that compute much; none of them does without it. */
+  readonly cores?: CoreShares | null;
   /** Told of invocations that may have computed in a sandbox that was lost, and whether in a sandbox of their own. */
   readonly onLoss?: (invocations: readonly string[], alone: boolean) => Promise<void>;
   /** Told of sandboxes that were lost and of starts that failed. */
@@ -73,6 +77,7 @@ export class Fleet {
   readonly #watch = new SandboxWatch(() => this.#sandboxes);
   readonly #pressure: DevicePressure;
   readonly #memory: MemoryWatch;
+  readonly #cores: CoreWatch | null;
   /** The sandbox that begins; one at a time. */
   #starting: Sandbox | null = null;
   #beginning = 0;
@@ -82,6 +87,7 @@ export class Fleet {
     this.#options = options;
     this.#memory = new MemoryWatch(() => this.#sandboxes, options.memoryMb);
     this.#pressure = new DevicePressure(() => this.#sandboxes, options.deviceBusy);
+    this.#cores = options.cores ? new CoreWatch(() => this.#sandboxes, options.cores) : null;
     this.#review = setInterval(() => this.#look(), REVIEW_MS).unref();
     this.#look();
   }
@@ -184,6 +190,7 @@ export class Fleet {
     this.#watch.close();
     this.#pressure.close();
     this.#memory.close();
+    this.#cores?.close();
     this.#wake();
     const ending = [...this.#sandboxes, ...(this.#starting ? [this.#starting] : [])];
     for (const sandbox of ending) this.#retire(sandbox, 'the runtime stops');

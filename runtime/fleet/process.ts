@@ -45,14 +45,17 @@ const MAX_STDERR_CHARACTERS = 4096;
 export function startSandbox(options: SandboxOptions, events: ProcessEvents): SandboxProcess {
   const { layers, host, thread, memoryMb, poolMb, main = MAIN } = options;
   const program = { main, args: [`${poolMb}`], read: CODE };
-  const { program: shell, args, env } = confinedCommand(layers, program, { memoryMb });
+  const group = layers.groups?.create(memoryMb) ?? null;
+  const { program: shell, args, env } = confinedCommand(layers, program, { memoryMb, group: group?.directory });
   // A session of its own: no terminal, and one group to kill. Descriptor 3 is the channel.
   const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
   // Without descriptors or memory there is no process, and no channel either.
   child.once('error', (error) => end(`it could not be started (${error.message})`));
   const stream = child.stdio?.[CHANNEL] as Duplex | undefined;
-  if (!stream)
+  if (!stream) {
+    void group?.remove();
     throw new Error('no process could be started for a sandbox: the system has no descriptors or memory left');
+  }
   // The lifeline breaks with the process, whose exit says so.
   child.stdin?.on('error', () => undefined);
   let stderr = '';
@@ -86,7 +89,9 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents): Sa
   function end(why: string): void {
     if (ended) return;
     ended = true;
+    if (group?.outOfMemory) reason ??= 'it needed more memory than its control group may hold';
     reason ??= why;
+    void group?.remove();
     channel.close();
     events.ended(reason);
   }
@@ -103,6 +108,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents): Sa
     get pid() {
       return innermost(child.pid ?? -1);
     },
+    group,
     get retired() {
       return retired;
     },

@@ -3,6 +3,7 @@ import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
+import type { Group } from '../sandboxes/cgroups/groups.ts';
 import type { FromSandbox, ToSandbox } from './messages.ts';
 import { RemoteRun } from './remote-run.ts';
 import { type Inhabitant, movedAt, suspectsOf } from './suspects.ts';
@@ -28,6 +29,8 @@ export interface StoredModule {
 export interface SandboxProcess {
   /** The process that runs the guests. In namespaces it is not the one that was started. */
   readonly pid: number;
+  /** The control group that it is in with all that it starts; null where there is none. */
+  readonly group: Group | null;
   /** `retire` was called. */
   readonly retired: boolean;
   /** What it sent waits for the runtime's thread. */

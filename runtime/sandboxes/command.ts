@@ -23,6 +23,8 @@ export interface KernelLimits {
   readonly cpuSeconds?: number;
   /** Memory that the program may touch. */
   readonly memoryMb: number;
+  /** Directory of the control group that it enters before anything else. */
+  readonly group?: string | undefined;
 }
 
 export interface Command {
@@ -57,11 +59,15 @@ export function confinedCommand(layers: Layers, program: ConfinedProgram, limits
 }
 
 /** A shell sets the limits and becomes the program. At the soft limit of CPU time the kernel says why (SIGXCPU), a second later it kills. What a system does not know (`-d` on some) is left out there. */
-function limitsScript({ cpuSeconds, memoryMb }: KernelLimits): string {
+function limitsScript({ cpuSeconds, memoryMb, group }: KernelLimits): string {
   const dataKiB = (memoryMb + RESERVED_MB) * 1024;
   const cpu = cpuSeconds === undefined ? '' : `ulimit -S -t ${cpuSeconds}; ulimit -H -t ${cpuSeconds + 1};`;
-  return `ulimit -c 0; ${cpu} ulimit -n ${MAX_OPEN_FILES}; ulimit -d ${dataKiB} 2>/dev/null; unset PWD OLDPWD; exec "$0" "$@"`;
+  // 0 is the writer itself. Without the group it runs under the other limits.
+  const enter = group === undefined ? '' : `{ echo 0 > ${quoted(`${group}/cgroup.procs`)}; } 2>/dev/null;`;
+  return `${enter} ulimit -c 0; ${cpu} ulimit -n ${MAX_OPEN_FILES}; ulimit -d ${dataKiB} 2>/dev/null; unset PWD OLDPWD; exec "$0" "$@"`;
 }
+
+const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
 function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits): string[] {
   const { read, write = [], workers, tools } = program;

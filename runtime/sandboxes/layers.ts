@@ -1,3 +1,5 @@
+import type { Groups } from './cgroups/groups.ts';
+
 /** How strongly confined processes are confined, as the configuration asks for it. The named values are strict. */
 export type Isolation = 'auto' | 'namespaces' | 'process';
 
@@ -16,6 +18,8 @@ export interface Layers {
   readonly wrapper: readonly string[];
   /** What the operator should know: a layer that is missing, and how to get it. Null when nothing is. */
   readonly notice: string | null;
+  /** Makes a control group for each of them, where the platform was given one. */
+  readonly groups?: Groups;
 }
 
 /** The machine cannot confine processes as the configuration demands. */

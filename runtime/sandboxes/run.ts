@@ -50,7 +50,8 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   const { timeoutMs, cpuMs = timeoutMs * CPU_THREADS, memoryMb, signal } = limits;
   signal?.throwIfAborted();
   const cpuSeconds = Math.ceil(cpuMs / 1000);
-  const command = confinedCommand(layers, program, { cpuSeconds, memoryMb });
+  const group = layers.groups?.create(memoryMb) ?? null;
+  const command = confinedCommand(layers, program, { cpuSeconds, memoryMb, group: group?.directory });
   const child = spawn(command.program, command.args, {
     // A session of its own: no terminal, and one group to kill.
     detached: true,
@@ -78,6 +79,7 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
       child.once('error', reject);
       child.once('close', (status, by) => {
         if (by === 'SIGXCPU' || status === CPU_EXIT) killed ??= new LimitPassed('cpu');
+        if (group?.outOfMemory) killed ??= new LimitPassed('memory');
         resolve(status);
       });
     });
@@ -88,6 +90,7 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
     clearInterval(poll);
     signal?.removeEventListener('abort', onAbort);
     killGroup(child.pid);
+    void group?.remove();
   }
 }
 

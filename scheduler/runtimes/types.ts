@@ -71,6 +71,12 @@ export interface RuntimeDescription {
   readonly spread?: 'tenant' | 'invocation';
   /** What confines the processes that it hands untrusted bytes to, and what the operator should know of it. */
   readonly isolation?: { readonly layers: 'namespaces' | 'process'; readonly notice?: string };
+  /** What the kernel does to hold sandboxes to their share of the machine, beside rlimits, and what the operator should know of it. */
+  readonly limits?: {
+    readonly memory: 'cgroup' | 'rlimit';
+    readonly demotion: 'cgroup' | 'autogroup' | 'none';
+    readonly notice?: string;
+  };
   /** Models that it offers. */
   readonly models?: readonly RuntimeModel[];
   /** GPU hosts that it uses, those that are away among them. */

@@ -77,6 +77,15 @@ export interface HostedModel {
   readonly pageSize: number;
 }
 
+export interface RuntimeLimits {
+  /** What ends a sandbox that passes its memory before the runtime has seen it. */
+  readonly memory: 'cgroup' | 'rlimit';
+  /** What makes a sandbox yield that computes much. */
+  readonly demotion: 'cgroup' | 'autogroup' | 'none';
+  /** What is missing, and how to get it. */
+  readonly notice: string | null;
+}
+
 export interface PlatformLoad {
   readonly runtimes: readonly {
     readonly name: string;
@@ -86,6 +95,8 @@ export interface PlatformLoad {
     readonly isolation: 'namespaces' | 'process' | null;
     /** What the operator should know of that: what is missing, and how to get it. */
     readonly isolationNotice: string | null;
+    /** What the kernel does to hold sandboxes to their share of the machine; null of one that does not say. */
+    readonly limits: RuntimeLimits | null;
     readonly running: number;
   }[];
   readonly gpuHosts: readonly GpuHostState[];

@@ -71,6 +71,16 @@ const RuntimeSchema = z.object({
     description: 'What confines the processes that untrusted bytes are handed to; null of a runtime that does not say',
   }),
   isolationNotice: z.string().nullable().openapi({ description: 'What is missing there, and how to get it' }),
+  limits: z
+    .object({
+      memory: z.enum(['cgroup', 'rlimit']).openapi({ description: 'What bounds the memory of a sandbox' }),
+      demotion: z
+        .enum(['cgroup', 'autogroup', 'none'])
+        .openapi({ description: 'What makes a sandbox yield that computes much' }),
+      notice: z.string().nullable().openapi({ description: 'What is missing, and how to get it' }),
+    })
+    .nullable()
+    .openapi({ description: 'What the kernel does to hold sandboxes to their share of the machine' }),
   running: z.int(),
 });
 

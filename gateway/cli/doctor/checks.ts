@@ -217,6 +217,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       const load = await client.operations.load({ signal });
       yield* hostFindings(load);
       yield* isolationFindings(load);
+      yield* limitFindings(load);
     }
   } catch (error) {
     if (!(error instanceof PieError)) throw error;
@@ -254,6 +255,17 @@ function isolationFindings({ runtimes }: PlatformLoad): Finding[] {
     const finding = { name: `isolation of ${name}`, detail: isolation };
     if (isolationNotice === null) return [{ ...finding, state: 'ok' }];
     return [{ ...finding, state: 'warning', advice: isolationNotice }];
+  });
+}
+
+/** What the kernel does to hold the sandboxes of each runtime to their share of the machine. */
+function limitFindings({ runtimes }: PlatformLoad): Finding[] {
+  return runtimes.flatMap(({ name, alive, limits }): Finding[] => {
+    if (!alive || limits === null) return [];
+    const { memory, demotion, notice } = limits;
+    const finding = { name: `limits of ${name}`, detail: `memory by ${memory}, demotion by ${demotion}` };
+    if (notice === null) return [{ ...finding, state: 'ok' }];
+    return [{ ...finding, state: 'warning', advice: notice }];
   });
 }
 

@@ -82,6 +82,16 @@ export function describeOperations(get: () => Harness): void {
     assert.deepEqual(await isolationOf(), ['process', 'No namespaces here.']);
   });
 
+  it('the load says what the kernel holds sandboxes to, and what is missing', async () => {
+    const h = get();
+    const limitsOf = async () => (await h.ask('/v1/load')).body.runtimes[0].limits;
+    assert.equal(await limitsOf(), null);
+    await h.platform.lease.describe({ limits: { memory: 'cgroup', demotion: 'cgroup' } });
+    assert.deepEqual(await limitsOf(), { memory: 'cgroup', demotion: 'cgroup', notice: null });
+    await h.platform.lease.describe({ limits: { memory: 'rlimit', demotion: 'none', notice: 'No cgroups.' } });
+    assert.deepEqual(await limitsOf(), { memory: 'rlimit', demotion: 'none', notice: 'No cgroups.' });
+  });
+
   it('the load says what computes on each GPU host, and which one is away', async () => {
     const h = get();
     const onCard = {

@@ -155,17 +155,24 @@ function runtimeTable(runtimes: PlatformLoad['runtimes']): Html {
       { head: 'Runtime' },
       { head: 'State' },
       { head: 'Isolation' },
+      { head: 'Limits' },
       { head: 'Slots in use' },
       { head: 'Running', numeric: true },
     ],
-    runtimes.map(({ name, alive, isolation, isolationNotice, slots, running }) => [
+    runtimes.map(({ name, alive, isolation, isolationNotice, limits, slots, running }) => [
       name,
       alive ? badge('alive', 'good') : badge('gone', 'bad'),
       isolationCell(isolation, isolationNotice),
+      limitsCell(limits),
       bar(slots === 0 ? 0 : running / slots, `${name}: ${running} of ${slots} slots`, true),
       `${number(running)} of ${number(slots)}`,
     ]),
   );
+}
+
+/** What the kernel holds sandboxes to. What is missing stands in `pie doctor`: nothing depends on it. */
+function limitsCell(limits: PlatformLoad['runtimes'][number]['limits']): Html {
+  return limits === null ? html`–` : html`memory: ${limits.memory}<br>demotion: ${limits.demotion}`;
 }
 
 /** The layers that confine untrusted work; the notice of missing ones stands below. */

@@ -1,0 +1,198 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse } from './core-policy.ts';
+
+const SEED = 13;
+const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });
+
+/** One look: how long after the last one, and which parts of that time were computed and waited for. */
+interface Step {
+  readonly passedMs: number;
+  readonly used: number;
+  readonly waited: number;
+}
+
+const parts = fc.double({ min: 0, max: 1, noNaN: true });
+const step = (used: fc.Arbitrary<number> = fc.oneof(parts, fc.constantFrom(0, 1, 3)), waited = parts) =>
+  fc.record({ passedMs: fc.integer({ min: 300, max: 900 }), used, waited });
+
+/** Never sleeps. */
+const busy = (most: number) =>
+  fc
+    .record({ passedMs: fc.integer({ min: 300, max: 900 }), used: parts.map((part) => part * most) })
+    .map((each) => ({ ...each, waited: 1 - each.used }));
+
+/** Milliseconds of the last so many that a part of each step makes. */
+function within(steps: readonly Step[], windowMs: number, part: (step: Step) => number): number {
+  let leftMs = windowMs;
+  let sumMs = 0;
+  for (const each of steps.toReversed()) {
+    const countedMs = Math.min(leftMs, each.passedMs);
+    sumMs += countedMs * part(each);
+    leftMs -= countedMs;
+  }
+  return sumMs;
+}
+
+const after = (use: CoreUse, { passedMs, used, waited }: Step): CoreUse =>
+  nextUse(use, use.atMs + passedMs, {
+    usedMs: use.usedMs + used * passedMs,
+    waitedMs: use.waitedMs + waited * passedMs,
+    ready: false,
+  });
+
+const spin: Step = { passedMs: 500, used: 1, waited: 0 };
+const spun = (): CoreUse => Array.from({ length: 20 }).reduce<CoreUse>((use) => after(use, spin), START);
+
+describe('which sandboxes yield', () => {
+  it('never one that received less than 0.19 s of a core in the last 10 s, or less than 1.3 s and slept for 0.35 s of the last 2 s', () => {
+    const history = fc.array(fc.oneof(step(), busy(1), busy(0.2)), { minLength: 10, maxLength: 120, size: 'max' });
+    let demotions = 0;
+    fc.assert(
+      fc.property(history, (steps) => {
+        let use = START;
+        for (const [i, each] of steps.entries()) {
+          const before = use;
+          use = after(use, each);
+          if (before.heavy || !use.heavy) continue;
+          demotions++;
+          const past = steps.slice(0, i + 1);
+          const receivedMs = within(past, 10_000, ({ used }) => Math.min(1, used));
+          const sleptMs = within(past, 2000, ({ used, waited }) => Math.max(0, 1 - used - waited));
+          assert.ok(receivedMs >= 1300 || (receivedMs >= 190 && sleptMs < 350));
+        }
+      }),
+      { seed: SEED, numRuns: 500 },
+    );
+    assert.ok(demotions > 200, `${demotions} demotions were seen`);
+  });
+
+  it('one that never sleeps, within 4 s, however many it shares a core with', () => {
+    const crowded = fc.array(
+      fc.double({ min: 0.15, max: 1, noNaN: true }).map((used) => ({ passedMs: 500, used, waited: 1 - used })),
+      { minLength: 8, maxLength: 8 },
+    );
+    fc.assert(
+      fc.property(crowded, (steps) => assert.ok(steps.reduce(after, START).heavy)),
+      { seed: SEED, numRuns: 200 },
+    );
+  });
+
+  it('one that computes all the time, within 2 s, and for as long as it does, however little it receives', () => {
+    const starved = fc.array(
+      parts.map((used) => ({ passedMs: 500, used: used / 10, waited: 1 - used / 10 })),
+      { minLength: 100, maxLength: 100 },
+    );
+    fc.assert(
+      fc.property(starved, (steps) => {
+        let use = [spin, spin, spin].reduce(after, START);
+        assert.ok(use.heavy);
+        for (const each of steps) {
+          use = after(use, each);
+          assert.ok(use.heavy);
+        }
+      }),
+      { seed: SEED, numRuns: 200 },
+    );
+  });
+
+  it('one that waits for so long that the kernel has not counted it yet', () => {
+    let use = spun();
+    const { usedMs, waitedMs } = use;
+    for (let i = 0; i < 20; i++) use = nextUse(use, use.atMs + 500, { usedMs, waitedMs, ready: true });
+    assert.ok(use.heavy);
+    // It is counted now, and no second time.
+    use = nextUse(use, use.atMs + 500, { usedMs, waitedMs: waitedMs + 10_000, ready: false });
+    assert.ok(!use.heavy);
+  });
+
+  it('no more 2.5 s after it stopped, whatever it did before', () => {
+    const history = fc.array(step(), { maxLength: 60 });
+    const silence = fc.array(step(fc.constant(0), fc.constant(0)), { minLength: 9, maxLength: 9 });
+    fc.assert(
+      fc.property(history, silence, (steps, silent) => {
+        let use = steps.reduce(after, spun());
+        const stoppedAtMs = use.atMs;
+        for (const each of silent) {
+          use = after(use, each);
+          // A look is 900 ms at most: the last before 2.5 s have passed may come 1.9 s after the end.
+          if (use.atMs - stoppedAtMs >= 1900) assert.ok(!use.heavy);
+        }
+        assert.ok(use.atMs - stoppedAtMs >= 2500);
+      }),
+      { seed: SEED, numRuns: 500 },
+    );
+  });
+
+  it('no more 4 s after it began to compute little, though each burst waits for long', () => {
+    const light = step(
+      parts.map((used) => used / 4),
+      parts.map((waited) => waited * 0.6),
+    );
+    fc.assert(
+      fc.property(fc.array(light, { minLength: 20, maxLength: 40 }), (steps) => {
+        let use = spun();
+        const changedAtMs = use.atMs;
+        for (const each of steps) {
+          use = after(use, each);
+          if (use.atMs - changedAtMs >= 4000) assert.ok(!use.heavy);
+        }
+      }),
+      { seed: SEED, numRuns: 500 },
+    );
+  });
+
+  it('changes its mind at most four times a second, however often it is looked at', () => {
+    const look = fc.record({
+      passedMs: fc.integer({ min: 1, max: 100 }),
+      used: fc.constantFrom(0, 0.1, 1),
+      waited: fc.constantFrom(0, 0.9),
+    });
+    fc.assert(
+      fc.property(fc.array(look, { minLength: 100, maxLength: 400 }), (steps) => {
+        let use = START;
+        const changedAtMs: number[] = [];
+        for (const each of steps) {
+          const before = use.heavy;
+          use = after(use, each);
+          if (use.heavy !== before) changedAtMs.push(use.atMs);
+          assert.ok(changedAtMs.filter((atMs) => use.atMs - atMs < 1000).length <= 4);
+        }
+      }),
+      { seed: SEED, numRuns: 300 },
+    );
+  });
+});
+
+describe('the changes of one look', () => {
+  const change = (sandbox: number): fc.Arbitrary<Change<number>> =>
+    fc.record({ sandbox: fc.constant(sandbox), heavy: fc.boolean(), triedAtMs: fc.integer({ min: -1, max: 50 }) });
+  const wanted = fc
+    .integer({ min: 0, max: 40 })
+    .chain((n) => fc.tuple(...Array.from({ length: n }, (_, i) => change(i))));
+
+  it('are few, and those that give back come first', () => {
+    fc.assert(
+      fc.property(wanted, (changes) => {
+        const now = changesNow(changes);
+        assert.equal(now.length, Math.min(MOST_CHANGES, changes.length));
+        const backs = changes.filter(({ heavy }) => !heavy).length;
+        assert.equal(now.filter(({ heavy }) => !heavy).length, Math.min(MOST_CHANGES, backs));
+      }),
+      { seed: SEED },
+    );
+  });
+
+  it('reach each sandbox in turn, though the kernel refuses all of them', () => {
+    const changes = Array.from({ length: 18 }, (_, sandbox) => ({ sandbox, heavy: true, triedAtMs: -1 }));
+    const reached = new Set<number>();
+    for (let look = 0; look < Math.ceil(changes.length / MOST_CHANGES); look++) {
+      for (const { sandbox } of changesNow(changes)) {
+        reached.add(sandbox);
+        changes[sandbox] = { sandbox, heavy: true, triedAtMs: look };
+      }
+    }
+    assert.equal(reached.size, changes.length);
+  });
+});

@@ -1,0 +1,119 @@
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { SharedThread } from '../channel/shared-thread.ts';
+import { hostTable } from '../host/table.ts';
+import { AutogroupWriter, autogroupMissing, sessionIsHeavy } from '../sandboxes/autogroup.ts';
+import { Groups } from '../sandboxes/cgroups/groups.ts';
+import { machineLayers } from '../sandboxes/index.ts';
+import { coreShares } from './core-shares.ts';
+import { CoreWatch } from './core-watch.ts';
+import { startSandbox } from './process.ts';
+
+const HOG = fileURLToPath(new URL('../sandboxes/fixtures/hog.ts', import.meta.url));
+const layers = await machineLayers();
+
+/** A sandbox whose guest spins and follows no slices. */
+const startSpinning = () =>
+  startSandbox(
+    { layers, host: hostTable, thread: new SharedThread(), memoryMb: 512, poolMb: 1, main: HOG },
+    { message: () => undefined, ended: () => undefined },
+  );
+
+function usedMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
+const runsNode = (pid: number): boolean => {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(HOG) && usedMs(pid) > 300;
+  } catch {
+    return false;
+  }
+};
+
+/** The first core that this process may use. */
+const core = /^Cpus_allowed_list:\s*(\d+)/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1] ?? '0';
+
+const missing = await autogroupMissing();
+const skip = missing !== null && missing;
+
+describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () => {
+  it('shares a core with another session until it is heavy, then receives less than a third of what that receives, and is given back when it stops', async () => {
+    const sandbox = startSpinning();
+    const other = spawn('taskset', ['-c', core, process.execPath, HOG, '1'], {
+      detached: true,
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    let watch: CoreWatch | null = null;
+    try {
+      await once(other.stdout, 'data');
+      await eventually(() => runsNode(sandbox.pid), 'the sandbox spins', 60_000);
+      const { pid } = sandbox;
+      execFileSync('taskset', ['-acp', core, `${pid}`]);
+      /** What the sandbox receives while the other session receives 1.5 s. */
+      const received = async () => {
+        const [mine, its] = [usedMs(pid), usedMs(other.pid ?? 0)];
+        await eventually(() => usedMs(other.pid ?? 0) - its >= 1500, 'the other session computes', 60_000);
+        return { mine: usedMs(pid) - mine, its: usedMs(other.pid ?? 0) - its };
+      };
+      const before = await received();
+      assert.ok(before.mine * 3 > before.its, JSON.stringify(before));
+      const sandboxes = [{ tenant: 'a', process: { pid, group: null } }];
+      watch = new CoreWatch(
+        () => sandboxes,
+        coreShares({ groups: null, autogroup: new AutogroupWriter() }) ?? assert.fail(),
+      );
+      await eventually(() => sessionIsHeavy(pid) === true, 'it is heavy', 60_000);
+      const yielding = await received();
+      assert.ok(yielding.mine * 3 <= yielding.its, JSON.stringify(yielding));
+      assert.equal(sessionIsHeavy(pid), true);
+      process.kill(pid, 'SIGSTOP');
+      await eventually(() => sessionIsHeavy(pid) === false, 'it is given back', 60_000);
+    } finally {
+      watch?.close();
+      sandbox.kill('the test ends');
+      other.kill('SIGKILL');
+    }
+  });
+});
+
+describe('a sandbox that spins (in a group on a plain directory: nothing is enforced)', () => {
+  it('gets a low weight, and the usual one when it stops', () => spinThenStop(1));
+
+  it('gets its usual weight back when it stops before the low one was seen', () => spinThenStop(0.15));
+
+  /** @param part of a core that it receives, and waits for the rest */
+  const spinThenStop = async (part: number): Promise<void> => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
+    const groups = new Groups(directory, ['cpu']);
+    const group = groups.create(64);
+    assert.ok(group);
+    let spins = true;
+    const began = performance.now();
+    let used = 0;
+    const times = () => {
+      if (spins) used = performance.now() - began;
+      return { usedMs: used * part, waitedMs: used * (1 - part), ready: spins };
+    };
+    const sandboxes = [{ tenant: 'a', process: { pid: 0, group } }];
+    const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
+    const watch = new CoreWatch(() => sandboxes, { ...shares, times });
+    try {
+      assert.equal(group.heavy, false);
+      await eventually(() => group.heavy === true, 'it is heavy', 60_000);
+      spins = false;
+      await eventually(() => group.heavy === false, 'it is given back', 60_000);
+    } finally {
+      watch.close();
+      rmSync(directory, { recursive: true });
+    }
+  };
+});

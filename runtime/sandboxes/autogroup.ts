@@ -1,0 +1,87 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import path from 'node:path';
+import { tryRead } from './cgroups/files.ts';
+import { groupDirectory } from './cgroups/own-group.ts';
+
+/** Nice of a session that takes much: 3 % of a core beside a session of nice 0. */
+const HEAVY_NICE = 15;
+const PROBE_DEADLINE_MS = 20_000;
+
+/** Sets the nice of its own session up and down. The kernel takes ten changes a second from users without rights. */
+const PROBE = `
+  set_nice() {
+    for try in 1 2 3 4 5 6 7 8; do { echo $1 > /proc/self/autogroup; } 2>/dev/null && return 0; sleep 0.12; done
+    return 1
+  }
+  set_nice ${HEAVY_NICE} && set_nice 0 && echo both`;
+
+/** Reads lines of a process and a nice. One that the kernel refuses is tried again once; the runtime reads what became of it. */
+const WRITER = `
+  while read -r pid nice; do
+    { echo "$nice" > "/proc/$pid/autogroup" || { sleep 0.12; echo "$nice" > "/proc/$pid/autogroup"; }; } 2>/dev/null
+  done`;
+
+/** Whether sessions can be made to yield here, and be taken back: null, or why not. It tries. */
+export async function autogroupMissing(): Promise<string | null> {
+  if (tryRead('/proc/sys/kernel/sched_autogroup_enabled').trim() !== '1') {
+    return 'the kernel groups no sessions (`sysctl kernel.sched_autogroup_enabled=1`)';
+  }
+  if (inCpuGroup())
+    return 'this process is in a control group with the cpu controller, where the kernel groups no sessions';
+  const child = shell(PROBE, ['ignore', 'pipe', 'ignore']);
+  const timer = setTimeout(() => child.kill('SIGKILL'), PROBE_DEADLINE_MS);
+  let said = '';
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+  });
+  await new Promise((resolve) => child.once('close', resolve).once('error', resolve));
+  clearTimeout(timer);
+  return said.trim() === 'both' ? null : "the kernel refuses to change a session's nice (/proc/PID/autogroup)";
+}
+
+/**
+ * Changes the share of the cores that sessions get, sched(7) "The autogroup feature". A shell writes: Node's permission model, which holds this
+ * process, cannot name files of processes to come.
+ */
+export class AutogroupWriter {
+  readonly #shell: ChildProcess;
+
+  constructor() {
+    this.#shell = shell(WRITER, ['pipe', 'ignore', 'ignore']);
+    this.#shell.on('error', () => undefined);
+    this.#shell.stdin?.on('error', () => undefined);
+    this.#shell.unref();
+    (this.#shell.stdin as Socket | null)?.unref();
+  }
+
+  /** Asks for it; {@link sessionIsHeavy} tells when it was done. */
+  weigh(pid: number, heavy: boolean): void {
+    this.#shell.stdin?.write(`${pid} ${heavy ? HEAVY_NICE : 0}\n`);
+  }
+
+  close(): void {
+    this.#shell.stdin?.end();
+  }
+}
+
+/** Whether the kernel gives a process' session little; null when it does not tell. */
+export function sessionIsHeavy(pid: number): boolean | null {
+  const nice = /nice (-?\d+)/.exec(tryRead(`/proc/${pid}/autogroup`))?.[1];
+  return nice === undefined ? null : Number(nice) === HEAVY_NICE;
+}
+
+/** In a group of the cpu controller the kernel shares cores by groups, and looks at no session. */
+function inCpuGroup(): boolean {
+  const own = tryRead('/proc/self/cgroup');
+  if (/^\d+:(?:[^:]*,)?cpu(?:,[^:]*)?:\/./m.test(own)) return true;
+  for (let at = groupDirectory(own, tryRead('/proc/self/mountinfo')) ?? '/'; at !== '/'; at = path.dirname(at)) {
+    if (existsSync(path.join(at, 'cpu.weight'))) return true;
+  }
+  return false;
+}
+
+/** In a session of its own, so that no terminal's signal reaches it. */
+const shell = (script: string, stdio: readonly ('ignore' | 'pipe')[]): ChildProcess =>
+  spawn('/bin/sh', ['-c', script], { detached: true, cwd: '/', stdio: [...stdio], env: { PATH: process.env.PATH } });

@@ -1,0 +1,215 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, afterEach, beforeEach, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { confinedCommand } from '../command.ts';
+import { LimitPassed, layersFor, probeMachine, runConfined } from '../index.ts';
+import { handDown, moveIn, openDelegation } from './delegation.ts';
+import { Group, Groups } from './groups.ts';
+import { groupDirectory, PLATFORM_GROUP } from './own-group.ts';
+
+const SHORT = fileURLToPath(new URL('../probe-child.ts', import.meta.url));
+const HOG = fileURLToPath(new URL('../fixtures/hog.ts', import.meta.url));
+
+describe('the files of a group (on a plain directory: nothing is enforced)', () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'pie-groups-'));
+  after(() => rmSync(directory, { recursive: true }));
+  const textOf = (group: Group, name: string) => readFileSync(path.join(group.directory, name), 'utf8');
+
+  it('bound memory with what Node needs, forbid swap, and end all processes together', () => {
+    const group = new Groups(directory, ['memory']).create(512);
+    assert.ok(group);
+    assert.equal(textOf(group, 'memory.max'), String((512 + 256) * 2 ** 20));
+    assert.equal(textOf(group, 'memory.swap.max'), '0');
+    assert.equal(textOf(group, 'memory.oom.group'), '1');
+    assert.ok(!existsSync(path.join(group.directory, 'cpu.weight')));
+    assert.equal(group.heavy, null);
+  });
+
+  it('weigh the cores', () => {
+    const group = new Groups(directory, ['cpu']).create(512);
+    assert.ok(group);
+    assert.ok(!existsSync(path.join(group.directory, 'memory.max')));
+    assert.deepEqual([textOf(group, 'cpu.weight'), group.heavy], ['100', false]);
+    group.weigh(true);
+    assert.deepEqual([textOf(group, 'cpu.weight'), group.heavy], ['3', true]);
+  });
+
+  it('tell what it used, and whether it passed its memory', () => {
+    const group = new Groups(directory, ['memory', 'cpu']).create(64);
+    assert.ok(group);
+    assert.deepEqual([group.usedMs, group.outOfMemory], [null, false]);
+    writeFileSync(path.join(group.directory, 'cpu.stat'), 'usage_usec 2500\nuser_usec 2000\nsystem_usec 500\n');
+    assert.equal(group.usedMs, 2.5);
+    writeFileSync(path.join(group.directory, 'memory.events'), 'low 0\noom 1\noom_kill 3\noom_group_kill 1\n');
+    assert.equal(group.outOfMemory, true);
+  });
+
+  it('are not missed: groups that cannot be made or written limit nothing', async () => {
+    assert.equal(new Groups(path.join(directory, 'none'), ['memory']).create(64), null);
+    const gone = new Group(path.join(directory, 'none'));
+    gone.limit(64);
+    gone.weigh(true);
+    assert.deepEqual([gone.usedMs, gone.heavy, gone.outOfMemory], [null, null, false]);
+    await gone.remove();
+  });
+
+  it('hand controllers down one at a time, and report those that are active', () => {
+    const file = path.join(directory, 'cgroup.subtree_control');
+    writeFileSync(file, 'pids');
+    assert.deepEqual(handDown(directory, ['memory', 'cpu']), []);
+    assert.equal(readFileSync(file, 'utf8'), '+cpu');
+    writeFileSync(file, 'cpu memory pids');
+    assert.deepEqual(handDown(directory, ['memory', 'cpu']), ['memory', 'cpu']);
+  });
+
+  it('give the platform the weight of a sandbox on each core, and the bound of the whole', async () => {
+    const own = { directory: mkdtempSync(path.join(directory, 'own-')), controllers: ['memory', 'cpu'] as const };
+    writeFileSync(path.join(own.directory, 'cgroup.subtree_control'), 'cpu memory');
+    writeFileSync(path.join(own.directory, 'memory.max'), '8589934592\n');
+    mkdirSync(path.join(own.directory, PLATFORM_GROUP));
+    const delegation = await openDelegation(own);
+    assert.ok('groups' in delegation);
+    assert.deepEqual(delegation.groups.controllers, ['memory', 'cpu']);
+    const weight = Number(readFileSync(path.join(own.directory, PLATFORM_GROUP, 'cpu.weight'), 'utf8'));
+    assert.equal(readFileSync(path.join(own.directory, PLATFORM_GROUP, 'memory.max'), 'utf8'), '8589934592');
+    assert.ok(weight >= 100 && weight <= 10_000 && weight % 100 === 0);
+  });
+});
+
+/** A group of a real cgroup2 in which this process may make others, or null. */
+function realGroup(): string | null {
+  const text = (name: string) => readFileSync(`/proc/self/${name}`, 'utf8');
+  try {
+    const own = groupDirectory(text('cgroup'), text('mountinfo'));
+    return own && mkdtempSync(path.join(own, 'pie-test-'));
+  } catch {
+    return null;
+  }
+}
+
+const probed = realGroup();
+if (probed) await new Group(probed).remove();
+const skip = probed === null && 'no cgroup2 is mounted here that this user may make groups in';
+
+describe('groups of a real cgroup2 (without its controllers: no memory is bounded)', { skip }, () => {
+  let directory = '';
+  const started: { kill(signal: 'SIGKILL'): boolean }[] = [];
+  beforeEach(() => {
+    directory = realGroup() ?? '';
+  });
+  afterEach(async () => {
+    for (const child of started.splice(0)) child.kill('SIGKILL');
+    for (const name of readdirSync(directory)) {
+      if (!name.includes('.')) await new Group(path.join(directory, name)).remove();
+    }
+    for (const name of readdirSync(directory)) {
+      if (name.startsWith('pie-')) await new Group(path.join(directory, name)).remove();
+    }
+    await new Group(directory).remove();
+    assert.ok(!existsSync(directory));
+  });
+
+  const pidsOf = (group: string) =>
+    readFileSync(path.join(group, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean).map(Number);
+  const start = (script: string) => {
+    const child = spawn('/bin/sh', ['-c', script], { stdio: ['ignore', 'pipe', 'ignore'] });
+    started.push(child);
+    return child;
+  };
+
+  it('a confined process is in its group before it runs, and the group goes with it', async () => {
+    const layers = { ...layersFor('auto', await probeMachine()), groups: new Groups(directory, []) };
+    const controller = new AbortController();
+    const limits = { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal };
+    const running = runConfined(layers, { main: HOG, args: ['1'], read: [] }, limits);
+    const [name = ''] = readdirSync(directory).filter((entry) => entry.startsWith('pie-sandbox-'));
+    const group = path.join(directory, name);
+    const commands = () =>
+      pidsOf(group).map((pid) => {
+        const line = existsSync(`/proc/${pid}/cmdline`) ? readFileSync(`/proc/${pid}/cmdline`, 'utf8') : '';
+        return line.split('\0')[0];
+      });
+    await eventually(() => commands().includes(process.execPath), 'Node runs in the group', 60_000);
+    const { usedMs } = new Group(group);
+    assert.ok(usedMs !== null && usedMs > 0);
+    controller.abort(new Error('enough'));
+    await assert.rejects(running, /enough/);
+    await eventually(() => !existsSync(group), 'the group is removed', 10_000);
+  });
+
+  it('what the processes of a group started in other sessions ends with it', async () => {
+    const group = new Groups(directory, []).create(64);
+    assert.ok(group);
+    const { program, args } = confinedCommand(
+      { isolation: 'process', wrapper: ['/bin/sh', '-c', 'setsid sleep 1000 & echo here; wait'], notice: null },
+      { main: HOG, args: [], read: [] },
+      { memoryMb: 512, group: group.directory },
+    );
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+    const exited = once(child, 'exit');
+    await once(child.stdout, 'data');
+    await eventually(() => pidsOf(group.directory).length === 2, 'both are in the group', 10_000);
+    await group.remove();
+    assert.ok(!existsSync(group.directory));
+    await exited;
+  });
+
+  it('a process that cannot enter its group runs without it', async () => {
+    const { program, args } = confinedCommand(
+      { isolation: 'process', wrapper: ['/bin/echo', 'runs'], notice: null },
+      { main: HOG, args: [], read: [] },
+      { memoryMb: 512, group: `${directory}/it's gone` },
+    );
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const [said] = await once(child.stdout.setEncoding('utf8'), 'data');
+    assert.match(said, /^runs/);
+  });
+
+  it('groups of runtimes that are gone are emptied and removed; those of others stay', async () => {
+    const groups = new Groups(directory, []);
+    const mine = groups.create(64);
+    assert.ok(mine);
+    const stale = path.join(directory, 'pie-sandbox-1.5-3');
+    mkdirSync(stale);
+    const orphan = start('exec sleep 1000');
+    const exited = once(orphan, 'exit');
+    writeFileSync(path.join(stale, 'cgroup.procs'), `${orphan.pid}`);
+    assert.equal(await groups.sweep(), 1);
+    await exited;
+    assert.deepEqual([existsSync(stale), existsSync(mine.directory)], [false, true]);
+  });
+
+  it('processes of the platform move into a group of their own, unless a stranger is among them', async () => {
+    const child = start('echo here; exec sleep 1000');
+    await once(child.stdout, 'data');
+    writeFileSync(path.join(directory, 'cgroup.procs'), `${child.pid}`);
+    // Seen from a process that has no relation to it but the first process, which started neither.
+    assert.equal(moveIn(directory, 1), child.pid);
+    assert.ok(pidsOf(directory).includes(child.pid ?? 0));
+    assert.equal(moveIn(directory, process.pid), null);
+    assert.deepEqual(pidsOf(directory), []);
+    assert.ok(pidsOf(path.join(directory, PLATFORM_GROUP)).includes(child.pid ?? 0));
+  });
+});
+
+describe('a confined process whose group was ended for its memory (on a plain directory)', () => {
+  it('has passed its limit of memory', async () => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'pie-groups-'));
+    const layers = { ...layersFor('process', await probeMachine()), groups: new Groups(directory, ['memory']) };
+    try {
+      const program = { main: SHORT, args: [], read: [] };
+      const running = runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512 });
+      const [name = ''] = readdirSync(directory);
+      writeFileSync(path.join(directory, name, 'memory.events'), 'oom_kill 1\n');
+      await assert.rejects(running, (error) => error instanceof LimitPassed && error.limit === 'memory');
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
+  });
+});

@@ -1,0 +1,61 @@
+import { AutogroupWriter, autogroupMissing } from './autogroup.ts';
+import { openDelegation } from './cgroups/delegation.ts';
+import type { Groups } from './cgroups/groups.ts';
+
+/** What the kernel does to hold sandboxes to their share of the machine, beside rlimits and V8's. */
+export interface KernelShares {
+  /** Control groups; null where none was given to the platform. */
+  readonly groups: Groups | null;
+  /** Sessions that can be made to yield, where groups cannot weigh the cores. */
+  readonly autogroup: AutogroupWriter | null;
+  readonly active: ActiveLimits;
+}
+
+/** What is active, for the operator. */
+export interface ActiveLimits {
+  /** What ends a sandbox that passes its memory before the runtime has seen it. */
+  readonly memory: 'cgroup' | 'rlimit';
+  /** What makes a sandbox yield that computes much. */
+  readonly demotion: 'cgroup' | 'autogroup' | 'none';
+  /** What is missing, and how to get it; absent when nothing is. */
+  readonly notice?: string;
+}
+
+const GET_GROUPS =
+  'give Pie a control group of its own: `Delegate=yes` in its systemd unit (or `systemd-run --user --scope -p Delegate=yes pie up`); in a container, a private cgroup namespace with /sys/fs/cgroup writable';
+
+/** Finds out what the kernel offers and makes it ready. Nothing fails without it. */
+export async function openKernelShares(): Promise<KernelShares> {
+  const delegation = await openDelegation();
+  const groups = 'groups' in delegation ? delegation.groups : null;
+  const weighs = groups?.controllers.includes('cpu') ?? false;
+  const noSessions = weighs ? null : await autogroupMissing();
+  const autogroup = weighs || noSessions !== null ? null : new AutogroupWriter();
+  const noGroups = 'missing' in delegation ? delegation.missing : null;
+  return { groups, autogroup, active: activeLimits(groups?.controllers ?? [], noGroups, noSessions) };
+}
+
+/** Names what is active and what is missing. Pure. */
+export function activeLimits(
+  controllers: readonly string[],
+  noGroups: string | null,
+  noSessions: string | null,
+): ActiveLimits {
+  const memory = controllers.includes('memory') ? 'cgroup' : 'rlimit';
+  const demotion = controllers.includes('cpu') ? 'cgroup' : noSessions === null ? 'autogroup' : 'none';
+  if (memory === 'cgroup' && demotion === 'cgroup') return { memory, demotion };
+  const lacking = [
+    ...(memory === 'cgroup' ? [] : ["no cgroup bounds a sandbox's memory: RLIMIT_DATA and V8's limits do"]),
+    ...(demotion === 'autogroup' ? ['sandboxes that compute much are demoted by session'] : []),
+    ...(demotion === 'none'
+      ? [`nothing but their own slices makes sandboxes that compute much yield: ${noSessions}`]
+      : []),
+  ];
+  const because = noGroups ?? `the group of this process has only the ${controllers.join(' and ')} controller`;
+  const said = lacking.join('; ');
+  return {
+    memory,
+    demotion,
+    notice: `${said[0]?.toUpperCase()}${said.slice(1)}. Why: ${because}. To get cgroups, ${GET_GROUPS}.`,
+  };
+}
