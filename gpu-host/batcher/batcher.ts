@@ -422,7 +422,6 @@ export class Batcher {
     const sinceMs = nowMs - this.#lastEndMs;
     if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
     const longestMs = longestGraceMs(this.#grace, this.#lastStepMs);
-    if (sinceMs >= longestMs) return 0;
     // Who usually comes later than the wait may last is not waited for.
     const awaited = this.#awaited.within(longestMs);
     return Math.max(0, graceMs(this.#grace, this.waiting, awaited, this.#lastStepMs) - sinceMs);
