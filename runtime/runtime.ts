@@ -141,6 +141,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     memoryMb,
     start: (events) => startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events),
     cores: coreShares(shares),
+    tokenizers: () => models.granted([]),
     deviceBusy: () => connections.some(({ pending }) => pending > 0),
     onLoss: async (invocations, alone) => {
       await Promise.all(invocations.map((id) => scheduler.quarantine.noteLoss(id, alone)));

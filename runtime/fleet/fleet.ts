@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
 import type { CoreShares } from './core-shares.ts';
 import { CoreWatch } from './core-watch.ts';
@@ -24,6 +25,8 @@ export interface FleetOptions {
   readonly start: (events: ProcessEvents) => SandboxProcess;
   /** Memory that the guests of one sandbox may touch together. */
   readonly memoryMb: number;
+  /** Tokenizers of the models that are served, by name: spares get their tables ahead. */
+  readonly tokenizers?: () => Promise<ReadonlyMap<string, { readonly tokenizer: Tokenizer | null }>>;
   /** Whether a device computes for anybody. */
   readonly deviceBusy: () => boolean;
   /** Makes sandboxes yield that compute much; none of them does without it. */
@@ -228,7 +231,7 @@ export class Fleet {
     this.#claims.set(sandbox, performance.now());
     if (!alone && !this.#firstOf(tenant))
       for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
-    this.#look();
+    // The next spare begins at the next look: its start would take the cores from what this one is for.
     return sandbox;
   }
 
@@ -246,6 +249,7 @@ export class Fleet {
       const timer = setTimeout(() => sandbox.process.kill(late), READY_DEADLINE_MS);
       await sandbox.ready.finally(() => clearTimeout(timer));
       sandbox.preload(this.#shared.modules());
+      void this.#sendTables(sandbox);
       this.#failures = 0;
       this.#sandboxes.add(sandbox);
       void sandbox.ended.then((reason) => this.#ended(sandbox, reason));
@@ -257,6 +261,15 @@ export class Fleet {
       this.#beginning--;
       this.#starting = null;
       this.#wake();
+    }
+  }
+
+  async #sendTables(sandbox: Sandbox): Promise<void> {
+    try {
+      const models = (await this.#options.tokenizers?.()) ?? new Map<string, never>();
+      for (const [name, { tokenizer }] of models) if (tokenizer) void sandbox.vocabulary(name, tokenizer);
+    } catch (error) {
+      this.#options.onError(error);
     }
   }
 
