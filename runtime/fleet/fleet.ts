@@ -44,6 +44,8 @@ const PLACE_DEADLINE_MS = 30_000;
 /** A run that is to be alone waits so long for one of its tenant's places for such, before it joins the others. */
 const ALONE_PATIENCE_MS = 10_000;
 const REVIEW_MS = 1000;
+/** The next spare begins so long after one was taken. */
+const NEXT_SPARE_MS = 100;
 /** A sandbox that a tenant just got counts as used for so long, until the launch has reached it. */
 const CLAIM_MS = 1000;
 /** Modules that spares get ahead, at most. */
@@ -231,7 +233,8 @@ export class Fleet {
     this.#claims.set(sandbox, performance.now());
     if (!alone && !this.#firstOf(tenant))
       for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
-    // The next spare begins at the next look: its start would take the cores from what this one is for.
+    // The start of the next spare would take the cores from what this one is for.
+    setTimeout(() => this.#look(), NEXT_SPARE_MS).unref();
     return sandbox;
   }
 
