@@ -14,6 +14,7 @@ const GROUPS: Readonly<Record<string, string>> = {
   files: 'Files of an invocation',
   alias: 'Which version a name means',
   quota: 'Limits and what is used of them',
+  quarantine: 'Versions that take their sandboxes with them',
   secrets: 'Secrets that functions use',
   webhooks: 'Notifications of ends',
   keys: 'API keys of a tenant',
