@@ -434,9 +434,8 @@ export class Batcher {
 
   #longestWaitMs(nowMs: number): number {
     let oldestMs = nowMs;
-    for (const call of this.#forwards) oldestMs = Math.min(oldestMs, call.arrivedMs);
-    for (const call of this.#projections) oldestMs = Math.min(oldestMs, call.arrivedMs);
-    for (const call of this.#encodings) oldestMs = Math.min(oldestMs, call.arrivedMs);
+    for (const calls of [this.#forwards, this.#projections, this.#encodings])
+      for (const call of calls) oldestMs = Math.min(oldestMs, call.arrivedMs);
     return nowMs - oldestMs;
   }
 }

@@ -181,8 +181,10 @@ export class Sandbox {
     const known = this.#programs.delete(key);
     this.#programs.set(key, hashes);
     if (known) return;
-    const oldest = [...this.#programs].find(([other]) => other !== key && !this.#kept.has(other));
-    if (this.#programs.size > MAX_PROGRAMS && oldest) this.#forget(...oldest);
+    if (this.#programs.size > MAX_PROGRAMS) {
+      const oldest = [...this.#programs].find(([other]) => other !== key && !this.#kept.has(other));
+      if (oldest) this.#forget(...oldest);
+    }
     this.preload(modules);
     this.process.tell({ kind: 'program', key, plan, modules: modules.map(({ file, hash }) => ({ file, hash })) });
   }

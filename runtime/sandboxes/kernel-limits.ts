@@ -2,7 +2,7 @@ import { AutogroupWriter, autogroupMissing } from './autogroup.ts';
 import { openDelegation } from './cgroups/delegation.ts';
 import type { Groups } from './cgroups/groups.ts';
 
-/** What the kernel does to hold sandboxes to their share of the machine, beside rlimits and V8's. */
+/** How the kernel limits sandboxes, besides rlimits. */
 export interface KernelShares {
   /** Control groups; null where none was given to the platform. */
   readonly groups: Groups | null;
@@ -13,11 +13,11 @@ export interface KernelShares {
 
 /** What is active, for the operator. */
 export interface ActiveLimits {
-  /** What ends a sandbox that passes its memory before the runtime has seen it. */
+  /** The kernel's limit that ends a sandbox when it passes its memory between two looks of the runtime. */
   readonly memory: 'cgroup' | 'rlimit';
-  /** What makes a sandbox yield that computes much. */
+  /** How the kernel makes a sandbox yield after it has computed much. */
   readonly demotion: 'cgroup' | 'autogroup' | 'none';
-  /** What is missing, and how to get it; absent when nothing is. */
+  /** Names the limits that this machine lacks, and says how to get them; absent when it lacks none. */
   readonly notice?: string;
 }
 

@@ -69,9 +69,9 @@ export interface RuntimeDescription {
   readonly pace?: number;
   /** Which of several GPU hosts serves an invocation: its tenant's by default. */
   readonly spread?: 'tenant' | 'invocation';
-  /** What confines the processes that it hands untrusted bytes to, and what the operator should know of it. */
+  /** The layers that confine its sandboxes and builds, with a notice for the operator when the machine lacks some. */
   readonly isolation?: { readonly layers: 'namespaces' | 'process'; readonly notice?: string };
-  /** What the kernel does to hold sandboxes to their share of the machine, beside rlimits, and what the operator should know of it. */
+  /** How the kernel limits its sandboxes, besides rlimits, with a notice for the operator when the machine lacks something. */
   readonly limits?: {
     readonly memory: 'cgroup' | 'rlimit';
     readonly demotion: 'cgroup' | 'autogroup' | 'none';

@@ -41,8 +41,6 @@ export interface Attack {
   readonly input?: unknown;
   /** How many invocations run at once; one by default. */
   readonly invocations?: number;
-  /** Why the platform of today does not hold; the test is then a todo. */
-  readonly todo?: string;
 }
 
 /** Ends as a deploy's refusal. */

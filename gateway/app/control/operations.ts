@@ -78,11 +78,11 @@ export interface HostedModel {
 }
 
 export interface RuntimeLimits {
-  /** What ends a sandbox that passes its memory before the runtime has seen it. */
+  /** The kernel's limit that ends a sandbox when it passes its memory between two looks of the runtime. */
   readonly memory: 'cgroup' | 'rlimit';
-  /** What makes a sandbox yield that computes much. */
+  /** How the kernel makes a sandbox yield after it has computed much. */
   readonly demotion: 'cgroup' | 'autogroup' | 'none';
-  /** What is missing, and how to get it. */
+  /** Names the limits that the machine lacks, and says how to get them. */
   readonly notice: string | null;
 }
 
@@ -91,11 +91,11 @@ export interface PlatformLoad {
     readonly name: string;
     readonly alive: boolean;
     readonly slots: number;
-    /** What confines the processes that it hands untrusted bytes to; null of one that does not say. */
+    /** The layers that confine its sandboxes and builds; null when the runtime does not report them. */
     readonly isolation: 'namespaces' | 'process' | null;
-    /** What the operator should know of that: what is missing, and how to get it. */
+    /** Names the layers that the machine lacks, and says how to get them. */
     readonly isolationNotice: string | null;
-    /** What the kernel does to hold sandboxes to their share of the machine; null of one that does not say. */
+    /** How the kernel limits its sandboxes; null when the runtime does not report it. */
     readonly limits: RuntimeLimits | null;
     readonly running: number;
   }[];

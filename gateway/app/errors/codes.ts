@@ -355,8 +355,7 @@ export const CODES = {
     status: 422,
     title: 'The function crashed',
     hint: '`pie logs` shows what it wrote before the trap.',
-    explanation:
-      'The inferlet hit a WebAssembly trap: unreachable code, an access outside its memory, a stack overflow.',
+    explanation: 'The inferlet trapped: unreachable code, an access outside its memory, a stack overflow.',
   },
   'invalid-result': {
     status: 422,
@@ -400,8 +399,7 @@ export const CODES = {
     status: 409,
     title: 'The invocation was cancelled',
     hint: 'Invoke again if that was not meant.',
-    explanation:
-      'A client asked to cancel it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
+    explanation: 'A client cancelled it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
   },
   terminated: {
     status: 503,

@@ -76,11 +76,14 @@ const RuntimeSchema = z.object({
       memory: z.enum(['cgroup', 'rlimit']).openapi({ description: 'What bounds the memory of a sandbox' }),
       demotion: z
         .enum(['cgroup', 'autogroup', 'none'])
-        .openapi({ description: 'What makes a sandbox yield that computes much' }),
-      notice: z.string().nullable().openapi({ description: 'What is missing, and how to get it' }),
+        .openapi({ description: 'How the kernel makes a sandbox yield after it has computed much' }),
+      notice: z
+        .string()
+        .nullable()
+        .openapi({ description: 'Names the limits that the machine lacks, and says how to get them' }),
     })
     .nullable()
-    .openapi({ description: 'What the kernel does to hold sandboxes to their share of the machine' }),
+    .openapi({ description: 'How the kernel limits sandboxes' }),
   running: z.int(),
 });
 

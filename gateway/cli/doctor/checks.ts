@@ -258,7 +258,7 @@ function isolationFindings({ runtimes }: PlatformLoad): Finding[] {
   });
 }
 
-/** What the kernel does to hold the sandboxes of each runtime to their share of the machine. */
+/** How the kernel limits the sandboxes of each runtime. */
 function limitFindings({ runtimes }: PlatformLoad): Finding[] {
   return runtimes.flatMap(({ name, alive, limits }): Finding[] => {
     if (!alive || limits === null) return [];

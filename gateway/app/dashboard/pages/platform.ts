@@ -170,7 +170,7 @@ function runtimeTable(runtimes: PlatformLoad['runtimes']): Html {
   );
 }
 
-/** What the kernel holds sandboxes to. What is missing stands in `pie doctor`: nothing depends on it. */
+/** How the kernel limits sandboxes. `pie doctor` says how to get the limits that the machine lacks; the platform runs without them. */
 function limitsCell(limits: PlatformLoad['runtimes'][number]['limits']): Html {
   return limits === null ? html`–` : html`memory: ${limits.memory}<br>demotion: ${limits.demotion}`;
 }
