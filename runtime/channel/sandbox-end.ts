@@ -6,6 +6,7 @@ import { decodeControl, encodeControl } from './control.ts';
 import { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
 import { SandboxInvocation } from './sandbox-invocation.ts';
+import { SharedThread } from './shared-thread.ts';
 import { MessageReader } from './value-reader.ts';
 
 export interface SandboxEndOptions {
@@ -28,6 +29,8 @@ export class SandboxEnd {
     this.#options = options;
     this.#channel = new Channel(stream, {
       fingerprint: FINGERPRINT,
+      // Alone on its thread, it takes turns with timers and answers: each message may run a guest.
+      thread: new SharedThread(),
       unknown: (number, kind) => (kind === KIND.open ? this.#begin(number) : null),
       lost: (fault) => {
         for (const invocation of [...this.#invocations]) invocation.lost(fault);

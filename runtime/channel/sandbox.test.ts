@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { duplexPair } from 'node:stream';
 import { describe, it } from 'node:test';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import { localTable } from '../guest/local.ts';
@@ -7,6 +8,9 @@ import { lettingGo } from '../lowering/let-go.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
 import { testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
+import { RuntimeEnd } from './runtime-end.ts';
+import { SandboxEnd } from './sandbox-end.ts';
+import { SharedThread } from './shared-thread.ts';
 import { bothEnds, ending } from './testing/run-remote.ts';
 
 const EXECUTION = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
@@ -25,6 +29,37 @@ async function guestOf(source: string, over: HostTable = {}) {
 const ok = (val: unknown) => ({ tag: 'ok', val });
 
 describe('a guest in a sandbox', { timeout: 300_000 }, () => {
+  it('leaves timers their turn while many guests begin', async () => {
+    const [mine, theirs] = duplexPair();
+    const count = 40;
+    const all = Promise.withResolvers<void>();
+    const turnOf: number[] = [];
+    let turn = 0;
+    const counting = () => {
+      turn++;
+      if (turnOf.length < count) setImmediate(counting);
+    };
+    const sandbox = new SandboxEnd(theirs, {
+      opened: () => {
+        // What a guest's first slice takes.
+        for (const until = performance.now() + 2; performance.now() < until; );
+        if (turnOf.push(turn) === 1) setImmediate(counting);
+        if (turnOf.length === count) all.resolve();
+      },
+      control: () => undefined,
+      lost: () => undefined,
+    });
+    const runtime = new RuntimeEnd(mine, {
+      ...{ host: recordingHost().host, thread: new SharedThread() },
+      ...{ control: () => undefined, lost: () => undefined },
+    });
+    for (let i = 0; i < count; i++) ending(runtime, {});
+    await all.promise;
+    assert.ok(new Set(turnOf).size > count / 2, `guests began in the turns ${turnOf.join(', ')}`);
+    sandbox.close();
+    runtime.close();
+  });
+
   it('spends no CPU time while it waits for a synchronous answer, and spends it behind', async () => {
     const asked = Promise.withResolvers<void>();
     const answer = Promise.withResolvers<string>();

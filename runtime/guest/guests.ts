@@ -38,6 +38,7 @@ export class Guests {
   readonly #vocabularies = new Map<string, Decoding>();
   /** By the runtime's number: taken from the pool, running or about to run. */
   readonly #instances = new Map<number, Instance>();
+  #lastTurn = Promise.resolve();
   #deviceBusy = false;
 
   constructor({ world, poolBytes, tell }: GuestsOptions) {
@@ -164,17 +165,27 @@ export class Guests {
     const from = performance.now();
     try {
       const known = this.#pool.has(key);
-      const program = await this.#programs.get(key);
+      const compiling = this.#programs.get(key);
+      const program = await compiling;
       if (!program) throw new TypeError(`the program ${key} was not sent`);
       const compileMs = known ? 0 : performance.now() - from;
+      await this.#turn();
       this.#pool.admit(key, program);
       const { execution, instantiateMs, ready } = this.#pool.take(key);
+      // It may have been forgotten meanwhile.
+      if (this.#programs.get(key) !== compiling) this.#pool.forget(key);
       this.#instances.set(instance, { execution, running: false, chargedMs: 0, toldCpuMs: 0 });
       this.#tell({ kind: 'prepared', instance, ready, compileMs, instantiateMs });
     } catch (error) {
       const message = cut(error instanceof Error ? error.message : String(error));
       this.#tell({ kind: 'unprepared', instance, message });
     }
+  }
+
+  /** A turn of the event loop for each who asks: an instance may take milliseconds to make, and the sandbox has to answer between two. */
+  #turn(): Promise<void> {
+    this.#lastTurn = this.#lastTurn.then(() => new Promise((resolve) => setImmediate(resolve)));
+    return this.#lastTurn;
   }
 
   #release(number: number): void {
