@@ -42,13 +42,17 @@ export async function runStage<T extends { readonly ok: true }>(
     // jco's own WASI shim starts a thread.
     workers: true,
   };
-  const ended = await runConfined(layers ?? (await machineLayers()), program, limits).catch((error: unknown) => {
-    throw error instanceof LimitPassed ? tooMuch(error, limits) : error;
-  });
+  const ended = await runConfined(layers ?? (await machineLayers()), program, { ...limits, isAnswer }).catch(
+    (error: unknown) => {
+      throw error instanceof LimitPassed ? tooMuch(error, limits) : error;
+    },
+  );
   const last = ended.output.trimEnd().split('\n').at(-1) ?? '';
-  if (!last.startsWith('{')) throw crashed(ended);
+  if (!isAnswer(last)) throw crashed(ended);
   return JSON.parse(last) as T | BuildFailure;
 }
+
+const isAnswer = (line: string): boolean => line.startsWith('{"ok":');
 
 /** Compilers find each other on the PATH, and keep temporary files where they may write. */
 function toolEnvironment([folder]: readonly string[]): Readonly<Record<string, string>> {

@@ -2,7 +2,7 @@ import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { ChannelCall } from '#wit/generate/channel-io.ts';
 import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session-state.ts';
 import { callNumber } from './calls.ts';
-import { eventBytes } from './event-relay.ts';
+import { EVENT_COST, eventBytes } from './event-relay.ts';
 
 /** Characters of a log line that can make a difference: the host cuts it there, and says so. */
 const MAX_LINE_CHARACTERS = 16_385;
@@ -26,7 +26,7 @@ export class EventCredit {
     } else if (this.#pending + bytes > MAX_PENDING_BYTES) {
       return refusal(`${this.#pending} bytes wait to be written; await flush and send again`);
     }
-    this.#pending += bytes;
+    this.#pending += bytes + EVENT_COST;
     return null;
   }
 
@@ -49,7 +49,7 @@ export class EventCredit {
     if (this.#droppedLines === 0 || index === undefined) return null;
     const text = `${this.#droppedLines} log lines were dropped: too many were waiting to be written`;
     this.#droppedLines = 0;
-    this.#pending += Buffer.byteLength(text);
+    this.#pending += Buffer.byteLength(text) + EVENT_COST;
     return { index, args: ['warn', text] };
   }
 }

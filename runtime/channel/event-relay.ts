@@ -4,7 +4,10 @@ import type { Message } from '#wit/generated/host.ts';
 import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session-state.ts';
 import { ChannelFault } from './fault.ts';
 
-/** Bytes of an event's text or content, as the sandbox counts them against its credit. */
+/** What an event costs beside its bytes: without it, events without content would need no credit. */
+export const EVENT_COST = 256;
+
+/** Bytes of an event's text or content. */
 export function eventBytes(args: readonly unknown[]): number {
   const last = args.at(-1);
   if (typeof last === 'string') return Buffer.byteLength(last);
@@ -42,11 +45,12 @@ export class EventRelay {
   /** Makes the call of one event, now or when there is room for it. */
   take(args: readonly unknown[], make: () => unknown): void {
     const bytes = eventBytes(args);
-    if (bytes > MAX_MESSAGE_BYTES || this.#pending + bytes > 2 * MAX_PENDING_BYTES) {
+    const cost = bytes + EVENT_COST;
+    if (bytes > MAX_MESSAGE_BYTES || this.#pending + cost > 2 * MAX_PENDING_BYTES) {
       throw new ChannelFault('too-much-in-flight', 'the sandbox sent events that it has no credit for');
     }
-    this.#sent += bytes;
-    this.#pending += bytes;
+    this.#sent += cost;
+    this.#pending += cost;
     if (refused(make())) {
       this.#options.pause();
       void this.#retry(make);

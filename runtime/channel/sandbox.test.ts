@@ -130,12 +130,12 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const flushed = () => new Promise<boolean>((resolve) => written.push(resolve));
     const { ended } = ending(runtime, {}, { flushed });
     await full.promise;
-    assert.equal(bytes, 1 << 20);
+    assert.equal(bytes, 15 << 16);
     while (flushes.length === 0) await turns(1);
     flushes[0]!();
     const how = await ended;
-    assert.deepEqual(how, { tag: 'success', val: '16 limit-exceeded,ok,16 limit-exceeded' });
-    assert.equal(bytes, 2 << 20);
+    assert.deepEqual(how, { tag: 'success', val: '15 limit-exceeded,ok,15 limit-exceeded' });
+    assert.equal(bytes, 30 << 16);
     runtime.close();
   });
 

@@ -17,7 +17,7 @@ it('makes one instance in a turn of the event loop, so that a sandbox that is as
   const { key, plan, modules } = await readProgram('f', artifact, new ModuleFiles(), planner);
 
   let turn = 0;
-  let last = 0;
+  let last = -1;
   const madeAt: number[] = [];
   const done = Promise.withResolvers<void>();
   const tell = (message: FromSandbox) => {

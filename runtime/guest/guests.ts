@@ -38,7 +38,8 @@ export class Guests {
   readonly #vocabularies = new Map<string, Decoding>();
   /** By the runtime's number: taken from the pool, running or about to run. */
   readonly #instances = new Map<number, Instance>();
-  #lastTurn = Promise.resolve();
+  /** The turn of the event loop in which an instance is made ends. */
+  #turnOver: Promise<void> | null = null;
   #deviceBusy = false;
 
   constructor({ world, poolBytes, tell }: GuestsOptions) {
@@ -182,10 +183,15 @@ export class Guests {
     }
   }
 
-  /** A turn of the event loop for each who asks: an instance may take milliseconds to make, and the sandbox has to answer between two. */
-  #turn(): Promise<void> {
-    this.#lastTurn = this.#lastTurn.then(() => new Promise((resolve) => setImmediate(resolve)));
-    return this.#lastTurn;
+  /** Resolves in a turn of the event loop that nobody else got: an instance may take milliseconds to make, and the sandbox answers between two. */
+  async #turn(): Promise<void> {
+    while (this.#turnOver) await this.#turnOver;
+    this.#turnOver = new Promise((resolve) => {
+      setImmediate(() => {
+        this.#turnOver = null;
+        resolve();
+      });
+    });
   }
 
   #release(number: number): void {

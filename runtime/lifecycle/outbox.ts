@@ -1,7 +1,9 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { AppendOutcome, NewEvent, ReportOutcome, Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
+import type { EventPace } from './event-pace.ts';
 import { KeptEvents } from './outbox-kept.ts';
 import type { Reporting } from './usage-reports.ts';
 
@@ -32,6 +34,8 @@ export interface MarkedUsage {
 export interface OutboxOptions {
   /** What the attempt uses; nothing by default. */
   readonly usage?: MarkedUsage;
+  /** How fast it may write; as fast as it can by default. Its end does not wait. */
+  readonly pace?: Pick<EventPace, 'pauseMs' | 'spend'>;
   /** Told once when nothing more can be written. */
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
   /** Whether calls that the store does not answer need not be repeated any more; never by default. */
@@ -47,6 +51,8 @@ const RETRY_MS = [20, 50, 100, 200, 400] as const;
 const MAX_BATCH_BYTES = 512 << 10;
 /** Events of one call: the store takes so many in one step, with the usage of the last. */
 const MAX_BATCH_EVENTS = 1000;
+/** Longest pause before it looks again whether it may write, or is closed. */
+const LONGEST_PAUSE_MS = 50;
 const KEEP_MS = 5000;
 const KEEP_BYTES = 2 << 20;
 
@@ -59,6 +65,7 @@ export class Outbox implements EventSink, Reporting {
   readonly #log: AttemptLog;
   readonly #onEnd: OutboxOptions['onEnd'];
   readonly #usage: MarkedUsage | undefined;
+  readonly #pace: OutboxOptions['pace'];
   readonly #abandoned: () => boolean;
   readonly #keepMs: number;
   readonly #kept: KeptEvents;
@@ -79,6 +86,7 @@ export class Outbox implements EventSink, Reporting {
     this.#log = log;
     this.#onEnd = options.onEnd;
     this.#usage = options.usage;
+    this.#pace = options.pace;
     this.#abandoned = options.abandoned ?? (() => false);
     this.#keepMs = options.keepMs ?? KEEP_MS;
     this.#kept = new KeptEvents(this.#keepMs, options.keepBytes ?? KEEP_BYTES);
@@ -188,13 +196,25 @@ export class Outbox implements EventSink, Reporting {
   async #write(check: boolean): Promise<void> {
     try {
       if (check) await this.#check();
-      while (this.#queue.length > 0) await this.#writeBatch();
+      while (this.#queue.length > 0) {
+        await this.#turn();
+        await this.#writeBatch();
+      }
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
       // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
       this.#writing = null;
       this.#scheduleCheck();
+    }
+  }
+
+  /** Waits until its pace lets it write, or it is closed. */
+  async #turn(): Promise<void> {
+    while (this.#pace && !this.#closed) {
+      const pauseMs = this.#pace.pauseMs(performance.now());
+      if (pauseMs === 0) return;
+      await sleep(Math.min(pauseMs, LONGEST_PAUSE_MS));
     }
   }
 
@@ -217,6 +237,7 @@ export class Outbox implements EventSink, Reporting {
   async #writeBatch(): Promise<void> {
     const { batch, bytes } = this.#takeBatch();
     const firstSeq = this.#nextSeq;
+    this.#pace?.spend(batch.length, bytes, performance.now());
     // Of a batch that leaves some behind, it is that of what waits as well.
     const usage = this.#usage?.marked();
     const sentAt = performance.now();

@@ -23,6 +23,7 @@ import { AttemptUsage, rounded } from './attempt-usage.ts';
 import type { ChildJobs } from './child-job.ts';
 import { type ChildAttempt, ChildRuns } from './child-runs.ts';
 import { Children } from './children.ts';
+import { EventPaces } from './event-pace.ts';
 import { Family } from './family.ts';
 import { inboxSource } from './inbox-source.ts';
 import { type GuestEnd, LaunchError, type Launched, type Launcher } from './launch.ts';
@@ -109,6 +110,7 @@ export class InvocationRunner {
   readonly #waiting = new WaitMonitor();
   readonly #reports = new UsageReports();
   readonly #served = new Served();
+  readonly #eventPaces = new EventPaces();
   readonly #children: ChildRuns;
   readonly #launches: Launches;
 
@@ -169,8 +171,9 @@ export class InvocationRunner {
     const observed = this.#options.observer?.begin(job, start);
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
+    using pace = this.#eventPaces.enter(job.tenant, performance.now());
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch, meter), {
-      usage: meter,
+      ...{ usage: meter, pace },
       onEnd: (end, cause) => {
         if (cause !== undefined && end !== 'over-quota') this.#options.onError?.(cause);
         kill(

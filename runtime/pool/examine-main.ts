@@ -21,4 +21,4 @@ async function examine(): Promise<ExamineReply> {
   }
 }
 
-process.stdout.write(JSON.stringify(await examine()), () => process.exit(0));
+process.stdout.write(`${JSON.stringify(await examine())}\n`, () => process.exit(0));

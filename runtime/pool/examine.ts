@@ -81,17 +81,17 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
   const { directory, meta } = artifact;
   const program = { main: MAIN, args: [directory], read: [...CODE, directory] };
   const memoryMb = MEMORY_MB + Math.ceil((INSTANCES * meta.options.memoryPages) / PAGES_PER_MEGABYTE);
-  const ended = await runConfined(layers, program, { timeoutMs: TIMEOUT_MS, cpuMs: CPU_MS, memoryMb }).catch(
-    (cause: unknown) => {
-      if (!(cause instanceof LimitPassed)) throw cause;
-      const most = {
-        time: `${TIMEOUT_MS / 1000} s`,
-        cpu: `${CPU_MS / 1000} s of CPU time`,
-        memory: `${memoryMb} MiB of memory`,
-      }[cause.limit];
-      throw new Error(`instantiating it took more than ${most}`, { cause });
-    },
-  );
+  const isAnswer = (line: string) => parse(line) !== null;
+  const limits = { timeoutMs: TIMEOUT_MS, cpuMs: CPU_MS, memoryMb, isAnswer };
+  const ended = await runConfined(layers, program, limits).catch((cause: unknown) => {
+    if (!(cause instanceof LimitPassed)) throw cause;
+    const most = {
+      time: `${TIMEOUT_MS / 1000} s`,
+      cpu: `${CPU_MS / 1000} s of CPU time`,
+      memory: `${memoryMb} MiB of memory`,
+    }[cause.limit];
+    throw new Error(`instantiating it took more than ${most}`, { cause });
+  });
   const reply = replySchema.safeParse(parse(ended.output)).data;
   if (!reply) {
     const words = ended.errors.trim().split('\n').at(-1)?.slice(0, 500);

@@ -47,6 +47,13 @@ for (const isolation of isolations) {
       assert.match(errors, /Array buffer allocation failed|out of memory/);
     });
 
+    it('is not waited for once it has answered', async () => {
+      const isAnswer = (line: string) => line.startsWith('{');
+      const program = { main: at('fixtures/lingers.ts'), args: [], read: [] };
+      const { code, output } = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512, isAnswer });
+      assert.deepEqual({ code, output }, { code: 0, output: 'a word before\n{"ok":true}\n' });
+    });
+
     it('is killed when it is called off', async () => {
       const reason = new Error('called off');
       const controller = new AbortController();

@@ -11,12 +11,17 @@ export interface ConfinedLimits {
   readonly cpuMs?: number;
   /** Resident memory of the process and all that it started. */
   readonly memoryMb: number;
+  /**
+   * Whether a line of its output is its answer, the last thing that is wanted of it. The process is killed then: Node may hang while it exits
+   * (nodejs/node#54918).
+   */
+  readonly isAnswer?: (line: string) => boolean;
   readonly signal?: AbortSignal | undefined;
 }
 
 /** How a confined process ended. */
 export interface Ended {
-  /** Its exit code; null after a signal. */
+  /** Its exit code, 0 once it has answered; null after a signal. */
   readonly code: number | null;
   readonly output: string;
   readonly errors: string;
@@ -47,7 +52,7 @@ const CPU_THREADS = 4;
  * @throws {LimitPassed} and the signal's reason
  */
 export async function runConfined(layers: Layers, program: ConfinedProgram, limits: ConfinedLimits): Promise<Ended> {
-  const { timeoutMs, cpuMs = timeoutMs * CPU_THREADS, memoryMb, signal } = limits;
+  const { timeoutMs, cpuMs = timeoutMs * CPU_THREADS, memoryMb, isAnswer, signal } = limits;
   signal?.throwIfAborted();
   const cpuSeconds = Math.ceil(cpuMs / 1000);
   const group = layers.groups?.create(memoryMb) ?? null;
@@ -73,14 +78,19 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   };
   signal?.addEventListener('abort', onAbort, { once: true });
   try {
-    const output = collect(child.stdout);
+    let answered = false;
+    const output = collect(child.stdout, (line) => {
+      if (answered || !isAnswer?.(line)) return;
+      answered = true;
+      killGroup(child.pid);
+    });
     const errors = collect(child.stderr);
     const code = await new Promise<number | null>((resolve, reject) => {
       child.once('error', reject);
       child.once('close', (status, by) => {
         if (by === 'SIGXCPU' || status === CPU_EXIT) killed ??= new LimitPassed('cpu');
         if (group?.outOfMemory) killed ??= new LimitPassed('memory');
-        resolve(status);
+        resolve(answered ? 0 : status);
       });
     });
     if (killed !== null) throw killed;
@@ -104,12 +114,16 @@ function killGroup(pid: number | undefined): void {
   }
 }
 
-function collect(stream: NodeJS.ReadableStream): () => string {
+/** @param onLine told of the last whole line, whenever there is another one */
+function collect(stream: NodeJS.ReadableStream, onLine?: (line: string) => void): () => string {
   const chunks: Buffer[] = [];
   let bytes = 0;
+  const text = () => Buffer.concat(chunks).toString('utf8');
   stream.on('data', (chunk: Buffer) => {
     bytes += chunk.length;
-    if (bytes <= MAX_OUTPUT_BYTES) chunks.push(chunk);
+    if (bytes > MAX_OUTPUT_BYTES) return;
+    chunks.push(chunk);
+    if (onLine && chunk.includes('\n')) onLine(text().split('\n').at(-2) ?? '');
   });
-  return () => Buffer.concat(chunks).toString('utf8');
+  return text;
 }

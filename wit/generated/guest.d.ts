@@ -139,7 +139,7 @@ declare module 'pie:inferlet/session@0.1.0' {
     | { readonly tag: 'text'; readonly val: string }
     | { readonly tag: 'bytes'; readonly val: Uint8Array };
   /**
-   * Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers
+   * Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written, each event counted with 256 bytes more) answers
    * `limit-exceeded`: await `flush` and send again.
    * @throws {Thrown} with the error as `payload`
    */

@@ -418,7 +418,7 @@ export interface RuntimeHost {
  */
 export interface SessionHost {
   /**
-   * Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers
+   * Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written, each event counted with 256 bytes more) answers
    * `limit-exceeded`: await `flush` and send again.
    */
   send(message: Message): Outcome<undefined, HandlerError>;

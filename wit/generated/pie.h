@@ -295,7 +295,7 @@ typedef struct { uint8_t tag; union { pie_string text; pie_list_u8 bytes; }; } p
 typedef struct { bool failed; union { pie_session_message ok; pie_error err; }; } pie_result_session_message;
 
 PIE_IMPORT("pie:inferlet/session@0.1.0", "send") void pie_raw_session_send(int32_t, int32_t, int32_t, void *);
-/* Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers
+/* Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written, each event counted with 256 bytes more) answers
  * `limit-exceeded`: await `flush` and send again. */
 static inline pie_result pie_session_send(pie_session_message message) {
   pie_result result;

@@ -367,7 +367,7 @@ export const reference: ContractReference = {
     {
      "name": "send",
      "signature": "send: func(message: message) -> result<_, error>",
-     "docs": "Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers\n`limit-exceeded`: await `flush` and send again.",
+     "docs": "Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written, each event counted with 256 bytes more) answers\n`limit-exceeded`: await `flush` and send again.",
      "cost": "Answered at once.",
      "errors": [
       "limit-exceeded"
