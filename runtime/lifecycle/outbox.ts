@@ -47,8 +47,8 @@ export interface OutboxOptions {
 }
 
 const RETRY_MS = [20, 50, 100, 200, 400] as const;
-/** Bytes of one call to the store. */
-const MAX_BATCH_BYTES = 512 << 10;
+/** Bytes of one call to the store, which others wait for. */
+const MAX_BATCH_BYTES = 128 << 10;
 /** Events of one call: the store takes so many in one step, with the usage of the last. */
 const MAX_BATCH_EVENTS = 1000;
 /** Longest pause before it looks again whether it may write, or is closed. */

@@ -1,5 +1,5 @@
 import { fileURLToPath } from 'node:url';
-import type { Layers } from './layers.ts';
+import { type Layers, OWN_SESSION } from './layers.ts';
 
 /** A program of ours that untrusted bytes are handed to, and all that it may touch. */
 export interface ConfinedProgram {
@@ -25,6 +25,8 @@ export interface KernelLimits {
   readonly memoryMb: number;
   /** Directory of the control group that it enters before anything else. */
   readonly group?: string | undefined;
+  /** It yields its cores to what serves invocations. Its starter has given it a session of its own. */
+  readonly background?: boolean;
 }
 
 export interface Command {
@@ -41,6 +43,9 @@ const CONFINE = fileURLToPath(CONFINE_URL);
 const RESERVED_MB = 1024;
 const MAX_OPEN_FILES = 1024;
 
+/** Nice of background work, in its session and of it: a quarter of a core beside what has nice 0. */
+const BACKGROUND_NICE = 5;
+
 /** Where dynamic libraries lie. */
 const LIBRARIES = ['/lib', '/lib64', '/usr/lib', '/usr/lib64', '/etc/ld.so.cache', '/nix/store'];
 
@@ -49,7 +54,8 @@ export function confinedCommand(layers: Layers, program: ConfinedProgram, limits
   const { main, args, environment = {} } = program;
   const node = [process.execPath, ...nodeFlags(program, limits), main, ...args];
   const inside = layers.isolation === 'namespaces';
-  const wrapper = inside ? [...layers.wrapper, ...mounts(program), ...variables(environment), '--'] : layers.wrapper;
+  const layer = limits.background ? layers.wrapper.filter((option) => option !== OWN_SESSION) : layers.wrapper;
+  const wrapper = inside ? [...layer, ...mounts(program), ...variables(environment), '--'] : layer;
   return {
     program: '/bin/sh',
     args: ['-c', limitsScript(limits), ...wrapper, ...node],
@@ -59,12 +65,15 @@ export function confinedCommand(layers: Layers, program: ConfinedProgram, limits
 }
 
 /** A shell sets the limits and becomes the program. At the soft limit of CPU time the kernel says why (SIGXCPU), a second later it kills. What a system does not know (`-d` on some) is left out there. */
-function limitsScript({ cpuSeconds, memoryMb, group }: KernelLimits): string {
+function limitsScript({ cpuSeconds, memoryMb, group, background }: KernelLimits): string {
   const dataKiB = (memoryMb + RESERVED_MB) * 1024;
   const cpu = cpuSeconds === undefined ? '' : `ulimit -S -t ${cpuSeconds}; ulimit -H -t ${cpuSeconds + 1};`;
   // 0 is the writer itself. Without the group it runs under the other limits.
   const enter = group === undefined ? '' : `{ echo 0 > ${quoted(`${group}/cgroup.procs`)}; } 2>/dev/null;`;
-  return `${enter} ulimit -c 0; ${cpu} ulimit -n ${MAX_OPEN_FILES}; ulimit -d ${dataKiB} 2>/dev/null; unset PWD OLDPWD; exec "$0" "$@"`;
+  // The kernel weighs sessions where it groups them (sched(7), the autogroup feature), elsewhere processes.
+  const yields = background ? `{ echo ${BACKGROUND_NICE} > /proc/self/autogroup; } 2>/dev/null;` : '';
+  const become = background ? `exec nice -n ${BACKGROUND_NICE}` : 'exec';
+  return `${enter} ${yields} ulimit -c 0; ${cpu} ulimit -n ${MAX_OPEN_FILES}; ulimit -d ${dataKiB} 2>/dev/null; unset PWD OLDPWD; ${become} "$0" "$@"`;
 }
 
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;

@@ -54,13 +54,16 @@ export function layersFor(isolation: Isolation, { bubblewrap, setpriv }: Probe):
   };
 }
 
+/** A session of its own, with a nice of its own, whatever session its starter made for it. */
+export const OWN_SESSION = '--new-session';
+
 /**
  * Everything unshared; a user that is nobody; no capabilities, terminal or environment. bubblewrap sets no-new-privileges itself, and an
  * empty root that `command.ts` fills with what the program needs and makes read-only.
  */
 const UNSHARED: readonly string[] = [
   ...['--unshare-all', '--unshare-user', '--uid', '65534', '--gid', '65534', '--hostname', 'sandbox'],
-  ...['--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--clearenv'],
+  ...['--cap-drop', 'ALL', OWN_SESSION, '--die-with-parent', '--clearenv'],
 ];
 
 /** Options of bubblewrap by strength; the first that this machine takes is used. Before 0.8 it could not forbid further user namespaces. */

@@ -14,11 +14,22 @@ const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url
 const probe = await probeMachine();
 const isolations = 'command' in probe.bubblewrap ? (['namespaces', 'process'] as const) : (['process'] as const);
 
-/** How many processes have that argument. */
-async function processesWith(mark: string): Promise<number> {
+/** Processes that have that argument. */
+async function processesWith(mark: string): Promise<string[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')));
-  return lines.filter((line) => line.split('\0').includes(mark)).length;
+  return pids.filter((_, index) => lines[index]?.split('\0').includes(mark));
+}
+
+/** Nice of a process, and of its session where the kernel shares the cores among these; NaN when they differ. */
+async function niceOf(pid: string): Promise<number> {
+  const read = (path: string) => readFile(path, 'utf8').catch(() => '');
+  const stat = await read(`/proc/${pid}/stat`);
+  const own = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
+  // From users without rights the kernel takes few changes a second.
+  const tells = process.getuid?.() === 0 && (await read('/proc/sys/kernel/sched_autogroup_enabled')).trim() === '1';
+  const session = tells ? Number(/nice (-?\d+)/.exec(await read(`/proc/${pid}/autogroup`))?.[1]) : own;
+  return session === own ? own : Number.NaN;
 }
 
 for (const isolation of isolations) {
@@ -54,6 +65,20 @@ for (const isolation of isolations) {
       assert.deepEqual({ code, output }, { code: 0, output: 'a word before\n{"ok":true}\n' });
     });
 
+    it('yields its cores', async () => {
+      const mark = String(1 + Math.random());
+      const controller = new AbortController();
+      const program = { main: at('fixtures/hog.ts'), args: [mark], read: [] };
+      const running = runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal });
+      const ended = assert.rejects(running, controller.signal.reason);
+      await eventually(async () => {
+        const all = await Promise.all((await processesWith(mark)).map(niceOf));
+        return all.length > 0 && all.every((nice) => nice === 5);
+      }, 'it has a nice of 5');
+      controller.abort();
+      await ended;
+    });
+
     it('is killed when it is called off', async () => {
       const reason = new Error('called off');
       const controller = new AbortController();
@@ -74,13 +99,13 @@ for (const isolation of isolations) {
         const starter = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'ignore' });
         const exited = once(starter, 'exit');
         try {
-          await eventually(async () => (await processesWith(mark)) > 0, 'the process runs', 60_000);
+          await eventually(async () => (await processesWith(mark)).length > 0, 'the process runs', 60_000);
           await sleep(afterMs);
         } finally {
           starter.kill('SIGKILL');
           await exited;
         }
-        await eventually(async () => (await processesWith(mark)) === 0, 'the process is gone', 30_000);
+        await eventually(async () => (await processesWith(mark)).length === 0, 'the process is gone', 30_000);
       }
     });
 

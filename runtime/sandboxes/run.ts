@@ -47,7 +47,7 @@ const CPU_EXIT = 128 + constants.signals.SIGXCPU;
 const CPU_THREADS = 4;
 
 /**
- * Runs a program once, confined. It gets its three standard streams and nothing else that is open. It ends when this process dies, by
+ * Runs a program once, confined and in the background. It gets its three standard streams and nothing else that is open. It ends when this process dies, by
  * the kernel's hand (the layers' parent-death signal), by its lifeline or by its CPU limit.
  * @throws {LimitPassed} and the signal's reason
  */
@@ -56,7 +56,10 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   signal?.throwIfAborted();
   const cpuSeconds = Math.ceil(cpuMs / 1000);
   const group = layers.groups?.create(memoryMb) ?? null;
-  const command = confinedCommand(layers, program, { cpuSeconds, memoryMb, group: group?.directory });
+  const command = confinedCommand(layers, program, {
+    ...{ cpuSeconds, memoryMb, background: true },
+    group: group?.directory,
+  });
   const child = spawn(command.program, command.args, {
     // A session of its own: no terminal, and one group to kill.
     detached: true,
