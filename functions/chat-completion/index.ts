@@ -1,4 +1,4 @@
-import { type ChatMessage, Context, defineInferlet, sampler, send, session } from '@pie/inferlet';
+import { type ChatMessage, Context, defineInferlet, sampler, session } from '@pie/inferlet';
 
 /** What pie.json's schema lets through. */
 interface Input {
@@ -20,7 +20,7 @@ export const run = defineInferlet(async (input: Input) => {
 
   async function answer(): Promise<void> {
     const generation = ctx.chat(messages).generate({ maxTokens, sampler: sampler({ temperature, topP, seed }) });
-    for await (const text of generation) await send(text);
+    await generation.pipe();
     messages.push({ role: 'assistant', content: generation.text });
     ({ finishReason } = generation);
   }

@@ -1,4 +1,4 @@
-import { Context, defineInferlet, draft, sampler, send } from '@pie/inferlet';
+import { Context, defineInferlet, draft, sampler } from '@pie/inferlet';
 
 /** What pie.json's schema lets through. */
 interface Input {
@@ -21,7 +21,7 @@ export const run = defineInferlet(async (input: Input) => {
     sampler: sampler({ temperature, seed }),
     maxTokens,
   });
-  for await (const text of generation) await send(text);
+  await generation.pipe();
   const { text, tokens, forwardCalls } = generation;
   const draftCalls = drafting.forwardCalls;
   return { text, tokens, forwardCalls, draftCalls, tokensPerCall: tokens.length / Math.max(1, forwardCalls) };

@@ -1,4 +1,4 @@
-import { Context, defineInferlet, jacobi, sampler, send } from '@pie/inferlet';
+import { Context, defineInferlet, jacobi, sampler } from '@pie/inferlet';
 
 /** What pie.json's schema lets through. */
 interface Input {
@@ -19,7 +19,7 @@ export const run = defineInferlet(async (input: Input) => {
     sampler: sampler({ temperature, seed }),
     maxTokens,
   });
-  for await (const text of generation) await send(text);
+  await generation.pipe();
   const { text, tokens, forwardCalls } = generation;
   return { text, tokens, forwardCalls, tokensPerCall: tokens.length / Math.max(1, forwardCalls) };
 });

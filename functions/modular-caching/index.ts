@@ -1,4 +1,4 @@
-import { Context, defineInferlet, InferletError, KvFile, send, tokenizeContinuation } from '@pie/inferlet';
+import { Context, defineInferlet, InferletError, KvFile, tokenizeContinuation } from '@pie/inferlet';
 
 /** Texts that are computed once, each at its own place behind `system`, and those of them that a prompt is made of. */
 export interface Library {
@@ -18,7 +18,7 @@ export const run = defineInferlet(async (input: Input) => {
   const { composed, made } = await compose(input);
   using ctx = composed;
   const generation = ctx.fill(question).generate({ maxTokens });
-  for await (const text of generation) await send(text);
+  await generation.pipe();
   const removed = keep ? [] : await KvFile.list(`${name}/`, { model });
   await Promise.all(removed.map((file) => KvFile.remove(file.name, { model })));
   return { ...(await generation.collect()), made };

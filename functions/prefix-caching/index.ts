@@ -1,4 +1,4 @@
-import { Context, defineInferlet, InferletError, send } from '@pie/inferlet';
+import { Context, defineInferlet, InferletError } from '@pie/inferlet';
 
 /** What pie.json's schema lets through. */
 interface Input {
@@ -22,7 +22,7 @@ export const run = defineInferlet(async (input: Input) => {
   }
   using ctx = saved ?? (await Context.open(name, { model }));
   const generation = ctx.fill(question).generate({ maxTokens });
-  for await (const text of generation) await send(text);
+  await generation.pipe();
   if (!keep) await Context.remove(name, { model });
   return { ...(await generation.collect()), cached: saved !== undefined };
 });

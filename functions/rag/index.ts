@@ -1,4 +1,4 @@
-import { Context, defineInferlet, InferletError, map, scripts, send, store } from '@pie/inferlet';
+import { Context, defineInferlet, InferletError, map, scripts, store } from '@pie/inferlet';
 import { cosine, embed } from './embed.ts';
 
 /** What pie.json's schema lets through. */
@@ -45,6 +45,6 @@ export const run = defineInferlet(async ({ index = 'default', passages, question
   using ctx = new Context({ model });
   ctx.fill(`${found.map(({ text }) => text).join('\n')}\n\nQuestion: ${question}\nAnswer:`);
   const generation = ctx.generate({ maxTokens, stop: '\n\n', sampler: scripts(input.script)() });
-  for await (const text of generation) await send(text);
+  await generation.pipe();
   return { answer: generation.text.trim(), found, indexed: passages?.length ?? 0 };
 });

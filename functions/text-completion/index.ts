@@ -1,4 +1,4 @@
-import { Context, defineInferlet, type GenerationResult, sampler, send } from '@pie/inferlet';
+import { Context, defineInferlet, type GenerationResult, sampler } from '@pie/inferlet';
 
 /** What pie.json's schema lets through. */
 interface Input {
@@ -18,7 +18,5 @@ export const run = defineInferlet(async (input: Input = {}): Promise<GenerationR
   const { prompt = '', maxTokens, stop = [], model, temperature, topP, topK, minP, seed } = input;
   using ctx = new Context({ model });
   ctx.fill(prompt);
-  const generation = ctx.generate({ maxTokens, stop, sampler: sampler({ temperature, topP, topK, minP, seed }) });
-  for await (const text of generation) await send(text);
-  return generation.collect();
+  return await ctx.generate({ maxTokens, stop, sampler: sampler({ temperature, topP, topK, minP, seed }) }).pipe();
 });

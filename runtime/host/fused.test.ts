@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
-import type { RunChunk } from '#wit/generated/host.ts';
+import type { Piped, RunChunk } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import type { DeviceRun } from './fused.ts';
+import type { GrantedModel } from './inferlet.ts';
+import type { EventSink } from './session-state.ts';
 
 function value<T>(outcome: Outcome<T>): T {
   if (outcome.tag === 'ok') return outcome.val;
@@ -94,6 +97,90 @@ test('a run that the quota cuts short goes on when there is room by then, and el
   stopped.guest.call('fused', '[method]run.stop', stopped.run);
   assert.equal((await decode(stopped)).end, 'stopped');
   for (const { guest } of [free, resumed, short, overtaken, stopped]) await guest.end();
+  connection.close();
+  await host.stop();
+});
+
+test('a run that is piped sends its text while the guest sleeps, waits for room, and is told with what was sent', async () => {
+  const host = await TestGpuHost.start();
+  const connection = await GpuHostConnection.connect(host.address);
+  const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
+  const wordOf = (id: number) => Buffer.from(` ${id}`);
+  const tokenizer = { stream: () => createTokenStream(wordOf, false) } as GrantedModel['tokenizer'];
+  const textOf = (tokens: Iterable<number>) => [...tokens].map((id) => ` ${id}`).join('');
+  const begin = (sink: Partial<EventSink> = {}) => {
+    const sent: string[] = [];
+    const add = (_event: string, data: string) => void sent.push(JSON.parse(data).text);
+    const nowhere = { pendingBytes: 0, add, flushed: () => Promise.resolve(true) };
+    const full = Object.defineProperties(nowhere, Object.getOwnPropertyDescriptors(sink));
+    const guest = new TestInferlet(connection, { model: { tokenizer }, sink: full });
+    const start = (stopTokens: readonly number[] = []) => {
+      const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+      const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
+      const tokens = { token: 1, position: 0, pages, maxTokens: 40, stopTokens: Uint32Array.from(stopTokens) };
+      return guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, { ...tokens, sampler });
+    };
+    const pipe = (run: DeviceRun, stops: readonly string[] = []) => {
+      const request = { before: new Uint32Array(0), held: '', stops };
+      return guest.call<Promise<Outcome<Piped>>>('fused', '[method]run.pipe', run, request);
+    };
+    return { guest, sent, start, pipe };
+  };
+
+  const free = begin();
+  const whole = value(await free.pipe(free.start()));
+  const tokens = [...whole.tokens];
+  assert.deepEqual([tokens.length, whole.finished, whole.text], [40, 'max-tokens', textOf(tokens)]);
+  assert.equal(free.sent.join(''), whole.text);
+  assert.equal(free.guest.inferlet.outputTokens, 40);
+
+  const stopped = begin();
+  const stop = `${textOf(tokens.slice(20, 22))} `;
+  const cut = value(await stopped.pipe(stopped.start(), ['never', stop]));
+  const at = textOf(tokens).indexOf(stop);
+  assert.deepEqual([cut.text, cut.stop, cut.finished], [textOf(tokens).slice(0, at), stop, undefined]);
+  assert.deepEqual([...cut.tokens], tokens.slice(0, cut.tokens.length));
+  assert.equal(stopped.sent.join(''), cut.text);
+  assert.equal(stopped.guest.inferlet.outputTokens, cut.tokens.length, 'what is forgotten costs nothing');
+
+  const ended = begin();
+  const last = tokens.findIndex((token, index) => index > 5 && tokens.indexOf(token) === index);
+  const upTo = value(await ended.pipe(ended.start([tokens[last] as number])));
+  assert.deepEqual([upTo.finished, upTo.text], ['stop-token', textOf(tokens.slice(0, last))]);
+  assert.deepEqual([...upTo.tokens], tokens.slice(0, last + 1));
+
+  const poor = begin();
+  poor.guest.inferlet.tokens.allow(nothing, { left: 21, until: null });
+  const run = poor.start();
+  const part = value(await poor.pipe(run));
+  assert.deepEqual(
+    [part.finished, part.text, [...part.tokens]],
+    [undefined, textOf(tokens.slice(0, 10)), tokens.slice(0, 10)],
+  );
+  const refused = await poor.pipe(run);
+  assert.match(refused.tag === 'err' ? `${refused.val.val}` : 'ok', /^quota tokens: /);
+
+  let waitingBytes = 2 ** 20;
+  const flushed = async () => {
+    await new Promise(setImmediate);
+    waitingBytes = 0;
+    return true;
+  };
+  const sink = {
+    get pendingBytes() {
+      return waitingBytes;
+    },
+    flushed,
+  };
+  const held = begin(sink);
+  assert.equal(value(await held.pipe(held.start())).text, held.sent.join(''), 'it waited for room');
+
+  const gone = begin({ pendingBytes: 2 ** 20, flushed: () => Promise.resolve(false) });
+  const unheard = gone.start();
+  value(await gone.pipe(unheard));
+  const why = await gone.pipe(unheard);
+  assert.equal(why.tag === 'err' ? why.val.tag : 'ok', 'closed');
+  for (const { guest } of [free, stopped, ended, poor, held, gone]) await guest.end();
   connection.close();
   await host.stop();
 });

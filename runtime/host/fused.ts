@@ -5,11 +5,15 @@ import type {
 } from '#gpu-host/protocol/calls.ts';
 import type { RunHandle } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { RunChunk, StepResult } from '#wit/generated/host.ts';
+import type { FinishReason, Piped, PipeRequest, RunChunk, StepResult } from '#wit/generated/host.ts';
 import type { Step } from '../telemetry/step-trace.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
+import { TextPipe } from './text-pipe.ts';
 import type { CallTokens } from './tokens.ts';
+
+/** Time that is charged to the inferlet that took it. */
+const WORTH_CHARGING_MS = 0.05;
 
 /** Each token of a run that comes out went in before the next. */
 const TOKENS_OF_ONE = 2;
@@ -42,19 +46,49 @@ export class DeviceRun {
     const next = this.#handle?.next();
     if (!next) return this.#refusal as Outcome<RunChunk>;
     const outcome = await next;
-    if (outcome.tag === 'err') {
-      this.#step?.end();
-      return outcome;
-    }
-    const { tokens, finished } = outcome.val;
-    this.#inferlet.count(tokens.length, tokens.length);
-    this.#step?.took(tokens.length);
-    const rest = this.#rest;
-    if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);
-    if (this.#inferlet.refuseTokens(0)) this.stop();
-    if (finished !== undefined) this.#step?.end();
-    else if (rest) this.#rest = after(rest, tokens);
+    if (outcome.tag === 'ok') return ok(this.#took(outcome.val));
+    this.#step?.end();
     return outcome;
+  }
+
+  /** `next` until the end, its text sent to the client. */
+  async pipe(request: PipeRequest): Promise<Outcome<Piped>> {
+    const opened = TextPipe.open(this.#queue, request);
+    if (opened.tag === 'err') return opened;
+    const pipe = opened.val;
+    const piped = (finished?: FinishReason): Outcome<Piped> => {
+      const { text, held, stop } = pipe;
+      return ok({ tokens: Uint32Array.from(pipe.tokens), text, held, stop, finished });
+    };
+    // What was sent is told first; the next call says what came in between.
+    const failed = (error: HandlerError): Outcome<Piped> => {
+      if (pipe.tokens.length === 0) return err(error);
+      this.#handle = null;
+      this.#refusal = err(error);
+      return piped();
+    };
+    for (;;) {
+      const outcome = (await this.#handle?.next()) ?? (this.#refusal as Outcome<RunChunk>);
+      if (outcome.tag === 'err') {
+        this.#step?.end();
+        return failed(outcome.val);
+      }
+      if (this.#dropped) return failed(handlerError('closed', 'the run was dropped'));
+      const { tokens, finished } = outcome.val;
+      const before = pipe.tokens.length;
+      const from = performance.now();
+      const text = pipe.push(tokens, finished === 'stop-token');
+      const tookMs = performance.now() - from;
+      if (tookMs > WORTH_CHARGING_MS) this.#inferlet.hooks.cpu.charge(tookMs);
+      const took = this.#took(outcome.val, pipe.tokens.length - before);
+      const refused = text === '' ? null : await this.#send(text);
+      if (refused) return failed(refused);
+      if (pipe.stop !== undefined) {
+        this.stop();
+        return piped();
+      }
+      if (took.finished !== undefined) return piped(took.finished);
+    }
   }
 
   stop(): void {
@@ -71,6 +105,31 @@ export class DeviceRun {
     this.#queue.release();
   }
 
+  /** Sends text to the client, when there is room for it. */
+  async #send(text: string): Promise<HandlerError | null> {
+    const { session } = this.#inferlet;
+    const message = { tag: 'text', val: text } as const;
+    let sent = session.send(message);
+    if (sent.tag === 'err') {
+      const flushed = await session.flush();
+      sent = flushed.tag === 'err' ? flushed : session.send(message);
+    }
+    return sent.tag === 'err' ? sent.val : null;
+  }
+
+  /** Takes what has come, `count` tokens of it. Answers what the inferlet is told of it. */
+  #took(chunk: RunChunk, count = chunk.tokens.length): RunChunk {
+    const { tokens, finished } = chunk;
+    this.#inferlet.count(count, count);
+    this.#step?.took(count);
+    const rest = this.#rest;
+    if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);
+    if (this.#inferlet.refuseTokens(0)) this.stop();
+    if (finished !== undefined) this.#step?.end();
+    else if (rest) this.#rest = after(rest, tokens);
+    return chunk;
+  }
+
   /** Has the device decode as much as the quota has room for. */
   #begin(request: WireRunRequest): RunHandle | null {
     const { device, id } = this.#queue;
@@ -85,12 +144,12 @@ export class DeviceRun {
   }
 
   /** The device has decoded what the quota had room for, and these tokens last: it goes on when there is room by now. */
-  #atCap(request: WireRunRequest, tokens: Uint32Array): Outcome<RunChunk> {
+  #atCap(request: WireRunRequest, tokens: Uint32Array): RunChunk {
     const rest = after(request, tokens);
     this.#rest = rest;
     if (this.#stopped) {
       this.#step?.end();
-      return ok({ tokens, finished: 'stopped' });
+      return { tokens, finished: 'stopped' };
     }
     const { device, id } = this.#queue;
     // Behind calls that came after it, it would see what these did.
@@ -101,7 +160,7 @@ export class DeviceRun {
       this.#refusal = err(refused);
       this.#step?.end();
     }
-    return ok({ tokens, finished: undefined });
+    return { tokens, finished: undefined };
   }
 
   #refuseLate(): HandlerError {
@@ -149,6 +208,7 @@ export const fused = {
   '[constructor]run': (inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) =>
     new DeviceRun(inferlet, queue, request),
   '[method]run.next': (_inferlet: Inferlet, self: DeviceRun) => self.next(),
+  '[method]run.pipe': (_inferlet: Inferlet, self: DeviceRun, request: PipeRequest) => self.pipe(request),
   '[method]run.stop': (_inferlet: Inferlet, self: DeviceRun): void => self.stop(),
   '[resource-drop]run': (_inferlet: Inferlet, self: DeviceRun): void => self.drop(),
 

@@ -4,7 +4,7 @@ import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import type { OwnServices } from '../host/own.ts';
 import { DeviceQueue } from '../host/queue.ts';
 import type { Services } from '../host/services.ts';
-import { Session } from '../host/session-state.ts';
+import { type EventSink, Session } from '../host/session-state.ts';
 import { StoreLines } from '../host/store-lines.ts';
 import { hostTable } from '../host/table.ts';
 import { letGoOf } from '../lowering/let-go.ts';
@@ -26,6 +26,8 @@ export interface TestInferletOptions {
   readonly traceparent?: string;
   /** What the test needs of what an invocation has for itself. */
   readonly own?: Partial<OwnServices>;
+  /** Where its events go; nowhere by default. */
+  readonly sink?: EventSink;
 }
 
 /** An inferlet without a guest: a test calls its host functions itself, by WIT interface and core name. */
@@ -51,7 +53,7 @@ export class TestInferlet {
           ]
         : [];
     const session = new Session(
-      { pendingBytes: 0, add: () => undefined, flushed: () => Promise.resolve(true) },
+      options.sink ?? { pendingBytes: 0, add: () => undefined, flushed: () => Promise.resolve(true) },
       { attach: () => () => undefined },
     );
     this.inferlet = new Inferlet(

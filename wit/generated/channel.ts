@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, HandlerError, Header, Imported, KvFilesFileInfo, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, Request, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Source, SpecialTokenIds, StepRequest, StepResult } from './host.ts';
+import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, HandlerError, Header, Imported, KvFilesFileInfo, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Source, SpecialTokenIds, StepRequest, StepResult } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -344,6 +344,34 @@ export function writeFusedRunChunk(w: ValueWriter, v: RunChunk): void {
 export function readFusedRunChunk(r: ValueReader): RunChunk {
   return {
     tokens: r.u32List(),
+    finished: (r.case(2) === 0 ? undefined : readFusedFinishReason(r)),
+  };
+}
+export function writeFusedPipeRequest(w: ValueWriter, v: PipeRequest): void {
+  w.numbers(v.before);
+  w.string(v.held);
+  w.count(v.stops.length); for (const e of v.stops) { w.string(e); }
+}
+export function readFusedPipeRequest(r: ValueReader): PipeRequest {
+  return {
+    before: r.u32List(),
+    held: r.string(),
+    stops: r.list(4, () => r.string()),
+  };
+}
+export function writeFusedPiped(w: ValueWriter, v: Piped): void {
+  w.numbers(v.tokens);
+  w.string(v.text);
+  w.string(v.held);
+  if (v.stop === undefined) w.case(0); else { w.case(1); w.string(v.stop); }
+  if (v.finished === undefined) w.case(0); else { w.case(1); writeFusedFinishReason(w, v.finished); }
+}
+export function readFusedPiped(r: ValueReader): Piped {
+  return {
+    tokens: r.u32List(),
+    text: r.string(),
+    held: r.string(),
+    stop: (r.case(2) === 0 ? undefined : r.string()),
     finished: (r.case(2) === 0 ? undefined : readFusedFinishReason(r)),
   };
 }
@@ -929,6 +957,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments(r) { return [r.handle(1)]; },
     writeResult(w, v: Outcome<RunChunk, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeFusedRunChunk(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
     readResult(r): Outcome<RunChunk, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readFusedRunChunk(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'fused', name: '[method]run.pipe', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, PipeRequest]) { w.handle(1, a0); writeFusedPipeRequest(w, a1); },
+    readArguments(r) { return [r.handle(1), readFusedPipeRequest(r)]; },
+    writeResult(w, v: Outcome<Piped, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeFusedPiped(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Piped, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readFusedPiped(r) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
     interface: 'fused', name: '[method]run.stop', answering: 'nothing', resource: -1, fallible: false,

@@ -369,11 +369,38 @@ declare module 'pie:inferlet/fused@0.1.0' {
     /** Set with the last chunk. */
     readonly finished: FinishReason | null;
   }
+  /** What the platform needs to make text of a run's tokens as they come. */
+  export interface PipeRequest {
+    /** Tokens of the text before the run, those that complete no character included: the text goes on from them. */
+    readonly before: Uint32Array | readonly number[];
+    /** End of that text that was not sent, since it may be the beginning of a stop string. */
+    readonly held: string;
+    /** Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`. */
+    readonly stops: readonly string[];
+  }
+  /** What was piped. */
+  export interface Piped {
+    /** Tokens of the run since the last `next` or `pipe`, in order, up to the one that completed a stop string. */
+    readonly tokens: number[];
+    /** The text that was sent. */
+    readonly text: string;
+    /** End of the text that was not sent, since it may be the beginning of a stop string. */
+    readonly held: string;
+    /** The stop string that was found; what is decoded behind it is forgotten, and costs no tokens. */
+    readonly stop: string | null;
+    /** Unset after a stop string, and when something cut the run short: the next call says what. */
+    readonly finished: FinishReason | null;
+  }
   /** Tokens decoded ahead of the inferlet, on the device. */
   export class Run implements Handle {
     /** Starts decoding; failures are reported by `next`. */
     constructor(queue: Queue, request: RunRequest);
     next(): Future<Outcome<RunChunk>>;
+    /**
+     * Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
+     * is not woken for any of it.
+     */
+    pipe(request: PipeRequest): Future<Outcome<Piped>>;
     /** Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */
     stop(): void;
     drop(): void;

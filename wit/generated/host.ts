@@ -143,9 +143,38 @@ export interface RunChunk {
   readonly finished?: FinishReason | undefined;
 }
 
+/** What the platform needs to make text of a run's tokens as they come. */
+export interface PipeRequest {
+  /** Tokens of the text before the run, those that complete no character included: the text goes on from them. */
+  readonly before: Uint32Array;
+  /** End of that text that was not sent, since it may be the beginning of a stop string. */
+  readonly held: string;
+  /** Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`. */
+  readonly stops: readonly string[];
+}
+
+/** What was piped. */
+export interface Piped {
+  /** Tokens of the run since the last `next` or `pipe`, in order, up to the one that completed a stop string. */
+  readonly tokens: Uint32Array;
+  /** The text that was sent. */
+  readonly text: string;
+  /** End of the text that was not sent, since it may be the beginning of a stop string. */
+  readonly held: string;
+  /** The stop string that was found; what is decoded behind it is forgotten, and costs no tokens. */
+  readonly stop?: string | undefined;
+  /** Unset after a stop string, and when something cut the run short: the next call says what. */
+  readonly finished?: FinishReason | undefined;
+}
+
 /** Tokens decoded ahead of the inferlet, on the device. */
 export interface Run extends Partial<Disposable> {
   next(): Promise<Outcome<RunChunk, HandlerError>>;
+  /**
+   * Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
+   * is not woken for any of it.
+   */
+  pipe(request: PipeRequest): Promise<Outcome<Piped, HandlerError>>;
   /** Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */
   stop(): void;
 }

@@ -32,6 +32,8 @@ import type {
   ModelMetadata,
   Outcome,
   Output,
+  PipeRequest,
+  Piped,
   Queue,
   Request,
   ResponseHead,
@@ -110,6 +112,7 @@ export interface HostFunctions {
     readonly 'step': (context: unknown, a0: Queue, a1: StepRequest) => Promise<Outcome<StepResult, HandlerError>>;
     readonly '[constructor]run': (context: unknown, a0: Queue, a1: RunRequest) => Run;
     readonly '[method]run.next': (context: unknown, a0: Run) => Promise<Outcome<RunChunk, HandlerError>>;
+    readonly '[method]run.pipe': (context: unknown, a0: Run, a1: PipeRequest) => Promise<Outcome<Piped, HandlerError>>;
     readonly '[method]run.stop': (context: unknown, a0: Run) => void;
     readonly '[resource-drop]run': (context: unknown, self: Run) => void;
   };
@@ -263,6 +266,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['fused', 'step'],
   ['fused', '[constructor]run'],
   ['fused', '[method]run.next'],
+  ['fused', '[method]run.pipe'],
   ['fused', '[method]run.stop'],
   ['fused', '[resource-drop]run'],
   ['tokenize', 'tokenize'],
@@ -391,84 +395,85 @@ export function lower(host: HostFunctions): Lowering {
   const h43 = host['fused']['step'];
   const h44 = host['fused']['[constructor]run'];
   const h45 = host['fused']['[method]run.next'];
-  const h46 = host['fused']['[method]run.stop'];
-  const h47 = host['fused']['[resource-drop]run'];
-  const h48 = host['tokenize']['tokenize'];
-  const h49 = host['tokenize']['detokenize'];
-  const h50 = host['tokenize']['special-tokens'];
-  const h51 = host['tokenize']['vocabulary'];
-  const h52 = host['tokenize']['chat-template'];
-  const h53 = host['tokenize']['render-chat'];
-  const h54 = host['tokenize']['[constructor]detokenizer'];
-  const h55 = host['tokenize']['[method]detokenizer.push'];
-  const h56 = host['tokenize']['[method]detokenizer.finish'];
-  const h57 = host['tokenize']['[resource-drop]detokenizer'];
-  const h58 = host['grammar']['step'];
-  const h59 = host['grammar']['[constructor]compiled'];
-  const h60 = host['grammar']['[method]compiled.ready'];
-  const h61 = host['grammar']['[constructor]matcher'];
-  const h62 = host['grammar']['[method]matcher.accept'];
-  const h63 = host['grammar']['[method]matcher.mask'];
-  const h64 = host['grammar']['[method]matcher.status'];
-  const h65 = host['grammar']['[method]matcher.fork'];
-  const h66 = host['grammar']['[method]matcher.rollback'];
-  const h67 = host['grammar']['[resource-drop]compiled'];
-  const h68 = host['grammar']['[resource-drop]matcher'];
-  const h69 = host['introspect']['forward-scores'];
-  const h70 = host['kv-files']['remove'];
-  const h71 = host['kv-files']['files'];
-  const h72 = host['kv-files']['[constructor]file'];
-  const h73 = host['kv-files']['[method]file.ready'];
-  const h74 = host['kv-files']['[method]file.tokens'];
-  const h75 = host['kv-files']['[method]file.next-position'];
-  const h76 = host['kv-files']['[method]file.pages'];
-  const h77 = host['kv-files']['[method]file.reserve'];
-  const h78 = host['kv-files']['[method]file.filled'];
-  const h79 = host['kv-files']['[method]file.pred'];
-  const h80 = host['kv-files']['[method]file.fork'];
-  const h81 = host['kv-files']['[method]file.extract'];
-  const h82 = host['kv-files']['[method]file.merge'];
-  const h83 = host['kv-files']['[method]file.save'];
-  const h84 = host['kv-files']['[method]file.unlock'];
-  const h85 = host['kv-files']['[resource-drop]file'];
-  const h86 = host['input-image']['image-dimensions'];
-  const h87 = host['input-image']['image-embeds'];
-  const h88 = host['input-image']['embed-image'];
-  const h89 = host['adapter']['list-adapters'];
-  const h90 = host['adapter']['load-adapter'];
-  const h91 = host['adapter']['forward-with-adapter'];
-  const h92 = host['adapter']['step'];
-  const h93 = host['store']['get'];
-  const h94 = host['store']['set'];
-  const h95 = host['store']['compare-and-set'];
-  const h96 = host['store']['delete-key'];
-  const h97 = host['store']['exists'];
-  const h98 = host['store']['list-keys'];
-  const h99 = host['messaging']['broadcast'];
-  const h100 = host['messaging']['push'];
-  const h101 = host['messaging']['pull'];
-  const h102 = host['messaging']['[constructor]subscription'];
-  const h103 = host['messaging']['[method]subscription.ready'];
-  const h104 = host['messaging']['[method]subscription.next'];
-  const h105 = host['messaging']['[method]subscription.unsubscribe'];
-  const h106 = host['messaging']['[resource-drop]subscription'];
-  const h107 = host['http']['[constructor]exchange'];
-  const h108 = host['http']['[method]exchange.head'];
-  const h109 = host['http']['[method]exchange.read'];
-  const h110 = host['http']['[resource-drop]exchange'];
-  const h111 = host['children']['[constructor]child'];
-  const h112 = host['children']['[method]child.started'];
-  const h113 = host['children']['[method]child.send'];
-  const h114 = host['children']['[method]child.close'];
-  const h115 = host['children']['[method]child.receive'];
-  const h116 = host['children']['[method]child.wait'];
-  const h117 = host['children']['[method]child.cancel'];
-  const h118 = host['children']['[resource-drop]child'];
-  const h119 = host['file-exchange']['send-file'];
-  const h120 = host['file-exchange']['receive-file'];
-  const h121 = host['file-exchange']['list-files'];
-  const h122 = host['environment']['get-variable'];
-  const h123 = host['environment']['list-variables'];
+  const h46 = host['fused']['[method]run.pipe'];
+  const h47 = host['fused']['[method]run.stop'];
+  const h48 = host['fused']['[resource-drop]run'];
+  const h49 = host['tokenize']['tokenize'];
+  const h50 = host['tokenize']['detokenize'];
+  const h51 = host['tokenize']['special-tokens'];
+  const h52 = host['tokenize']['vocabulary'];
+  const h53 = host['tokenize']['chat-template'];
+  const h54 = host['tokenize']['render-chat'];
+  const h55 = host['tokenize']['[constructor]detokenizer'];
+  const h56 = host['tokenize']['[method]detokenizer.push'];
+  const h57 = host['tokenize']['[method]detokenizer.finish'];
+  const h58 = host['tokenize']['[resource-drop]detokenizer'];
+  const h59 = host['grammar']['step'];
+  const h60 = host['grammar']['[constructor]compiled'];
+  const h61 = host['grammar']['[method]compiled.ready'];
+  const h62 = host['grammar']['[constructor]matcher'];
+  const h63 = host['grammar']['[method]matcher.accept'];
+  const h64 = host['grammar']['[method]matcher.mask'];
+  const h65 = host['grammar']['[method]matcher.status'];
+  const h66 = host['grammar']['[method]matcher.fork'];
+  const h67 = host['grammar']['[method]matcher.rollback'];
+  const h68 = host['grammar']['[resource-drop]compiled'];
+  const h69 = host['grammar']['[resource-drop]matcher'];
+  const h70 = host['introspect']['forward-scores'];
+  const h71 = host['kv-files']['remove'];
+  const h72 = host['kv-files']['files'];
+  const h73 = host['kv-files']['[constructor]file'];
+  const h74 = host['kv-files']['[method]file.ready'];
+  const h75 = host['kv-files']['[method]file.tokens'];
+  const h76 = host['kv-files']['[method]file.next-position'];
+  const h77 = host['kv-files']['[method]file.pages'];
+  const h78 = host['kv-files']['[method]file.reserve'];
+  const h79 = host['kv-files']['[method]file.filled'];
+  const h80 = host['kv-files']['[method]file.pred'];
+  const h81 = host['kv-files']['[method]file.fork'];
+  const h82 = host['kv-files']['[method]file.extract'];
+  const h83 = host['kv-files']['[method]file.merge'];
+  const h84 = host['kv-files']['[method]file.save'];
+  const h85 = host['kv-files']['[method]file.unlock'];
+  const h86 = host['kv-files']['[resource-drop]file'];
+  const h87 = host['input-image']['image-dimensions'];
+  const h88 = host['input-image']['image-embeds'];
+  const h89 = host['input-image']['embed-image'];
+  const h90 = host['adapter']['list-adapters'];
+  const h91 = host['adapter']['load-adapter'];
+  const h92 = host['adapter']['forward-with-adapter'];
+  const h93 = host['adapter']['step'];
+  const h94 = host['store']['get'];
+  const h95 = host['store']['set'];
+  const h96 = host['store']['compare-and-set'];
+  const h97 = host['store']['delete-key'];
+  const h98 = host['store']['exists'];
+  const h99 = host['store']['list-keys'];
+  const h100 = host['messaging']['broadcast'];
+  const h101 = host['messaging']['push'];
+  const h102 = host['messaging']['pull'];
+  const h103 = host['messaging']['[constructor]subscription'];
+  const h104 = host['messaging']['[method]subscription.ready'];
+  const h105 = host['messaging']['[method]subscription.next'];
+  const h106 = host['messaging']['[method]subscription.unsubscribe'];
+  const h107 = host['messaging']['[resource-drop]subscription'];
+  const h108 = host['http']['[constructor]exchange'];
+  const h109 = host['http']['[method]exchange.head'];
+  const h110 = host['http']['[method]exchange.read'];
+  const h111 = host['http']['[resource-drop]exchange'];
+  const h112 = host['children']['[constructor]child'];
+  const h113 = host['children']['[method]child.started'];
+  const h114 = host['children']['[method]child.send'];
+  const h115 = host['children']['[method]child.close'];
+  const h116 = host['children']['[method]child.receive'];
+  const h117 = host['children']['[method]child.wait'];
+  const h118 = host['children']['[method]child.cancel'];
+  const h119 = host['children']['[resource-drop]child'];
+  const h120 = host['file-exchange']['send-file'];
+  const h121 = host['file-exchange']['receive-file'];
+  const h122 = host['file-exchange']['list-files'];
+  const h123 = host['environment']['get-variable'];
+  const h124 = host['environment']['list-variables'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -683,46 +688,49 @@ export function lower(host: HostFunctions): Lowering {
       seed: (f4 >>> 0),
     };
   }
-  function store25(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function lift25(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number): PipeRequest {
+    return {
+      before: g.listU32(f0, f1),
+      held: g.string(f2, f3),
+      stops: list26(g, f4, f5),
+    };
+  }
+  function list26(g: LoweredGuest, p: number, n: number): readonly string[] {
+    n >>>= 0;
+    const a = g.items(p, n, 8, 4);
+    const v: string[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 8;
+      v[i] = g.string(g.u32[(e) >>> 2], g.u32[(e + 4) >>> 2]);
+    }
+    return v;
+  }
+  function store27(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store26(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store28(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store27(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
+  function store29(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store28(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store30(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store28(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
-    store29(g, p + 0, v.bos);
+  function store30(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
+    store31(g, p + 0, v.bos);
     g.putU32(p + 8, v.eos);
-    store30(g, p + 16, v.pad);
-    store31(g, p + 24, v.unknown);
-  }
-  function store29(g: LoweredGuest, p: number, v: number | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u32[(p + 4) >>> 2] = v;
-    }
-  }
-  function store30(g: LoweredGuest, p: number, v: number | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u32[(p + 4) >>> 2] = v;
-    }
+    store32(g, p + 16, v.pad);
+    store33(g, p + 24, v.unknown);
   }
   function store31(g: LoweredGuest, p: number, v: number | undefined): void {
     if (v === undefined) g.u8[p] = 0;
@@ -731,14 +739,28 @@ export function lower(host: HostFunctions): Lowering {
       g.u32[(p + 4) >>> 2] = v;
     }
   }
-  function store32(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
+  function store32(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store33(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store34(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store33(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store35(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store33(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
+  function store35(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -748,35 +770,21 @@ export function lower(host: HostFunctions): Lowering {
       g.putU8(e, (v[i] as Uint8Array));
     }
   }
-  function list34(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
+  function list36(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: ChatMessage[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load35(g, e);
+      v[i] = load37(g, e);
     }
     return v;
   }
-  function load35(g: LoweredGuest, p: number): ChatMessage {
+  function load37(g: LoweredGuest, p: number): ChatMessage {
     return {
       role: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       content: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
-  }
-  function store36(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store37(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
   }
   function store38(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
@@ -785,14 +793,28 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function load39(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
+  function store39(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store40(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function load41(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
       load18(g, p + 8),
     ];
   }
-  function lift40(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
+  function lift42(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'json-schema', val: g.string(f1, f2) };
@@ -802,7 +824,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of source`);
     }
   }
-  function lift41(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift43(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -810,7 +832,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift42(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift44(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -818,7 +840,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift43(g: LoweredGuest, f0: number): Access {
+  function lift45(g: LoweredGuest, f0: number): Access {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'read';
@@ -826,14 +848,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of access`);
     }
   }
-  function store44(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store46(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift45(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift47(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -841,7 +863,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift46(g: LoweredGuest, f0: number): Rights {
+  function lift48(g: LoweredGuest, f0: number): Rights {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'private';
@@ -850,31 +872,31 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of rights`);
     }
   }
-  function store47(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
+  function store49(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store48(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store50(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store48(g: LoweredGuest, p: number, v: Dimensions): void {
+  function store50(g: LoweredGuest, p: number, v: Dimensions): void {
     g.u32[(p + 0) >>> 2] = v.width;
     g.u32[(p + 4) >>> 2] = v.height;
   }
-  function lift49(_g: LoweredGuest, f0: number, f1: number): Dimensions {
+  function lift51(_g: LoweredGuest, f0: number, f1: number): Dimensions {
     return {
       width: (f0 >>> 0),
       height: (f1 >>> 0),
     };
   }
-  function store50(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store52(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift51(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift53(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -882,14 +904,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load52(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
+  function load54(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]),
       load18(g, p + 12),
     ];
   }
-  function lift53(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift55(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -897,7 +919,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift54(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift56(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -905,7 +927,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift55(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift57(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -913,33 +935,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift56(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift58(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list57(g, f4, f5),
-      body: lift59(g, f6, f7, f8),
-      timeoutMs: lift60(g, f9, f10),
+      headers: list59(g, f4, f5),
+      body: lift61(g, f6, f7, f8),
+      timeoutMs: lift62(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list57(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list59(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load58(g, e);
+      v[i] = load60(g, e);
     }
     return v;
   }
-  function load58(g: LoweredGuest, p: number): Header {
+  function load60(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift59(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift61(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -947,7 +969,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift60(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift62(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -955,14 +977,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store61(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store63(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store62(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store64(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -972,7 +994,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift63(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift65(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -980,7 +1002,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load64(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load66(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -988,131 +1010,131 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store65(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store67(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store66(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store67(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store67(g: LoweredGuest, p: number, v: Message): void {
-    switch (v.tag) {
-      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store68(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store68(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store69(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store69(g: LoweredGuest, p: number, v: Imported): void {
-    g.putU32(p + 0, v.pages);
-    g.u32[(p + 8) >>> 2] = v.tokens;
-    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  function store69(g: LoweredGuest, p: number, v: Message): void {
+    switch (v.tag) {
+      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
   }
-  function store70(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store70(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store71(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store71(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store71(g: LoweredGuest, p: number, v: Imported): void {
+    g.putU32(p + 0, v.pages);
+    g.u32[(p + 8) >>> 2] = v.tokens;
+    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  }
+  function store72(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store73(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store73(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store72(g, e, (v[i] as ExportInfo));
+      store74(g, e, (v[i] as ExportInfo));
     }
   }
-  function store72(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store74(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store73(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store75(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store74(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store76(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store74(g: LoweredGuest, p: number, v: Distribution): void {
+  function store76(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store75(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store77(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store76(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store78(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store77(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store79(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store78(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store80(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store78(g: LoweredGuest, p: number, v: StepResult): void {
+  function store80(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store79(g, p + 8, v.distributions);
+    store81(g, p + 8, v.distributions);
   }
-  function store79(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store81(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store74(g, e, (v[i] as Distribution));
+      store76(g, e, (v[i] as Distribution));
     }
   }
-  function store80(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store82(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store81(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store83(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store81(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store83(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store82(g, p + 8, v.finished);
+    store84(g, p + 8, v.finished);
   }
-  function store82(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store84(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store83(g, p + 1, v);
+      store85(g, p + 1, v);
     }
   }
-  function store83(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case84(v);
+  function store85(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case86(v);
   }
-  function case84(v: FinishReason): number {
+  function case86(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1120,61 +1142,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store85(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store86(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store87(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+  function store87(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store88(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store88(g: LoweredGuest, p: number, v: MatchStatus): void {
-    g.u8[p + 0] = v.mayEnd ? 1 : 0;
-    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  function store88(g: LoweredGuest, p: number, v: Piped): void {
+    g.putU32(p + 0, v.tokens);
+    g.putString(p + 8, v.text);
+    g.putString(p + 16, v.held);
+    store89(g, p + 24, v.stop);
+    store90(g, p + 36, v.finished);
   }
-  function store89(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store89(g: LoweredGuest, p: number, v: string | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putString(p + 4, v);
+    }
+  }
+  function store90(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store85(g, p + 1, v);
+    }
+  }
+  function store91(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store90(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store90(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store92(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store93(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store94(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store94(g: LoweredGuest, p: number, v: MatchStatus): void {
+    g.u8[p + 0] = v.mayEnd ? 1 : 0;
+    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  }
+  function store95(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store96(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store96(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store91(g, e, (v[i] as KvFilesFileInfo));
+      store97(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store91(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store97(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store92(g, p + 17, v.rights);
+    store98(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store92(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case93(v);
+  function store98(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case99(v);
   }
-  function case93(v: Rights): number {
+  function case99(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1182,92 +1232,92 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store94(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
+  function store100(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store95(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store101(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store95(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store101(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store74(g, e, (v[i] as Distribution));
+      store76(g, e, (v[i] as Distribution));
     }
   }
-  function store96(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store102(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store97(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store103(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store97(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store103(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store98(g, e, (v[i] as AdapterInfo));
+      store104(g, e, (v[i] as AdapterInfo));
     }
   }
-  function store98(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store104(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store99(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store105(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store100(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store106(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store100(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store106(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store101(g, p + 8, v);
+      store107(g, p + 8, v);
     }
   }
-  function store101(g: LoweredGuest, p: number, v: Entry): void {
+  function store107(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store102(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store108(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store103(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store109(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store104(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store110(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store104(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store110(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store105(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store111(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store106(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store106(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store112(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1277,150 +1327,151 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store107(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store113(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store108(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store109(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store109(g: LoweredGuest, p: number, v: Envelope): void {
-    g.putString(p + 0, v.sender);
-    store67(g, p + 8, v.message);
-  }
-  function store110(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store111(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store111(g: LoweredGuest, p: number, v: ResponseHead): void {
-    g.u16[(p + 0) >>> 1] = v.status;
-    store112(g, p + 4, v.headers);
-    g.putString(p + 12, v.url);
-  }
-  function store112(g: LoweredGuest, p: number, v: readonly Header[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store113(g, e, (v[i] as Header));
-    }
-  }
-  function store113(g: LoweredGuest, p: number, v: Header): void {
-    g.putString(p + 0, v.name);
-    g.putString(p + 8, v.value);
-  }
-  function store114(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store114(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store115(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.putU8(p + 4, v);
-    }
+  function store115(g: LoweredGuest, p: number, v: Envelope): void {
+    g.putString(p + 0, v.sender);
+    store69(g, p + 8, v.message);
   }
-  function store116(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store116(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store117(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store117(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store118(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
+  function store117(g: LoweredGuest, p: number, v: ResponseHead): void {
+    g.u16[(p + 0) >>> 1] = v.status;
+    store118(g, p + 4, v.headers);
+    g.putString(p + 12, v.url);
+  }
+  function store118(g: LoweredGuest, p: number, v: readonly Header[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store119(g, e, (v[i] as Header));
     }
   }
-  function store118(g: LoweredGuest, p: number, v: Ending): void {
-    switch (v.tag) {
-      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store119(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
+  function store119(g: LoweredGuest, p: number, v: Header): void {
+    g.putString(p + 0, v.name);
+    g.putString(p + 8, v.value);
   }
-  function store119(g: LoweredGuest, p: number, v: Failure): void {
-    g.putString(p + 0, v.code);
-    g.putString(p + 8, v.message);
-  }
-  function store120(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+  function store120(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store121(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store121(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
+  function store121(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putU8(p + 4, v);
+    }
   }
-  function store122(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store122(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store123(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store123(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store123(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store124(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store124(g: LoweredGuest, p: number, v: Ending): void {
+    switch (v.tag) {
+      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store125(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store125(g: LoweredGuest, p: number, v: Failure): void {
+    g.putString(p + 0, v.code);
+    g.putString(p + 8, v.message);
+  }
+  function store126(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store127(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store127(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store128(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store129(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store129(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store124(g, e, (v[i] as FileExchangeFileInfo));
+      store130(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store124(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store130(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store65(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store66(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store68(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store70(g, p, v); } },
-    { id: 4, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store73(g, p, v); } },
-    { id: 5, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store75(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store76(g, p, v); } },
-    { id: 7, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store77(g, p, v); } },
-    { id: 8, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store80(g, p, v); } },
-    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store85(g, p, v); } },
-    { id: 10, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store86(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store87(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store89(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store94(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store96(g, p, v); } },
-    { id: 15, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store99(g, p, v); } },
-    { id: 16, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store102(g, p, v); } },
-    { id: 17, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store103(g, p, v); } },
-    { id: 18, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store105(g, p, v); } },
-    { id: 19, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store107(g, p, v); } },
-    { id: 20, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store108(g, p, v); } },
-    { id: 21, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store110(g, p, v); } },
-    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store114(g, p, v); } },
-    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store116(g, p, v); } },
-    { id: 24, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store117(g, p, v); } },
-    { id: 25, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store120(g, p, v); } },
-    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store122(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store67(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store68(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store70(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store72(g, p, v); } },
+    { id: 4, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store75(g, p, v); } },
+    { id: 5, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store77(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store78(g, p, v); } },
+    { id: 7, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store79(g, p, v); } },
+    { id: 8, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store82(g, p, v); } },
+    { id: 9, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store87(g, p, v); } },
+    { id: 10, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store91(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store92(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store93(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store95(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store100(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store102(g, p, v); } },
+    { id: 16, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store105(g, p, v); } },
+    { id: 17, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store108(g, p, v); } },
+    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store109(g, p, v); } },
+    { id: 19, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store111(g, p, v); } },
+    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store113(g, p, v); } },
+    { id: 21, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store114(g, p, v); } },
+    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store116(g, p, v); } },
+    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store120(g, p, v); } },
+    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store122(g, p, v); } },
+    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store123(g, p, v); } },
+    { id: 26, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store126(g, p, v); } },
+    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store128(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -1744,14 +1795,22 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 1) as Run);
       return g.addFuture(h45(g.context, v0), F[8]);
     }],
+    ['pie:inferlet/fused@0.1#[method]run.pipe', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 1) as Run);
+      const v1 = lift25(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5);
+      const v = g.addFuture(h46(g.context, v0, v1), F[9]);
+      g.leave();
+      return v;
+    }],
     ['pie:inferlet/fused@0.1#[method]run.stop', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      h46(g.context, v0);
+      h47(g.context, v0);
     }],
     ['pie:inferlet/fused@0.1#[resource-drop]run', (g) => (h: number) => {
       g.enter();
-      h47(g.context, g.takeResource(h, 1) as Run);
+      h48(g.context, g.takeResource(h, 1) as Run);
     }],
     ['pie:inferlet/tokenize@0.1#tokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
@@ -1759,8 +1818,8 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h48(g.context, v0, v1, v2);
-      store25(g, r, v);
+      const v = h49(g.context, v0, v1, v2);
+      store27(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#detokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
@@ -1769,34 +1828,34 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h49(g.context, v0, v1, v2);
-      store26(g, r, v);
+      const v = h50(g.context, v0, v1, v2);
+      store28(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#special-tokens', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 36, 4);
-      const v = h50(g.context, v0);
-      store27(g, r, v);
+      const v = h51(g.context, v0);
+      store29(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#vocabulary', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h51(g.context, v0);
-      store32(g, r, v);
+      const v = h52(g.context, v0);
+      store34(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#chat-template', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list34(g, a1_0, a1_1);
+      const v1 = list36(g, a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h52(g.context, v0, v1, v2);
-      store36(g, r, v);
+      const v = h53(g.context, v0, v1, v2);
+      store38(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#render-chat', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, r: number) => {
@@ -1804,14 +1863,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h53(g.context, v0, v1);
-      store37(g, r, v);
+      const v = h54(g.context, v0, v1);
+      store39(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[constructor]detokenizer', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(2, h54(g.context, v0));
+      const v = g.addResource(2, h55(g.context, v0));
       g.leave();
       return v;
     }],
@@ -1820,84 +1879,84 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h55(g.context, v0, v1);
-      store38(g, r, v);
+      const v = h56(g.context, v0, v1);
+      store40(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[method]detokenizer.finish', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       r = g.range(r, 8, 4);
-      const v = h56(g.context, v0);
+      const v = h57(g.context, v0);
       g.putString(r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[resource-drop]detokenizer', (g) => (h: number) => {
       g.enter();
-      h57(g.context, g.takeResource(h, 2) as Detokenizer);
+      h58(g.context, g.takeResource(h, 2) as Detokenizer);
     }],
     ['pie:inferlet/grammar@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 88, 4);
-      const t = load39(g, p);
-      const v = g.addFuture(h58(g.context, t[0], t[1], t[2]), F[7]);
+      const t = load41(g, p);
+      const v = g.addFuture(h59(g.context, t[0], t[1], t[2]), F[7]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[constructor]compiled', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift40(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h59(g.context, v0, v1));
+      const v1 = lift42(g, a1_0, a1_1, a1_2);
+      const v = g.addResource(4, h60(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h60(g.context, v0), F[0]);
+      return g.addFuture(h61(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h61(g.context, v0));
+      return g.addResource(3, h62(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h62(g.context, v0, v1), F[9]);
+      const v = g.addFuture(h63(g.context, v0, v1), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h63(g.context, v0), F[10]);
+      return g.addFuture(h64(g.context, v0), F[11]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h64(g.context, v0), F[11]);
+      return g.addFuture(h65(g.context, v0), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h65(g.context, v0));
+      return g.addResource(3, h66(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h66(g.context, v0, v1), F[0]);
+      return g.addFuture(h67(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h67(g.context, g.takeResource(h, 4) as Compiled);
+      h68(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h68(g.context, g.takeResource(h, 3) as Matcher);
+      h69(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -1906,8 +1965,8 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift41(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h69(g.context, v0, v1, v2, v3, v4, v5), F[5]);
+      const v5 = lift43(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      const v = g.addFuture(h70(g.context, v0, v1, v2, v3, v4, v5), F[5]);
       g.leave();
       return v;
     }],
@@ -1915,7 +1974,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h70(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h71(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -1923,39 +1982,39 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h71(g.context, v0, v1), F[12]);
+      const v = g.addFuture(h72(g.context, v0, v1), F[13]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[constructor]file', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift42(g, a1_0, a1_1, a1_2);
-      const v2 = lift43(g, a2_0);
-      const v = g.addResource(5, h72(g.context, v0, v1, v2));
+      const v1 = lift44(g, a1_0, a1_1, a1_2);
+      const v2 = lift45(g, a2_0);
+      const v = g.addResource(5, h73(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h73(g.context, v0), F[0]);
+      return g.addFuture(h74(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h74(g.context, v0);
+      return h75(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h75(g.context, v0);
+      return h76(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h76(g.context, v0);
+      const v = h77(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -1964,8 +2023,8 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h77(g.context, v0, v1);
-      store44(g, r, v);
+      const v = h78(g.context, v0, v1);
+      store46(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.filled', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -1973,7 +2032,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h78(g.context, v0, v1, v2);
+      h79(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -1981,21 +2040,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h79(g.context, v0, v1, v2, v3), F[13]);
+      const v = g.addFuture(h80(g.context, v0, v1, v2, v3), F[14]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h80(g.context, v0));
+      return g.addResource(5, h81(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
-      const v2 = lift45(g, a2_0, a2_1);
-      const v = g.addResource(5, h81(g.context, v0, v1, v2));
+      const v2 = lift47(g, a2_0, a2_1);
+      const v = g.addResource(5, h82(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2004,42 +2063,42 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h82(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h83(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
-      const v3 = lift46(g, a3_0);
-      const v = g.addFuture(h83(g.context, v0, v1, v2, v3), F[0]);
+      const v3 = lift48(g, a3_0);
+      const v = g.addFuture(h84(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h84(g.context, v0);
+      h85(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h85(g.context, g.takeResource(h, 5) as File);
+      h86(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h86(g.context, v0);
-      store47(g, r, v);
+      const v = h87(g.context, v0);
+      store49(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#image-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift49(g, a1_0, a1_1);
+      const v1 = lift51(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h87(g.context, v0, v1);
-      store50(g, r, v);
+      const v = h88(g.context, v0, v1);
+      store52(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#embed-image', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
@@ -2048,20 +2107,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h88(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h89(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h89(g.context, v0), F[14]);
+      return g.addFuture(h90(g.context, v0), F[15]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h90(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h91(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2073,22 +2132,22 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
-      const v6 = lift51(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h91(g.context, v0, v1, v2, v3, v4, v5, v6);
+      const v6 = lift53(g, a6_0, a6_1, a6_2, a6_3, a6_4);
+      h92(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
-      const t = load52(g, p);
-      const v = g.addFuture(h92(g.context, t[0], t[1], t[2]), F[7]);
+      const t = load54(g, p);
+      const v = g.addFuture(h93(g.context, t[0], t[1], t[2]), F[7]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h93(g.context, v0), F[15]);
+      const v = g.addFuture(h94(g.context, v0), F[16]);
       g.leave();
       return v;
     }],
@@ -2096,40 +2155,40 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift53(g, a2_0, a2_1);
-      const v = g.addFuture(h94(g.context, v0, v1, v2), F[16]);
+      const v2 = lift55(g, a2_0, a2_1);
+      const v = g.addFuture(h95(g.context, v0, v1, v2), F[17]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift54(g, a1_0, a1_1);
+      const v1 = lift56(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h95(g.context, v0, v1, v2), F[17]);
+      const v = g.addFuture(h96(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h96(g.context, v0), F[9]);
+      const v = g.addFuture(h97(g.context, v0), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h97(g.context, v0), F[9]);
+      const v = g.addFuture(h98(g.context, v0), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift55(g, a1_0, a1_1, a1_2);
+      const v1 = lift57(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h98(g.context, v0, v1, v2), F[18]);
+      const v = g.addFuture(h99(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
@@ -2137,7 +2196,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h99(g.context, v0, v1), F[19]);
+      const v = g.addFuture(h100(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2145,142 +2204,142 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h100(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h101(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h101(g.context, v0), F[20]);
+      const v = g.addFuture(h102(g.context, v0), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h102(g.context, v0));
+      const v = g.addResource(6, h103(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h103(g.context, v0), F[0]);
+      return g.addFuture(h104(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h104(g.context, v0), F[20]);
+      return g.addFuture(h105(g.context, v0), F[21]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h105(g.context, v0);
+      h106(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h106(g.context, g.takeResource(h, 6) as Subscription);
+      h107(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift56(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h107(g.context, v0));
+      const v0 = lift58(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h108(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h108(g.context, v0), F[21]);
+      return g.addFuture(h109(g.context, v0), F[22]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h109(g.context, v0), F[22]);
+      return g.addFuture(h110(g.context, v0), F[23]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h110(g.context, g.takeResource(h, 7) as Exchange);
+      h111(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h111(g.context, v0, v1));
+      const v = g.addResource(8, h112(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h112(g.context, v0), F[23]);
+      return g.addFuture(h113(g.context, v0), F[24]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h113(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h114(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h114(g.context, v0);
+      h115(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h115(g.context, v0), F[1]);
+      return g.addFuture(h116(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h116(g.context, v0), F[24]);
+      return g.addFuture(h117(g.context, v0), F[25]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h117(g.context, v0);
+      h118(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h118(g.context, g.takeResource(h, 8) as Child);
+      h119(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h119(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h120(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h120(g.context, v0), F[25]);
+      const v = g.addFuture(h121(g.context, v0), F[26]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h121(g.context), F[26]);
+      return g.addFuture(h122(g.context), F[27]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h122(g.context, v0);
-      store61(g, r, v);
+      const v = h123(g.context, v0);
+      store63(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h123(g.context);
-      store62(g, r, v);
+      const v = h124(g.context);
+      store64(g, r, v);
       g.leave();
     }],
   ];
@@ -2299,50 +2358,51 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/output-text@0.1#read-embed', [F[5]]],
     ['pie:inferlet/fused@0.1#step', [F[7]]],
     ['pie:inferlet/fused@0.1#[method]run.next', [F[8]]],
+    ['pie:inferlet/fused@0.1#[method]run.pipe', [F[9]]],
     ['pie:inferlet/grammar@0.1#step', [F[7]]],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', [F[0]]],
-    ['pie:inferlet/grammar@0.1#[method]matcher.accept', [F[9]]],
-    ['pie:inferlet/grammar@0.1#[method]matcher.mask', [F[10]]],
-    ['pie:inferlet/grammar@0.1#[method]matcher.status', [F[11]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.accept', [F[10]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.mask', [F[11]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.status', [F[12]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', [F[0]]],
     ['pie:inferlet/introspect@0.1#forward-scores', [F[5]]],
     ['pie:inferlet/kv-files@0.1#remove', [F[0]]],
-    ['pie:inferlet/kv-files@0.1#files', [F[12]]],
+    ['pie:inferlet/kv-files@0.1#files', [F[13]]],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', [F[0]]],
-    ['pie:inferlet/kv-files@0.1#[method]file.pred', [F[13]]],
+    ['pie:inferlet/kv-files@0.1#[method]file.pred', [F[14]]],
     ['pie:inferlet/kv-files@0.1#[method]file.merge', [F[0]]],
     ['pie:inferlet/kv-files@0.1#[method]file.save', [F[0]]],
     ['pie:inferlet/input-image@0.1#embed-image', [F[0]]],
-    ['pie:inferlet/adapter@0.1#list-adapters', [F[14]]],
+    ['pie:inferlet/adapter@0.1#list-adapters', [F[15]]],
     ['pie:inferlet/adapter@0.1#load-adapter', [F[0]]],
     ['pie:inferlet/adapter@0.1#step', [F[7]]],
-    ['pie:inferlet/store@0.1#get', [F[15]]],
-    ['pie:inferlet/store@0.1#set', [F[16]]],
-    ['pie:inferlet/store@0.1#compare-and-set', [F[17]]],
-    ['pie:inferlet/store@0.1#delete-key', [F[9]]],
-    ['pie:inferlet/store@0.1#exists', [F[9]]],
-    ['pie:inferlet/store@0.1#list-keys', [F[18]]],
-    ['pie:inferlet/messaging@0.1#broadcast', [F[19]]],
+    ['pie:inferlet/store@0.1#get', [F[16]]],
+    ['pie:inferlet/store@0.1#set', [F[17]]],
+    ['pie:inferlet/store@0.1#compare-and-set', [F[18]]],
+    ['pie:inferlet/store@0.1#delete-key', [F[10]]],
+    ['pie:inferlet/store@0.1#exists', [F[10]]],
+    ['pie:inferlet/store@0.1#list-keys', [F[19]]],
+    ['pie:inferlet/messaging@0.1#broadcast', [F[20]]],
     ['pie:inferlet/messaging@0.1#push', [F[0]]],
-    ['pie:inferlet/messaging@0.1#pull', [F[20]]],
+    ['pie:inferlet/messaging@0.1#pull', [F[21]]],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', [F[0]]],
-    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[20]]],
-    ['pie:inferlet/http@0.1#[method]exchange.head', [F[21]]],
-    ['pie:inferlet/http@0.1#[method]exchange.read', [F[22]]],
-    ['pie:inferlet/children@0.1#[method]child.started', [F[23]]],
+    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[21]]],
+    ['pie:inferlet/http@0.1#[method]exchange.head', [F[22]]],
+    ['pie:inferlet/http@0.1#[method]exchange.read', [F[23]]],
+    ['pie:inferlet/children@0.1#[method]child.started', [F[24]]],
     ['pie:inferlet/children@0.1#[method]child.send', [F[0]]],
     ['pie:inferlet/children@0.1#[method]child.receive', [F[1]]],
-    ['pie:inferlet/children@0.1#[method]child.wait', [F[24]]],
+    ['pie:inferlet/children@0.1#[method]child.wait', [F[25]]],
     ['pie:inferlet/file-exchange@0.1#send-file', [F[0]]],
-    ['pie:inferlet/file-exchange@0.1#receive-file', [F[25]]],
-    ['pie:inferlet/file-exchange@0.1#list-files', [F[26]]],
+    ['pie:inferlet/file-exchange@0.1#receive-file', [F[26]]],
+    ['pie:inferlet/file-exchange@0.1#list-files', [F[27]]],
   ];
   return {
     functions: new Map(functions),
     futures: new Map(futures),
-    deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[12], F[13], F[14]],
-    liftResult: (g, f0, f1, f2) => lift63(g, f0, f1, f2),
-    loadResult: (g, p) => load64(g, p),
+    deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[13], F[14], F[15]],
+    liftResult: (g, f0, f1, f2) => lift65(g, f0, f1, f2),
+    loadResult: (g, p) => load66(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

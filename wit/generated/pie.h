@@ -716,8 +716,32 @@ typedef struct {
   /* Set with the last chunk. */
   pie_option_fused_finish_reason finished;
 } pie_fused_run_chunk;
+/* What the platform needs to make text of a run's tokens as they come. */
+typedef struct {
+  /* Tokens of the text before the run, those that complete no character included: the text goes on from them. */
+  pie_list_u32 before;
+  /* End of that text that was not sent, since it may be the beginning of a stop string. */
+  pie_string held;
+  /* Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`. */
+  pie_list_string stops;
+} pie_fused_pipe_request;
+typedef struct { bool some; pie_string value; } pie_option_string;
+/* What was piped. */
+typedef struct {
+  /* Tokens of the run since the last `next` or `pipe`, in order, up to the one that completed a stop string. */
+  pie_list_u32 tokens;
+  /* The text that was sent. */
+  pie_string text;
+  /* End of the text that was not sent, since it may be the beginning of a stop string. */
+  pie_string held;
+  /* The stop string that was found; what is decoded behind it is forgotten, and costs no tokens. */
+  pie_option_string stop;
+  /* Unset after a stop string, and when something cut the run short: the next call says what. */
+  pie_option_fused_finish_reason finished;
+} pie_fused_piped;
 typedef struct { int32_t handle; } pie_fused_run;
 typedef struct { bool failed; union { pie_fused_run_chunk ok; pie_error err; }; } pie_result_fused_run_chunk;
+typedef struct { bool failed; union { pie_fused_piped ok; pie_error err; }; } pie_result_fused_piped;
 typedef struct { bool failed; union { pie_fused_step_result ok; pie_error err; }; } pie_result_fused_step_result;
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[constructor]run") int32_t pie_raw_fused_run_new(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float, int32_t, float, float, int32_t, int32_t, int32_t);
@@ -739,6 +763,23 @@ static inline pie_result_fused_run_chunk pie_fused_run_next_wait(pie_fused_run_n
 static inline void pie_fused_run_next_forget(pie_fused_run_next_future future) { pie_raw_fused_run_next_forget(future.handle); }
 static inline pie_fused_run_next_future pie_fused_run_next(pie_fused_run self) {
   return (pie_fused_run_next_future){pie_raw_fused_run_next(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.pipe") int32_t pie_raw_fused_run_pipe(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-read-0][method]run.pipe") int32_t pie_raw_fused_run_pipe_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-drop-readable-0][method]run.pipe") void pie_raw_fused_run_pipe_forget(int32_t);
+typedef struct { int32_t handle; } pie_fused_run_pipe_future;
+static inline pie_result_fused_piped pie_fused_run_pipe_wait(pie_fused_run_pipe_future future) {
+  pie_result_fused_piped result;
+  pie_raw_fused_run_pipe_read(future.handle, &result);
+  pie_raw_fused_run_pipe_forget(future.handle);
+  return result;
+}
+static inline void pie_fused_run_pipe_forget(pie_fused_run_pipe_future future) { pie_raw_fused_run_pipe_forget(future.handle); }
+/* Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
+ * is not woken for any of it. */
+static inline pie_fused_run_pipe_future pie_fused_run_pipe(pie_fused_run self, const pie_fused_pipe_request *request) {
+  return (pie_fused_run_pipe_future){pie_raw_fused_run_pipe(self.handle, (int32_t)(*request).before.data, (int32_t)(*request).before.length, (int32_t)(*request).held.data, (int32_t)(*request).held.length, (int32_t)(*request).stops.data, (int32_t)(*request).stops.length)};
 }
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.stop") void pie_raw_fused_run_stop(int32_t);
@@ -1067,7 +1108,6 @@ typedef struct {
   pie_string owner;
   bool locked;
 } pie_kv_files_file_info;
-typedef struct { bool some; pie_string value; } pie_option_string;
 typedef struct { int32_t handle; } pie_kv_files_file;
 typedef struct { bool failed; union { pie_list_output_text_distribution ok; pie_error err; }; } pie_result_list_output_text_distribution;
 typedef struct { const pie_kv_files_file_info *data; uint32_t length; } pie_list_kv_files_file_info;

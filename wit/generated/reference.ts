@@ -928,6 +928,60 @@ export const reference: ContractReference = {
      ]
     },
     {
+     "name": "pipe-request",
+     "kind": "record",
+     "docs": "What the platform needs to make text of a run's tokens as they come.",
+     "members": [
+      {
+       "name": "before",
+       "type": "list<u32>",
+       "docs": "Tokens of the text before the run, those that complete no character included: the text goes on from them."
+      },
+      {
+       "name": "held",
+       "type": "string",
+       "docs": "End of that text that was not sent, since it may be the beginning of a stop string."
+      },
+      {
+       "name": "stops",
+       "type": "list<string>",
+       "docs": "Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`."
+      }
+     ]
+    },
+    {
+     "name": "piped",
+     "kind": "record",
+     "docs": "What was piped.",
+     "members": [
+      {
+       "name": "tokens",
+       "type": "list<u32>",
+       "docs": "Tokens of the run since the last `next` or `pipe`, in order, up to the one that completed a stop string."
+      },
+      {
+       "name": "text",
+       "type": "string",
+       "docs": "The text that was sent."
+      },
+      {
+       "name": "held",
+       "type": "string",
+       "docs": "End of the text that was not sent, since it may be the beginning of a stop string."
+      },
+      {
+       "name": "stop",
+       "type": "option<string>",
+       "docs": "The stop string that was found; what is decoded behind it is forgotten, and costs no tokens."
+      },
+      {
+       "name": "finished",
+       "type": "option<finish-reason>",
+       "docs": "Unset after a stop string, and when something cut the run short: the next call says what."
+      }
+     ]
+    },
+    {
      "name": "run",
      "kind": "resource",
      "docs": "Tokens decoded ahead of the inferlet, on the device.",
@@ -958,6 +1012,14 @@ export const reference: ContractReference = {
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_fused_run_next"
+    },
+    {
+     "name": "run.pipe",
+     "signature": "pipe: func(request: pipe-request) -> future<result<piped, error>>",
+     "docs": "Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet\nis not woken for any of it.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_fused_run_pipe"
     },
     {
      "name": "run.stop",

@@ -42,7 +42,7 @@ export interface OpenOptions extends ContextOptions {
  * @example
  * using ctx = new Context();
  * ctx.fill('Once upon a time');
- * for await (const text of ctx.generate({ maxTokens: 64 })) await send(text);
+ * await ctx.generate({ maxTokens: 64 }).pipe();
  */
 export class Context implements Disposable {
   readonly #sequence: Sequence;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import { before, describe, it } from 'node:test';
 import { call } from '../../../test/harness/deploy.ts';
-import { invoke, terminal } from '../../../test/harness/events.ts';
+import { invoke, terminal, text } from '../../../test/harness/events.ts';
 import { CHAT, deployFrom, functionsPlatform, STORIES } from '../../../test/harness/functions.ts';
 import { ROOT } from '../../../test/harness/platform.ts';
 
@@ -13,7 +13,11 @@ describe('the guest library on real models', () => {
     // None of it depends on the model: the larger one, which takes twice as long, is for runs of all.
     const skip = model === CHAT && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
     it(`changes nothing that ${model} says unless it is asked to`, { skip }, async () => {
-      const { holds, errors } = await call(await functionsPlatform(), 'sdk-core', { model });
+      const events = await invoke(await functionsPlatform(), 'sdk-core', { model });
+      const end = terminal(events);
+      assert.ok(end?.event === 'result', JSON.stringify(end?.data));
+      const { holds, errors, sent } = end.data.output;
+      assert.equal(text(events), sent, 'what was piped');
       for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
       assert.ok(Object.keys(holds).length > 20);
       assert.deepEqual(errors, {

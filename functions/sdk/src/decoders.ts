@@ -1,4 +1,4 @@
-import type { RunChunk, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
+import type { Piped, PipeRequest, RunChunk, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
 import { Chooser } from './chooser.ts';
 import { InferletError } from './errors.ts';
 import { LookingDecoder } from './looking.ts';
@@ -15,8 +15,10 @@ export type DecodeMode = 'ahead' | 'step' | 'calls';
 
 /** A source of tokens. It computes; {@link Sequence.accept} is for whoever takes the tokens. */
 export interface Decoder {
-  /** The next tokens, at least one and at most `left`. */
-  next(left: number): Promise<readonly number[]>;
+  /** The next tokens, at least one and at most `left`. With `pipe` the platform may send their text itself, many tokens at a time. */
+  next(left: number, pipe?: PipeRequest): Promise<readonly number[]>;
+  /** Text of the tokens that came last that the client has been sent. */
+  readonly piped?: string;
   /** Set when nothing may follow what was decoded. */
   readonly over?: boolean;
   /** Set where a call may enter its queue later than it was made: then nothing may be taken back before it has ended. */
@@ -116,6 +118,7 @@ class AheadDecoder implements Decoder {
   #run: Run | undefined;
   /** Slots that the device is known to have filled. */
   #written = 0;
+  piped = '';
 
   constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[]) {
     this.#sequence = sequence;
@@ -123,15 +126,21 @@ class AheadDecoder implements Decoder {
     this.#stopTokens = stopTokens;
   }
 
-  async next(left: number): Promise<readonly number[]> {
+  async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
     const sequence = this.#sequence;
+    this.piped = '';
     if (!this.#run && sequence.pending > 1) return sequence.sample(this.#sampler);
     for (;;) {
       const fresh = this.#run === undefined;
       this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens);
       const run = this.#run;
-      const { tokens, finished }: RunChunk = await sequence.settle(run.next());
+      const {
+        tokens,
+        finished,
+        text = '',
+      }: Partial<Piped> & RunChunk = pipe ? await sequence.settle(run.pipe(pipe)) : await sequence.settle(run.next());
       if (this.#run !== run) return [];
+      this.piped = text;
       if (finished !== null) this.#drop();
       this.#written = sequence.cached + tokens.length;
       sequence.forwardCalls += tokens.length;

@@ -1,3 +1,4 @@
+import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { type AbortSignalLike, abortable, abortError } from './abort.ts';
 import { type Constraint, type DecodeMode, type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
@@ -6,6 +7,7 @@ import { attempt, Detokenizer, runtime } from './raw.ts';
 import { greedy, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 import { beginText } from './sequence-checks.ts';
+import { send } from './session.ts';
 import { type Proposal, type Speculator, speculativeDecoder } from './speculation.ts';
 import { StopScanner } from './stop.ts';
 
@@ -82,6 +84,10 @@ export interface Claim {
 
 /** Prompt tokens shown to the detokenizer first, so that the text goes on from them (spaces, halves of characters). */
 const PRIMING_TOKENS = 8;
+/** What the platform takes to pipe a text: tokens before it, and stop strings, whose bytes a character has three of at most. */
+const MAX_BEFORE = 64;
+const MAX_STOPS = 64;
+const MAX_STOP_CHARACTERS = 1024 / 3;
 
 /**
  * A text as it is generated: iterate it for pieces of text, {@link pieces} for pieces with their tokens, or {@link collect} it whole.
@@ -112,6 +118,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #detokenizer: Detokenizer | undefined;
   #scanner = new StopScanner([]);
   #stopTokens: ReadonlySet<number> = new Set();
+  #stops: readonly string[] = [];
+  #piping = false;
   #begun = false;
   #ended = false;
   #abandoned: InferletError | undefined;
@@ -196,6 +204,24 @@ export class Generation<T = string> implements AsyncIterable<string> {
       signal?.removeEventListener('abort', abort);
       await this.#over(failed);
     }
+  }
+
+  /**
+   * Sends the text to the client as it is generated, to the end, and hands out the whole. It is what a loop with `send` does, and where the
+   * device decodes ahead by itself the platform does it without waking the inferlet: {@link text} and {@link tokens} grow once for a
+   * hundred tokens or so then.
+   *
+   * @example
+   * return await ctx.generate({ maxTokens: 100, stop: '\n\n' }).pipe();
+   */
+  async pipe(): Promise<GenerationResult> {
+    // Whoever looks at pieces, or may end this in the middle, has them one by one.
+    this.#piping = !this.#options.until && !this.#options.signal;
+    for await (const { text } of this.pieces()) {
+      const rest = text.slice(this.#decoder?.piped?.length ?? 0);
+      if (rest !== '') await send(rest);
+    }
+    return this.collect();
   }
 
   /** Generates to the end, unless that was reached already, and hands out the whole. */
@@ -294,7 +320,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
     // Texts of some models end with the token that begins the next one.
     const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
     this.#stopTokens = new Set([...own, ...stopTokens]);
-    this.#scanner = new StopScanner(typeof stop === 'string' ? [stop] : stop);
+    // What crosses to the platform has whole characters.
+    this.#stops = (typeof stop === 'string' ? [stop] : stop).map((text) => text.toWellFormed());
+    this.#scanner = new StopScanner(this.#stops);
     this.promptTokens = this.#sequence.length;
     const room = window?.endless ? Number.POSITIVE_INFINITY : model.contextLength - this.promptTokens;
     this.#full = maxTokens === undefined || room < maxTokens;
@@ -318,7 +346,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     this.#options.window?.slide(this.#sequence);
     const { signal } = this.#options;
     if (signal?.aborted) throw abortError(signal);
-    this.#waiting = this.#decoder?.next(this.#left);
+    this.#waiting = this.#decoder?.next(this.#left, this.#pipeRequest());
     const decoded = this.#waiting ? await abortable(this.#waiting, this.#decoder?.late ? undefined : signal) : [];
     this.#waiting = undefined;
     await this.#finishing;
@@ -332,6 +360,15 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const rest = this.finishReason === undefined && this.#decoder?.over ? this.#finish('constraint') : '';
     this.text += text + rest;
     return { text: text + rest, tokens: this.#handOver() };
+  }
+
+  /** What the platform needs to send the text that comes next by itself; undefined where it is not to, or cannot. */
+  #pipeRequest(): PipeRequest | undefined {
+    const characters = this.#stops.reduce((sum, stop) => sum + stop.length, 0);
+    if (!this.#piping || this.#stops.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;
+    const { tokens, base } = this.#sequence;
+    const from = Math.max(this.promptTokens - base - PRIMING_TOKENS, tokens.length - MAX_BEFORE, 0);
+    return { before: tokens.slice(from), held: this.#scanner.held, stops: this.#stops };
   }
 
   /** Takes tokens that end nothing but the count. */
@@ -381,7 +418,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** The tokens of which it is known now that they are no part of a stop string. */
   #handOver(): number[] {
-    const waits = this.#scanner.holds || this.finishReason === 'stop-string';
+    const waits = this.#scanner.held !== '' || this.finishReason === 'stop-string';
     const end = waits ? this.#undecided.findIndex(({ after }) => after >= this.text.length) : -1;
     const decided = this.#undecided.splice(0, end < 0 ? this.#undecided.length : end);
     for (const { token, logProbability } of decided) {

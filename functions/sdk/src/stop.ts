@@ -12,10 +12,14 @@ export interface Scanned {
  */
 export class StopScanner {
   readonly #stops: readonly string[];
-  #held = '';
+  #held: string;
 
-  /** @param stops what to look for; empty strings are ignored. */
-  constructor(stops: readonly string[]) {
+  /**
+   * @param stops what to look for; empty strings are ignored.
+   * @param held what another scanner for the same held back last; this one goes on from there.
+   */
+  constructor(stops: readonly string[], held = '') {
+    this.#held = held;
     // Half a character would be found in the middle of a whole one.
     this.#stops = stops.filter((stop) => stop.length > 0).map((stop) => stop.toWellFormed());
   }
@@ -25,9 +29,9 @@ export class StopScanner {
     return this.#stops.length === 0;
   }
 
-  /** Whether the end of the text may be the beginning of a stop string. */
-  get holds(): boolean {
-    return this.#held !== '';
+  /** End of the text that may be the beginning of a stop string. */
+  get held(): string {
+    return this.#held;
   }
 
   /** Takes the next piece. Of several stop strings the one that begins first counts, and of those the longest. */

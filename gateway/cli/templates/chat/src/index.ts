@@ -1,4 +1,4 @@
-import { type ChatMessage, Context, defineInferlet, send, session } from '@pie/inferlet';
+import { type ChatMessage, Context, defineInferlet, session } from '@pie/inferlet';
 
 /** What pie.json's schema lets through. */
 interface Input {
@@ -14,7 +14,7 @@ export const run = defineInferlet(async ({ system, maxTokens = 256 }: Input) => 
   for await (const message of session) {
     messages.push({ role: 'user', content: String(message) });
     const answer = ctx.chat(messages).generate({ maxTokens });
-    for await (const text of answer) await send(text);
+    await answer.pipe();
     messages.push({ role: 'assistant', content: answer.text });
     turns++;
   }

@@ -1,4 +1,4 @@
-import { Context, defineInferlet, sampler, send } from '@pie/inferlet';
+import { Context, defineInferlet, sampler } from '@pie/inferlet';
 
 /** What pie.json's schema lets through. */
 interface Input {
@@ -11,6 +11,6 @@ interface Input {
 export const run = defineInferlet(async ({ prompt, maxTokens = 64, temperature = 0.8 }: Input) => {
   using ctx = new Context();
   const generation = ctx.fill(prompt).generate({ maxTokens, sampler: sampler({ temperature }) });
-  for await (const text of generation) await send(text);
+  await generation.pipe();
   return { text: generation.text, tokens: generation.tokens.length };
 });

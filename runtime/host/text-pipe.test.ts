@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { createTokenStream } from '#gpu-host/models/token-stream.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { PipeRequest } from '#wit/generated/host.ts';
+import type { GrantedModel } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+import { TextPipe } from './text-pipe.ts';
+
+/** Two of the tokens are halves of a character, two more of its parts a space and a letter. */
+const VOCABULARY = [...' ab', 'ab', 'ba ', ' a', '€', ''].map((text) => Buffer.from(text));
+VOCABULARY.push(Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1));
+const stream = () => createTokenStream((id) => VOCABULARY[id] as Buffer, true);
+const tokenizer = { stream } as GrantedModel['tokenizer'];
+const queueOf = (model: Partial<GrantedModel> | null) => ({ name: 'tiny', model }) as DeviceQueue;
+
+const open = (request: Partial<PipeRequest>, model: Partial<GrantedModel> | null = { tokenizer }): Outcome<TextPipe> =>
+  TextPipe.open(queueOf(model), { before: new Uint32Array(0), held: '', stops: [], ...request });
+
+function opened(request: Partial<PipeRequest>): TextPipe {
+  const outcome = open(request);
+  assert.equal(outcome.tag, 'ok');
+  return outcome.val as TextPipe;
+}
+
+/** All text of tokens, as far as its characters are whole. */
+const textOf = (tokens: readonly number[]): string => stream().push(tokens);
+
+/** What is to come of it, looked for from the beginning after each token. */
+function expected(tokens: readonly number[], stops: readonly string[]) {
+  for (let count = 1; count <= tokens.length; count++) {
+    const text = textOf(tokens.slice(0, count));
+    const found = stops
+      .filter((stop) => stop !== '' && text.includes(stop))
+      .map((stop) => ({ stop, at: text.indexOf(stop) }))
+      .sort((a, b) => a.at - b.at || b.stop.length - a.stop.length)[0];
+    if (found) return { tokens: tokens.slice(0, count), text: text.slice(0, found.at), stop: found.stop };
+  }
+  return { tokens: [...tokens], text: textOf(tokens), stop: undefined };
+}
+
+const token = fc.nat(VOCABULARY.length - 1);
+const text = fc
+  .array(fc.constantFrom('a', 'b', ' ', '€', 'é'), { minLength: 1, maxLength: 4 })
+  .map((all) => all.join(''));
+
+describe('a text pipe', () => {
+  it('lets through what comes before a stop string, however the tokens are cut into chunks and runs', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.array(fc.array(token, { maxLength: 4 }), { maxLength: 4 }), { maxLength: 4 }),
+        fc.array(text, { maxLength: 3 }),
+        (runs, stops) => {
+          const all = runs.flat(2);
+          const wanted = expected(all, stops);
+          const taken: number[] = [];
+          let [sent, held] = ['', ''];
+          let stop: string | undefined;
+          for (const chunks of runs) {
+            const pipe = opened({ before: Uint32Array.from(taken), held, stops });
+            for (const chunk of chunks) {
+              if (pipe.stop === undefined) sent += pipe.push(Uint32Array.from(chunk), false);
+            }
+            taken.push(...pipe.tokens);
+            ({ held, stop } = pipe);
+            if (stop !== undefined) break;
+          }
+          assert.deepEqual({ taken, stop }, { taken: wanted.tokens, stop: wanted.stop });
+          assert.equal(stop === undefined ? sent + held : sent, wanted.text);
+          assert.ok(stops.every((one) => !sent.includes(one)));
+        },
+      ),
+      { numRuns: 2000 },
+    );
+  });
+
+  it('takes the token that ends a run, and no text of it', () => {
+    const pipe = opened({ stops: ['b'] });
+    assert.equal(pipe.push(Uint32Array.of(1, 2), true), 'a');
+    assert.deepEqual([pipe.tokens, pipe.stop], [[1, 2], undefined]);
+  });
+
+  it('refuses what would cost too much, and what no model has', () => {
+    const codeOf = (outcome: Outcome<TextPipe>) => (outcome.tag === 'err' ? outcome.val.tag : 'ok');
+    const codes = [
+      open({ stops: Array.from({ length: 65 }, (_, i) => `${i}`) }),
+      open({ stops: ['€'.repeat(342)] }),
+      open({ held: 'a'.repeat(1025) }),
+      open({ before: new Uint32Array(65) }),
+      open({}, null),
+      open({}, { tokenizer: null }),
+      open({ stops: ['€'.repeat(341)] }),
+    ].map(codeOf);
+    const refused = ['limit-exceeded', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded'];
+    assert.deepEqual(codes, [...refused, 'not-found', 'unsupported', 'ok']);
+  });
+});

@@ -1,0 +1,69 @@
+import type { TokenStream } from '#gpu-host/models/tokenizer.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { PipeRequest } from '#wit/generated/host.ts';
+import { StopScanner } from '../../functions/sdk/src/stop.ts';
+import { noTokenizer, notGranted } from './detokenize.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** More before a run than any character has tokens. */
+const MAX_BEFORE = 64;
+const MAX_STOPS = 64;
+const MAX_STOP_BYTES = 1024;
+
+/** Text of a run's tokens as they come, up to a stop string: the way from the device to the client that leaves the guest asleep. */
+export class TextPipe {
+  /** Tokens so far, up to the one that completed a stop string. */
+  readonly tokens: number[] = [];
+  /** Text so far that can be no part of a stop string. */
+  text = '';
+  /** The stop string that was found. */
+  stop: string | undefined;
+  readonly #stream: TokenStream;
+  readonly #scanner: StopScanner;
+
+  private constructor(stream: TokenStream, scanner: StopScanner) {
+    this.#stream = stream;
+    this.#scanner = scanner;
+  }
+
+  static open({ name, model }: DeviceQueue, { before, held, stops }: PipeRequest): Outcome<TextPipe> {
+    if (!model) return notGranted(name);
+    if (!model.tokenizer) return noTokenizer(name);
+    const bytes = stops.reduce((sum, stop) => sum + Buffer.byteLength(stop), 0);
+    if (stops.length > MAX_STOPS || bytes > MAX_STOP_BYTES || Buffer.byteLength(held) > MAX_STOP_BYTES) {
+      return err(
+        handlerError('limit-exceeded', `at most ${MAX_STOPS} stop strings of ${MAX_STOP_BYTES} bytes together`),
+      );
+    }
+    if (before.length > MAX_BEFORE) {
+      return err(handlerError('limit-exceeded', `${before.length} tokens before the run; ${MAX_BEFORE} is the limit`));
+    }
+    const stream = model.tokenizer.stream();
+    try {
+      stream.push(before);
+    } catch (error) {
+      return err(handlerError('invalid-argument', error instanceof Error ? error.message : String(error)));
+    }
+    return ok(new TextPipe(stream, new StopScanner(stops, held)));
+  }
+
+  /** End of the text that may be the beginning of a stop string. */
+  get held(): string {
+    return this.#scanner.held;
+  }
+
+  /** Takes tokens, up to the one that completes a stop string; with `ends` the last stands for no text. Answers what they add to the text. */
+  push(tokens: Uint32Array, ends: boolean): string {
+    let added = '';
+    for (const [index, token] of tokens.entries()) {
+      this.tokens.push(token);
+      if (ends && index === tokens.length - 1) break;
+      const scanned = this.#scanner.push(this.#stream.push([token]));
+      added += scanned.text;
+      this.stop = scanned.stop;
+      if (this.stop !== undefined) break;
+    }
+    this.text += added;
+    return added;
+  }
+}
