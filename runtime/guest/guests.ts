@@ -174,7 +174,7 @@ export class Guests {
       this.#pool.admit(key, program);
       const { execution, instantiateMs, ready } = this.#pool.take(key);
       // It may have been forgotten meanwhile.
-      if (this.#programs.get(key) !== compiling) this.#pool.forget(key);
+      if (!this.#programs.has(key)) this.#pool.forget(key);
       this.#instances.set(instance, { execution, running: false, chargedMs: 0, toldCpuMs: 0 });
       this.#tell({ kind: 'prepared', instance, ready, compileMs, instantiateMs });
     } catch (error) {

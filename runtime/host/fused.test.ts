@@ -149,6 +149,24 @@ test('a run that is piped sends its text while the guest sleeps, waits for room,
   assert.deepEqual([upTo.finished, upTo.text], ['stop-token', textOf(tokens.slice(0, last))]);
   assert.deepEqual([...upTo.tokens], tokens.slice(0, last + 1));
 
+  const twice = begin();
+  const one = twice.start();
+  const [first, second] = await Promise.all([twice.pipe(one), twice.pipe(one)]);
+  assert.equal(value(first).text, textOf(tokens), 'a second pipe disturbs the first in nothing');
+  assert.equal(second.tag === 'err' ? second.val.tag : 'ok', 'invalid-argument');
+
+  const cancelled = begin();
+  const asleep = cancelled.start();
+  const halved = cancelled.pipe(asleep);
+  cancelled.guest.inferlet.stop({ tag: 'cancelled', val: 'by the test' });
+  const told = value(await halved);
+  assert.deepEqual(
+    [told.text, told.finished],
+    [cancelled.sent.join(''), told.tokens.length === 40 ? 'max-tokens' : 'stopped'],
+  );
+  const late = await cancelled.pipe(asleep);
+  assert.equal(late.tag === 'err' ? late.val.tag : 'ok', 'cancelled');
+
   const poor = begin();
   poor.guest.inferlet.tokens.allow(nothing, { left: 21, until: null });
   const run = poor.start();
@@ -177,10 +195,10 @@ test('a run that is piped sends its text while the guest sleeps, waits for room,
 
   const gone = begin({ pendingBytes: 2 ** 20, flushed: () => Promise.resolve(false) });
   const unheard = gone.start();
-  value(await gone.pipe(unheard));
+  assert.equal(value(await gone.pipe(unheard)).text, '', 'nothing was sent');
   const why = await gone.pipe(unheard);
   assert.equal(why.tag === 'err' ? why.val.tag : 'ok', 'closed');
-  for (const { guest } of [free, stopped, ended, poor, held, gone]) await guest.end();
+  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, held, gone]) await guest.end();
   connection.close();
   await host.stop();
 });

@@ -12,8 +12,9 @@ import type { DeviceQueue } from './queue.ts';
 import { TextPipe } from './text-pipe.ts';
 import type { CallTokens } from './tokens.ts';
 
-/** Time that is charged to the inferlet that took it. */
-const WORTH_CHARGING_MS = 0.05;
+/** Time of the thread that a pipe takes is charged when it comes to so much. */
+const CHARGED_MS = 0.25;
+const BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
 
 /** Each token of a run that comes out went in before the next. */
 const TOKENS_OF_ONE = 2;
@@ -31,6 +32,9 @@ export class DeviceRun {
   #callsThen = 0;
   #stopped = false;
   #dropped = false;
+  /** Where the run's text goes while it is piped. */
+  #pipe: TextPipe | null = null;
+  #unchargedMs = 0;
 
   constructor(inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) {
     this.#inferlet = inferlet;
@@ -43,6 +47,7 @@ export class DeviceRun {
   }
 
   async next(): Promise<Outcome<RunChunk>> {
+    if (this.#pipe) return err(BUSY);
     const next = this.#handle?.next();
     if (!next) return this.#refusal as Outcome<RunChunk>;
     const outcome = await next;
@@ -55,38 +60,59 @@ export class DeviceRun {
   async pipe(request: PipeRequest): Promise<Outcome<Piped>> {
     const opened = TextPipe.open(this.#queue, request);
     if (opened.tag === 'err') return opened;
-    const pipe = opened.val;
+    if (this.#pipe) return err(BUSY);
+    const { pipes, stopping, stopped } = this.#inferlet;
+    const refused = stopped ?? pipes.take(this);
+    if (refused) return err(refused);
+    this.#pipe = opened.val;
+    const stop = () => this.stop();
+    stopping.addEventListener('abort', stop, { once: true });
+    try {
+      return await this.#pipeAll(opened.val);
+    } finally {
+      this.#chargePipe(0);
+      this.#pipe = null;
+      pipes.give(this);
+      stopping.removeEventListener('abort', stop);
+    }
+  }
+
+  async #pipeAll(pipe: TextPipe): Promise<Outcome<Piped>> {
     const piped = (finished?: FinishReason): Outcome<Piped> => {
-      const { text, held, stop } = pipe;
+      const { sent: text, held, stop } = pipe;
       return ok({ tokens: Uint32Array.from(pipe.tokens), text, held, stop, finished });
     };
     // What was sent is told first; the next call says what came in between.
     const failed = (error: HandlerError): Outcome<Piped> => {
+      this.#step?.end();
       if (pipe.tokens.length === 0) return err(error);
+      this.stop();
       this.#handle = null;
       this.#refusal = err(error);
       return piped();
     };
     for (;;) {
       const outcome = (await this.#handle?.next()) ?? (this.#refusal as Outcome<RunChunk>);
-      if (outcome.tag === 'err') {
-        this.#step?.end();
-        return failed(outcome.val);
-      }
+      if (outcome.tag === 'err') return failed(outcome.val);
       if (this.#dropped) return failed(handlerError('closed', 'the run was dropped'));
       const { tokens, finished } = outcome.val;
       const before = pipe.tokens.length;
       const from = performance.now();
       const text = pipe.push(tokens, finished === 'stop-token');
-      const tookMs = performance.now() - from;
-      if (tookMs > WORTH_CHARGING_MS) this.#inferlet.hooks.cpu.charge(tookMs);
-      const took = this.#took(outcome.val, pipe.tokens.length - before);
-      const refused = text === '' ? null : await this.#send(text);
-      if (refused) return failed(refused);
+      const sending = text === '' ? null : this.#send(text);
+      this.#chargePipe(performance.now() - from);
+      const unsent = await sending;
+      if (!unsent) pipe.sent += text;
+      const count = pipe.tokens.length - before;
       if (pipe.stop !== undefined) {
+        this.#inferlet.count(count, count);
+        this.#step?.took(count);
+        this.#step?.end();
         this.stop();
-        return piped();
+        return unsent ? failed(unsent) : piped();
       }
+      const took = this.#took(outcome.val);
+      if (unsent) return failed(unsent);
       if (took.finished !== undefined) return piped(took.finished);
     }
   }
@@ -105,23 +131,29 @@ export class DeviceRun {
     this.#queue.release();
   }
 
-  /** Sends text to the client, when there is room for it. */
+  /** Sends text to the client, when there is room for it. Answers why not, when nothing can be sent any more. */
   async #send(text: string): Promise<HandlerError | null> {
     const { session } = this.#inferlet;
-    const message = { tag: 'text', val: text } as const;
-    let sent = session.send(message);
-    if (sent.tag === 'err') {
+    while (session.send({ tag: 'text', val: text }).tag === 'err') {
       const flushed = await session.flush();
-      sent = flushed.tag === 'err' ? flushed : session.send(message);
+      if (flushed.tag === 'err') return flushed.val;
     }
-    return sent.tag === 'err' ? sent.val : null;
+    return null;
   }
 
-  /** Takes what has come, `count` tokens of it. Answers what the inferlet is told of it. */
-  #took(chunk: RunChunk, count = chunk.tokens.length): RunChunk {
+  /** Charges the inferlet for the thread's time: small amounts together, and the rest when 0 more is told. */
+  #chargePipe(ms: number): void {
+    this.#unchargedMs += ms;
+    if (this.#unchargedMs === 0 || (ms > 0 && this.#unchargedMs < CHARGED_MS)) return;
+    this.#inferlet.hooks.cpu.charge(this.#unchargedMs);
+    this.#unchargedMs = 0;
+  }
+
+  /** Takes what has come. Answers what the inferlet is told of it. */
+  #took(chunk: RunChunk): RunChunk {
     const { tokens, finished } = chunk;
-    this.#inferlet.count(count, count);
-    this.#step?.took(count);
+    this.#inferlet.count(tokens.length, tokens.length);
+    this.#step?.took(tokens.length);
     const rest = this.#rest;
     if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);
     if (this.#inferlet.refuseTokens(0)) this.stop();

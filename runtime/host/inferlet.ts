@@ -83,6 +83,7 @@ const MAX_EXCHANGES = 64;
 const MAX_SUBSCRIPTIONS = 64;
 const MAX_CHILD_HANDLES = 1024;
 const MAX_PULLS = 64;
+const MAX_PIPES = 256;
 /** A limit of its tenant is told again, unchanged, after so long. */
 const LIMIT_TOLD_MS = 10_000;
 
@@ -116,6 +117,8 @@ export class Inferlet {
   readonly files = new Holdings(MAX_FILES, 'files');
   readonly exchanges = new Holdings(MAX_EXCHANGES, 'requests');
   readonly subscriptions = new Holdings(MAX_SUBSCRIPTIONS, 'subscriptions');
+  /** Its runs whose text goes to the client. */
+  readonly pipes = new Holdings(MAX_PIPES, 'runs that are piped');
   /** Its waits for messages of lines. */
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   readonly #stopping = new AbortController();

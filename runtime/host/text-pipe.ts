@@ -14,8 +14,8 @@ const MAX_STOP_BYTES = 1024;
 export class TextPipe {
   /** Tokens so far, up to the one that completed a stop string. */
   readonly tokens: number[] = [];
-  /** Text so far that can be no part of a stop string. */
-  text = '';
+  /** Text that was sent. */
+  sent = '';
   /** The stop string that was found. */
   stop: string | undefined;
   readonly #stream: TokenStream;
@@ -63,7 +63,6 @@ export class TextPipe {
       this.stop = scanned.stop;
       if (this.stop !== undefined) break;
     }
-    this.text += added;
     return added;
   }
 }

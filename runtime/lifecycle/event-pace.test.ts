@@ -18,7 +18,10 @@ function flood(paces: readonly EventPace[], forMs: number, events = 100, bytes =
 describe('the pace of events', () => {
   it('lets a tenant that is alone write as fast as it can', () => {
     const paces = new EventPaces(1000);
-    assert.equal(flood([paces.enter('a', 0)], 1000), 100_000);
+    const pace = paces.enter('a', 0);
+    assert.equal(flood([pace], 1000), 100_000);
+    paces.enter('b', 1000);
+    assert.equal(pace.pauseMs(1000), 0, 'and owes nothing for it');
   });
 
   it('holds a tenant beside another one to its rate, however many attempts it has', () => {
@@ -53,11 +56,12 @@ describe('the pace of events', () => {
   it('forgets a tenant that has no attempts and has paid', () => {
     const paces = new EventPaces(1000);
     const pace = paces.enter('a', 0);
+    using _other = paces.enter('b', 0);
     pace.spend(1000, 0, 0);
     pace[Symbol.dispose]();
-    paces.enter('b', 500)[Symbol.dispose]();
-    assert.equal(paces.tenants, 2, 'a flood is not forgotten by ending its invocation');
-    paces.enter('c', 1001);
-    assert.equal(paces.tenants, 1);
+    paces.enter('c', 500)[Symbol.dispose]();
+    assert.equal(paces.tenants, 3, 'a flood is not forgotten by ending its invocation');
+    paces.enter('d', 1001);
+    assert.equal(paces.tenants, 2);
   });
 });

@@ -54,6 +54,8 @@ export class EventPaces {
     return {
       pauseMs: (now) => (this.#active > 1 ? Math.max(0, tenant.paidAt - BURST_MS - now) : 0),
       spend: (events, bytes, now) => {
+        // Who disturbs nobody owes nothing.
+        if (this.#active <= 1) return;
         const cost = events + bytes / BYTES_OF_AN_EVENT;
         tenant.paidAt = Math.max(now, tenant.paidAt) + cost / this.#perMs;
       },

@@ -123,6 +123,46 @@ describe('an outbox', () => {
     );
   });
 
+  it('writes at its pace, reports meanwhile, and waits for it no longer once its inferlet has ended or nobody waits', async () => {
+    const told: Usage[] = [];
+    let [pauseMs, abandoned, calls] = [60_000, false, 0];
+    const spent: number[] = [];
+    const log = {
+      append: async () => {
+        calls++;
+        return 'ok' as never;
+      },
+      report: async (usage: Usage) => {
+        told.push(usage);
+        return 'ok' as never;
+      },
+      lastSeq: async () => null,
+    };
+    const open = () => {
+      const pace = { pauseMs: () => pauseMs, spend: (events: number) => void spent.push(events) };
+      return new Outbox(1, log, { pace, keepMs: 60_000, abandoned: () => abandoned, onEnd: () => undefined });
+    };
+    const [ended, lost, goesOn] = [open(), open(), open()];
+    for (const outbox of [ended, lost, goesOn]) for (let i = 0; i < 3; i++) outbox.add('message', 'x');
+    await turn();
+    await turn();
+    assert.equal(calls, 0);
+    assert.equal(goesOn.report({ outputTokens: 7 } as Usage), true);
+    await eventually(() => told.length === 1, 'the report is told');
+    assert.equal(calls, 0);
+    ended.hurry();
+    await ended.flushed();
+    assert.equal(calls, 1);
+    pauseMs = 0;
+    await goesOn.flushed();
+    assert.equal(calls, 2);
+    assert.deepEqual(spent, [3, 3]);
+    pauseMs = 60_000;
+    abandoned = true;
+    await lost.flushed();
+    for (const outbox of [ended, lost, goesOn]) outbox.close();
+  });
+
   it('tells with each append what was used when its last event was added, and reports when it has nothing to say', async () => {
     const told: [events: number, tokens: number | undefined][] = [];
     let tokens = 0;

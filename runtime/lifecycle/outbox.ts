@@ -75,7 +75,10 @@ export class Outbox implements EventSink, Reporting {
   #told: Usage | null = null;
   #pendingBytes = 0;
   #writing: Promise<void> | null = null;
+  #pausing: Promise<void> | null = null;
+  #hurried = false;
   #scheduled: NodeJS.Immediate | null = null;
+  #lingering: NodeJS.Timeout | null = null;
   #checkTimer: NodeJS.Timeout | null = null;
   #end: OutboxEnd | null = null;
   #cause: unknown;
@@ -119,12 +122,17 @@ export class Outbox implements EventSink, Reporting {
     return this.#cause;
   }
 
-  add(event: NewEvent['event'], data: string): void {
+  /** @param withinMs it may wait so long for others to be written with; not at all by default */
+  add(event: NewEvent['event'], data: string, withinMs = 0): void {
     if (this.#end || this.#closed) return;
     this.#queue.push({ event, data });
     this.#usage?.mark();
     this.#pendingBytes += data.length;
     if (this.#writing || this.#scheduled) return;
+    if (withinMs > 0) {
+      this.#lingering ??= setTimeout(() => this.#start(), withinMs);
+      return;
+    }
     this.#scheduled = setImmediate(() => {
       this.#scheduled = null;
       this.#start();
@@ -132,7 +140,9 @@ export class Outbox implements EventSink, Reporting {
   }
 
   report(usage: Usage): boolean {
-    if (this.#writing || this.#scheduled || this.#queue.length > 0 || this.#end || this.#closed) return false;
+    if (this.#writing || this.#scheduled || this.#end || this.#closed) return false;
+    // What quotas have room for must be known also while events wait for their pace.
+    if (this.#queue.length > 0 && !this.#pausing) return false;
     this.#writing = this.#report(usage);
     return true;
   }
@@ -141,9 +151,14 @@ export class Outbox implements EventSink, Reporting {
   async flushed(): Promise<boolean> {
     while (!this.#end && (this.#queue.length > 0 || this.#writing)) {
       if (!this.#writing) this.#start();
-      await this.#writing;
+      await (this.#writing ?? this.#pausing);
     }
     return this.#end === null;
+  }
+
+  /** From here on it waits for no pace: its inferlet has ended. */
+  hurry(): void {
+    this.#hurried = true;
   }
 
   /**
@@ -182,40 +197,47 @@ export class Outbox implements EventSink, Reporting {
   close(): void {
     this.#closed = true;
     if (this.#scheduled) clearImmediate(this.#scheduled);
+    if (this.#lingering) clearTimeout(this.#lingering);
     if (this.#checkTimer) clearTimeout(this.#checkTimer);
     this.#scheduled = null;
+    this.#lingering = null;
     this.#checkTimer = null;
   }
 
   #start(check = false): void {
+    if (this.#lingering) clearTimeout(this.#lingering);
+    this.#lingering = null;
     // What a write begins with is there: it never ends before it has been noted down.
     if (this.#writing || (this.#queue.length === 0 && !check)) return;
-    this.#writing = this.#write(check);
+    if (!check && this.#pauseMs() > 0) this.#pausing ??= this.#pause();
+    else this.#writing = this.#write(check);
   }
 
   async #write(check: boolean): Promise<void> {
     try {
       if (check) await this.#check();
-      while (this.#queue.length > 0) {
-        await this.#turn();
-        await this.#writeBatch();
-      }
+      while (this.#queue.length > 0 && this.#pauseMs() === 0) await this.#writeBatch();
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
       // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
       this.#writing = null;
+      this.#start();
       this.#scheduleCheck();
     }
   }
 
-  /** Waits until its pace lets it write, or it is closed. */
-  async #turn(): Promise<void> {
-    while (this.#pace && !this.#closed) {
-      const pauseMs = this.#pace.pauseMs(performance.now());
-      if (pauseMs === 0) return;
-      await sleep(Math.min(pauseMs, LONGEST_PAUSE_MS));
-    }
+  /** How long its pace has it wait before the next events. */
+  #pauseMs(): number {
+    if (this.#hurried || this.#closed || this.#end || this.#abandoned()) return 0;
+    return this.#pace?.pauseMs(performance.now()) ?? 0;
+  }
+
+  /** Waits until it may write, and begins. */
+  async #pause(): Promise<void> {
+    for (let ms = this.#pauseMs(); ms > 0; ms = this.#pauseMs()) await sleep(Math.min(ms, LONGEST_PAUSE_MS));
+    this.#pausing = null;
+    if (!this.#closed) this.#start();
   }
 
   /** One try: there is more to tell soon. */

@@ -104,6 +104,9 @@ interface Attempt extends Omit<Run, 'begin'> {
   readonly observed: ObservedRun | undefined;
 }
 
+/** For so long the first event waits for the first message of a fast inferlet: one write carries both. */
+const START_LINGER_MS = 10;
+
 /** Runs invocations: each from its job to exactly one terminal event, and everything that it held given back. */
 export class InvocationRunner {
   readonly #options: RunnerOptions;
@@ -286,6 +289,7 @@ export class InvocationRunner {
         ...(attempt.number > 1 && { attempt: attempt.number }),
         ...(job.parent !== undefined && { parent: job.parent }),
       }),
+      START_LINGER_MS,
     );
 
     const onAbort = () => {
@@ -320,6 +324,7 @@ export class InvocationRunner {
       children.end();
     }
     const { lostDevice, lostConnections: lost } = inferlet;
+    outbox.hurry();
     const released = inferlet.release();
     const memoryBytes = family.memory.leave(run);
     run.dispose();

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { constants } from 'node:os';
+import { StringDecoder } from 'node:string_decoder';
 import { type ConfinedProgram, confinedCommand } from './command.ts';
 import type { Layers } from './layers.ts';
 import { treeMemoryBytes } from './memory.ts';
@@ -117,16 +118,25 @@ function killGroup(pid: number | undefined): void {
   }
 }
 
-/** @param onLine told of the last whole line, whenever there is another one */
+/** @param onLine told of the last whole line of each piece that ends one */
 function collect(stream: NodeJS.ReadableStream, onLine?: (line: string) => void): () => string {
-  const chunks: Buffer[] = [];
+  const decoder = new StringDecoder('utf8');
+  const pieces: string[] = [];
+  /** Pieces of the line that has not ended. */
+  let line: string[] = [];
   let bytes = 0;
-  const text = () => Buffer.concat(chunks).toString('utf8');
   stream.on('data', (chunk: Buffer) => {
     bytes += chunk.length;
     if (bytes > MAX_OUTPUT_BYTES) return;
-    chunks.push(chunk);
-    if (onLine && chunk.includes('\n')) onLine(text().split('\n').at(-2) ?? '');
+    const piece = decoder.write(chunk);
+    pieces.push(piece);
+    const last = piece.lastIndexOf('\n');
+    if (last >= 0) {
+      const first = piece.lastIndexOf('\n', last - 1);
+      onLine?.(first >= 0 && last > 0 ? piece.slice(first + 1, last) : line.join('') + piece.slice(0, last));
+      line = [];
+    }
+    line.push(piece.slice(last + 1));
   });
-  return text;
+  return () => pieces.join('') + decoder.end();
 }

@@ -64,8 +64,8 @@ export class AdmissionWorker {
   readonly #running = new Set<Held>();
   readonly #cleanups: (() => void)[] = [];
   #fetching = 0;
-  /** Fetches allowed at once: 1 while nothing is there, doubling while jobs come. */
-  #width = 1;
+  /** Fetches that brought a job, since the last that brought none. */
+  #streak = 0;
   #tokens = 0;
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
@@ -159,6 +159,11 @@ export class AdmissionWorker {
     this.#jobs.clear();
   }
 
+  /** Fetches at once: 1 while nothing is there and after the first job, doubling while jobs come. An empty fetch is a script for nothing. */
+  get #width(): number {
+    return Math.min(2 ** Math.max(0, this.#streak - 1), MAX_FETCHES);
+  }
+
   get #taking(): boolean {
     return this.#state === 'started' && !this.#paused;
   }
@@ -177,17 +182,17 @@ export class AdmissionWorker {
     this.#tokens += 1;
     try {
       const token = `${this.#options.lease.id}:${this.#tokens}`;
-      const job = await this.#worker.getNextJob(token, { block: this.#width === 1 });
+      const job = await this.#worker.getNextJob(token, { block: this.#streak === 0 });
       if (job) {
-        this.#width = Math.min(this.#width * 2, MAX_FETCHES);
+        this.#streak += 1;
         this.#accept(job, token);
       } else {
-        this.#width = 1;
+        this.#streak = 0;
       }
     } catch (error) {
       if (this.#state !== 'started') return;
       this.#options.onError?.(error);
-      this.#width = 1;
+      this.#streak = 0;
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }

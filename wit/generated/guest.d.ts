@@ -398,7 +398,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
     next(): Future<Outcome<RunChunk>>;
     /**
      * Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
-     * is not woken for any of it.
+     * is not woken for any of it. One `next` or `pipe` at a time, and 256 pipes of an inferlet.
      */
     pipe(request: PipeRequest): Future<Outcome<Piped>>;
     /** Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */

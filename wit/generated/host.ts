@@ -172,7 +172,7 @@ export interface Run extends Partial<Disposable> {
   next(): Promise<Outcome<RunChunk, HandlerError>>;
   /**
    * Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
-   * is not woken for any of it.
+   * is not woken for any of it. One `next` or `pipe` at a time, and 256 pipes of an inferlet.
    */
   pipe(request: PipeRequest): Promise<Outcome<Piped, HandlerError>>;
   /** Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */

@@ -777,7 +777,7 @@ static inline pie_result_fused_piped pie_fused_run_pipe_wait(pie_fused_run_pipe_
 }
 static inline void pie_fused_run_pipe_forget(pie_fused_run_pipe_future future) { pie_raw_fused_run_pipe_forget(future.handle); }
 /* Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
- * is not woken for any of it. */
+ * is not woken for any of it. One `next` or `pipe` at a time, and 256 pipes of an inferlet. */
 static inline pie_fused_run_pipe_future pie_fused_run_pipe(pie_fused_run self, const pie_fused_pipe_request *request) {
   return (pie_fused_run_pipe_future){pie_raw_fused_run_pipe(self.handle, (int32_t)(*request).before.data, (int32_t)(*request).before.length, (int32_t)(*request).held.data, (int32_t)(*request).held.length, (int32_t)(*request).stops.data, (int32_t)(*request).stops.length)};
 }

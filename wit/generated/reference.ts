@@ -1016,7 +1016,7 @@ export const reference: ContractReference = {
     {
      "name": "run.pipe",
      "signature": "pipe: func(request: pipe-request) -> future<result<piped, error>>",
-     "docs": "Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet\nis not woken for any of it.",
+     "docs": "Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet\nis not woken for any of it. One `next` or `pipe` at a time, and 256 pipes of an inferlet.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_fused_run_pipe"

@@ -25,6 +25,8 @@ export interface Decoder {
   readonly late?: boolean;
   /** Logarithms of the probabilities of the tokens that came last, from decoders that were asked for them. */
   readonly logProbabilities?: readonly number[];
+  /** Asks the device to end what is under way; what it has done by then still comes. Where `late` may be set. */
+  halt?(): void;
   /** Ends decoding; `rollBack` takes back what the device did beyond the accepted tokens (not worth it for a sequence that is gone). */
   stop(rollBack: boolean): void;
 }
@@ -119,6 +121,8 @@ class AheadDecoder implements Decoder {
   /** Slots that the device is known to have filled. */
   #written = 0;
   piped = '';
+  /** Set while text is under way to the client: nothing that it stands for may be taken back. */
+  late = false;
 
   constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[]) {
     this.#sequence = sequence;
@@ -132,6 +136,7 @@ class AheadDecoder implements Decoder {
     if (!this.#run && sequence.pending > 1) return sequence.sample(this.#sampler);
     for (;;) {
       const fresh = this.#run === undefined;
+      this.late = pipe !== undefined;
       this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens);
       const run = this.#run;
       const {
@@ -145,8 +150,13 @@ class AheadDecoder implements Decoder {
       this.#written = sequence.cached + tokens.length;
       sequence.forwardCalls += tokens.length;
       if (tokens.length > 0) return tokens;
+      if (finished === 'stopped') return [];
       if (fresh || finished === null) throw new InferletError('internal', 'A run on the device handed over no token.');
     }
+  }
+
+  halt(): void {
+    this.#run?.stop();
   }
 
   stop(rollBack: boolean): void {

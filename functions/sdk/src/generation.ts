@@ -120,6 +120,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #stopTokens: ReadonlySet<number> = new Set();
   #stops: readonly string[] = [];
   #piping = false;
+  /** Length of the text of the last piece that the platform has sent. */
+  #piped = 0;
+  /** What came when it was stopped already. */
+  #last: Piece = { text: '', tokens: [] };
   #begun = false;
   #ended = false;
   #abandoned: InferletError | undefined;
@@ -218,7 +222,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     // Whoever looks at pieces, or may end this in the middle, has them one by one.
     this.#piping = !this.#options.until && !this.#options.signal;
     for await (const { text } of this.pieces()) {
-      const rest = text.slice(this.#decoder?.piped?.length ?? 0);
+      const rest = text.slice(this.#piped);
       if (rest !== '') await send(rest);
     }
     return this.collect();
@@ -293,11 +297,11 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (!this.#begun) return;
     this.#forwardCalls = this.#sequence.forwardCalls - this.#forwardCalls;
     const decoder = this.#decoder;
-    this.#decoder = undefined;
-    this.#detokenizer?.drop();
-    this.#detokenizer = undefined;
     const gone = this.#abandoned !== undefined;
     const finish = () => {
+      this.#decoder = undefined;
+      this.#detokenizer?.drop();
+      this.#detokenizer = undefined;
       try {
         if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
         decoder?.stop(!gone);
@@ -305,8 +309,16 @@ export class Generation<T = string> implements AsyncIterable<string> {
         this.#claim(undefined);
       }
     };
-    if (!gone && decoder?.late && this.#waiting) this.#finishing = this.#waiting.then(finish, finish);
-    else finish();
+    if (gone || !decoder?.late || !this.#waiting) {
+      finish();
+      return;
+    }
+    decoder.halt?.();
+    // What the client has been sent is handed over.
+    const last = (decoded: readonly number[]) => {
+      if (decoder.piped) this.#last = this.#piece(decoded, decoder);
+    };
+    this.#finishing = this.#waiting.then(last).then(finish, finish);
   }
 
   #begin(): void {
@@ -353,11 +365,17 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (this.#abandoned) throw this.#abandoned;
     if (signal?.aborted) throw abortError(signal);
     // It was stopped meanwhile.
-    if (this.#ended) return { text: '', tokens: [] };
-    const told = this.#decoder?.logProbabilities ?? [];
+    if (this.#ended) return this.#last;
+    return this.#piece(decoded, this.#decoder);
+  }
+
+  /** Makes a piece of what was decoded. */
+  #piece(decoded: readonly number[], decoder: Decoder | undefined): Piece {
+    const told = decoder?.logProbabilities ?? [];
+    this.#piped = decoder?.piped?.length ?? 0;
     const plain = this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token));
     const text = plain ? this.#take(decoded, told) : this.#search(decoded, told);
-    const rest = this.finishReason === undefined && this.#decoder?.over ? this.#finish('constraint') : '';
+    const rest = this.finishReason === undefined && decoder?.over ? this.#finish('constraint') : '';
     this.text += text + rest;
     return { text: text + rest, tokens: this.#handOver() };
   }

@@ -1,6 +1,6 @@
 import { describe, InferletError } from './errors.ts';
 import { runtime, settle } from './raw.ts';
-import { flush } from './session.ts';
+import { handedOver } from './session.ts';
 
 /** What the calls of an inferlet answer that is being stopped. */
 const ENDED_BY_PLATFORM: ReadonlySet<string> = new Set(['cancelled', 'deadline-exceeded', 'terminated']);
@@ -31,7 +31,7 @@ export function defineInferlet<Input = unknown, Output = unknown>(
   return async function run(text: string): Promise<string> {
     try {
       const output = await handler(parse(text) as Input, invocation());
-      await flush();
+      await handedOver();
       return JSON.stringify(output ?? null);
     } catch (thrown) {
       // Of what the platform has ended its own word says all.

@@ -27,10 +27,15 @@ export function send(message: string | Uint8Array): Promise<void> {
 /** Sends a value as JSON text. Throws `invalid-argument` for one that JSON has not, such as `undefined`. */
 export const sendJson = async (value: unknown): Promise<void> => send(toJson(value));
 
-/** Completes when everything sent so far is in the invocation's event log: what happens next cannot lose it. */
-export async function flush(): Promise<void> {
+/** Completes when the platform has all that was sent so far. What it has is written before the invocation ends. */
+export async function handedOver(): Promise<void> {
   while (backlog) await backlog;
   if (lost) throw lost;
+}
+
+/** Completes when everything sent so far is in the invocation's event log: what happens next cannot lose it. */
+export async function flush(): Promise<void> {
+  await handedOver();
   await settle(host.flush());
 }
 
