@@ -230,7 +230,7 @@ export class Outbox implements EventSink, Reporting {
   /** How long its pace has it wait before the next events. */
   #pauseMs(): number {
     if (this.#hurried || this.#closed || this.#end || this.#abandoned()) return 0;
-    return this.#pace?.pauseMs(performance.now()) ?? 0;
+    return this.#pace?.pauseMs() ?? 0;
   }
 
   /** Waits until it may write, and begins. */
@@ -259,7 +259,7 @@ export class Outbox implements EventSink, Reporting {
   async #writeBatch(): Promise<void> {
     const { batch, bytes } = this.#takeBatch();
     const firstSeq = this.#nextSeq;
-    this.#pace?.spend(batch.length, bytes, performance.now());
+    this.#pace?.spend(batch.length, bytes);
     // Of a batch that leaves some behind, it is that of what waits as well.
     const usage = this.#usage?.marked();
     const sentAt = performance.now();

@@ -174,7 +174,7 @@ export class InvocationRunner {
     const observed = this.#options.observer?.begin(job, start);
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
-    using pace = this.#eventPaces.enter(job.tenant, performance.now());
+    using pace = this.#eventPaces.enter(job.tenant);
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch, meter), {
       ...{ usage: meter, pace },
       onEnd: (end, cause) => {
