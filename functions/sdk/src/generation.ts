@@ -7,7 +7,7 @@ import { attempt, Detokenizer, runtime } from './raw.ts';
 import { greedy, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 import { beginText } from './sequence-checks.ts';
-import { send } from './session.ts';
+import { handedOver, send } from './session.ts';
 import { type Proposal, type Speculator, speculativeDecoder } from './speculation.ts';
 import { StopScanner } from './stop.ts';
 
@@ -221,6 +221,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
   async pipe(): Promise<GenerationResult> {
     // Whoever looks at pieces, or may end this in the middle, has them one by one.
     this.#piping = !this.#options.until && !this.#options.signal;
+    // What was sent before comes first.
+    await handedOver();
     for await (const { text } of this.pieces()) {
       const rest = text.slice(this.#piped);
       if (rest !== '') await send(rest);
