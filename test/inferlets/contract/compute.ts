@@ -195,6 +195,25 @@ export const fusedCases: Cases = {
       'context-overflow': () => running({ maxTokens: 40 }),
     },
   },
+  'fused.[method]run.pipe': {
+    ok: async () => {
+      using queue = newQueue();
+      using run = new Run(queue, { ...RUN, pages: await prompted(queue), maxTokens: 3 });
+      const { tokens, text, held, stop, finished } = await settle(run.pipe(PIPE));
+      return (
+        tokens.join() === '29892,727,471' &&
+        text === ', there was' &&
+        `${held}${stop}` === 'null' &&
+        finished === 'max-tokens'
+      );
+    },
+    fails: {
+      'limit-exceeded': () =>
+        asked((queue) =>
+          new Run(queue, { ...RUN, pages: pagesOf(queue, 2) }).pipe({ ...PIPE, stops: ['x'.repeat(1025)] }),
+        ),
+    },
+  },
   'fused.[method]run.stop': {
     ok: async () => {
       using queue = newQueue();
@@ -240,12 +259,19 @@ async function running({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens 
   }
 }
 
-async function decoded(queue: Queue, maxTokens: number): Promise<number[]> {
+const PIPE = { before: PROMPT, held: '', stops: [] };
+
+/** Pages with all of the prompt but its last token. */
+async function prompted(queue: Queue): Promise<number[]> {
   const pages = pagesOf(queue, 1);
   await settle(
     step(queue, { tokens: PROMPT.slice(0, 4), positions: upTo(4), outPages: pages, rows: 0, output: { tag: 'none' } }),
   );
-  using run = new Run(queue, { ...RUN, pages, maxTokens });
+  return pages;
+}
+
+async function decoded(queue: Queue, maxTokens: number): Promise<number[]> {
+  using run = new Run(queue, { ...RUN, pages: await prompted(queue), maxTokens });
   const tokens: number[] = [];
   for (;;) {
     const chunk = await settle(run.next());
