@@ -4,9 +4,15 @@ import path from 'node:path';
 /** Folders that hold what the programs are made of. */
 export const ROOMS: readonly string[] = ['gateway', 'runtime', 'scheduler', 'gpu-host', 'infra', 'wit'];
 
+/** What the guest library and the runtime have in common: the runtime's is JavaScript. */
+const SHARED_WITH_GUESTS = 'functions/sdk/src/stop.ts';
+
 /** TypeScript that is bundled for guests, or copied into projects, and so stays what it is. Paths are relative to the root. */
 export function staysTypeScript(file: string): boolean {
-  return /^(functions|gateway\/cli\/templates|runtime\/build\/component\/prelude)\//.test(file);
+  return (
+    file !== SHARED_WITH_GUESTS &&
+    /^(functions|gateway\/cli\/templates|runtime\/build\/component\/prelude)\//.test(file)
+  );
 }
 
 /** `from '…'`, `import '…'`, `import('…')`. */
