@@ -4,7 +4,7 @@ import path from 'node:path';
 /** Folders that hold what the programs are made of. */
 export const ROOMS: readonly string[] = ['gateway', 'runtime', 'scheduler', 'gpu-host', 'infra', 'wit'];
 
-/** What the guest library and the runtime have in common: the runtime's is JavaScript. */
+/** The guest library and the runtime share this module; the package holds it as JavaScript for the runtime. */
 const SHARED_WITH_GUESTS = 'functions/sdk/src/stop.ts';
 
 /** TypeScript that is bundled for guests, or copied into projects, and so stays what it is. Paths are relative to the root. */

@@ -1,6 +1,6 @@
 import { type Context, sequenceOf } from './context.ts';
 import { InferletError } from './errors.ts';
-import type { Window } from './generation.ts';
+import type { Window } from './generation-options.ts';
 
 /**
  * Hides the tokens at positions `[from, to)` from everything that is computed later; the text stays as it is. The context's last token cannot

@@ -1,7 +1,8 @@
 import { type ChatMessage, type ChatOptions, chatTokens } from './chat.ts';
 import { InferletError } from './errors.ts';
 import type { KvFile } from './files.ts';
-import { type Claim, type GenerateOptions, Generation } from './generation.ts';
+import { type Claim, Generation } from './generation.ts';
+import type { GenerateOptions } from './generation-options.ts';
 import { detokenize, type ModelInfo, model, specialTokens, tokenize, tokenizeContinuation } from './models.ts';
 import { allocate, attempt, Queue, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';

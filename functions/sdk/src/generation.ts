@@ -1,80 +1,16 @@
 import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
-import { type AbortSignalLike, abortable, abortError } from './abort.ts';
-import { type Constraint, type DecodeMode, type Decoder, decoderFor } from './decoders.ts';
+import { abortable, abortError } from './abort.ts';
+import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
+import type { FinishReason, GenerateOptions, GenerationResult, Piece } from './generation-options.ts';
 import { specialTokens } from './models.ts';
 import { attempt, Detokenizer, runtime } from './raw.ts';
-import { greedy, type Sampler } from './samplers.ts';
+import { greedy } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 import { beginText } from './sequence-checks.ts';
 import { handedOver, send } from './session.ts';
-import { type Proposal, type Speculator, speculativeDecoder } from './speculation.ts';
+import { speculativeDecoder } from './speculation.ts';
 import { StopScanner } from './stop.ts';
-
-/** How to continue a text, and when to end. `T` is what {@link Generation.value} answers. */
-export interface GenerateOptions<T = unknown> {
-  /** Most tokens to generate; without it, as many as the model's context has room for. */
-  readonly maxTokens?: number;
-  /** How tokens are picked; greedy by default. */
-  readonly sampler?: Sampler;
-  /** Text that ends the generation and is left out of it. */
-  readonly stop?: string | readonly string[];
-  /** Token ids that end the generation besides the model's own. */
-  readonly stopTokens?: readonly number[];
-  /** Ends the generation after the piece for which it answers true; pieces then come token by token, unless `decode` says otherwise. */
-  readonly until?: (piece: Piece, generation: { readonly text: string; readonly tokens: readonly number[] }) => boolean;
-  /** Go on past the model's own end-of-text tokens. */
-  readonly ignoreEos?: boolean;
-  /** How tokens are decoded: `ahead` for built-in samplers, `step` for custom ones and with a constraint, a window or `until`. */
-  readonly decode?: DecodeMode;
-  /** What the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. It ends when nothing may follow. */
-  readonly constraint?: Constraint<T>;
-  /** Tell how probable each token was over the model's own distribution, whatever the sampler made of it. Not with a constraint or a speculator. */
-  readonly logProbabilities?: boolean;
-  /** What of the text stays in sight: `slidingWindow` or `attentionSink`. */
-  readonly window?: Window;
-  /** What is likely to follow, to be verified several tokens at a time: `ngram`, `draft`, `jacobi` or a function. The text stays the same. */
-  readonly speculator?: Speculator | Proposal;
-  /** Ends the generation with an error, `cancelled` unless the reason says otherwise; the context then holds what was handed over. */
-  readonly signal?: AbortSignalLike;
-}
-
-/** What of a text stays in sight while it grows. */
-export interface Window {
-  /** Whether it keeps the text within the model's context for ever. */
-  readonly endless: boolean;
-  /** @internal Lets go of what is out of sight; called before each token. */
-  slide(sequence: Sequence): void;
-}
-
-/**
- * Why a generation ended: an end-of-text or stop token; a stop string; `until` said so; a constraint after which nothing may follow;
- * `maxTokens`; no room left in the model's context; or the consumer left, by `break` or {@link Generation.stop}.
- */
-export type FinishReason =
-  | 'stop-token'
-  | 'stop-string'
-  | 'until'
-  | 'constraint'
-  | 'max-tokens'
-  | 'context-length'
-  | 'stopped';
-
-/** New tokens and the text that they complete. Text lags behind them inside a character; inside what may become a stop string both wait. */
-export interface Piece {
-  readonly text: string;
-  readonly tokens: readonly number[];
-}
-
-/** A finished generation. */
-export interface GenerationResult {
-  readonly text: string;
-  readonly tokens: readonly number[];
-  readonly finishReason: FinishReason;
-  readonly promptTokens: number;
-  /** Natural logarithm of the probability of each token, where they were asked for. */
-  readonly logProbabilities?: readonly number[];
-}
 
 /** What a context knows of what is under way on it alone: a generation, or another context that is appended. */
 export interface Claim {
@@ -84,7 +20,7 @@ export interface Claim {
 
 /** Prompt tokens shown to the detokenizer first, so that the text goes on from them (spaces, halves of characters). */
 const PRIMING_TOKENS = 8;
-/** What the platform takes to pipe a text: tokens before it, and stop strings, whose bytes a character has three of at most. */
+/** The platform pipes a text with at most so many tokens before it and so many stop strings, of 1,024 bytes together: three a character. */
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_CHARACTERS = 1024 / 3;
@@ -122,7 +58,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #piping = false;
   /** Length of the text of the last piece that the platform has sent. */
   #piped = 0;
-  /** What came when it was stopped already. */
+  /** The piece that the device still handed over after this was stopped. */
   #last: Piece = { text: '', tokens: [] };
   #begun = false;
   #ended = false;
@@ -219,9 +155,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
    * return await ctx.generate({ maxTokens: 100, stop: '\n\n' }).pipe();
    */
   async pipe(): Promise<GenerationResult> {
-    // Whoever looks at pieces, or may end this in the middle, has them one by one.
+    // `until` looks at each piece, and a signal ends this between two: then the inferlet sends.
     this.#piping = !this.#options.until && !this.#options.signal;
-    // What was sent before comes first.
+    // Messages that still wait in this inferlet go before the text that the platform sends.
     await handedOver();
     for await (const { text } of this.pieces()) {
       const rest = text.slice(this.#piped);
@@ -316,7 +252,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
       return;
     }
     decoder.halt?.();
-    // What the client has been sent is handed over.
+    // The client has this text already: the generation and its context keep it.
     const last = (decoded: readonly number[]) => {
       if (decoder.piped) this.#last = this.#piece(decoded, decoder);
     };
@@ -334,7 +270,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     // Texts of some models end with the token that begins the next one.
     const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
     this.#stopTokens = new Set([...own, ...stopTokens]);
-    // What crosses to the platform has whole characters.
+    // The platform takes whole characters only.
     this.#stops = (typeof stop === 'string' ? [stop] : stop).map((text) => text.toWellFormed());
     this.#scanner = new StopScanner(this.#stops);
     this.promptTokens = this.#sequence.length;
@@ -382,7 +318,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return { text: text + rest, tokens: this.#handOver() };
   }
 
-  /** What the platform needs to send the text that comes next by itself; undefined where it is not to, or cannot. */
+  /** Asks the platform to send the text of the next run; undefined when the inferlet sends it. */
   #pipeRequest(): PipeRequest | undefined {
     const characters = this.#stops.reduce((sum, stop) => sum + stop.length, 0);
     if (!this.#piping || this.#stops.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;

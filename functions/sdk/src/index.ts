@@ -31,14 +31,8 @@ export { InferletError, type InferletErrorCode, unless } from './errors.ts';
 export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './fetch.ts';
 export { type FileInfo, type FileOptions, KvFile, type Rights } from './files.ts';
 export { type ExchangedFile, listFiles, type ReceivedFile, receiveFile, sendFile } from './files-exchange.ts';
-export {
-  type FinishReason,
-  type GenerateOptions,
-  Generation,
-  type GenerationResult,
-  type Piece,
-  type Window,
-} from './generation.ts';
+export { Generation } from './generation.ts';
+export type { FinishReason, GenerateOptions, GenerationResult, Piece, Window } from './generation-options.ts';
 export { fillImage } from './image.ts';
 export type { ReceiveOptions } from './inbox.ts';
 export { defineInferlet, type Invocation, invocation, isCancelled, log, sleep, timeLeftMs } from './inferlet.ts';

@@ -27,7 +27,7 @@ export function send(message: string | Uint8Array): Promise<void> {
 /** Sends a value as JSON text. Throws `invalid-argument` for one that JSON has not, such as `undefined`. */
 export const sendJson = async (value: unknown): Promise<void> => send(toJson(value));
 
-/** Completes when the platform has all that was sent so far. What it has is written before the invocation ends. */
+/** Completes when the platform has all messages so far. The platform writes them before the invocation ends. */
 export async function handedOver(): Promise<void> {
   while (backlog) await backlog;
   if (lost) throw lost;
