@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { AppendOutcome, NewEvent, ReportOutcome, Usage } from '#scheduler/invocations/types.ts';
+import type { AppendOutcome, NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
@@ -12,7 +12,7 @@ export interface AttemptLog {
   /** `Invocations.append` of the attempt. @param usage as it was when the last event was added */
   append(firstSeq: number, events: readonly NewEvent[], usage: Usage | undefined): Promise<AppendOutcome>;
   /** `Invocations.report` of the attempt. */
-  report(usage: Usage): Promise<ReportOutcome>;
+  report(usage: Usage): Promise<AppendOutcome>;
   /** Number of the log's last event; null when the invocation is not this attempt's any more. */
   lastSeq(): Promise<number | null>;
 }

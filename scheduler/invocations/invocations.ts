@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { quarantineText } from '../quarantine/policy.ts';
-import { type Metered, parseMetered, parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
+import { type Metered, parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText, totalUsage } from '../usage/metered.ts';
 import { Abreast } from './abreast.ts';
+import { Appends, checkedData, MAX_EVENTS } from './appends.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
@@ -37,7 +38,6 @@ import {
   type NewChild,
   type NewEvent,
   REQUEUE_OUTCOMES,
-  type ReportOutcome,
   type RequeueOutcome,
   type TerminalEvent,
   type Usage,
@@ -47,8 +47,6 @@ const SCRIPTS = {
   create: loadScript(new URL('./scripts/create.lua', import.meta.url)),
   beginAttempt: loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url)),
   beginChild: loadScript(new URL('./scripts/begin-child.lua', import.meta.url)),
-  append: loadScript(new URL('./scripts/append.lua', import.meta.url)),
-  report: loadScript(new URL('./scripts/report.lua', import.meta.url)),
   finish: loadScript(new URL('./scripts/finish.lua', import.meta.url)),
   fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
   requeue: loadScript(new URL('./scripts/requeue.lua', import.meta.url)),
@@ -58,9 +56,6 @@ const SCRIPTS = {
 /** New invocations of one tenant on their way to Redis at once: enough to keep it busy, and a millisecond of its time. */
 const MOST_CREATED_AT_ONCE = 8;
 
-/** Events of one script call: Lua's argument stack holds 8,000 values. */
-const MAX_EVENTS_PER_CALL = 1000;
-
 /**
  * Records and event logs of invocations. Every transition is one Lua script, so that of any number of writers exactly one ends an
  * invocation, and an attempt whose epoch has passed cannot write.
@@ -68,11 +63,13 @@ const MAX_EVENTS_PER_CALL = 1000;
 export class Invocations {
   readonly #store: Store;
   readonly #retention: Retention;
+  readonly #appends: Appends;
   readonly #creating = new Abreast(MOST_CREATED_AT_ONCE);
 
   constructor(store: Store, retention: Retention = DEFAULT_RETENTION) {
     this.#store = store;
     this.#retention = retention;
+    this.#appends = new Appends(store, retention);
   }
 
   /**
@@ -293,46 +290,20 @@ export class Invocations {
     usage?: Usage,
   ): Promise<AppendOutcome | Metered<AppendOutcome>> {
     if (usage !== undefined && events.length === 0) return this.report(id, epoch, usage);
-    const { keys } = this.#store;
-    const answered = (outcome: AppendOutcome) => (usage === undefined ? outcome : unmetered(outcome));
-    for (let start = 0; start < events.length; start += MAX_EVENTS_PER_CALL) {
-      const chunk = events.slice(start, start + MAX_EVENTS_PER_CALL);
-      const last = start + MAX_EVENTS_PER_CALL >= events.length;
-      const now = this.#store.clock();
-      const args: (string | number)[] = [
-        keys.live(id),
-        epoch,
-        firstSeq + start,
-        this.#retention.maxEvents,
-        this.#retention.maxBytes,
-        now,
-        this.#retention.logLines,
-        this.#retention.logMs,
-        this.#retention.familyBytes,
-        last ? meteredText(usage) : '',
-      ];
-      for (const { event, data } of chunk) args.push(event, checkedData(data));
-      const reply = await this.#store.script(SCRIPTS.append, [keys.invocation(id), keys.events(id)], args);
-      if (reply === 1) continue;
-      if (Array.isArray(reply) && reply[0] === 1) return { outcome: 'ok', ...parseMetered(reply.slice(1), now) };
-      if (reply === 0) return answered('stale');
-      if (reply === -1) return answered('ended');
-      if (reply === -2) return answered('full');
-      throwBytesQuota(reply, now);
-      throw gap(id, firstSeq + start, reply) ?? unexpected('append', reply);
+    const answered = (answer: Metered<AppendOutcome>) => (usage === undefined ? answer.outcome : answer);
+    for (let start = 0; start < events.length; start += MAX_EVENTS) {
+      const chunk = events.slice(start, start + MAX_EVENTS);
+      const isLast = start + MAX_EVENTS >= events.length;
+      const write = { id, epoch, firstSeq: firstSeq + start, events: chunk, usage: isLast ? usage : undefined };
+      const answer = await this.#appends.write(write);
+      if (isLast || answer.outcome !== 'ok') return answered(answer);
     }
-    return answered('ok');
+    return answered(unmetered('ok'));
   }
 
   /** Counts the usage of an attempt, cumulative, that has no event to append. May be made again like `append`. */
-  async report(id: string, epoch: number, usage: Usage): Promise<Metered<ReportOutcome>> {
-    const now = this.#store.clock();
-    const args = [epoch, meteredText(usage), now];
-    const reply = await this.#store.script(SCRIPTS.report, [this.#store.keys.invocation(id)], args);
-    if (Array.isArray(reply) && reply[0] === 1) return { outcome: 'ok', ...parseMetered(reply.slice(1), now) };
-    if (reply === 0) return unmetered('stale');
-    if (reply === -1) return unmetered('ended');
-    throw unexpected('report', reply);
+  async report(id: string, epoch: number, usage: Usage): Promise<Metered<AppendOutcome>> {
+    return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage });
   }
 
   /**
@@ -439,10 +410,4 @@ export class Invocations {
     if (url === undefined) return [];
     return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
   }
-}
-
-/** Event data travels with NUL between its parts, which no JSON text contains. */
-function checkedData(data: string): string {
-  if (data.includes('\0')) throw new StoreError('invalid-argument', 'The data of an event must be JSON text.');
-  return data;
 }

@@ -210,7 +210,6 @@ export type ChildOutcome =
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
 export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full';
-export type ReportOutcome = 'ok' | 'stale' | 'ended';
 export type FailOutcome = 'ok' | 'ended' | 'unknown';
 
 /** How many attempts a restartable invocation gets: a second loss may be chance, a third is its own doing. */

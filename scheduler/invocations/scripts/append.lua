@@ -1,47 +1,25 @@
 --[[
-  Appends numbered events to an invocation's log and publishes them. Events that the log already holds are skipped, so the same call may
-  be made twice.
+  Appends numbered events to the logs of attempts, publishes them, and counts what the attempts have used. Events that a log already holds are
+  skipped, so the same call may be made twice. A write that is refused or fails changes nothing of the others.
 
-  KEYS[1] record (hash)
-  KEYS[2] events (stream)
+  KEYS[1, 3, ...] records (hashes)
+  KEYS[2, 4, ...] their events (streams)
 
-  ARGV[1] live channel
-  ARGV[2] epoch of the attempt
-  ARGV[3] number of the first event
-  ARGV[4] about how many events the log keeps
-  ARGV[5] how many bytes of event data an invocation may log in all
-  ARGV[6] now, ms
-  ARGV[7] about how many lines the function's log keeps
-  ARGV[8] how long the function's log is kept after its last line, ms
-  ARGV[9] how many bytes all events of its root's family may have, terminal ones and 64 bytes for each included
-  ARGV[10] usage of the attempt after these events, see ../../usage/scripts/include/metering.lua, or ''
-  ARGV[11...] pairs: event, data
+  ARGV[1] now, ms
+  ARGV[2] about how many events a log keeps
+  ARGV[3] how many bytes of event data an invocation may log in all
+  ARGV[4] about how many lines a function's log keeps
+  ARGV[5] how long a function's log is kept after its last line, ms
+  ARGV[6] how many bytes all events of its root's family may have, terminal ones and 64 bytes for each included
+  ARGV[7...] for each record: live channel; epoch of the attempt; number of the first event; usage of the attempt after these events, see
+    ../../usage/scripts/include/metering.lua, or ''; how many events; then as many pairs of event and data
 
-  Returns 1 appended (with usage {1, quotaReply of ../../quotas/scripts/include/exceeded.lua}), 0 stale epoch (or no such record), -1 ended, -2 byte limit passed, its own or its family's (nothing was appended).
+  Returns for each record 1 appended (with usage {1, quotaReply of ../../quotas/scripts/include/exceeded.lua}), 0 stale epoch (or no such
+          record), -1 ended, -2 byte limit passed, its own or its family's (nothing was appended).
           {-3, number of the log's last event} a gap in the numbers.
           {-4, quota, limit, used} its tenant may keep no more in Redis (nothing was appended).
+          {-5, text of the error}.
 ]]
-local record, events = KEYS[1], KEYS[2]
-local firstSeq = tonumber(ARGV[3])
-local status, epoch, seq, bytes, account, fn, spoken, root, ownBytes, id = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes',
-  'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id'))
-
-if not status then
-  return 0
-end
-if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
-  return -1
-end
-if status ~= 'running' or epoch ~= ARGV[2] then
-  return 0
-end
-
-seq = tonumber(seq)
-bytes = tonumber(bytes)
-if firstSeq > seq + 1 then
-  return {-3, seq}
-end
-
 --- @include "./include/function-log.lua"
 --- @include "./include/family.lua"
 --- @include "./include/cut-events.lua"
@@ -50,65 +28,129 @@ end
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../quotas/scripts/include/exceeded.lua"
 
-local usage, now = ARGV[10], tonumber(ARGV[6])
-local function appended()
-  if usage == '' or not account then
-    return 1
+local now, keepEvents, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local HEAD, HEAD_OF_WRITE = 6, 5
+
+-- Bytes by account, and usage by account and function, that are counted once behind all writes.
+local held, tallies = {}, {}
+
+local function hold(account, holder, bytes)
+  if bytes ~= 0 then
+    redis.call('HINCRBY', accountKey(account), holder, bytes)
+    held[account] = (held[account] or 0) + bytes
   end
-  meter(record, epoch, usage, now)
-  return {1, unpack(quotaReply(account, fn, now))}
 end
 
-local added, count = 0, 0
-local current = firstSeq
-for i = 11, #ARGV, 2 do
-  if current > seq then
-    added = added + #ARGV[i + 1]
-    count = count + 1
-  end
-  current = current + 1
-end
-local last = current - 1
-if last <= seq then
-  return appended()
-end
-if bytes + added > tonumber(ARGV[5]) then
-  return -2
-end
-local family, familyBytes = familyOf(record, root, ownBytes)
-familyBytes = familyBytes + added + count * EVENT_BYTES
-if familyBytes > tonumber(ARGV[9]) then
-  return -2
-end
-local stored = added + count * EVENT_BYTES
-local refusal = account and bytesRefusal(account, stored, now)
-if refusal then
-  return {-4, unpack(refusal)}
+local function refusalOf(account, bytes)
+  local earlier = held[account] or 0
+  local refusal = bytesRefusal(account, earlier + bytes, now)
+  return refusal and {refusal[1], refusal[2], refusal[3] + earlier}
 end
 
-local live = {}
-current = firstSeq
-for i = 11, #ARGV, 2 do
-  if current > seq then
-    local event, data = ARGV[i], ARGV[i + 1]
-    redis.call('XADD', events, current .. '-0', 'e', event, 'd', data)
-    live[#live + 1] = current .. '\0' .. event .. '\0' .. data
-    if event == 'message' and not spoken then
-      spoken = true
-      countFirstMessage(record, account, now)
-    end
-    if event == 'log' then
-      functionLog(record, current, event, data, ARGV[6], ARGV[7], ARGV[8])
-    end
+-- Usage of one attempt, added to that of its tenant's function; `i` is where the answer goes.
+local function tally(account, fn, added, i)
+  local name = account .. '\0' .. fn
+  local known = tallies[name] or {account = account, fn = fn, added = {}, answers = {}}
+  tallies[name] = known
+  for place, n in pairs(added) do
+    known.added[place] = (known.added[place] or 0) + n
   end
-  current = current + 1
+  known.answers[#known.answers + 1] = i
 end
-redis.call('HSET', record, 'seq', last, 'bytes', bytes + added)
-redis.call('HSET', family, 'familyBytes', familyBytes)
-if account then
-  -- A log has no more events than its last number says.
-  local cut = last > tonumber(ARGV[4]) and cutEvents(events, tonumber(ARGV[4])) or 0
-  holdBytes(account, 'i:' .. id, stored - cut)
+
+-- One write; `at` is the place of its head in ARGV, `i` that of its answer.
+local function write(record, events, at, i)
+  local channel, own, firstSeq, usage, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], tonumber(ARGV[at + 4])
+  local first = at + HEAD_OF_WRITE
+  local status, epoch, seq, bytes, account, fn, spoken, root, ownBytes, id, speaker, told, before = unpack(redis.call('HMGET', record, 'status',
+    'epoch', 'seq', 'bytes', 'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id', 'usageEpoch', 'usageNow', 'usageBefore'))
+  if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
+    return -1
+  end
+  if status ~= 'running' or epoch ~= own then
+    return 0
+  end
+  seq, bytes = tonumber(seq), tonumber(bytes)
+  if firstSeq > seq + 1 then
+    return {-3, seq}
+  end
+
+  -- Of the events those that the log does not have.
+  local skipped, added = math.min(count, seq + 1 - firstSeq), 0
+  for place = first + 2 * skipped, first + 2 * count - 2, 2 do
+    added = added + #ARGV[place + 1]
+  end
+  local fields = {}
+  if skipped < count then
+    if bytes + added > mostBytes then
+      return -2
+    end
+    local stored = added + (count - skipped) * EVENT_BYTES
+    local family, familyBytes = familyOf(record, root, ownBytes)
+    if familyBytes + stored > tonumber(ARGV[6]) then
+      return -2
+    end
+    local refusal = account and refusalOf(account, stored)
+    if refusal then
+      return {-4, unpack(refusal)}
+    end
+
+    local live, last = {}, seq
+    for place = first + 2 * skipped, first + 2 * count - 2, 2 do
+      local event, data = ARGV[place], ARGV[place + 1]
+      last = last + 1
+      redis.call('XADD', events, last .. '-0', 'e', event, 'd', data)
+      live[#live + 1] = last .. '\0' .. event .. '\0' .. data
+      if event == 'message' and not spoken then
+        spoken = true
+        countFirstMessage(record, account, now)
+      end
+      if event == 'log' then
+        functionLog(record, last, event, data, ARGV[1], ARGV[4], ARGV[5])
+      end
+    end
+    fields = {'seq', last, 'bytes', bytes + added}
+    if family == record then
+      fields[5], fields[6] = 'familyBytes', familyBytes + stored
+    else
+      redis.call('HSET', family, 'familyBytes', familyBytes + stored)
+    end
+    if account then
+      -- A log has no more events than its last number says.
+      local cut = last > keepEvents and cutEvents(events, keepEvents) or 0
+      hold(account, 'i:' .. id, stored - cut)
+    end
+    redis.call('PUBLISH', channel, table.concat(live, '\0'))
+  end
+  local isMetered = usage ~= '' and account
+  if isMetered then
+    tally(account, fn, usageChange(fields, speaker, told, before, epoch, usage), i)
+  end
+  if #fields > 0 then
+    redis.call('HSET', record, unpack(fields))
+  end
+  return 1
 end
-redis.call('PUBLISH', ARGV[1], table.concat(live, '\0'))
-return appended()
+
+local replies, at = {}, HEAD + 1
+for i = 1, #KEYS / 2 do
+  local ok, reply = pcall(write, KEYS[2 * i - 1], KEYS[2 * i], at, i)
+  if not ok then
+    reply = {-5, type(reply) == 'table' and reply.err or tostring(reply)}
+  end
+  replies[i] = reply
+  at = at + HEAD_OF_WRITE + 2 * tonumber(ARGV[at + 4])
+end
+for account, bytes in pairs(held) do
+  changeBytes(account, bytes)
+end
+for _, known in pairs(tallies) do
+  if next(known.added) then
+    count(known.account, known.fn, now, known.added)
+  end
+  local quotas = {1, unpack(quotaReply(known.account, known.fn, now))}
+  for _, i in ipairs(known.answers) do
+    replies[i] = replies[i] == 1 and quotas or replies[i]
+  end
+end
+return replies

@@ -15,22 +15,22 @@ local function meteredNumbers(text)
   return numbers
 end
 
--- Writes down an attempt's usage ('' for none); what is new of it, by place in the counters, and whose it is.
-local function newUsage(record, epoch, usage)
+-- What is new of an attempt's usage ('' for none), by place in the counters. The record has `speaker`, `told` and `before` in its fields
+-- usageEpoch, usageNow and usageBefore; what it is to have then is added to `fields`.
+local function usageChange(fields, speaker, told, before, epoch, usage)
   local added = {}
   if usage == '' then
     return added
   end
-  local speaker, now, before, account, fn = unpack(redis.call('HMGET', record, 'usageEpoch', 'usageNow', 'usageBefore', 'account',
-    'function'))
-  local current = meteredNumbers(now)
+  local current = meteredNumbers(told)
   if speaker ~= epoch then
     if speaker then
       local earlier = meteredNumbers(before)
       for i = 1, METERED do
         earlier[i] = earlier[i] + current[i]
       end
-      redis.call('HSET', record, 'usageBefore', string.format(METERED_FORMAT, unpack(earlier)))
+      fields[#fields + 1] = 'usageBefore'
+      fields[#fields + 1] = string.format(METERED_FORMAT, unpack(earlier))
     end
     current = meteredNumbers(nil)
   end
@@ -41,7 +41,21 @@ local function newUsage(record, epoch, usage)
     end
   end
   if next(added) or speaker ~= epoch then
-    redis.call('HSET', record, 'usageEpoch', epoch, 'usageNow', string.format(METERED_FORMAT, unpack(current)))
+    for _, value in ipairs({'usageEpoch', epoch, 'usageNow', string.format(METERED_FORMAT, unpack(current))}) do
+      fields[#fields + 1] = value
+    end
+  end
+  return added
+end
+
+-- Writes down an attempt's usage; what is new of it, and whose it is.
+local function newUsage(record, epoch, usage)
+  local speaker, told, before, account, fn = unpack(redis.call('HMGET', record, 'usageEpoch', 'usageNow', 'usageBefore', 'account',
+    'function'))
+  local fields = {}
+  local added = usageChange(fields, speaker, told, before, epoch, usage)
+  if #fields > 0 then
+    redis.call('HSET', record, unpack(fields))
   end
   return added, account, fn
 end

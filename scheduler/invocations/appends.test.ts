@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import type { Metered } from '../quotas/exceeded.ts';
+import { QuotaExceeded } from '../quotas/exceeded.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { StoreError } from '../store/errors.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { AppendOutcome, NewEvent, TerminalEvent } from './types.ts';
+
+const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
+const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
+
+interface Running {
+  readonly id: string;
+  readonly epoch: number;
+}
+
+describe('what attempts write in one turn', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+  beforeEach(() => {
+    scheduler = openTestScheduler(redis);
+  });
+  afterEach(() => scheduler.close());
+
+  async function running(tenant: string, name = 'story'): Promise<Running> {
+    const record = submission({ tenant, function: name });
+    await scheduler.invocations.create(record);
+    const attempt = await beginAttempt(scheduler, record.id, 'r1');
+    assert.ok('epoch' in attempt);
+    return { id: record.id, epoch: attempt.epoch };
+  }
+
+  const many = (tenant: string, count: number, name?: string) =>
+    Promise.all(Array.from({ length: count }, () => running(tenant, name)));
+
+  const texts = async ({ id }: Running) =>
+    (await scheduler.events.read(id, 0)).map(({ seq, data }) => [seq, JSON.parse(data).text]);
+
+  const calls = async () => {
+    const stats = await scheduler.store.call((connection) => connection.info('commandstats'));
+    const count = (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+    return count('eval') + count('evalsha');
+  };
+
+  test('is one call of the store, and followers hear of each', async () => {
+    const attempts = await many('acme', 20);
+    const first = attempts[0];
+    assert.ok(first);
+    const followed: string[] = [];
+    const following = (async () => {
+      for await (const { data } of scheduler.events.follow(first.id, 0)) followed.push(data);
+    })();
+    const before = await calls();
+    const outcomes = await Promise.all(
+      attempts.map(({ id, epoch }, i) => scheduler.invocations.append(id, epoch, 1, [message(`a${i}`), message('b')])),
+    );
+    assert.deepEqual([...new Set(outcomes)], ['ok']);
+    // The follower's reads are calls, too.
+    assert.ok((await calls()) - before <= 3);
+    for (const [i, attempt] of attempts.entries()) {
+      assert.deepEqual(await texts(attempt), [
+        [1, `a${i}`],
+        [2, 'b'],
+      ]);
+    }
+    await scheduler.invocations.finish(first.id, first.epoch, 3, RESULT, null);
+    await following;
+    assert.deepEqual(followed, [message('a0').data, message('b').data, RESULT.data]);
+  });
+
+  test('counts once for each, and for the tenant and its functions the sum', async () => {
+    const attempts = [...(await many('acme', 3)), ...(await many('acme', 2, 'other')), ...(await many('globex', 2))];
+    const report = ({ id, epoch }: Running, outputTokens: number) =>
+      scheduler.invocations.append(id, epoch, 1, [message('a')], { outputTokens });
+    // Twice, as after an answer that was lost.
+    for (const _ of [1, 2]) await Promise.all(attempts.map((attempt, i) => report(attempt, 10 ** i)));
+    const counted = async (tenant: string, name?: string) => {
+      const now = Date.now();
+      const month = await scheduler.usage.spans(tenant, 'month', now, now, name === undefined ? 'tenant' : 'functions');
+      return month.find((each) => each.function === (name ?? null))?.counts.outputTokens;
+    };
+    assert.equal(await counted('acme'), 11_111);
+    assert.equal(await counted('acme', 'story'), 111);
+    assert.equal(await counted('acme', 'other'), 11_000);
+    assert.equal(await counted('globex'), 1_100_000);
+  });
+
+  test('each hears of its own quota', async () => {
+    const limit = { quota: 'tokens-per-minute', function: 'story', limit: 10, until: null } as const;
+    await scheduler.quotas.set('acme', limit, { author: 'key_1', reason: '' });
+    const attempts = [...(await many('acme', 2)), await running('acme', 'other'), await running('globex')];
+    const answers = await Promise.all(
+      attempts.map(
+        ({ id, epoch }): Promise<Metered<AppendOutcome>> =>
+          scheduler.invocations.append(id, epoch, 1, [message('a')], { outputTokens: 6 }),
+      ),
+    );
+    assert.deepEqual(
+      answers.map(({ outcome, exceeded, tokensLeft }) => [outcome, exceeded?.quota, tokensLeft]),
+      [
+        ['ok', 'tokens-per-minute', 0],
+        ['ok', 'tokens-per-minute', 0],
+        ['ok', undefined, null],
+        ['ok', undefined, null],
+      ],
+    );
+  });
+
+  test('one that is refused or broken takes none with it', async () => {
+    const { invocations, store } = scheduler;
+    const [fine, stale, ended, gap, broken] = (await many('acme', 5)) as [Running, Running, Running, Running, Running];
+    const poor = await running('globex');
+    const limit = { quota: 'redis-bytes', function: null, limit: 10_000, until: null } as const;
+    await scheduler.quotas.set('globex', limit, { author: 'key_1', reason: '' });
+    await invocations.finish(ended.id, ended.epoch, 1, RESULT, null);
+    await store.call((connection) => connection.set(store.keys.events(broken.id), 'no stream'));
+    const append = ({ id, epoch }: Running, events: NewEvent[], seq = 1) => invocations.append(id, epoch, seq, events);
+    const small = [message('a')];
+    const outcomes = await Promise.allSettled([
+      append({ ...stale, epoch: stale.epoch + 1 }, small),
+      append(broken, small),
+      append(ended, small, 2),
+      append(gap, small, 3),
+      append(poor, [message('x'.repeat(20_000))]),
+      append(poor, [{ event: 'message', data: '\0' }]),
+      append(fine, small),
+      append(poor, small),
+    ]);
+    const told = outcomes.map((each) => (each.status === 'fulfilled' ? each.value : each.reason));
+    assert.equal(told[0], 'stale');
+    assert.ok(told[1] instanceof StoreError && told[1].code === 'store-corrupt' && /WRONGTYPE/.test(told[1].message));
+    assert.equal(told[2], 'ended');
+    assert.equal(told[3].lastSeq, 0);
+    assert.ok(told[4] instanceof QuotaExceeded);
+    assert.equal(told[5].code, 'invalid-argument');
+    assert.deepEqual(told.slice(6), ['ok', 'ok']);
+    assert.deepEqual(await texts(fine), [[1, 'a']]);
+    assert.deepEqual(await texts(poor), [[1, 'a']]);
+  });
+
+  test('has bounds of its own: what is more goes in further calls', async () => {
+    const attempts = await many('acme', 150);
+    const before = await calls();
+    const large = message('x'.repeat(100_000));
+    const outcomes = await Promise.all(
+      attempts.map(({ id, epoch }, i) => scheduler.invocations.append(id, epoch, 1, i < 4 ? [large] : [message('a')])),
+    );
+    assert.deepEqual([...new Set(outcomes)], ['ok']);
+    const made = (await calls()) - before;
+    assert.ok(made >= 5 && made <= 8, `${made} calls`);
+  });
+});

@@ -1,0 +1,120 @@
+import { type Metered, parseMetered } from '../quotas/exceeded.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { meteredText } from '../usage/metered.ts';
+import { gap, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts';
+import type { Retention } from './retention.ts';
+import type { AppendOutcome, NewEvent, Usage } from './types.ts';
+
+/** What an attempt writes at once: numbered events, and what it has used with the last of them. */
+export interface AttemptWrite {
+  readonly id: string;
+  readonly epoch: number;
+  /** Number of the first event; 0 without events. */
+  readonly firstSeq: number;
+  /** At most `MAX_EVENTS`. */
+  readonly events: readonly NewEvent[];
+  /** Cumulative. */
+  readonly usage: Usage | undefined;
+}
+
+interface Waiting extends AttemptWrite {
+  readonly bytes: number;
+  readonly resolve: (answer: Metered<AppendOutcome>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
+
+/** Events of one script call. */
+export const MAX_EVENTS = 1000;
+/** Bytes of events of one script call, unless one write alone has more: everybody else's calls wait for it. */
+const MAX_BYTES = 128 << 10;
+/** Writes of one script call. */
+const MAX_WRITES = 128;
+
+/**
+ * Writes of all attempts of a process to their logs. What is written in one turn of the event loop goes to Redis in one script call, which reads
+ * and counts what belongs to a tenant once. Each write has an answer of its own: one that is refused or broken takes none with it.
+ */
+export class Appends {
+  readonly #store: Store;
+  readonly #retention: Retention;
+  #waiting: Waiting[] = [];
+
+  constructor(store: Store, retention: Retention) {
+    this.#store = store;
+    this.#retention = retention;
+  }
+
+  /** @throws what `Invocations.append` throws. */
+  write(write: AttemptWrite): Promise<Metered<AppendOutcome>> {
+    return new Promise((resolve, reject) => {
+      const bytes = write.events.reduce((sum, { data }) => sum + checkedData(data).length, 0);
+      this.#waiting.push({ ...write, bytes, resolve, reject });
+      if (this.#waiting.length === 1) setImmediate(() => this.#flush());
+    });
+  }
+
+  #flush(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    let [start, events, bytes] = [0, 0, 0];
+    for (const [i, write] of waiting.entries()) {
+      const isFull =
+        i - start === MAX_WRITES || events + write.events.length > MAX_EVENTS || bytes + write.bytes > MAX_BYTES;
+      if (i > start && isFull) {
+        void this.#call(waiting.slice(start, i));
+        [start, events, bytes] = [i, 0, 0];
+      }
+      events += write.events.length;
+      bytes += write.bytes;
+    }
+    void this.#call(waiting.slice(start));
+  }
+
+  async #call(writes: readonly Waiting[]): Promise<void> {
+    const { keys } = this.#store;
+    const { maxEvents, maxBytes, logLines, logMs, familyBytes } = this.#retention;
+    const now = this.#store.clock();
+    const args: (string | number)[] = [now, maxEvents, maxBytes, logLines, logMs, familyBytes];
+    for (const { id, epoch, firstSeq, events, usage } of writes) {
+      args.push(keys.live(id), epoch, firstSeq, meteredText(usage), events.length);
+      for (const { event, data } of events) args.push(event, data);
+    }
+    const places = writes.flatMap(({ id }) => [keys.invocation(id), keys.events(id)]);
+    try {
+      const replies = tuple(await this.#store.script(APPEND, places, args));
+      for (const [i, write] of writes.entries()) settle(write, replies[i], now);
+    } catch (error) {
+      for (const { reject } of writes) reject(error);
+    }
+  }
+}
+
+function settle(write: Waiting, reply: unknown, now: number): void {
+  try {
+    write.resolve(answerOf(write, reply, now));
+  } catch (error) {
+    write.reject(error);
+  }
+}
+
+function answerOf({ id, firstSeq }: AttemptWrite, reply: unknown, now: number): Metered<AppendOutcome> {
+  if (reply === 1) return unmetered('ok');
+  if (reply === 0) return unmetered('stale');
+  if (reply === -1) return unmetered('ended');
+  if (reply === -2) return unmetered('full');
+  const [code, ...rest] = tuple(reply);
+  if (code === 1) return { outcome: 'ok', ...parseMetered(rest, now) };
+  if (code === -5) throw StoreError.from(new Error(String(rest[0])));
+  throwBytesQuota(reply, now);
+  throw gap(id, firstSeq, reply) ?? unexpected('append', reply);
+}
+
+/** Event data travels with NUL between its parts, which no JSON text contains. */
+export function checkedData(data: string): string {
+  if (data.includes('\0')) throw new StoreError('invalid-argument', 'The data of an event must be JSON text.');
+  return data;
+}
