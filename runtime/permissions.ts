@@ -1,4 +1,5 @@
 import { loadConfig } from '#infra/config.ts';
+import { liveSocket, runtimeName } from '#infra/runtimes.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
 import { ownGroup } from './sandboxes/cgroups/own-group.ts';
 
@@ -12,7 +13,7 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-memory-max-growing-factor=2'];
 
 /**
- * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts and its control group, connect, start children
+ * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, its own socket and its control group, connect, start children
  * (builds and examinations, confined by `runtime/sandboxes`) and worker threads (grammars, pictures and texts, which may only read their own code and tokenizers). No addons, no
  * inspector. It sets when the heap is collected, too. Flags are read when a process starts, so its image is replaced once: the same process id, arguments and standard streams. Call it
  * before anything is opened.
@@ -20,11 +21,14 @@ const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-m
 export function enterPermissions(): void {
   if (process.permission || process.env[SWITCH] === 'off' || !process.execve) return;
   const group = ownGroup();
+  const config = loadConfig();
   const flags = [
     '--permission',
     '--allow-fs-read=*',
     // What does not exist yet cannot be named as a directory.
-    `--allow-fs-write=${openArtifactsDirectory(loadConfig().artifactsDirectory)}`,
+    `--allow-fs-write=${openArtifactsDirectory(config.artifactsDirectory)}`,
+    // An earlier process may have left it behind.
+    `--allow-fs-write=${liveSocket(config, runtimeName())}`,
     // The control groups of sandboxes.
     ...('directory' in group ? [`--allow-fs-write=${group.directory}`] : []),
     '--allow-child-process',

@@ -4,7 +4,7 @@ import { loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { RUNTIME } from '#infra/runtimes.ts';
+import { liveSocket, runtimeName } from '#infra/runtimes.ts';
 import type { ProcessFamilies } from '#infra/telemetry/prometheus.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
@@ -29,7 +29,7 @@ export async function runProcess(): Promise<void> {
     onError: report,
   });
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
-  const name = process.env.PIE_RUNTIME_ID ?? RUNTIME;
+  const name = runtimeName();
   const { concurrency, sandboxes } = config.runtime;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
   const gpuHostNames = config.gpuHosts.map((host) => host.name);
@@ -40,6 +40,7 @@ export async function runProcess(): Promise<void> {
     gpuHostNames,
     spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
+    liveSocket: liveSocket(config, name),
     concurrency,
     isolation: config.runtime.isolation,
     sandboxes,

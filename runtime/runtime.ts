@@ -8,6 +8,7 @@ import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
+import { LiveServer } from '#scheduler/live/server.ts';
 import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
@@ -51,6 +52,8 @@ export interface RuntimeOptions {
   /** Which of several that have a model serves an invocation; `tenant` by default, so that its saved contexts are found. */
   readonly spread?: Spread;
   readonly artifactsDirectory: string;
+  /** Where it shows events before they are in the log; without it they are written at once and published. */
+  readonly liveSocket?: string;
   /** Invocations that run at once, at most: fewer while their work fills the thread. */
   readonly concurrency: number;
   readonly sandboxes: SandboxSettings;
@@ -113,6 +116,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
   const hostNames = options.gpuHosts.map((_, i) => options.gpuHostNames?.[i] ?? `gpu-host-${i + 1}`);
+  const live = options.liveSocket === undefined ? undefined : new LiveServer();
+  if (options.liveSocket !== undefined) await live?.listen(options.liveSocket);
   // Registering first: what a predecessor left unfinished fails at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
@@ -121,8 +126,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     ...(options.spread && { spread: options.spread }),
     isolation: { layers: layers.isolation, ...(layers.notice !== null && { notice: layers.notice }) },
     limits: active,
+    ...(options.liveSocket !== undefined && { live: options.liveSocket }),
     gpuHosts: describeHosts(hostNames.map(notYetThere), draining),
   });
+  if (live) scheduler.live.serve(lease.id, live);
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
   const connections = await GpuHostConnection.connectAll(
     options.gpuHosts.map((address, i) => ({ address, name: hostNames[i] ?? address })),
@@ -172,6 +179,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       limits,
     },
     launcher,
+    live,
     runtimeId: lease.id,
     modelsOf: async (job, family) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
@@ -271,6 +279,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await images.close();
       await texts.close();
       await lease.release();
+      await live?.close();
     },
   };
 }

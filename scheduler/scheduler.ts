@@ -20,6 +20,7 @@ import { Invocations } from './invocations/invocations.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { Submission } from './invocations/submission.ts';
 import { KeyValues } from './key-values/key-values.ts';
+import { LiveClient } from './live/client.ts';
 import { Messaging } from './messaging/messaging.ts';
 import { MetricsBoard } from './metrics/board.ts';
 import { Quarantine } from './quarantine/quarantine.ts';
@@ -71,6 +72,7 @@ export class Scheduler {
   readonly store: Store;
   readonly invocations: Invocations;
   readonly events: EventLog;
+  readonly live: LiveClient;
   readonly logs: FunctionLogs;
   readonly inbox: Inbox;
   readonly files: Files;
@@ -119,7 +121,8 @@ export class Scheduler {
     this.#connections = [commands, subscriber];
     this.store = store;
     this.invocations = new Invocations(store, retention);
-    this.events = new EventLog(store, channels, options.outageMs);
+    this.live = new LiveClient((runtimeId) => this.runtimes.liveAddress(runtimeId));
+    this.events = new EventLog(store, channels, this.live, options.outageMs);
     this.logs = new FunctionLogs(store, channels);
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
@@ -212,6 +215,7 @@ export class Scheduler {
   async close(): Promise<void> {
     await this.reaper.stop();
     this.messaging.close();
+    this.live.close();
     this.#channels.close();
     this.#vital.close();
     await this.builds.close();

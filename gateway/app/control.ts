@@ -219,11 +219,11 @@ export interface HeldInvocation extends Omit<InvocationState, 'output'> {
   readonly output?: unknown;
 }
 
-export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'result', 'error'] as const;
+export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'result', 'error'] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
 export interface InvocationEvent {
-  /** From 1, without gaps. */
+  /** From 1 up. Numbers are left out where an attempt was lost with events that nobody keeps (`gap`). */
   readonly seq: number;
   readonly event: EventName;
   /** JSON text on one line. */

@@ -22,6 +22,8 @@ interface EventData {
   readonly message: MessageData;
   readonly log: { readonly level: LogLevel; readonly message: string };
   readonly metric: Readonly<Record<string, unknown>>;
+  /** The runtime died: what it sent after event `after` within its last quarter of a second may have been seen, and is not kept. */
+  readonly gap: { readonly after: number };
   readonly result: { readonly output: Json; readonly usage: Usage };
   readonly error: { readonly code: string; readonly message: string; readonly hint?: string; readonly usage?: Usage };
 }
@@ -31,7 +33,7 @@ export type PieEvent = {
   [Name in EventName]: { readonly id: number; readonly event: Name; readonly data: EventData[Name] };
 }[EventName];
 
-const NAMES: ReadonlySet<string> = new Set<EventName>(['start', 'message', 'log', 'metric', 'result', 'error']);
+const NAMES: ReadonlySet<string> = new Set<EventName>(['start', 'message', 'log', 'metric', 'gap', 'result', 'error']);
 
 /** The event of a frame, or null for an event that this client does not know (a newer gateway's). */
 export function eventOf(frame: Frame): PieEvent | null {

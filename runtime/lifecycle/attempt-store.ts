@@ -20,12 +20,16 @@ export function silentMeter(): AttemptMeter {
 }
 
 /** The log of an attempt. When Redis has lost the attempt itself, it is not the attempt's any more. */
-export function attemptLog(invocations: Invocations, id: string, epoch: number, meter: AttemptMeter): AttemptLog {
+/** @param shown the attempt shows its events itself */
+export function attemptLog(
+  invocations: Invocations,
+  { id, epoch, shown }: { readonly id: string; readonly epoch: number; readonly shown: boolean },
+  meter: AttemptMeter,
+): AttemptLog {
   return {
     append: async (firstSeq, events, usage) => {
-      if (!usage) return invocations.append(id, epoch, firstSeq, events);
-      const answer = await invocations.append(id, epoch, firstSeq, events, usage);
-      meter.answered(usage, answer);
+      const answer = await invocations.write({ id, epoch, firstSeq, events, usage, shown });
+      if (usage) meter.answered(usage, answer);
       return answer.outcome;
     },
     report: async (usage) => {

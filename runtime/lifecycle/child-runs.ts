@@ -4,6 +4,7 @@ import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { AttemptOutcome } from '#scheduler/invocations/types.ts';
+import type { LiveServer } from '#scheduler/live/server.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { Ending } from '#wit/generated/host.ts';
@@ -22,6 +23,8 @@ export interface ChildRunsOptions {
   readonly events: EventLog;
   readonly runtimeId: string;
   readonly jobs: ChildJobs;
+  /** Shows their events, where there is one. */
+  readonly live?: LiveServer | undefined;
   /** Runs a child from its beginning to its end; null when `begin` was refused. */
   readonly run: (attempt: ChildAttempt) => Promise<Verdict | null>;
   readonly onError?: (error: unknown) => void;
@@ -138,7 +141,7 @@ export class ChildRuns {
     origin: Origin,
     begun: (refused: HandlerError | null) => void,
   ): Promise<AttemptOutcome> {
-    const { invocations, runtimeId } = this.#options;
+    const { invocations, runtimeId, live } = this.#options;
     const { id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent = '', functionOwner } = job;
     const outcome = await invocations
       .beginChild(
@@ -148,6 +151,7 @@ export class ChildRuns {
           ...(functionOwner !== undefined && { functionOwner }),
         },
         origin.token,
+        live !== undefined,
       )
       .catch((error: unknown) => {
         if (error instanceof QuotaExceeded) return error;

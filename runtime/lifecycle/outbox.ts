@@ -1,11 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { AppendOutcome, NewEvent, Usage } from '#scheduler/invocations/types.ts';
+import { SHOWN_AHEAD } from '#scheduler/invocations/appends.ts';
+import type { AppendOutcome, InvocationEvent, NewEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { Showing, Unlogged } from '#scheduler/live/server.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
 import type { EventPace } from './event-pace.ts';
 import { KeptEvents } from './outbox-kept.ts';
 import type { Reporting } from './usage-reports.ts';
+import type { WriteTicks } from './write-ticks.ts';
 
 /** The log of one attempt, as its outbox uses it. */
 export interface AttemptLog {
@@ -31,7 +34,17 @@ export interface MarkedUsage {
   marked(): Usage | undefined;
 }
 
+/** How an attempt shows its events before they are written. */
+export interface Shows {
+  /** @param unlogged what is shown and not yet in the log */
+  begin(unlogged: () => Unlogged): Showing;
+  /** When what has been shown is written. */
+  readonly ticks: Pick<WriteTicks, 'add' | 'delete'>;
+}
+
 export interface OutboxOptions {
+  /** By default nothing is shown, and every event is written as soon as it can be. */
+  readonly shows?: Shows | undefined;
   /** What the attempt uses; nothing by default. */
   readonly usage?: MarkedUsage;
   /** How fast it may write; as fast as it can by default. Its end does not wait. */
@@ -51,14 +64,18 @@ const RETRY_MS = [20, 50, 100, 200, 400] as const;
 const MAX_BATCH_BYTES = 128 << 10;
 /** Events of one call: the store takes so many in one step, with the usage of the last. */
 const MAX_BATCH_EVENTS = 1000;
+/** What waits for its tick is written at once when it has so many bytes. */
+const WRITE_NOW_BYTES = 64 << 10;
+/** Nothing more is shown while the oldest event that is not in the log is older: a runtime that dies takes no more with it. */
+const MAX_UNLOGGED_MS = 250;
 /** Longest pause before it looks again whether it may write, or is closed. */
 const LONGEST_PAUSE_MS = 50;
 const KEEP_MS = 5000;
 const KEEP_BYTES = 2 << 20;
 
 /**
- * The events of one attempt on their way to the event log: in order, numbered, the events of one turn of the event loop in one call, one call
- * at a time. When the store cannot be reached the call is repeated until it can; numbers make that idempotent. Acknowledged events are kept
+ * The events of one attempt on their way to the event log: in order, numbered, those of some time in one call, one call at a time. Followers are
+ * shown them in the same turn of the event loop, up to `SHOWN_AHEAD` events and 250 ms before the log has them. When the store cannot be reached the call is repeated until it can; numbers make that idempotent. Acknowledged events are kept
  * until they are on disk: when the log turns out to have lost some, it gets them again, under their numbers, before anything else.
  */
 export class Outbox implements EventSink, Reporting {
@@ -71,6 +88,17 @@ export class Outbox implements EventSink, Reporting {
   readonly #kept: KeptEvents;
   #nextSeq: number;
   #queue: NewEvent[] = [];
+  /** Events of the call that is on its way, which come before the queue's. */
+  #flying: readonly NewEvent[] = [];
+  /** When the oldest of each was added, about. */
+  #queuedAt = 0;
+  #flyingSince = 0;
+  readonly #shows: Shows | undefined;
+  readonly #showing: Showing | undefined;
+  /** Numbers of the last event that was shown, and of the last one that may be. */
+  #shown: number;
+  #mayShow: number;
+  readonly #onTick = () => this.#start();
   #spokeAt = performance.now();
   #told: Usage | null = null;
   #pendingBytes = 0;
@@ -87,6 +115,10 @@ export class Outbox implements EventSink, Reporting {
   constructor(nextSeq: number, log: AttemptLog, options: OutboxOptions) {
     this.#nextSeq = nextSeq;
     this.#log = log;
+    this.#shown = nextSeq - 1;
+    this.#mayShow = this.#shown + SHOWN_AHEAD;
+    this.#shows = options.shows;
+    this.#showing = options.shows?.begin(() => this.#unlogged());
     this.#onEnd = options.onEnd;
     this.#usage = options.usage;
     this.#pace = options.pace;
@@ -125,17 +157,18 @@ export class Outbox implements EventSink, Reporting {
   /** @param withinMs it may wait so long for others to be written with; not at all by default */
   add(event: NewEvent['event'], data: string, withinMs = 0): void {
     if (this.#end || this.#closed) return;
+    if (this.#queue.length === 0) this.#queuedAt = performance.now();
     this.#queue.push({ event, data });
     this.#usage?.mark();
     this.#pendingBytes += data.length;
-    if (this.#writing || this.#scheduled) return;
+    if (this.#scheduled || (this.#writing && !this.#showing)) return;
     if (withinMs > 0) {
-      this.#lingering ??= setTimeout(() => this.#start(), withinMs);
+      this.#lingering ??= setTimeout(() => this.#turn(), withinMs);
       return;
     }
     this.#scheduled = setImmediate(() => {
       this.#scheduled = null;
-      this.#start();
+      this.#turn();
     });
   }
 
@@ -149,6 +182,7 @@ export class Outbox implements EventSink, Reporting {
 
   /** Resolves when everything added so far is in the log; false when it can never be. */
   async flushed(): Promise<boolean> {
+    this.#show();
     while (!this.#end && (this.#queue.length > 0 || this.#writing)) {
       if (!this.#writing) this.#start();
       await (this.#writing ?? this.#pausing);
@@ -162,15 +196,16 @@ export class Outbox implements EventSink, Reporting {
   }
 
   /**
-   * Writes what is left and then the end: `write` gets the number of the terminal event. Takes nothing more. When it throws, the log may be
+   * Writes what is left and then the end: `write` gets the number of the terminal event, and that of the log's last one. Takes nothing more. When it throws, the log may be
    * ended all the same, by another call.
    *
    * @returns what `write` answered, or null when this was abandoned before.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
    *   has lost some that are not kept any more.
    */
-  async finish<T>(write: (seq: number) => Promise<T>): Promise<T | null> {
+  async finish<T>(write: (seq: number, after: number) => Promise<T>): Promise<T | null> {
     const endBefore = this.#end;
+    this.#show();
     this.close();
     for (;;) {
       while (this.#writing || this.#queue.length > 0) {
@@ -183,7 +218,7 @@ export class Outbox implements EventSink, Reporting {
         });
       }
       try {
-        return await this.#answered(() => write(this.#nextSeq));
+        return await this.#answered(() => write(Math.max(this.#nextSeq, this.#shown + 1), this.#nextSeq - 1));
       } catch (error) {
         if (!(error instanceof SequenceGap)) throw error;
         // A call that the store refused in its middle has put events there: nobody else writes in this epoch.
@@ -196,12 +231,51 @@ export class Outbox implements EventSink, Reporting {
   /** Takes nothing more. What is left is written by `finish`, or not at all. */
   close(): void {
     this.#closed = true;
+    this.#showing?.end();
+    this.#shows?.ticks.delete(this.#onTick);
     if (this.#scheduled) clearImmediate(this.#scheduled);
     if (this.#lingering) clearTimeout(this.#lingering);
     if (this.#checkTimer) clearTimeout(this.#checkTimer);
     this.#scheduled = null;
     this.#lingering = null;
     this.#checkTimer = null;
+  }
+
+  /** What was added in a turn of the event loop is there. */
+  #turn(): void {
+    if (this.#lingering) clearTimeout(this.#lingering);
+    this.#lingering = null;
+    this.#show();
+    if (!this.#shows || this.#pendingBytes >= WRITE_NOW_BYTES) this.#start();
+    else if (this.#queue.length > 0) this.#shows.ticks.add(this.#onTick);
+  }
+
+  /** Shows what has not been shown, as far as it may be. */
+  #show(): void {
+    if (!this.#showing || this.#end || this.#closed) return;
+    const oldestAt = this.#flying.length > 0 ? this.#flyingSince : this.#queuedAt;
+    if (performance.now() - oldestAt > MAX_UNLOGGED_MS) return;
+    const events = this.#after(this.#shown, this.#mayShow);
+    if (events.length === 0) return;
+    this.#showing.show(this.#shown + 1, events);
+    this.#shown += events.length;
+  }
+
+  #unlogged(): Unlogged {
+    const logged = this.#nextSeq - 1;
+    const events = this.#after(logged, this.#shown);
+    return { logged, events: events.map((event, i): InvocationEvent => ({ ...event, seq: this.#nextSeq + i })) };
+  }
+
+  /** Events that the log does not have: those with numbers above one and up to another. */
+  #after(seq: number, upTo: number): readonly NewEvent[] {
+    const [from, to] = [seq + 1 - this.#nextSeq, upTo + 1 - this.#nextSeq].map((place) => Math.max(0, place)) as [
+      number,
+      number,
+    ];
+    const flying = this.#flying.length;
+    const waiting = this.#queue.slice(Math.max(0, from - flying), Math.max(0, to - flying));
+    return from < flying ? [...this.#flying.slice(from, to), ...waiting] : waiting;
   }
 
   #start(check = false): void {
@@ -216,13 +290,16 @@ export class Outbox implements EventSink, Reporting {
   async #write(check: boolean): Promise<void> {
     try {
       if (check) await this.#check();
-      while (this.#queue.length > 0 && this.#pauseMs() === 0) await this.#writeBatch();
+      do {
+        if (this.#queue.length > 0 && this.#pauseMs() === 0) await this.#writeBatch();
+        else break;
+      } while (!this.#shows || this.#pendingBytes >= WRITE_NOW_BYTES);
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
       // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
       this.#writing = null;
-      this.#start();
+      this.#turn();
       this.#scheduleCheck();
     }
   }
@@ -259,6 +336,8 @@ export class Outbox implements EventSink, Reporting {
   async #writeBatch(): Promise<void> {
     const { batch, bytes } = this.#takeBatch();
     const firstSeq = this.#nextSeq;
+    this.#flying = batch;
+    this.#flyingSince = this.#queuedAt;
     this.#pace?.spend(batch.length, bytes);
     // Of a batch that leaves some behind, it is that of what waits as well.
     const usage = this.#usage?.marked();
@@ -267,14 +346,17 @@ export class Outbox implements EventSink, Reporting {
     try {
       outcome = await this.#answered(() => this.#log.append(firstSeq, batch, usage));
     } catch (error) {
+      this.#flying = [];
       if (!(error instanceof SequenceGap)) throw error;
       this.#queue = batch.concat(this.#queue);
       if (error.lastSeq < firstSeq - 1) this.#rewind(error.lastSeq);
       return;
     }
+    this.#flying = [];
     this.#pendingBytes -= bytes;
     if (outcome === 'ok') {
       this.#nextSeq += batch.length;
+      this.#mayShow = Math.max(this.#mayShow, this.#nextSeq - 1 + SHOWN_AHEAD);
       this.#spokeAt = performance.now();
       this.#told = usage ?? this.#told;
       this.#kept.confirm(sentAt);

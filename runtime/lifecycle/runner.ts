@@ -7,6 +7,7 @@ import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { LiveServer } from '#scheduler/live/server.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
@@ -38,6 +39,7 @@ import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthTelling } from './usage-reports.ts';
 import { NO_ROOM, refusedByQuota, type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
+import { WriteTicks } from './write-ticks.ts';
 
 export interface RunnerOptions {
   readonly invocations: Invocations;
@@ -63,6 +65,8 @@ export interface RunnerOptions {
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
   /** Measures and traces runs. */
   readonly observer?: RunObserver;
+  /** Shows events to who follows before they are in the log; they are written at once by default. */
+  readonly live?: LiveServer | undefined;
   /** Told of errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
@@ -114,6 +118,7 @@ export class InvocationRunner {
   readonly #reports = new UsageReports();
   readonly #served = new Served();
   readonly #eventPaces = new EventPaces();
+  readonly #writeTicks = new WriteTicks();
   readonly #children: ChildRuns;
   readonly #launches: Launches;
 
@@ -143,12 +148,12 @@ export class InvocationRunner {
    * be begun here and somebody else runs it.
    */
   async run(job: InvocationJob, signal: AbortSignal): Promise<'not-held' | undefined> {
-    const { invocations, runtimeId } = this.#options;
+    const { invocations, runtimeId, live } = this.#options;
     // One token for every repetition: an answer that came too late has begun the attempt all the same.
     const token = randomUUID();
     let held = true;
     const begin = async () => {
-      const begun = await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken);
+      const begun = await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken, live !== undefined);
       held = !('refused' in begun && begun.refused === 'not-held');
       return begun;
     };
@@ -158,7 +163,7 @@ export class InvocationRunner {
 
   /** Answers how it ended, null when it was not begun. */
   async #run({ begin, ...run }: Run): Promise<Verdict | null> {
-    const { invocations } = this.#options;
+    const { invocations, live } = this.#options;
     const startedAt = Date.now();
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
@@ -175,8 +180,10 @@ export class InvocationRunner {
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
     using pace = this.#eventPaces.enter(job.tenant);
-    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch, meter), {
+    const own = { id: job.id, epoch: begun.epoch, shown: live !== undefined };
+    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, own, meter), {
       ...{ usage: meter, pace },
+      shows: live && { begin: (unlogged) => live.begin(job.id, unlogged), ticks: this.#writeTicks },
       onEnd: (end, cause) => {
         if (cause !== undefined && end !== 'over-quota') this.#options.onError?.(cause);
         kill(
@@ -404,7 +411,7 @@ export class InvocationRunner {
             message: verdict.message,
           };
     const outcome = await outbox
-      .finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage))
+      .finish((seq, after) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage, after))
       .catch(refusedByQuota);
     if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage);
     if (outcome !== null && typeof outcome === 'object') return this.#finish(attempt, outcome, usage);

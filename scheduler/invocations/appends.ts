@@ -17,6 +17,8 @@ export interface AttemptWrite {
   readonly events: readonly NewEvent[];
   /** Cumulative. */
   readonly usage: Usage | undefined;
+  /** The attempt shows its events to followers itself: the store does not publish them. */
+  readonly shown: boolean;
 }
 
 interface Waiting extends AttemptWrite {
@@ -27,6 +29,8 @@ interface Waiting extends AttemptWrite {
 
 const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
 
+/** So many events past the last one of its log an attempt may show before they are written: no other event ever gets their numbers. */
+export const SHOWN_AHEAD = 512;
 /** Events of one script call. */
 export const MAX_EVENTS = 1000;
 /** Bytes of events of one script call, unless one write alone has more: everybody else's calls wait for it. */
@@ -78,9 +82,9 @@ export class Appends {
     const { keys } = this.#store;
     const { maxEvents, maxBytes, logLines, logMs, familyBytes } = this.#retention;
     const now = this.#store.clock();
-    const args: (string | number)[] = [now, maxEvents, maxBytes, logLines, logMs, familyBytes];
-    for (const { id, epoch, firstSeq, events, usage } of writes) {
-      args.push(keys.live(id), epoch, firstSeq, meteredText(usage), events.length);
+    const args: (string | number)[] = [now, maxEvents, maxBytes, logLines, logMs, familyBytes, SHOWN_AHEAD];
+    for (const { id, epoch, firstSeq, events, usage, shown } of writes) {
+      args.push(shown ? '' : keys.live(id), epoch, firstSeq, meteredText(usage), events.length);
       for (const { event, data } of events) args.push(event, data);
     }
     const places = writes.flatMap(({ id }) => [keys.invocation(id), keys.events(id)]);

@@ -1,11 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { LiveSource } from '../live/live.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { FollowCursor, type WaitingEvents } from './follow.ts';
-import { parseEntry, parseLive } from './live.ts';
+import { type Entry, parseBegun, parseEntry, parseLive } from './live.ts';
+import { ShownEvents } from './shown-events.ts';
 import { type EventName, hasEnded, type InvocationEvent, type InvocationStatus, isTerminal } from './types.ts';
 
 /** Entries of one read. */
@@ -18,6 +20,10 @@ const IDLE_READ_MS = 5000;
 /** A follower gives up when Redis stays away this long, so that its client hears of it within 5 s. */
 export const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
+/** How often the log is read while its invocation's runtime cannot be reached. */
+const UNREACHED_READ_MS = 100;
+/** Before the log is read again that lacks events which it is about to have. */
+const EARLY_READ_MS = 20;
 
 /** What a follower may hold of events that its reader has not come to. */
 export interface FollowHeld extends WaitingEvents {
@@ -29,18 +35,27 @@ interface SomeEvents {
   readonly events: InvocationEvent[];
   /** The log held no more. */
   readonly complete: boolean;
+  /** Of the invocation; null when there is none (any more). */
+  readonly status: InvocationStatus | null;
+  /** The runtime that runs it, if it shows events before they are in the log; else ''. */
+  readonly runtime: string;
 }
 
-/** The events of invocations: a stream to replay, a channel for the live tail. */
+/**
+ * The events of invocations: a stream to replay, and for the live tail what runtimes show, or what is published of those that show nothing. The
+ * end of an invocation, and what the platform itself says, is always published.
+ */
 export class EventLog {
   readonly #store: Store;
   readonly #channels: Channels;
   readonly #outageMs: number;
+  readonly #live: LiveSource;
 
   /** @param outageMs how long a follower waits for Redis to come back. */
-  constructor(store: Store, channels: Channels, outageMs = MAX_OUTAGE_MS) {
+  constructor(store: Store, channels: Channels, live: LiveSource, outageMs = MAX_OUTAGE_MS) {
     this.#store = store;
     this.#channels = channels;
+    this.#live = live;
     this.#outageMs = outageMs;
   }
 
@@ -93,9 +108,12 @@ export class EventLog {
       cursor.interrupted();
       wakeup.set();
     };
+    const shown = new ShownEvents(this.#live, id, cursor, wakeup);
     const stop = await this.#channels.listen(this.#store.keys.live(id), {
       message: (payload) => {
-        cursor.live(parseLive(payload));
+        const runtime = parseBegun(payload);
+        if (runtime === null) cursor.live(parseLive(payload));
+        else shown.begun(runtime);
         wakeup.set();
       },
       lost: interrupted,
@@ -104,32 +122,39 @@ export class EventLog {
     try {
       while (!cursor.done && !signal?.aborted) {
         if (cursor.behind) {
-          const read = cursor.beginRead();
-          const { events, complete } = await this.#readThroughOutage(id, cursor.last, readCount, signal);
+          const [read, attempt] = [cursor.beginRead(), shown.attempt];
+          const some = await this.#readThroughOutage(id, cursor.last, readCount, signal);
           if (signal?.aborted) return;
-          const end = events.length === 0 ? await this.#end(id, cursor.last) : null;
+          if (attempt === shown.attempt) shown.begun(some.runtime);
+          const isOpen = some.status !== null && !hasEnded(some.status);
+          const end = some.events.length === 0 && !isOpen ? await this.#end(id, cursor.last) : null;
           if (end !== null) {
             yield* cursor.ended(end);
             return;
           }
-          yield* cursor.replay(read, events, complete);
+          yield* cursor.replay(read, some.events, some.complete);
+          if (cursor.isEarly && some.complete) await sleep(EARLY_READ_MS);
         } else {
           yield* cursor.drain();
           if (cursor.done || cursor.behind) continue;
-          if (!(await wakeup.wait(IDLE_READ_MS, signal))) cursor.interrupted();
+          const mostMs = shown.isOutOfReach ? UNREACHED_READ_MS : IDLE_READ_MS;
+          if (!(await wakeup.wait(mostMs, signal))) cursor.interrupted();
         }
       }
     } finally {
       stop();
+      shown.leave();
     }
   }
 
   /** Up to `limit` events after a number, and as many bytes of them as a reader may hold, one at least. */
   async readSome(id: string, afterSeq: number, limit = READ_COUNT, deadlineMs?: number): Promise<SomeEvents> {
     const args = [afterSeq, limit, READ_BYTES];
-    const reply = await this.#store.script(READ_EVENTS, [this.#store.keys.events(id)], args, deadlineMs);
-    const [complete, ...entries] = reply as [number, ...[id: string, fields: string[]][]];
-    return { events: entries.map(parseEntry), complete: complete === 1 };
+    const { keys } = this.#store;
+    const reply = await this.#store.script(READ_EVENTS, [keys.events(id), keys.invocation(id)], args, deadlineMs);
+    const [complete, status, runtime, ...entries] = reply as [number, string, string, ...Entry[]];
+    const events = entries.map(parseEntry);
+    return { events, complete: complete === 1, status: status === '' ? null : (status as InvocationStatus), runtime };
   }
 
   async #readThroughOutage(
@@ -145,7 +170,7 @@ export class EventLog {
         return await this.readSome(id, afterSeq, readCount, Math.max(1, leftMs));
       } catch (error) {
         const stored = StoreError.from(error);
-        if (signal?.aborted) return { events: [], complete: false };
+        if (signal?.aborted) return { events: [], complete: false, status: null, runtime: '' };
         if (stored.code !== 'store-unavailable' || leftMs <= RETRY_MS) throw stored;
         await sleep(RETRY_MS);
       }

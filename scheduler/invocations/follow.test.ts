@@ -86,6 +86,95 @@ test('any mix of writing, reading, live messages and interruptions gives every e
   );
 });
 
+test('whatever is shown before it is written, lost on its way, told again or left out comes once, in order', () => {
+  const action = fc.oneof(
+    { weight: 4, arbitrary: fc.constant('show' as const) },
+    { weight: 2, arbitrary: fc.constant('write' as const) },
+    { weight: 3, arbitrary: fc.constant('deliver' as const) },
+    { weight: 2, arbitrary: fc.constant('drain' as const) },
+    { weight: 2, arbitrary: fc.constant('ask' as const) },
+    { weight: 2, arbitrary: fc.constant('answer' as const) },
+    { weight: 1, arbitrary: fc.constantFrom('interrupt' as const, 'cut' as const) },
+  );
+  fc.assert(
+    fc.property(
+      fc.array(action, { maxLength: 150 }),
+      fc.integer({ min: 1, max: 25 }),
+      fc.nat(25),
+      fc.integer({ min: 1, max: 5 }),
+      fc.integer({ min: 1, max: 6 }),
+      (actions, length, jump, readCount, maxWaiting) => {
+        // Behind one event numbers are left out: the platform has gone on where an attempt was lost.
+        const all = log(length).map((event, i) => ({ ...event, seq: event.seq + (i > jump ? 7 : 0) }));
+        const isPlatforms = (i: number) => i === length - 1 || i === jump + 1;
+        const cursor = new FollowCursor(0, { maxWaiting });
+        const seen: number[] = [];
+        const take = (events: Iterable<InvocationEvent>) => {
+          for (const event of events) seen.push(event.seq);
+        };
+        let [shown, written] = [0, 0];
+        let undelivered: (() => void)[] = [];
+        const deliver = (event: InvocationEvent) => undelivered.push(() => cursor.live([event]));
+        let reading: { token: number; events: InvocationEvent[]; complete: boolean } | null = null;
+        const write = () => {
+          written = shown;
+        };
+        const show = () => {
+          const event = all[shown];
+          if (event === undefined) return;
+          // What the platform says stands in the log before anybody hears of it, behind all that was written.
+          if (isPlatforms(shown)) write();
+          shown += 1;
+          if (isPlatforms(shown - 1)) write();
+          deliver(event);
+        };
+        const attach = () => {
+          const logged = all[written - 1]?.seq ?? 0;
+          undelivered.push(() => cursor.known(logged));
+          for (const event of all.slice(written, shown)) deliver(event);
+        };
+        const ask = () => {
+          if (reading !== null || !cursor.behind) return;
+          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.last);
+          reading = { token: cursor.beginRead(), events: rest.slice(0, readCount), complete: rest.length < readCount };
+        };
+        const answer = () => {
+          if (reading === null) return;
+          take(cursor.replay(reading.token, reading.events, reading.complete));
+          reading = null;
+        };
+        for (const step of actions) {
+          if (step === 'show') show();
+          else if (step === 'write') write();
+          else if (step === 'deliver') for (const tell of undelivered.splice(0, 2)) tell();
+          else if (step === 'drain') take(cursor.drain());
+          else if (step === 'ask') ask();
+          else if (step === 'answer') answer();
+          else {
+            undelivered = [];
+            if (step === 'interrupt') cursor.interrupted();
+            attach();
+          }
+        }
+        // Whatever happened, going on leads to the end.
+        while (shown < length) show();
+        for (let i = 0; i < 4 * length + 20 && !cursor.done; i += 1) {
+          for (const tell of undelivered.splice(0, 2)) tell();
+          take(cursor.drain());
+          ask();
+          answer();
+        }
+        assert.ok(cursor.done);
+        assert.deepEqual(
+          seen,
+          all.map(({ seq }) => seq),
+        );
+      },
+    ),
+    { seed: 20261121, numRuns: 2000 },
+  );
+});
+
 test('a log that ended with a number which was handed out is read, and its end gets the next number', () => {
   const cursor = new FollowCursor(0);
   const events: InvocationEvent[] = [];

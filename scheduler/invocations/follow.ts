@@ -9,8 +9,9 @@ export interface WaitingEvents {
 }
 
 /**
- * Merges what is read from a log with what arrives live into one sequence without gap or duplicate. Pure: it holds no connection and
- * never waits. While `behind`, the log must be read after `last`; events that arrive meanwhile are kept, since that read may be older.
+ * Merges what is read from a log with what arrives live into one sequence without duplicate, and without gap but where the log has one. Pure: it
+ * holds no connection and never waits. While `behind`, the log must be read after `last`; events that arrive meanwhile are kept, since that
+ * read may be older, or the log not have them yet.
  */
 export class FollowCursor {
   /** Number of the last event handed out. */
@@ -26,6 +27,8 @@ export class FollowCursor {
   /** Characters of their data. */
   #waitingLength = 0;
   #interruptions = 0;
+  /** The log has events up to this number, or is about to. */
+  #known = 0;
 
   constructor(afterSeq: number, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
     this.last = afterSeq;
@@ -46,10 +49,22 @@ export class FollowCursor {
 
   /** Live events may have been missed. */
   interrupted(): void {
+    this.known(this.#waiting.at(-1)?.seq ?? 0);
     this.#waiting = [];
     this.#waitingLength = 0;
     this.behind = true;
     this.#interruptions += 1;
+  }
+
+  /** The log has events up to a number, or is about to: those that have not come live must be read. */
+  known(seq: number): void {
+    this.#known = Math.max(this.#known, seq);
+    if (this.last < this.#known && !this.#goesOn) this.behind = true;
+  }
+
+  /** Whether the log was found to lack events that it is about to have. */
+  get isEarly(): boolean {
+    return this.behind && this.last < this.#known;
   }
 
   /** Call before reading the log; `replay` wants the answer. */
@@ -59,9 +74,10 @@ export class FollowCursor {
 
   /** Events read from the log after `last`; `complete` when it held no more. They are taken out of the list as they are handed out. */
   *replay(read: number, events: InvocationEvent[], complete: boolean): Generator<InvocationEvent> {
-    // An interruption during the read may have lost events that are younger than it.
-    if (complete && read === this.#interruptions) this.behind = false;
     for (const event of emptying(events)) if (event.seq > this.last) yield this.#handOut(event);
+    // An interruption during the read may have lost events that are younger than it.
+    if (!complete || read !== this.#interruptions) return;
+    if (this.last >= this.#known || this.#goesOn) this.behind = false;
   }
 
   /** The waiting live events that follow on, one by one. */
@@ -70,8 +86,11 @@ export class FollowCursor {
       const next = this.#waiting.shift();
       if (next === undefined) return;
       this.#waitingLength -= next.data.length;
-      if (next.seq > this.last + 1) this.interrupted();
-      else if (next.seq === this.last + 1) yield this.#handOut(next);
+      if (next.seq > this.last + 1) {
+        this.#waiting.unshift(next);
+        this.#waitingLength += next.data.length;
+        this.known(next.seq - 1);
+      } else if (next.seq === this.last + 1) yield this.#handOut(next);
       // The log lost what was handed out under that number, and has ended: a read tells.
       else if (isTerminal(next.event)) this.interrupted();
     }
@@ -87,6 +106,11 @@ export class FollowCursor {
     if (terminal.seq === this.last && this.last === this.#afterSeq) return;
     // A larger number of its own: the events between are forgotten.
     yield this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.last + 1) });
+  }
+
+  /** Whether the next event waits here. */
+  get #goesOn(): boolean {
+    return this.#waiting.find(({ seq }) => seq > this.last)?.seq === this.last + 1;
   }
 
   #handOut(event: InvocationEvent): InvocationEvent {

@@ -6,7 +6,7 @@ import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText, totalUsage } from '../usage/metered.ts';
 import { Abreast } from './abreast.ts';
-import { Appends, checkedData, MAX_EVENTS } from './appends.ts';
+import { Appends, type AttemptWrite, checkedData, MAX_EVENTS, SHOWN_AHEAD } from './appends.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
@@ -180,19 +180,24 @@ export class Invocations {
    * the call again with the same token: it may have taken effect.
    *
    * @param fetchToken with which the runtime fetched the job (`InvocationJob.fetchToken`); without it whichever fetch of that runtime counts.
+   * @param shown the attempt shows its events to followers itself, up to `SHOWN_AHEAD` of them before they are written.
    */
   async beginAttempt(
     id: string,
     runtimeId: string,
     token: string = randomUUID(),
     fetchToken = '',
+    shown = false,
   ): Promise<AttemptOutcome> {
     const { keys } = this.#store;
     const now = this.#store.clock();
     const reply = await this.#store.script(
       SCRIPTS.beginAttempt,
       [keys.invocation(id), `${keys.jobs}:${id}`, keys.runtimes],
-      [runtimeId, now, token, keys.cancels(runtimeId), keys.cancelChannel(runtimeId), fetchToken],
+      [
+        ...[runtimeId, now, token, keys.cancels(runtimeId), keys.cancelChannel(runtimeId), fetchToken],
+        ...[shown ? SHOWN_AHEAD : 0, keys.live(id)],
+      ],
     );
     const [begun, first, nextSeq, attempt, queuedAt, before, last, standing, ...limits] = tuple(reply);
     if (begun === 1) {
@@ -217,7 +222,7 @@ export class Invocations {
    *
    * @throws QuotaExceeded when its tenant may keep no more bytes in Redis.
    */
-  async beginChild(child: NewChild, token: string): Promise<ChildOutcome> {
+  async beginChild(child: NewChild, token: string, shown = false): Promise<ChildOutcome> {
     const { keys } = this.#store;
     const { id, tenant, function: name } = child;
     const now = this.#store.clock();
@@ -227,6 +232,7 @@ export class Invocations {
       [
         ...[id, child.submittedAt, child.deadlineMs, this.#retention.listedOfFunction, this.#retention.recordMs],
         ...[child.runtimeId, token, child.parentEpoch, now, this.#retention.listedOfTenant],
+        shown ? SHOWN_AHEAD : 0,
         ...['tenant', tenant, 'function', name, 'version', child.version, 'restartable', 0],
         ...versionFields(keys, child),
         ...['arrival', child.arrival, 'parent', child.parent, 'parentEpoch', child.parentEpoch, 'root', child.root],
@@ -294,16 +300,21 @@ export class Invocations {
     for (let start = 0; start < events.length; start += MAX_EVENTS) {
       const chunk = events.slice(start, start + MAX_EVENTS);
       const isLast = start + MAX_EVENTS >= events.length;
-      const write = { id, epoch, firstSeq: firstSeq + start, events: chunk, usage: isLast ? usage : undefined };
-      const answer = await this.#appends.write(write);
+      const which = { id, epoch, firstSeq: firstSeq + start, events: chunk };
+      const answer = await this.#appends.write({ ...which, usage: isLast ? usage : undefined, shown: false });
       if (isLast || answer.outcome !== 'ok') return answered(answer);
     }
     return answered(unmetered('ok'));
   }
 
+  /** Appends what an attempt has of some time: as `append`, but in one call. */
+  write(write: AttemptWrite): Promise<Metered<AppendOutcome>> {
+    return this.#appends.write(write);
+  }
+
   /** Counts the usage of an attempt, cumulative, that has no event to append. May be made again like `append`. */
   async report(id: string, epoch: number, usage: Usage): Promise<Metered<AppendOutcome>> {
-    return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage });
+    return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage, shown: true });
   }
 
   /**
@@ -311,6 +322,7 @@ export class Invocations {
    * for an error with that code, else `failed`. Idempotent for the same epoch and number. A result for which its family has no room is
    * answered `full`: end it with an error, which is always taken.
    *
+   * @param after number of the log's last event, where readers were shown others behind it that are not to be written.
    * @throws SequenceGap and QuotaExceeded like `append`; an error meets no quota.
    */
   async finish(
@@ -319,6 +331,7 @@ export class Invocations {
     seq: number,
     terminal: TerminalEvent,
     usage: Usage | null,
+    after = seq - 1,
   ): Promise<FinishOutcome> {
     const failed = terminal.event === 'error' ? terminal : null;
     const status = failed === null ? 'succeeded' : failed.code === 'cancelled' ? 'cancelled' : 'failed';
@@ -335,6 +348,7 @@ export class Invocations {
       usage === null ? '' : JSON.stringify(usage),
       this.#retention.familyBytes,
       meteredText(usage),
+      after,
     ]);
     if (reply === 1) return 'ok';
     if (reply === 0) return 'stale';

@@ -10,8 +10,17 @@ export function parseLive(payload: Buffer): InvocationEvent[] {
   return events;
 }
 
+const BEGUN = '0\0begun\0';
+
+/** The runtime whose attempt begins and shows its events itself; null for a message that holds events. */
+export function parseBegun(payload: Buffer): string | null {
+  return payload[0] === BEGUN.charCodeAt(0) ? payload.toString('utf8', BEGUN.length) : null;
+}
+
 /** An entry of the stream, `[id, [field, value, …]]`. */
-export function parseEntry(entry: readonly [id: string, fields: readonly string[]]): InvocationEvent {
+export type Entry = readonly [id: string, fields: readonly string[]];
+
+export function parseEntry(entry: Entry): InvocationEvent {
   const [id, fields] = entry;
   const value = (name: string): string => fields[fields.indexOf(name) + 1] ?? '';
   return { seq: Number.parseInt(id, 10), event: value('e') as EventName, data: value('d') };

@@ -29,10 +29,10 @@ export const FAILURE_CODES = [
 
 export type FailureCode = (typeof FAILURE_CODES)[number];
 
-/** Kinds of event in an invocation's log; `result` and `error` are terminal. */
-export type EventName = 'start' | 'message' | 'log' | 'metric' | 'result' | 'error';
+/** Kinds of event in an invocation's log; `result` and `error` are terminal, `gap` stands for events of a lost attempt that readers may have been shown. */
+export type EventName = 'start' | 'message' | 'log' | 'metric' | 'gap' | 'result' | 'error';
 
-/** One event of an invocation, numbered from 1 without gaps. */
+/** One event of an invocation, numbered from 1; numbers are left out only before a `gap`, and before the end of an invocation whose log took no more. */
 export interface InvocationEvent {
   readonly seq: number;
   readonly event: EventName;

@@ -63,6 +63,12 @@ export class Runtimes {
     );
   }
 
+  /** Where a runtime shows events before they are in the log; null when it shows none, or is not registered. */
+  async liveAddress(runtimeId: string): Promise<string | null> {
+    const text = await this.#store.call((redis) => redis.hget(this.#store.keys.runtimes, runtimeId));
+    return text === null ? null : (parse<StoredRuntime>(text).live ?? null);
+  }
+
   /** Ids of registered runtimes whose lease has run out, whatever else is known of them. */
   async dead(): Promise<string[]> {
     const { keys } = this.#store;

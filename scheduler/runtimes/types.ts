@@ -82,6 +82,8 @@ export interface RuntimeDescription {
   /** GPU hosts that it uses, those that are away among them. */
   readonly gpuHosts?: readonly RuntimeGpuHost[];
   readonly pid?: number;
+  /** Path of the socket on which it shows events before they are in the log; absent when it shows none. */
+  readonly live?: string;
   /** It takes invocations: its slots and pages count from when its worker has started until it drains. */
   readonly accepting?: boolean;
   /** Memory that the instances of all that it runs may take together, MiB; not counted when absent. */

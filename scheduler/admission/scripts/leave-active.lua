@@ -76,7 +76,7 @@ if status == 'running' and cancelReason then
   return 'cancelled'
 end
 if status == 'running' and mode ~= 'over' and restartable == '1' and not cut and tonumber(attempts) < tonumber(ARGV[14]) then
-  giveUpAttempt(endArguments(), epoch, seq, ARGV[12] .. ' It starts again from the beginning.')
+  giveUpAttempt(endArguments(), epoch, passLostTail(endArguments(), seq), ARGV[12] .. ' It starts again from the beginning.')
   enterLine(prefix, tenant, id, arrival, now)
   return 'waiting'
 end

@@ -1,6 +1,6 @@
 --[[
-  Appends numbered events to the logs of attempts, publishes them, and counts what the attempts have used. Events that a log already holds are
-  skipped, so the same call may be made twice. A write that is refused or fails changes nothing of the others.
+  Appends numbered events to the logs of attempts, publishes those that were not shown before, and counts what the attempts have used. Events that
+  a log already holds are skipped, so the same call may be made twice. A write that is refused or fails changes nothing of the others.
 
   KEYS[1, 3, ...] records (hashes)
   KEYS[2, 4, ...] their events (streams)
@@ -11,7 +11,8 @@
   ARGV[4] about how many lines a function's log keeps
   ARGV[5] how long a function's log is kept after its last line, ms
   ARGV[6] how many bytes all events of its root's family may have, terminal ones and 64 bytes for each included
-  ARGV[7...] for each record: live channel; epoch of the attempt; number of the first event; usage of the attempt after these events, see
+  ARGV[7] how many events past the log's last one an attempt may show before it has written them
+  ARGV[8...] for each record: live channel, or '' when the attempt shows its events itself; epoch of the attempt; number of the first event; usage of the attempt after these events, see
     ../../usage/scripts/include/metering.lua, or ''; how many events; then as many pairs of event and data
 
   Returns for each record 1 appended (with usage {1, quotaReply of ../../quotas/scripts/include/exceeded.lua}), 0 stale epoch (or no such
@@ -29,7 +30,7 @@
 --- @include "../../quotas/scripts/include/exceeded.lua"
 
 local now, keepEvents, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local HEAD, HEAD_OF_WRITE = 6, 5
+local HEAD, HEAD_OF_WRITE = 7, 5
 
 -- Bytes by account, and usage by account and function, that are counted once behind all writes.
 local held, tallies = {}, {}
@@ -100,7 +101,9 @@ local function write(record, events, at, i)
       local event, data = ARGV[place], ARGV[place + 1]
       last = last + 1
       redis.call('XADD', events, last .. '-0', 'e', event, 'd', data)
-      live[#live + 1] = last .. '\0' .. event .. '\0' .. data
+      if channel ~= '' then
+        live[#live + 1] = last .. '\0' .. event .. '\0' .. data
+      end
       if event == 'message' and not spoken then
         spoken = true
         countFirstMessage(record, account, now)
@@ -120,7 +123,12 @@ local function write(record, events, at, i)
       local cut = last > keepEvents and cutEvents(events, keepEvents) or 0
       hold(account, 'i:' .. id, stored - cut)
     end
-    redis.call('PUBLISH', channel, table.concat(live, '\0'))
+    if channel ~= '' then
+      redis.call('PUBLISH', channel, table.concat(live, '\0'))
+    else
+      fields[#fields + 1] = 'shown'
+      fields[#fields + 1] = last + tonumber(ARGV[7])
+    end
   end
   local isMetered = usage ~= '' and account
   if isMetered then

@@ -11,6 +11,8 @@
   ARGV[4] the runtime's cancels (hash)
   ARGV[5] the channel on which it hears of them
   ARGV[6] token with which the runtime fetched the job, or '' for any
+  ARGV[7] how many events past the log's last one it may show before it has written them; 0 when it shows none
+  ARGV[8] live channel: followers are told which runtime shows them
 
   Returns {1, epoch, number of the attempt's first event, attempt, since when it waited for it, `usageBefore` and `usageNow` of
           ../../usage/scripts/include/metering.lua or '', how its version stands (../../quarantine/scripts/include/standing.lua), attemptLimits
@@ -55,6 +57,10 @@ local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
 local attempt = tonumber(attempts) + 1
 redis.call('HSET', record, 'attempts', attempt, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
   'cancelsKey', ARGV[4], 'cancelChannel', ARGV[5])
+if tonumber(ARGV[7]) > 0 then
+  redis.call('HSET', record, 'shown', tonumber(seq) + tonumber(ARGV[7]))
+  redis.call('PUBLISH', ARGV[8], '0\0begun\0' .. ARGV[1])
+end
 beginAdmitted(prefix, id, ARGV[2])
 return {1, nextEpoch, tonumber(seq) + 1, attempt, queuedAt, usageBefore, usageNow, standing,
   attemptLimits(account, fn, tonumber(ARGV[2]))}

@@ -17,7 +17,8 @@
   ARGV[8] epoch of the parent's attempt
   ARGV[9] now, ms
   ARGV[10] how many ended invocations of the tenant are listed
-  ARGV[11...] further fields and values of the record
+  ARGV[11] how many events past the log's last one it may show before it has written them; 0 when it shows none
+  ARGV[12...] further fields and values of the record
 
   Returns {1, epoch, number of the first event, how its version stands (../../quarantine/scripts/include/standing.lua), attemptLimits of ../../quotas/scripts/include/exceeded.lua}
           {0, 'parent-ended' | 'already-ran' | 'not-deployed'}
@@ -34,7 +35,7 @@ local record, parent, deadlines, listing, children = KEYS[1], KEYS[2], KEYS[3], 
 local id, submittedAt, deadlineMs, runtimeId = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
 
 local given = {}
-for i = 11, #ARGV, 2 do
+for i = 12, #ARGV, 2 do
   given[ARGV[i]] = ARGV[i + 1]
 end
 local standing = standingOf(given.conductKey, given.tenant, tonumber(ARGV[9]))
@@ -60,7 +61,10 @@ if refusal then
 end
 redis.call('HSET', record, 'id', id, 'status', 'running', 'epoch', ARGV[9], 'attempts', 1, 'seq', 0, 'bytes', 0, 'submittedAt', ARGV[2],
   'deadlineMs', ARGV[3], 'startedAt', ARGV[9], 'runtimeId', runtimeId, 'token', ARGV[7], 'childrenKey', children, 'listing', listing,
-  unpack(ARGV, 11))
+  unpack(ARGV, 12))
+if tonumber(ARGV[11]) > 0 then
+  redis.call('HSET', record, 'shown', ARGV[11])
+end
 redis.call('HSET', children, id, runtimeId)
 holdBytes(given.account, 'i:' .. id, RECORD_BYTES)
 addUnfinished(given, id)

@@ -8,7 +8,7 @@
 
   ARGV[1..8] see include/end-arguments.lua
   ARGV[9] epoch of the attempt
-  ARGV[10] number of the terminal event
+  ARGV[10] number of the terminal event, larger than that of any event that a reader was shown
   ARGV[11] event: result | error
   ARGV[12] data
   ARGV[13] status: succeeded | failed | cancelled
@@ -17,10 +17,11 @@
   ARGV[16] usage as JSON text, or ''
   ARGV[17] how many bytes all events of its root's family may have; an error is always taken
   ARGV[18] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua, or ''
+  ARGV[19] number of the log's last event, as the attempt knows it
 
   Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -2 its family has
           no room for this result.
-          {-3, number of the log's last event} when the number is not the next one.
+          {-3, number of the log's last event} when it is another one.
           {-4, quota, limit, used} its tenant may keep no more in Redis; an error is always taken.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
@@ -43,7 +44,7 @@ end
 if status ~= 'running' or epoch ~= ARGV[9] then
   return 0
 end
-if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
+if tonumber(ARGV[19]) ~= tonumber(seq) then
   return {-3, tonumber(seq)}
 end
 

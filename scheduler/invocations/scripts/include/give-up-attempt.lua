@@ -11,5 +11,5 @@ local function giveUpAttempt(a, epoch, seq, message)
   redis.call('PUBLISH', a.live, nextSeq .. '\0log\0' .. notice)
   functionLog(KEYS[1], nextSeq, 'log', notice, a.now, a.logLines, a.logMs)
   redis.call('HSET', KEYS[1], 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq, 'requeuedAt', a.now)
-  redis.call('HDEL', KEYS[1], 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes')
+  redis.call('HDEL', KEYS[1], 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'shown')
 end

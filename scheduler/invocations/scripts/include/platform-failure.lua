@@ -1,4 +1,5 @@
 --- @include "../../../usage/scripts/include/metering.lua"
+--- @include "./lost-tail.lua"
 
 -- METERED_FIELDS of metered.ts: names, and how many of what is counted one has.
 local USAGE_NAMES = {'inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'wallMs', 'queuedMs', 'pageSeconds'}
@@ -25,7 +26,7 @@ end
 -- `a` holds the end's arguments, `code` and `message`; data is the error event's JSON text.
 local function platformFailure(a, epoch, seq, code, message, data)
   a.epoch = tonumber(epoch) + 1
-  a.seq = tonumber(seq) + 1
+  a.seq = passLostTail(a, seq) + 1
   a.event = 'error'
   a.data = withUsage(KEYS[1], data)
   a.status = code == 'cancelled' and 'cancelled' or 'failed'

@@ -1,0 +1,48 @@
+/**
+ * Frames between a runtime that shows events and those who follow them: 4 bytes of length, little endian, and a text of fields with NUL between
+ * them, which neither ids nor JSON text contain.
+ */
+
+const HEADER_BYTES = 4;
+/** Largest frame: an event of 1 MiB in base64, with room. */
+const MAX_FRAME_BYTES = 4 << 20;
+
+export function encodeFrame(fields: readonly string[]): Buffer {
+  const text = fields.join('\0');
+  const length = Buffer.byteLength(text);
+  const frame = Buffer.allocUnsafe(HEADER_BYTES + length);
+  frame.writeUInt32LE(length);
+  frame.write(text, HEADER_BYTES);
+  return frame;
+}
+
+/** Cuts a byte stream into frames. It holds at most one unfinished frame. */
+export class FrameReader {
+  #parts: Buffer[] = [];
+  #length = 0;
+  /** Bytes of the frame that is being collected, its header included; 0 while that is not known. */
+  #wanted = 0;
+
+  /** Takes a chunk, and hands on the frames that it completes. Throws for a frame that is too large: the stream cannot be read on. */
+  push(chunk: Buffer, handle: (fields: string[]) => void): void {
+    this.#parts.push(chunk);
+    this.#length += chunk.length;
+    if (this.#length < Math.max(HEADER_BYTES, this.#wanted)) return;
+    const bytes = this.#parts.length === 1 ? chunk : Buffer.concat(this.#parts, this.#length);
+    let start = 0;
+    this.#wanted = 0;
+    while (bytes.length - start >= HEADER_BYTES) {
+      const length = bytes.readUInt32LE(start);
+      if (length > MAX_FRAME_BYTES) throw new Error(`A frame of ${length} bytes; ${MAX_FRAME_BYTES} is the limit.`);
+      const end = start + HEADER_BYTES + length;
+      if (end > bytes.length) {
+        this.#wanted = end - start;
+        break;
+      }
+      handle(bytes.toString('utf8', start + HEADER_BYTES, end).split('\0'));
+      start = end;
+    }
+    this.#parts = start === bytes.length ? [] : [bytes.subarray(start)];
+    this.#length = bytes.length - start;
+  }
+}

@@ -1,0 +1,197 @@
+import { rmSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
+import { encodeFrame, FrameReader } from './frames.ts';
+import type { LiveFollower } from './live.ts';
+
+/** What a running attempt has shown and its log does not have yet. */
+export interface Unlogged {
+  /** Number of the log's last event, as far as its writer knows. */
+  readonly logged: number;
+  readonly events: readonly InvocationEvent[];
+}
+
+/** One attempt that shows its events. */
+export interface Showing {
+  /** Shows events to all who follow. */
+  show(firstSeq: number, events: readonly NewEvent[]): void;
+  /** Nothing more is shown. */
+  end(): void;
+}
+
+interface Attempt {
+  readonly unlogged: () => Unlogged;
+}
+
+/** What a follower's process may leave unread; beyond that events are left out, and read from the log. */
+const MAX_UNREAD_BYTES = 1 << 20;
+/** Bytes of one frame, unless a single event has more. */
+const FRAME_BYTES = 64 << 10;
+/** Invocations that one process may follow. */
+const MAX_FOLLOWED = 100_000;
+
+/**
+ * Shows the events of this process's attempts to gateways, on a socket, before they are in the log. A gateway says which invocations it follows,
+ * also ones that have not begun. Events of one turn of the event loop, of all that it follows, reach it in one write. Its socket's file is
+ * the permission: whoever can connect may follow everything.
+ */
+export class LiveServer {
+  readonly #attempts = new Map<string, Attempt>();
+  readonly #followers = new Map<string, Set<LiveFollower>>();
+  readonly #connections = new Set<Connection>();
+  #server: Server | undefined;
+
+  /** Invocations that somebody follows. */
+  get followed(): number {
+    return this.#followers.size;
+  }
+
+  /** @param path of the socket; a file that an earlier process left there is replaced */
+  async listen(path: string): Promise<void> {
+    rmSync(path, { force: true });
+    const server = createServer((socket) => {
+      const connection = new Connection(socket, this);
+      this.#connections.add(connection);
+      socket.on('close', () => this.#connections.delete(connection));
+    });
+    this.#server = server;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(path, () => {
+        server.off('error', reject);
+        resolve();
+      });
+    });
+  }
+
+  /** An attempt begins. @param unlogged asked when somebody comes, or has missed something */
+  begin(id: string, unlogged: () => Unlogged): Showing {
+    const attempt: Attempt = { unlogged };
+    this.#attempts.set(id, attempt);
+    for (const follower of this.#followers.get(id) ?? []) attach(follower, attempt);
+    return {
+      show: (firstSeq, events) => {
+        const followers = this.#followers.get(id);
+        if (!followers || this.#attempts.get(id) !== attempt) return;
+        const numbered = events.map((event, i): InvocationEvent => ({ ...event, seq: firstSeq + i }));
+        for (const follower of followers) follower.events(numbered);
+      },
+      end: () => {
+        if (this.#attempts.get(id) === attempt) this.#attempts.delete(id);
+      },
+    };
+  }
+
+  /** Follows an attempt of this process, which may begin later, until the returned function is called. */
+  follow(id: string, follower: LiveFollower): () => void {
+    const followers = this.#followers.get(id) ?? new Set();
+    this.#followers.set(id, followers.add(follower));
+    this.attach(id, follower);
+    return () => {
+      followers.delete(follower);
+      if (followers.size === 0 && this.#followers.get(id) === followers) this.#followers.delete(id);
+    };
+  }
+
+  /** Tells a follower where it stands. */
+  attach(id: string, follower: LiveFollower): void {
+    const attempt = this.#attempts.get(id);
+    if (attempt) attach(follower, attempt);
+  }
+
+  async close(): Promise<void> {
+    for (const connection of this.#connections) connection.close();
+    const server = this.#server;
+    if (server) await new Promise<void>((resolve) => server.close(() => resolve()));
+  }
+}
+
+function attach(follower: LiveFollower, { unlogged }: Attempt): void {
+  const { logged, events } = unlogged();
+  follower.attached(logged);
+  if (events.length > 0) follower.events(events);
+}
+
+/** A gateway that follows. */
+class Connection {
+  readonly #socket: Socket;
+  readonly #server: LiveServer;
+  readonly #reader = new FrameReader();
+  readonly #followed = new Map<string, { readonly follower: LiveFollower; readonly stop: () => void }>();
+  /** Fields of the events of this turn, and about how many bytes they have. */
+  #fields: string[] = [];
+  #bytes = 0;
+  #scheduled = false;
+  /** Events were left out: whoever follows is told where it stands once this was read. */
+  #cut = false;
+
+  constructor(socket: Socket, server: LiveServer) {
+    this.#socket = socket;
+    this.#server = server;
+    socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    socket.on('drain', () => this.#drained());
+    socket.on('error', () => this.close());
+    socket.on('close', () => this.close());
+  }
+
+  close(): void {
+    for (const { stop } of this.#followed.values()) stop();
+    this.#followed.clear();
+    this.#socket.destroy();
+  }
+
+  #receive(chunk: Buffer): void {
+    try {
+      this.#reader.push(chunk, (fields) => {
+        for (let i = 0; i + 1 < fields.length; i += 2) this.#asked(fields[i] ?? '', fields[i + 1] ?? '');
+      });
+    } catch {
+      this.close();
+    }
+  }
+
+  #asked(what: string, id: string): void {
+    const known = this.#followed.get(id);
+    if (what === 'leave') {
+      known?.stop();
+      this.#followed.delete(id);
+    } else if (!known && this.#followed.size < MAX_FOLLOWED) {
+      const follower: LiveFollower = {
+        attached: (logged) => this.#put(id, logged, 'attached', ''),
+        events: (events) => {
+          for (const { seq, event, data } of events) this.#put(id, seq, event, data);
+        },
+        lost: () => undefined,
+      };
+      // What it is told at once must find it here.
+      this.#followed.set(id, { follower, stop: () => undefined });
+      this.#followed.set(id, { follower, stop: this.#server.follow(id, follower) });
+    }
+  }
+
+  #put(id: string, seq: number, event: string, data: string): void {
+    if (this.#cut) return;
+    this.#fields.push(id, String(seq), event, data);
+    this.#bytes += data.length + 64;
+    if (this.#bytes >= FRAME_BYTES) this.#flush();
+    else if (!this.#scheduled) {
+      this.#scheduled = true;
+      setImmediate(() => this.#flush());
+    }
+  }
+
+  #flush(): void {
+    this.#scheduled = false;
+    if (this.#fields.length === 0 || this.#socket.destroyed) return;
+    if (this.#socket.writableLength > MAX_UNREAD_BYTES) this.#cut = true;
+    else this.#socket.write(encodeFrame(this.#fields));
+    this.#fields = [];
+    this.#bytes = 0;
+  }
+
+  #drained(): void {
+    if (!this.#cut) return;
+    this.#cut = false;
+    for (const [id, { follower }] of this.#followed) this.#server.attach(id, follower);
+  }
+}
