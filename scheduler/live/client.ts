@@ -57,6 +57,8 @@ const IDLE_MS = 5000;
 class Link {
   readonly #addressOf: () => Promise<string | null>;
   readonly #followers = new Map<string, Set<LiveFollower>>();
+  /** Those of them that have not been told where they stand. */
+  readonly #fresh = new Set<LiveFollower>();
   #socket: Socket | null = null;
   #connected = false;
   #connecting = false;
@@ -76,6 +78,7 @@ class Link {
   readonly follow = (id: string, follower: LiveFollower): (() => void) => {
     clearTimeout(this.#idle);
     const followers = this.#followers.get(id);
+    this.#fresh.add(follower);
     if (followers) {
       followers.add(follower);
       // The other end tells again where it stands; those who know it already are told twice.
@@ -85,6 +88,7 @@ class Link {
     if (!this.#socket && !this.#connecting) void this.#connect();
     return () => {
       const left = this.#followers.get(id);
+      this.#fresh.delete(follower);
       if (!left?.delete(follower) || left.size > 0) return;
       this.#followers.delete(id);
       this.#ask('leave', id);
@@ -145,7 +149,12 @@ class Link {
       this.#socket = null;
       this.#connected = false;
       this.#asks = [];
-      for (const followers of this.#followers.values()) for (const each of [...followers]) each.lost();
+      for (const followers of this.#followers.values()) {
+        for (const follower of [...followers]) {
+          this.#fresh.add(follower);
+          follower.lost();
+        }
+      }
       if (!this.#closed) this.#again();
     });
   }
@@ -162,7 +171,9 @@ class Link {
     let events: InvocationEvent[] = [];
     const tell = () => {
       if (events.length === 0) return;
-      for (const follower of [...(this.#followers.get(of) ?? [])]) follower.events(events);
+      for (const follower of [...(this.#followers.get(of) ?? [])]) {
+        if (!this.#fresh.has(follower)) follower.events(events);
+      }
       events = [];
     };
     for (let i = 0; i + 3 < fields.length; i += 4) {
@@ -172,7 +183,10 @@ class Link {
         of = id;
       }
       if (event === 'attached') {
-        for (const follower of [...(this.#followers.get(id) ?? [])]) follower.attached(Number(seq));
+        for (const follower of [...(this.#followers.get(id) ?? [])]) {
+          this.#fresh.delete(follower);
+          follower.attached(Number(seq));
+        }
       } else events.push({ seq: Number(seq), event: event as EventName, data });
     }
     tell();

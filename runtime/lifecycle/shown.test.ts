@@ -1,0 +1,316 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SHOWN_AHEAD } from '#scheduler/invocations/appends.ts';
+import type { InvocationEvent, TerminalEvent } from '#scheduler/invocations/types.ts';
+import { LiveServer } from '#scheduler/live/server.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { collect, eventually, hold, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { attemptLog, silentMeter } from './attempt-store.ts';
+import { Outbox, type OutboxEnd } from './outbox.ts';
+import { WriteTicks } from './write-ticks.ts';
+
+const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
+const LEFT_OUT = 'runtime-lost';
+
+/** A runtime that shows its events on a socket. */
+class ShowingRuntime {
+  readonly id: string;
+  readonly #socket: string;
+  readonly #scheduler: Scheduler;
+  #live = new LiveServer();
+  readonly #ticks = new WriteTicks();
+
+  private constructor(scheduler: Scheduler, id: string, socket: string) {
+    this.#scheduler = scheduler;
+    this.id = id;
+    this.#socket = socket;
+  }
+
+  static async start(scheduler: Scheduler, id: string, directory: string): Promise<ShowingRuntime> {
+    const runtime = new ShowingRuntime(scheduler, id, path.join(directory, `${id}.sock`));
+    const { redis, keys } = scheduler.store;
+    const description = { id, name: id, startedAt: 0, slots: 0, live: runtime.#socket };
+    await redis.hset(keys.runtimes, id, JSON.stringify(description));
+    await runtime.listen();
+    return runtime;
+  }
+
+  async listen(): Promise<void> {
+    await this.#live.listen(this.#socket);
+  }
+
+  /** Nobody hears anything of it any more. */
+  async disconnect(): Promise<void> {
+    await this.#live.close();
+  }
+
+  /** Begins an attempt of an invocation, of a new one by default. */
+  async begin(id?: string, restartable = false) {
+    const { invocations } = this.#scheduler;
+    const record = submission({ restartable, ...(id !== undefined && { id }) });
+    if (id === undefined) await invocations.create(record);
+    await hold(this.#scheduler, record.id, this.id);
+    const begun = await invocations.beginAttempt(record.id, this.id, undefined, '', true);
+    assert.ok('epoch' in begun, JSON.stringify(begun));
+    const own = { id: record.id, epoch: begun.epoch, shown: true };
+    const ends: OutboxEnd[] = [];
+    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, own, silentMeter()), {
+      onEnd: (end) => ends.push(end),
+      shows: { begin: (unlogged) => this.#live.begin(record.id, unlogged), ticks: this.#ticks },
+    });
+    const finish = (terminal = RESULT) =>
+      outbox.finish((seq, last) => invocations.finish(record.id, begun.epoch, seq, terminal, null, last));
+    const say = (...texts: string[]) => {
+      for (const text of texts) outbox.add('message', JSON.stringify({ text }));
+    };
+    return { ...own, outbox, ends, finish, say };
+  }
+}
+
+describe('events that are shown before they are written', () => {
+  let redis: TestRedis;
+  let directory: string;
+  /** The runtime's side, and a gateway's. */
+  let own: Scheduler;
+  let reader: Scheduler;
+  let runtime: ShowingRuntime;
+  before(async () => {
+    redis = await TestRedis.start();
+    directory = await mkdtemp(path.join(tmpdir(), 'pie-shown-'));
+  });
+  after(async () => {
+    await redis.stop();
+    await rm(directory, { recursive: true });
+  });
+  beforeEach(async () => {
+    own = openTestScheduler(redis, { retention: { maxBytes: 100_000 } });
+    reader = openTestScheduler(redis, { prefix: own.store.keys.prefix });
+    runtime = await ShowingRuntime.start(own, 'r1', directory);
+  });
+  afterEach(async () => {
+    await runtime.disconnect();
+    await own.close();
+    await reader.close();
+  });
+
+  /** Follows, and keeps what comes. */
+  function follow(id: string, afterSeq = 0) {
+    const events: InvocationEvent[] = [];
+    const ended = (async () => {
+      for await (const event of reader.events.follow(id, afterSeq)) events.push(event);
+    })();
+    const texts = () => events.filter(({ event }) => event === 'message').map(({ data }) => JSON.parse(data).text);
+    const hears = (text: string) => eventually(() => texts().includes(text), `it hears ${text} after ${texts()}`);
+    return { events, ended, texts, hears };
+  }
+
+  /** While `during` runs Redis takes no writes. */
+  async function withoutWrites(during: () => Promise<void>): Promise<void> {
+    const client = redis.connect();
+    await client.client('PAUSE', 600_000, 'WRITE');
+    try {
+      await during();
+    } finally {
+      await client.client('UNPAUSE');
+      client.disconnect();
+    }
+  }
+
+  it('reach a follower that the log knows nothing of yet, and the log later', async () => {
+    const attempt = await runtime.begin();
+    const follower = follow(attempt.id);
+    attempt.say('first');
+    await follower.hears('first');
+    await eventually(async () => (await own.events.read(attempt.id, 0)).length === 1, 'it is written');
+    await withoutWrites(async () => {
+      attempt.say('second', 'third');
+      await follower.hears('third');
+    });
+    attempt.say('fourth');
+    assert.equal(await attempt.finish(), 'ok');
+    await follower.ended;
+    assert.deepEqual(follower.texts(), ['first', 'second', 'third', 'fourth']);
+    assert.deepEqual(await collect(reader.events.follow(attempt.id, 0)), follower.events, 'the log says the same');
+  });
+
+  it('of many attempts are written in one call', async () => {
+    const attempts = await Promise.all(Array.from({ length: 20 }, () => runtime.begin()));
+    const evals = async () => {
+      const stats = await own.store.call((connection) => connection.info('commandstats'));
+      return [...stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g)].reduce(
+        (sum, [, calls]) => sum + Number(calls),
+        0,
+      );
+    };
+    const calls = await evals();
+    for (let i = 0; i < 4; i++) {
+      for (const { say } of attempts) say(`text ${i}`);
+      await sleep(5);
+    }
+    const written = async () => (await Promise.all(attempts.map(({ id }) => own.events.read(id, 0)))).flat().length;
+    await eventually(async () => (await written()) === 80, 'all of it is written');
+    assert.ok((await evals()) - calls <= 3, 'one call or two carry all of it');
+  });
+
+  it('are no more than may be lost, and the others are shown once there is room', async () => {
+    const attempt = await runtime.begin();
+    const follower = follow(attempt.id);
+    attempt.say('first');
+    await follower.hears('first');
+    const texts = Array.from({ length: 3 * SHOWN_AHEAD }, (_, i) => `text ${i}`);
+    await withoutWrites(async () => {
+      for (const text of texts) attempt.say(text);
+      await sleep(600);
+      assert.ok(follower.texts().length <= SHOWN_AHEAD + 1, `${follower.texts().length} are shown`);
+      const before = follower.texts().length;
+      attempt.say('late');
+      await sleep(50);
+      assert.equal(follower.texts().length, before, 'what waits for the log for long is shown to nobody');
+    });
+    assert.equal(await attempt.finish(), 'ok');
+    await follower.ended;
+    assert.deepEqual(follower.texts(), ['first', ...texts, 'late']);
+  });
+
+  it('that their runtime took with it are told as a gap, and their numbers are used up', async () => {
+    const attempt = await runtime.begin();
+    const follower = follow(attempt.id);
+    attempt.say('written');
+    assert.ok(await attempt.outbox.flushed());
+    await withoutWrites(async () => {
+      attempt.say('seen', 'seen as well');
+      await follower.hears('seen as well');
+      attempt.outbox.close();
+      await runtime.disconnect();
+    });
+    // The write that was on its way may have come through: what of it was is in the log.
+    await own.invocations.fail(attempt.id, LEFT_OUT, 'The runtime died.');
+    await follower.ended;
+    const log = await collect(reader.events.follow(attempt.id, 0));
+    assert.deepEqual(log.at(-1), follower.events.at(-1));
+    const numbers = follower.events.map(({ seq }) => seq);
+    assert.deepEqual(
+      numbers,
+      [...new Set(numbers)].sort((a, b) => a - b),
+    );
+    assert.deepEqual(
+      follower.events.slice(-2).map(({ event }) => event),
+      ['gap', 'error'],
+    );
+    const written = log.filter(({ event }) => event === 'message').length;
+    assert.deepEqual(JSON.parse(log.at(-2)?.data ?? ''), { after: written });
+    // Whoever saw what is lost goes on behind it.
+    const resumed = follow(attempt.id, follower.events.at(-3)?.seq);
+    await resumed.ended;
+    assert.deepEqual(resumed.events, follower.events.slice(-2));
+  });
+
+  it('of the next attempt, on another runtime, follow under larger numbers', async () => {
+    const first = await runtime.begin(undefined, true);
+    const follower = follow(first.id);
+    first.say('of the first');
+    await follower.hears('of the first');
+    first.outbox.close();
+    await runtime.disconnect();
+    await own.runtimes.recover(runtime.id);
+    const other = await ShowingRuntime.start(own, 'r2', directory);
+    const second = await other.begin(first.id);
+    second.say('of the second');
+    await follower.hears('of the second');
+    assert.equal(await second.finish(), 'ok');
+    await follower.ended;
+    await other.disconnect();
+    const numbers = follower.events.map(({ seq }) => seq);
+    assert.deepEqual(
+      numbers,
+      [...new Set(numbers)].sort((a, b) => a - b),
+    );
+    assert.equal(follower.events.filter(({ event }) => event === 'gap').length, 1);
+    const log = await collect(reader.events.follow(first.id, 0));
+    for (const event of log)
+      assert.deepEqual(
+        follower.events.find(({ seq }) => seq === event.seq),
+        event,
+      );
+  });
+
+  it('come from the log where their runtime cannot be reached', async () => {
+    await runtime.disconnect();
+    const attempt = await runtime.begin();
+    const follower = follow(attempt.id);
+    attempt.say('first');
+    await follower.hears('first');
+    await runtime.listen();
+    attempt.say('second');
+    await follower.hears('second');
+    assert.equal(await attempt.finish(), 'ok');
+    await follower.ended;
+    assert.deepEqual(follower.texts(), ['first', 'second']);
+  });
+
+  it('and that the log then refuses never share a number with the end', async () => {
+    const attempt = await runtime.begin();
+    const follower = follow(attempt.id);
+    attempt.say('fits');
+    assert.ok(await attempt.outbox.flushed());
+    attempt.say('x'.repeat(60_000));
+    attempt.say('y'.repeat(60_000));
+    await eventually(() => attempt.ends.length > 0, 'the log is full');
+    assert.deepEqual(attempt.ends, ['full']);
+    const error = { event: 'error', data: '{}', code: 'output-limit', message: 'too much' } as const;
+    assert.equal(await attempt.finish(error), 'ok');
+    await follower.ended;
+    const numbers = follower.events.map(({ seq }) => seq);
+    assert.deepEqual(
+      numbers,
+      [...new Set(numbers)].sort((a, b) => a - b),
+    );
+    assert.equal(follower.events.at(-1)?.event, 'error');
+  });
+
+  it('come once and in order whatever happens to connections and to Redis', async () => {
+    for (const seed of [1, 2, 3]) {
+      let state = seed * 7919;
+      const roll = (sides: number) => {
+        state = (state * 1_103_515_245 + 12_345) % 2 ** 31;
+        return Math.floor(state / 65_536) % sides;
+      };
+      const attempt = await runtime.begin();
+      const followers = Array.from({ length: 3 }, () => follow(attempt.id));
+      const said: string[] = [];
+      for (let step = 0; step < 60; step++) {
+        const count = roll(5);
+        for (let i = 0; i < count; i++) {
+          const text = `${said.length} ${'.'.repeat(roll(400))}`;
+          said.push(text);
+          attempt.say(text);
+        }
+        const act = roll(12);
+        if (act === 0) {
+          await runtime.disconnect();
+          await sleep(roll(30));
+          await runtime.listen();
+        } else if (act === 1) await withoutWrites(() => sleep(roll(300)));
+        else if (act === 2) assert.ok(await attempt.outbox.flushed());
+        else if (act === 3) followers.push(follow(attempt.id, roll(said.length + 1)));
+        else await sleep(roll(20));
+      }
+      assert.equal(await attempt.finish(), 'ok');
+      for (const [i, follower] of followers.entries()) {
+        await follower.ended;
+        const expected = i < 3 ? said : said.slice(-follower.texts().length);
+        assert.deepEqual(
+          follower.texts(),
+          follower.texts().length === 0 ? [] : expected,
+          `seed ${seed}, follower ${i}`,
+        );
+        assert.equal(follower.events.at(-1)?.seq, said.length + 1);
+      }
+    }
+  });
+});

@@ -1,0 +1,198 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
+import { eventually } from '../testing/fixture.ts';
+import { LiveClient } from './client.ts';
+import { encodeFrame, FrameReader } from './frames.ts';
+import { LiveServer, type Unlogged } from './server.ts';
+
+const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
+
+/** An attempt that shows what it is told to. */
+class Attempt {
+  #unlogged: InvocationEvent[] = [];
+  #logged = 0;
+  #next = 1;
+  readonly #showing;
+
+  constructor(server: LiveServer, id: string) {
+    this.#showing = server.begin(id, () => this.#held());
+  }
+
+  show(...texts: string[]): void {
+    const events = texts.map(message);
+    this.#unlogged.push(...events.map((event, i) => ({ ...event, seq: this.#next + i })));
+    const first = this.#next;
+    this.#next += events.length;
+    this.#showing.show(first, events);
+  }
+
+  write(): void {
+    this.#logged = this.#next - 1;
+    this.#unlogged = [];
+  }
+
+  end(): void {
+    this.#showing.end();
+  }
+
+  #held(): Unlogged {
+    return { logged: this.#logged, events: this.#unlogged };
+  }
+}
+
+function follow(client: LiveClient, id: string, runtimeId = 'r1') {
+  const told: string[] = [];
+  const stop = client.follow(runtimeId, id, {
+    attached: (logged) => told.push(`logged ${logged}`),
+    events: (events) => told.push(...events.map(({ seq, data }) => `${seq} ${JSON.parse(data).text.slice(0, 20)}`)),
+    lost: () => told.push('lost'),
+  });
+  const hears = (what: string) => eventually(() => told.includes(what), `${what}; it was told ${told.join(', ')}`);
+  return { told, stop, hears };
+}
+
+describe('events that are shown', () => {
+  let directory: string;
+  let socket: string;
+  let server: LiveServer;
+  let client: LiveClient;
+  before(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'pie-live-'));
+    socket = path.join(directory, 'live.sock');
+  });
+  after(() => rm(directory, { recursive: true }));
+  beforeEach(async () => {
+    server = new LiveServer();
+    await server.listen(socket);
+    client = new LiveClient(async (runtimeId) => (runtimeId === 'r1' ? socket : null));
+  });
+  afterEach(async () => {
+    client.close();
+    await server.close();
+  });
+
+  test('reach who follows before the attempt begins, in its middle, and several of one process', async () => {
+    const early = follow(client, 'a');
+    await eventually(() => server.followed === 1, 'it is followed');
+    const attempt = new Attempt(server, 'a');
+    attempt.show('one', 'two');
+    await early.hears('2 two');
+    assert.deepEqual(early.told, ['logged 0', '1 one', '2 two']);
+    attempt.write();
+    attempt.show('three');
+    const late = follow(client, 'a');
+    await late.hears('3 three');
+    assert.deepEqual(late.told, ['logged 2', '3 three']);
+    early.stop();
+    attempt.show('four');
+    await late.hears('4 four');
+    assert.equal(early.told.includes('4 four'), false);
+    late.stop();
+    await eventually(() => server.followed === 0, 'nobody follows any more');
+  });
+
+  test('of one invocation do not reach those who follow another, nor of an attempt that has ended', async () => {
+    const [a, b] = [follow(client, 'a'), follow(client, 'b')];
+    await eventually(() => server.followed === 2, 'both are followed');
+    const attempt = new Attempt(server, 'a');
+    const next = new Attempt(server, 'b');
+    attempt.show('one');
+    attempt.end();
+    attempt.show('two');
+    next.show('three');
+    await b.hears('1 three');
+    await a.hears('1 one');
+    assert.deepEqual(a.told, ['logged 0', '1 one']);
+    assert.deepEqual(b.told, ['logged 0', '1 three']);
+  });
+
+  test('are told again after the connection was lost, as far as the log lacks them', async () => {
+    const attempt = new Attempt(server, 'a');
+    const follower = follow(client, 'a');
+    attempt.show('one');
+    await follower.hears('1 one');
+    attempt.write();
+    await server.close();
+    await follower.hears('lost');
+    attempt.show('two');
+    await server.listen(socket);
+    await follower.hears('2 two');
+    assert.deepEqual(follower.told, ['logged 0', '1 one', 'lost', 'logged 1', '2 two']);
+  });
+
+  test('wait for a runtime that has no socket yet, and one that has a file in its place', async () => {
+    await server.close();
+    const follower = follow(client, 'a');
+    const nowhere = follow(client, 'a', 'r2');
+    await writeFile(socket, 'left behind');
+    await server.listen(socket);
+    new Attempt(server, 'a').show('one');
+    await follower.hears('1 one');
+    assert.deepEqual(nowhere.told, []);
+  });
+
+  test('are left out for a process that does not read, which is told where it stands once it does', async () => {
+    const attempt = new Attempt(server, 'a');
+    const slow = connect(socket);
+    slow.write(encodeFrame(['follow', 'a']));
+    await eventually(() => server.followed === 1, 'it is followed');
+    slow.pause();
+    const large = 'x'.repeat(60_000);
+    for (let i = 0; i < 200; i++) {
+      attempt.show(`${i} ${large}`);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    attempt.write();
+    const fields = readFields(slow);
+    await eventually(() => fields.includes('200') && fields.lastIndexOf('attached') > 2, 'it is told where it stands');
+    const shown = fields.filter((_, i) => i % 4 === 2 && fields[i] === 'message').length;
+    assert.ok(shown < 150, `${shown} events came`);
+    attempt.show('last');
+    await eventually(() => fields.at(-1)?.includes('last') === true, 'it hears what comes then');
+    slow.destroy();
+    await eventually(() => server.followed === 0, 'it is forgotten');
+  });
+
+  test('reach a follower of the same process without a connection', () => {
+    client.serve('own', server);
+    const attempt = new Attempt(server, 'a');
+    const follower = follow(client, 'a', 'own');
+    attempt.show('one');
+    assert.deepEqual(follower.told, ['logged 0', '1 one']);
+  });
+
+  test('are not told to who sends what cannot be read', async () => {
+    const stranger = connect(socket);
+    const closed = new Promise((resolve) => stranger.on('close', resolve));
+    stranger.on('error', () => undefined);
+    stranger.write(Buffer.from('GET / HTTP/1.1\r\n\r\n'));
+    await closed;
+  });
+});
+
+/** Fields of all frames that come, as they come. */
+function readFields(socket: Socket): string[] {
+  const fields: string[] = [];
+  const reader = new FrameReader();
+  socket.on('data', (chunk: Buffer) => reader.push(chunk, (more) => fields.push(...more)));
+  socket.resume();
+  return fields;
+}
+
+test('frames are the same however their bytes are cut', () => {
+  const frames = [['a', 'b'], [''], ['ä'.repeat(100_000)], ['x', '1', 'message', '{"text":"𝄞"}']];
+  const bytes = Buffer.concat(frames.map(encodeFrame));
+  for (const size of [1, 3, 4, 5, 1000, 65_536, bytes.length]) {
+    const reader = new FrameReader();
+    const read: string[][] = [];
+    for (let at = 0; at < bytes.length; at += size)
+      reader.push(bytes.subarray(at, at + size), (fields) => read.push(fields));
+    assert.deepEqual(read, frames, `${size} bytes at a time`);
+  }
+  assert.throws(() => new FrameReader().push(Buffer.from([255, 255, 255, 255]), () => undefined), /limit/);
+});
