@@ -6,7 +6,7 @@ import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { FollowCursor, type WaitingEvents } from './follow.ts';
-import { type Entry, parseBegun, parseEntry, parseLive } from './live.ts';
+import { type Entry, parseBegun, parseEntries, parseLive } from './live.ts';
 import { ShownEvents } from './shown-events.ts';
 import { type EventName, hasEnded, type InvocationEvent, type InvocationStatus, isTerminal } from './types.ts';
 
@@ -65,7 +65,7 @@ export class EventLog {
       (redis) => redis.xrange(this.#store.keys.events(id), `${afterSeq + 1}-0`, '+', 'COUNT', limit),
       deadlineMs,
     );
-    return entries.map(parseEntry);
+    return parseEntries(entries, afterSeq).slice(0, limit);
   }
 
   /** The last event so far; null when there is none, or none any more. @throws StoreError */
@@ -73,7 +73,7 @@ export class EventLog {
     const entries = await this.#store.call((redis) =>
       redis.xrevrange(this.#store.keys.events(id), '+', '-', 'COUNT', 1),
     );
-    return entries.map(parseEntry)[0] ?? null;
+    return parseEntries(entries, 0).at(-1) ?? null;
   }
 
   /** The terminal event of an ended invocation, whose number it is; null when it is kept no more. @throws StoreError */
@@ -153,8 +153,10 @@ export class EventLog {
     const { keys } = this.#store;
     const reply = await this.#store.script(READ_EVENTS, [keys.events(id), keys.invocation(id)], args, deadlineMs);
     const [complete, status, runtime, ...entries] = reply as [number, string, string, ...Entry[]];
-    const events = entries.map(parseEntry);
-    return { events, complete: complete === 1, status: status === '' ? null : (status as InvocationStatus), runtime };
+    const all = parseEntries(entries, afterSeq);
+    const events = all.slice(0, limit);
+    const isComplete = complete === 1 && events.length === all.length;
+    return { events, complete: isComplete, status: status === '' ? null : (status as InvocationStatus), runtime };
   }
 
   async #readThroughOutage(

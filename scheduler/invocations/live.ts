@@ -17,11 +17,18 @@ export function parseBegun(payload: Buffer): string | null {
   return payload[0] === BEGUN.charCodeAt(0) ? payload.toString('utf8', BEGUN.length) : null;
 }
 
-/** An entry of the stream, `[id, [field, value, …]]`. */
+/** An entry of the stream, `[<number of its last event>-0, ['e', event, 'd', data, …]]`. */
 export type Entry = readonly [id: string, fields: readonly string[]];
 
-export function parseEntry(entry: Entry): InvocationEvent {
-  const [id, fields] = entry;
-  const value = (name: string): string => fields[fields.indexOf(name) + 1] ?? '';
-  return { seq: Number.parseInt(id, 10), event: value('e') as EventName, data: value('d') };
+/** The events of entries that follow on a number. */
+export function parseEntries(entries: readonly Entry[], afterSeq: number): InvocationEvent[] {
+  const events: InvocationEvent[] = [];
+  for (const [id, fields] of entries) {
+    const first = Number.parseInt(id, 10) + 1 - fields.length / 4;
+    for (let i = 0; i < fields.length; i += 4) {
+      const seq = first + i / 4;
+      if (seq > afterSeq) events.push({ seq, event: fields[i + 1] as EventName, data: fields[i + 3] ?? '' });
+    }
+  }
+  return events;
 }

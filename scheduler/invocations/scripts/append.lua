@@ -3,7 +3,7 @@
   a log already holds are skipped, so the same call may be made twice. A write that is refused or fails changes nothing of the others.
 
   KEYS[1, 3, ...] records (hashes)
-  KEYS[2, 4, ...] their events (streams)
+  KEYS[2, 4, ...] their events (streams): entries `<number of the last event>-0` with as many events as were written at once, fields `e` and `d` each
 
   ARGV[1] now, ms
   ARGV[2] about how many events a log keeps
@@ -31,6 +31,8 @@
 
 local now, keepEvents, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local HEAD, HEAD_OF_WRITE = 7, 5
+-- Most bytes of an entry of a log, unless one event alone has more: whoever reads takes entries whole.
+local ENTRY_BYTES = 16384
 
 -- Bytes by account, and usage by account and function, that are counted once behind all writes.
 local held, tallies = {}, {}
@@ -42,8 +44,18 @@ local function hold(account, holder, bytes)
   end
 end
 
+-- What each account has room for is asked once.
+local room = {}
+
 local function refusalOf(account, bytes)
   local earlier = held[account] or 0
+  if room[account] == nil then
+    local limit = quotaLimit(account, 'redis-bytes', '', now)
+    room[account] = limit and limit - bytesOf(account) or math.huge
+  end
+  if earlier + bytes <= room[account] then
+    return nil
+  end
   local refusal = bytesRefusal(account, earlier + bytes, now)
   return refusal and {refusal[1], refusal[2], refusal[3] + earlier}
 end
@@ -96,11 +108,18 @@ local function write(record, events, at, i)
       return {-4, unpack(refusal)}
     end
 
-    local live, last = {}, seq
+    local live, entry, entryBytes, last = {}, {}, 0, seq
     for place = first + 2 * skipped, first + 2 * count - 2, 2 do
       local event, data = ARGV[place], ARGV[place + 1]
       last = last + 1
-      redis.call('XADD', events, last .. '-0', 'e', event, 'd', data)
+      if entryBytes + #data > ENTRY_BYTES and #entry > 0 then
+        redis.call('XADD', events, (last - 1) .. '-0', unpack(entry))
+        entry, entryBytes = {}, 0
+      end
+      for _, value in ipairs({'e', event, 'd', data}) do
+        entry[#entry + 1] = value
+      end
+      entryBytes = entryBytes + #data
       if channel ~= '' then
         live[#live + 1] = last .. '\0' .. event .. '\0' .. data
       end
@@ -112,6 +131,7 @@ local function write(record, events, at, i)
         functionLog(record, last, event, data, ARGV[1], ARGV[4], ARGV[5])
       end
     end
+    redis.call('XADD', events, last .. '-0', unpack(entry))
     fields = {'seq', last, 'bytes', bytes + added}
     if family == record then
       fields[5], fields[6] = 'familyBytes', familyBytes + stored
@@ -120,7 +140,7 @@ local function write(record, events, at, i)
     end
     if account then
       -- A log has no more events than its last number says.
-      local cut = last > keepEvents and cutEvents(events, keepEvents) or 0
+      local cut = last > keepEvents and cutEvents(events, last, keepEvents) or 0
       hold(account, 'i:' .. id, stored - cut)
     end
     if channel ~= '' then

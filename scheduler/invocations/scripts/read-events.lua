@@ -1,6 +1,6 @@
 --[[
-  The events of an invocation after a number, oldest first: as many as asked for, or as many as have so many bytes together, but one at least. Events
-  differ in size a thousandfold, and a reader holds what it has read.
+  The entries of an event log that hold the events after a number, oldest first: as many as have so many events, or so many bytes together, but one at
+  least. Events differ in size a thousandfold, and a reader holds what it has read. The first entry may begin with events up to that number.
 
   KEYS[1] events (stream)
   KEYS[2] record (hash)
@@ -13,8 +13,8 @@
 ]]
 local from, most, mostBytes = (tonumber(ARGV[1]) + 1) .. '-0', tonumber(ARGV[2]), tonumber(ARGV[3])
 local status, runtime, shown = unpack(redis.call('HMGET', KEYS[2], 'status', 'runtimeId', 'shown'))
-local reply, bytes = { 0, status or '', status == 'running' and shown and runtime or '' }, 0
-while #reply <= most + 2 do
+local reply, count, bytes = { 0, status or '', status == 'running' and shown and runtime or '' }, 0, 0
+while count < most do
   local entry = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 1)[1]
   if not entry then
     reply[1] = 1
@@ -27,6 +27,7 @@ while #reply <= most + 2 do
     break
   end
   reply[#reply + 1] = entry
+  count = count + #entry[2] / 4
   from = '(' .. entry[1]
 end
 return reply

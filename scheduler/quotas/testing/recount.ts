@@ -25,8 +25,9 @@ export async function recount(
       // A child has no job. The number that a submission was given is put in front of what was submitted.
       if (job != null) bytes += lengthOf(job) - lengthOf(`"arrival":${arrival},`);
     }
-    for (const [, [, , , data = '']] of await redis.xrange(keys.events(id), '-', '+'))
-      bytes += COST.event + lengthOf(data);
+    for (const [, fields] of await redis.xrange(keys.events(id), '-', '+')) {
+      for (let i = 3; i < fields.length; i += 4) bytes += COST.event + lengthOf(fields[i] ?? '');
+    }
     for (const message of await redis.lrangeBuffer(keys.inbox(id), 0, -1)) bytes += message.length;
     const outcome = await redis.strlen(keys.outcome(id));
     if (outcome > 0) bytes += COST.event + outcome;

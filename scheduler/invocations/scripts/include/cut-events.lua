@@ -2,17 +2,18 @@
 -- An event log is cut once it has so many events more than it keeps.
 local EVENTS_CUT_AT_ONCE = 128
 
--- Drops the oldest events past that bound; answers what they had.
-local function cutEvents(events, keep)
-  local excess = redis.call('XLEN', events) - keep
-  if excess < EVENTS_CUT_AT_ONCE then
+-- Drops the entries whose events are all older than the last so many; answers what they had.
+local function cutEvents(events, last, keep)
+  local oldest = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
+  if tonumber(string.match(oldest[1], '^%d+')) > last - keep - EVENTS_CUT_AT_ONCE then
     return 0
   end
-  local freed, last = 0, nil
-  for _, event in ipairs(redis.call('XRANGE', events, '-', '+', 'COUNT', excess)) do
-    freed, last = freed + EVENT_BYTES + #event[2][4], event[1]
+  local freed = 0
+  for _, entry in ipairs(redis.call('XRANGE', events, '-', string.format('%.0f-0', last - keep))) do
+    for i = 4, #entry[2], 4 do
+      freed = freed + EVENT_BYTES + #entry[2][i]
+    end
   end
-  local seq = tonumber(string.match(last, '^%d+'))
-  redis.call('XTRIM', events, 'MINID', string.format('%.0f-0', seq + 1))
+  redis.call('XTRIM', events, 'MINID', string.format('%.0f-0', last - keep + 1))
   return freed
 end
