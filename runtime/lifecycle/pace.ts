@@ -42,6 +42,11 @@ export class Pace {
     return this.#limit === this.#policy.most;
   }
 
+  /** Whether it may come to fewer while so many run: else nobody needs to measure the lag. */
+  minds(running: number): boolean {
+    return running > this.#policy.least;
+  }
+
   /** Looks at the lag since the last review, and at how many run; answers how many may from now on. */
   review(lagMs: number, running: number): number {
     const { most, least, lagMs: bound } = this.#policy;
