@@ -1,6 +1,6 @@
 import { type ChatMessage, type Constraint, type Context, jsonSchema, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Conversation, type Part } from '../openai-shared/chat.ts';
-import { choicesOf, stopsOf } from '../openai-shared/generate.ts';
+import { choicesOf, frameAround, stopsOf } from '../openai-shared/generate.ts';
 import { chatLogprobs, TokenTexts } from '../openai-shared/logprobs.ts';
 import { type ContentPart, textOf, toolCallsOf } from '../openai-shared/messages.ts';
 import { RequestError, serve, stamp } from '../openai-shared/request.ts';
@@ -50,28 +50,35 @@ export const run = serve(async (input: Input, invocation) => {
   const prompt = ctx.length;
   const head = stamp('chatcmpl-', invocation, model);
   const includeUsage = stream_options?.include_usage === true;
-  const chunk = (choices: readonly object[], usage: object | null) =>
-    sendJson({ ...head, object: 'chat.completion.chunk', choices, ...(includeUsage && { usage }) });
+  const chunkOf = (choices: readonly object[], usage: object | null = null) => ({
+    ...{ ...head, object: 'chat.completion.chunk', choices },
+    ...(includeUsage && { usage }),
+  });
   const texts = logprobs ? new TokenTexts(model) : undefined;
   const callId = (choice: number, index: number): string => `call_${head.id.slice(-16)}_${choice}_${index}`;
 
   const choice = async (fork: Context, index: number) => {
     using _ = fork;
-    const send = async (delta: object, more: object = {}) => {
-      if (stream) await chunk([{ index, delta, logprobs: null, finish_reason: null, ...more }], null);
+    const deltaChunk = (delta: object, more: object = {}) =>
+      chunkOf([{ index, delta, logprobs: null, finish_reason: null, ...more }]);
+    const send = async (delta: object, more?: object) => {
+      if (stream) await sendJson(deltaChunk(delta, more));
     };
+    const opening = { role: 'assistant', content: '', refusal: null };
     let begun = false;
     const emit = async (part: Part) => {
-      if (!begun) await send({ role: 'assistant', content: part.kind === 'text' ? '' : null, refusal: null });
+      if (part.kind === 'piped') begun = true;
+      if (!begun) await send(part.kind === 'text' ? opening : { ...opening, content: null });
       begun = true;
       const delta = deltaOf(part, (call) => callId(index, call));
       const logs = part.kind === 'text' && texts ? { content: chatLogprobs(texts, part.logs), refusal: null } : null;
       if (delta) await send(delta, { logprobs: logs });
     };
     const stop = stopsOf(input.stop);
-    const options = { sampling: input, choice: index, stop, topLogprobs: texts && (top_logprobs ?? 0) };
+    const frame = stream && !texts ? frameAround((content) => deltaChunk({ content }), deltaChunk(opening)) : undefined;
+    const options = { sampling: input, choice: index, stop, topLogprobs: texts && (top_logprobs ?? 0), frame };
     const answered = await answer(fork, conversation, options, emit);
-    if (!begun) await send({ role: 'assistant', content: '', refusal: null });
+    if (!begun) await send(opening);
     await send({}, { finish_reason: answered.finish });
     return answered;
   };
@@ -79,7 +86,7 @@ export const run = serve(async (input: Input, invocation) => {
 
   const usage = usageOf({ prompt, completion: answers.reduce((sum, { tokens }) => sum + tokens, 0) });
   if (stream) {
-    if (includeUsage) await chunk([], usage);
+    if (includeUsage) await sendJson(chunkOf([], usage));
     return null;
   }
   const choices = answers.map((answered, index) => ({
@@ -137,6 +144,7 @@ function deltaOf(part: Part, callId: (index: number) => string): object | undefi
     case 'arguments':
       return { tool_calls: [{ index: part.index, function: { arguments: part.text } }] };
     case 'called':
+    case 'piped':
       return undefined;
   }
 }

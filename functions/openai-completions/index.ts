@@ -3,6 +3,7 @@ import {
   type ChoiceOptions,
   choicesOf,
   finishOf,
+  frameAround,
   generate,
   type PlacedLog,
   stopsOf,
@@ -35,7 +36,12 @@ interface Choice {
   readonly finish_reason: 'stop' | 'length' | null;
 }
 
-type Show = (choice: Choice) => Promise<void>;
+/** How choices are shown while they come. */
+interface Show {
+  readonly send: (choice: Choice) => Promise<void>;
+  /** What a message says; undefined when nothing is shown. */
+  readonly message: ((choice: Choice) => object) | undefined;
+}
 
 /** OpenAI's default. */
 const MAX_TOKENS = 16;
@@ -47,9 +53,11 @@ export const run = serve(async (input: Input, invocation) => {
   if (best_of !== n) throw new RequestError('`best_of` other than `n` is not supported: ask for `n`.', 'best_of');
   const head = { ...stamp('cmpl-', invocation, model), object: 'text_completion' };
   const includeUsage = stream_options?.include_usage === true;
-  const show: Show = async (choice) => {
-    if (stream) await sendJson({ ...head, choices: [choice], ...(includeUsage && { usage: null }) });
+  const message = (choice: Choice) => ({ ...head, choices: [choice], ...(includeUsage && { usage: null }) });
+  const send = async (choice: Choice) => {
+    if (stream) await sendJson(message(choice));
   };
+  const show: Show = { send, message: stream ? message : undefined };
   const prompts = promptsOf(input.prompt);
   const answers = await Promise.all(prompts.map((prompt, i) => complete(input, prompt, i * n, show)));
   const sum = (of: keyof Usage): number => answers.reduce((total, { usage }) => total + usage[of], 0);
@@ -73,21 +81,24 @@ async function complete(input: Input, prompt: string | readonly number[], firstI
     using _ = fork;
     const index = firstIndex + i;
     const reply = input.script?.[index];
+    const { send, message } = show;
+    const piece = (text: string): Choice => ({ text, index, logprobs: null, finish_reason: null });
     const options: ChoiceOptions = {
       sampling: input,
       choice: i,
       reply,
       stop: stopsOf(input.stop),
       topLogprobs: logprobs,
+      frame: message && !texts ? frameAround((text) => message(piece(text))) : undefined,
     };
     const shownLogs = (logs: readonly PromptLog[]) => (texts ? completionLogprobs(texts, logs) : null);
     const behind = (logs: readonly PlacedLog[]) => logs.map((log) => ({ ...log, at: echoed.length + log.at }));
-    if (echo) await show({ text: echoed, index, logprobs: shownLogs(before), finish_reason: null });
+    if (echo) await send({ text: echoed, index, logprobs: shownLogs(before), finish_reason: null });
     const generated = await generate(fork, options, { maxTokens }, ({ text, logs }) =>
-      show({ text, index, logprobs: shownLogs(behind(logs)), finish_reason: null }),
+      send({ text, index, logprobs: shownLogs(behind(logs)), finish_reason: null }),
     );
     const finish = finishOf(generated.reason);
-    await show({ text: '', index, logprobs: null, finish_reason: finish });
+    await send({ text: '', index, logprobs: null, finish_reason: finish });
     const logs = shownLogs([...before, ...behind(generated.logs)]);
     return {
       shown: { text: echoed + generated.text, index, logprobs: logs, finish_reason: finish },

@@ -18,6 +18,8 @@ export interface Conversation {
 /** What an answer is made of, as it comes. */
 export type Part =
   | ({ readonly kind: 'text' } & Piece)
+  /** Text that the platform has sent, in the frame of the options. */
+  | { readonly kind: 'piped' }
   | { readonly kind: 'call'; readonly index: number; readonly name: string }
   | { readonly kind: 'arguments'; readonly index: number; readonly text: string }
   /** The call's arguments are complete. */
@@ -116,14 +118,26 @@ class Turn {
   async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
     // Between calls, and after the last one, a line break alone is no text.
     let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
-    const said = await generate(this.#ctx, this.#next(), { ...how, maxTokens: this.#left() }, async (piece) => {
-      const whole = blank ? { text: blank.text + piece.text, logs: [...blank.logs, ...piece.logs] } : piece;
-      blank = blank && whole.text.trim() === '' ? whole : undefined;
-      if (blank) return;
-      this.#text += whole.text;
-      this.#logs.push(...whole.logs);
-      await this.#emit({ kind: 'text', ...whole });
-    });
+    const options = this.#next();
+    // What may be no text is looked at first.
+    const frame = blank ? undefined : options.frame;
+    const said = await generate(
+      this.#ctx,
+      { ...options, frame },
+      { ...how, maxTokens: this.#left() },
+      async (piece) => {
+        const whole = blank ? { text: blank.text + piece.text, logs: [...blank.logs, ...piece.logs] } : piece;
+        blank = blank && whole.text.trim() === '' ? whole : undefined;
+        if (blank) return;
+        this.#text += whole.text;
+        this.#logs.push(...whole.logs);
+        await this.#emit({ kind: 'text', ...whole });
+      },
+    );
+    if (frame && said.text !== '') {
+      this.#text += said.text;
+      await this.#emit({ kind: 'piped' });
+    }
     return said;
   }
 
@@ -173,7 +187,7 @@ class Turn {
     how: { constraint: Constraint },
     emit: (text: string) => Promise<void> = async () => {},
   ): Promise<Generated> {
-    const options = { ...this.#next(), stop: [], topLogprobs: undefined };
+    const options = { ...this.#next(), stop: [], topLogprobs: undefined, frame: undefined };
     return generate(this.#ctx, options, { ...how, maxTokens: this.#left() }, ({ text }) => emit(text));
   }
 

@@ -1,4 +1,4 @@
-import { type Context, type FinishReason, type GenerateOptions, InferletError } from '@pie/inferlet';
+import { type Context, type FinishReason, type GenerateOptions, InferletError, type MessageFrame } from '@pie/inferlet';
 import { type Place, Places } from './places.ts';
 import { type SamplingInput, samplerOf, type TokenLog } from './sampling.ts';
 
@@ -12,6 +12,8 @@ export interface ChoiceOptions {
   readonly stop: readonly string[];
   /** Log-probabilities of so many alternatives to each token; undefined for none at all. */
   readonly topLogprobs: number | undefined;
+  /** The platform sends the text in this frame, and nothing of it is emitted. Without log-probabilities only. */
+  readonly frame?: MessageFrame | undefined;
 }
 
 /** A token of a text, and its place in what was generated. */
@@ -39,7 +41,7 @@ export interface Generated {
 /** Generates on a context and hands out pieces. What the platform's limits cut off ends as if the context were full. */
 export async function generate(
   ctx: Context,
-  { sampling, choice, reply, stop, topLogprobs }: ChoiceOptions,
+  { sampling, choice, reply, stop, topLogprobs, frame }: ChoiceOptions,
   options: Pick<GenerateOptions, 'constraint' | 'maxTokens' | 'stopTokens'> & { readonly marker?: string },
   emit: Emit,
 ): Promise<Generated> {
@@ -56,7 +58,8 @@ export async function generate(
   let shown = 0;
   let reason: FinishReason = 'stopped';
   try {
-    for await (const { text, tokens } of generation.pieces()) {
+    if (frame) await generation.pipe({ frame });
+    for await (const { text, tokens } of frame ? [] : generation.pieces()) {
       for (const [i, log] of logs?.splice(0, tokens.length).entries() ?? []) {
         placed.push({ ...log, ...places.next(tokens[i] ?? log.token) });
       }
@@ -75,6 +78,13 @@ export async function generate(
   }
   const { text, tokens, stoppedBy } = generation;
   return { text, reason, logs: placed.slice(0, told), tokens: tokens.length, stoppedBy };
+}
+
+/** The frame of a message that says a piece of text, from what the whole message is with one. */
+export function frameAround(message: (text: string) => object, opening?: object): MessageFrame {
+  const mark = JSON.stringify('\u0000');
+  const [before = '', after = ''] = JSON.stringify(message('\u0000')).split(mark);
+  return { before, after, ...(opening && { opening: JSON.stringify(opening) }) };
 }
 
 /** The API's word for why a choice has ended. */

@@ -99,7 +99,7 @@ export class DeviceRun {
       const before = pipe.tokens.length;
       const from = performance.now();
       const text = pipe.push(tokens, finished === 'stop-token');
-      const sending = text === '' ? null : this.#send(text);
+      const sending = text === '' ? null : this.#send(pipe.messages(text));
       this.#chargePipe(performance.now() - from);
       const unsent = await sending;
       if (!unsent) pipe.sent += text;
@@ -131,12 +131,14 @@ export class DeviceRun {
     this.#queue.release();
   }
 
-  /** Sends text to the client, when there is room for it. Answers why not, when nothing can be sent any more. */
-  async #send(text: string): Promise<HandlerError | null> {
+  /** Sends messages to the client, when there is room for them. Answers why not, when nothing can be sent any more. */
+  async #send(messages: readonly string[]): Promise<HandlerError | null> {
     const { session } = this.#inferlet;
-    while (session.send({ tag: 'text', val: text }).tag === 'err') {
-      const flushed = await session.flush();
-      if (flushed.tag === 'err') return flushed.val;
+    for (const message of messages) {
+      while (session.send({ tag: 'text', val: message }).tag === 'err') {
+        const flushed = await session.flush();
+        if (flushed.tag === 'err') return flushed.val;
+      }
     }
     return null;
   }

@@ -81,6 +81,16 @@ describe('a text pipe', () => {
     assert.deepEqual([pipe.tokens, pipe.stop], [[1, 2], undefined]);
   });
 
+  it('writes pieces as they are, or in a frame that opens once', () => {
+    assert.deepEqual(opened({}).messages('a"b'), ['a"b']);
+    const pipe = opened({ frame: { opening: 'begin', before: '{"delta":', after: '}' } });
+    assert.deepEqual(pipe.messages('a"b'), ['begin', '{"delta":"a\\"b"}']);
+    pipe.sent += 'a"b';
+    assert.deepEqual(pipe.messages('ü'), ['{"delta":"ü"}']);
+    const plain = opened({ frame: { opening: '', before: '', after: '' } });
+    assert.deepEqual(plain.messages('a'), ['"a"']);
+  });
+
   it('refuses what would cost too much, and what no model has', () => {
     const codeOf = (outcome: Outcome<TextPipe>) => (outcome.tag === 'err' ? outcome.val.tag : 'ok');
     const codes = [
@@ -91,8 +101,10 @@ describe('a text pipe', () => {
       open({}, null),
       open({}, { tokenizer: null }),
       open({ stops: ['€'.repeat(341)] }),
+      open({ frame: { opening: '€'.repeat(2000), before: '€'.repeat(700), after: '€'.repeat(31) } }),
+      open({ frame: { opening: '€'.repeat(2000), before: '€'.repeat(700), after: '€'.repeat(30) } }),
     ].map(codeOf);
     const refused = ['limit-exceeded', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded'];
-    assert.deepEqual(codes, [...refused, 'not-found', 'unsupported', 'ok']);
+    assert.deepEqual(codes, [...refused, 'not-found', 'unsupported', 'ok', 'limit-exceeded', 'ok']);
   });
 });

@@ -1,6 +1,6 @@
 import type { TokenStream } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { PipeRequest } from '#wit/generated/host.ts';
+import type { Frame, PipeRequest } from '#wit/generated/host.ts';
 import { StopScanner } from '../../functions/sdk/src/stop.ts';
 import { noTokenizer, notGranted } from './detokenize.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -9,6 +9,7 @@ import type { DeviceQueue } from './queue.ts';
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_BYTES = 1024;
+const MAX_FRAME_BYTES = 8192;
 
 /** Text of a run's tokens as they come, up to a stop string: the way from the device to the client that leaves the guest asleep. */
 export class TextPipe {
@@ -20,19 +21,26 @@ export class TextPipe {
   stop: string | undefined;
   readonly #stream: TokenStream;
   readonly #scanner: StopScanner;
+  readonly #frame: Frame | undefined;
 
-  private constructor(stream: TokenStream, scanner: StopScanner) {
+  private constructor(stream: TokenStream, scanner: StopScanner, frame: Frame | undefined) {
     this.#stream = stream;
     this.#scanner = scanner;
+    this.#frame = frame;
   }
 
-  static open({ name, model }: DeviceQueue, { before, held, stops }: PipeRequest): Outcome<TextPipe> {
+  static open({ name, model }: DeviceQueue, { before, held, stops, frame }: PipeRequest): Outcome<TextPipe> {
     if (!model) return notGranted(name);
     if (!model.tokenizer) return noTokenizer(name);
     const bytes = stops.reduce((sum, stop) => sum + Buffer.byteLength(stop), 0);
     if (stops.length > MAX_STOPS || bytes > MAX_STOP_BYTES || Buffer.byteLength(held) > MAX_STOP_BYTES) {
       return err(
         handlerError('limit-exceeded', `at most ${MAX_STOPS} stop strings of ${MAX_STOP_BYTES} bytes together`),
+      );
+    }
+    if (frame && bytesOf(frame) > MAX_FRAME_BYTES) {
+      return err(
+        handlerError('limit-exceeded', `the frame has ${bytesOf(frame)} bytes; ${MAX_FRAME_BYTES} is the limit`),
       );
     }
     if (before.length > MAX_BEFORE) {
@@ -44,7 +52,15 @@ export class TextPipe {
     } catch (error) {
       return err(handlerError('invalid-argument', error instanceof Error ? error.message : String(error)));
     }
-    return ok(new TextPipe(stream, new StopScanner(stops, held)));
+    return ok(new TextPipe(stream, new StopScanner(stops, held), frame));
+  }
+
+  /** The messages that say a piece, the next one that is sent. */
+  messages(text: string): readonly string[] {
+    if (!this.#frame) return [text];
+    const { opening, before, after } = this.#frame;
+    const message = `${before}${JSON.stringify(text)}${after}`;
+    return opening === '' || this.sent !== '' ? [message] : [opening, message];
   }
 
   /** End of the text that may be the beginning of a stop string. */
@@ -66,3 +82,6 @@ export class TextPipe {
     return added;
   }
 }
+
+const bytesOf = ({ opening, before, after }: Frame): number =>
+  Buffer.byteLength(opening) + Buffer.byteLength(before) + Buffer.byteLength(after);

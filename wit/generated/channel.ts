@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, HandlerError, Header, Imported, KvFilesFileInfo, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Source, SpecialTokenIds, StepRequest, StepResult } from './host.ts';
+import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, KvFilesFileInfo, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Source, SpecialTokenIds, StepRequest, StepResult } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -347,16 +347,30 @@ export function readFusedRunChunk(r: ValueReader): RunChunk {
     finished: (r.case(2) === 0 ? undefined : readFusedFinishReason(r)),
   };
 }
+export function writeFusedFrame(w: ValueWriter, v: Frame): void {
+  w.string(v.opening);
+  w.string(v.before);
+  w.string(v.after);
+}
+export function readFusedFrame(r: ValueReader): Frame {
+  return {
+    opening: r.string(),
+    before: r.string(),
+    after: r.string(),
+  };
+}
 export function writeFusedPipeRequest(w: ValueWriter, v: PipeRequest): void {
   w.numbers(v.before);
   w.string(v.held);
   w.count(v.stops.length); for (const e of v.stops) { w.string(e); }
+  if (v.frame === undefined) w.case(0); else { w.case(1); writeFusedFrame(w, v.frame); }
 }
 export function readFusedPipeRequest(r: ValueReader): PipeRequest {
   return {
     before: r.u32List(),
     held: r.string(),
     stops: r.list(4, () => r.string()),
+    frame: (r.case(2) === 0 ? undefined : readFusedFrame(r)),
   };
 }
 export function writeFusedPiped(w: ValueWriter, v: Piped): void {

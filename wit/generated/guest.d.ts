@@ -369,6 +369,15 @@ declare module 'pie:inferlet/fused@0.1.0' {
     /** Set with the last chunk. */
     readonly finished: FinishReason | null;
   }
+  /** How messages with pieces of a text are written. */
+  export interface Frame {
+    /** A message of its own before the first piece; none when empty. */
+    readonly opening: string;
+    /** What stands in front of a piece, which is written as a JSON string. */
+    readonly before: string;
+    /** What stands behind it. */
+    readonly after: string;
+  }
   /** What the platform needs to make text of a run's tokens as they come. */
   export interface PipeRequest {
     /** Tokens of the text before the run, those that complete no character included: the text goes on from them. */
@@ -377,6 +386,8 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly held: string;
     /** Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`. */
     readonly stops: readonly string[];
+    /** Each piece is a message as it is by default. At most 8,192 bytes together; else `limit-exceeded`. */
+    readonly frame?: Frame | null | undefined;
   }
   /** What was piped. */
   export interface Piped {

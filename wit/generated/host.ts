@@ -143,6 +143,16 @@ export interface RunChunk {
   readonly finished?: FinishReason | undefined;
 }
 
+/** How messages with pieces of a text are written. */
+export interface Frame {
+  /** A message of its own before the first piece; none when empty. */
+  readonly opening: string;
+  /** What stands in front of a piece, which is written as a JSON string. */
+  readonly before: string;
+  /** What stands behind it. */
+  readonly after: string;
+}
+
 /** What the platform needs to make text of a run's tokens as they come. */
 export interface PipeRequest {
   /** Tokens of the text before the run, those that complete no character included: the text goes on from them. */
@@ -151,6 +161,8 @@ export interface PipeRequest {
   readonly held: string;
   /** Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`. */
   readonly stops: readonly string[];
+  /** Each piece is a message as it is by default. At most 8,192 bytes together; else `limit-exceeded`. */
+  readonly frame?: Frame | undefined;
 }
 
 /** What was piped. */

@@ -19,6 +19,7 @@ import type {
   FileExchangeFile,
   FileExchangeFileInfo,
   FinishReason,
+  Frame,
   HandlerError,
   Header,
   Imported,
@@ -688,11 +689,12 @@ export function lower(host: HostFunctions): Lowering {
       seed: (f4 >>> 0),
     };
   }
-  function lift25(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number): PipeRequest {
+  function lift25(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number, f12: number): PipeRequest {
     return {
       before: g.listU32(f0, f1),
       held: g.string(f2, f3),
       stops: list26(g, f4, f5),
+      frame: lift27(g, f6, f7, f8, f9, f10, f11, f12),
     };
   }
   function list26(g: LoweredGuest, p: number, n: number): readonly string[] {
@@ -705,46 +707,47 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function store27(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function lift27(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Frame | undefined {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return undefined;
+      case 1: return lift28(g, f1, f2, f3, f4, f5, f6);
+      default: return g.trap(`${d} is no case of option`);
+    }
+  }
+  function lift28(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number): Frame {
+    return {
+      opening: g.string(f0, f1),
+      before: g.string(f2, f3),
+      after: g.string(f4, f5),
+    };
+  }
+  function store29(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store28(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store30(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store29(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
+  function store31(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store30(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store32(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store30(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
-    store31(g, p + 0, v.bos);
+  function store32(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
+    store33(g, p + 0, v.bos);
     g.putU32(p + 8, v.eos);
-    store32(g, p + 16, v.pad);
-    store33(g, p + 24, v.unknown);
-  }
-  function store31(g: LoweredGuest, p: number, v: number | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u32[(p + 4) >>> 2] = v;
-    }
-  }
-  function store32(g: LoweredGuest, p: number, v: number | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u32[(p + 4) >>> 2] = v;
-    }
+    store34(g, p + 16, v.pad);
+    store35(g, p + 24, v.unknown);
   }
   function store33(g: LoweredGuest, p: number, v: number | undefined): void {
     if (v === undefined) g.u8[p] = 0;
@@ -753,14 +756,28 @@ export function lower(host: HostFunctions): Lowering {
       g.u32[(p + 4) >>> 2] = v;
     }
   }
-  function store34(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
+  function store34(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store35(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store36(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store35(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store37(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store35(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
+  function store37(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -770,35 +787,21 @@ export function lower(host: HostFunctions): Lowering {
       g.putU8(e, (v[i] as Uint8Array));
     }
   }
-  function list36(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
+  function list38(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: ChatMessage[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load37(g, e);
+      v[i] = load39(g, e);
     }
     return v;
   }
-  function load37(g: LoweredGuest, p: number): ChatMessage {
+  function load39(g: LoweredGuest, p: number): ChatMessage {
     return {
       role: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       content: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
-  }
-  function store38(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store39(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
   }
   function store40(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
@@ -807,14 +810,28 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function load41(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
+  function store41(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store42(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function load43(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
       load18(g, p + 8),
     ];
   }
-  function lift42(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
+  function lift44(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'json-schema', val: g.string(f1, f2) };
@@ -824,7 +841,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of source`);
     }
   }
-  function lift43(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift45(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -832,7 +849,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift44(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift46(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -840,7 +857,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift45(g: LoweredGuest, f0: number): Access {
+  function lift47(g: LoweredGuest, f0: number): Access {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'read';
@@ -848,14 +865,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of access`);
     }
   }
-  function store46(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store48(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift47(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift49(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -863,7 +880,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift48(g: LoweredGuest, f0: number): Rights {
+  function lift50(g: LoweredGuest, f0: number): Rights {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'private';
@@ -872,31 +889,31 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of rights`);
     }
   }
-  function store49(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
+  function store51(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store50(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store52(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store50(g: LoweredGuest, p: number, v: Dimensions): void {
+  function store52(g: LoweredGuest, p: number, v: Dimensions): void {
     g.u32[(p + 0) >>> 2] = v.width;
     g.u32[(p + 4) >>> 2] = v.height;
   }
-  function lift51(_g: LoweredGuest, f0: number, f1: number): Dimensions {
+  function lift53(_g: LoweredGuest, f0: number, f1: number): Dimensions {
     return {
       width: (f0 >>> 0),
       height: (f1 >>> 0),
     };
   }
-  function store52(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store54(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift53(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift55(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -904,14 +921,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load54(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
+  function load56(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]),
       load18(g, p + 12),
     ];
   }
-  function lift55(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift57(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -919,7 +936,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift56(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift58(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -927,7 +944,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift57(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift59(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -935,33 +952,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift58(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift60(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list59(g, f4, f5),
-      body: lift61(g, f6, f7, f8),
-      timeoutMs: lift62(g, f9, f10),
+      headers: list61(g, f4, f5),
+      body: lift63(g, f6, f7, f8),
+      timeoutMs: lift64(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list59(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list61(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load60(g, e);
+      v[i] = load62(g, e);
     }
     return v;
   }
-  function load60(g: LoweredGuest, p: number): Header {
+  function load62(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift61(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift63(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -969,7 +986,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift62(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift64(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -977,14 +994,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store63(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store65(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store64(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store66(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -994,7 +1011,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift65(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift67(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1002,7 +1019,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load66(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load68(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1010,131 +1027,131 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store67(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store69(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store68(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store69(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store69(g: LoweredGuest, p: number, v: Message): void {
-    switch (v.tag) {
-      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store70(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store70(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store71(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store71(g: LoweredGuest, p: number, v: Imported): void {
-    g.putU32(p + 0, v.pages);
-    g.u32[(p + 8) >>> 2] = v.tokens;
-    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  function store71(g: LoweredGuest, p: number, v: Message): void {
+    switch (v.tag) {
+      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
   }
-  function store72(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store72(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store73(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store73(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store73(g: LoweredGuest, p: number, v: Imported): void {
+    g.putU32(p + 0, v.pages);
+    g.u32[(p + 8) >>> 2] = v.tokens;
+    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  }
+  function store74(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store75(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store75(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store74(g, e, (v[i] as ExportInfo));
+      store76(g, e, (v[i] as ExportInfo));
     }
   }
-  function store74(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store76(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store75(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store77(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store76(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store78(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store76(g: LoweredGuest, p: number, v: Distribution): void {
+  function store78(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store77(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store79(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store78(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store80(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store79(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store81(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store80(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store82(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store80(g: LoweredGuest, p: number, v: StepResult): void {
+  function store82(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store81(g, p + 8, v.distributions);
+    store83(g, p + 8, v.distributions);
   }
-  function store81(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store83(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store76(g, e, (v[i] as Distribution));
+      store78(g, e, (v[i] as Distribution));
     }
   }
-  function store82(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store84(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store83(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store85(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store83(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store85(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store84(g, p + 8, v.finished);
+    store86(g, p + 8, v.finished);
   }
-  function store84(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store86(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store85(g, p + 1, v);
+      store87(g, p + 1, v);
     }
   }
-  function store85(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case86(v);
+  function store87(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case88(v);
   }
-  function case86(v: FinishReason): number {
+  function case88(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1142,89 +1159,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store87(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
+  function store89(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store88(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store90(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store88(g: LoweredGuest, p: number, v: Piped): void {
+  function store90(g: LoweredGuest, p: number, v: Piped): void {
     g.putU32(p + 0, v.tokens);
     g.putString(p + 8, v.text);
     g.putString(p + 16, v.held);
-    store89(g, p + 24, v.stop);
-    store90(g, p + 36, v.finished);
+    store91(g, p + 24, v.stop);
+    store92(g, p + 36, v.finished);
   }
-  function store89(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store91(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store90(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store92(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store85(g, p + 1, v);
+      store87(g, p + 1, v);
     }
   }
-  function store91(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
+  function store93(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store92(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store94(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store93(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store94(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store94(g: LoweredGuest, p: number, v: MatchStatus): void {
-    g.u8[p + 0] = v.mayEnd ? 1 : 0;
-    g.u8[p + 1] = v.mustEnd ? 1 : 0;
-  }
-  function store95(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store95(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store96(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store96(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store96(g: LoweredGuest, p: number, v: MatchStatus): void {
+    g.u8[p + 0] = v.mayEnd ? 1 : 0;
+    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  }
+  function store97(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store98(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store98(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store97(g, e, (v[i] as KvFilesFileInfo));
+      store99(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store97(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store99(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store98(g, p + 17, v.rights);
+    store100(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store98(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case99(v);
+  function store100(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case101(v);
   }
-  function case99(v: Rights): number {
+  function case101(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1232,92 +1249,92 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store100(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store101(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store101(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store76(g, e, (v[i] as Distribution));
-    }
-  }
-  function store102(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store102(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store103(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store103(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store103(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store104(g, e, (v[i] as AdapterInfo));
+      store78(g, e, (v[i] as Distribution));
     }
   }
-  function store104(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store104(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store105(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store105(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store106(g, e, (v[i] as AdapterInfo));
+    }
+  }
+  function store106(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store105(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store107(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store106(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store108(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store106(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store108(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store107(g, p + 8, v);
+      store109(g, p + 8, v);
     }
   }
-  function store107(g: LoweredGuest, p: number, v: Entry): void {
+  function store109(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store108(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store110(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store109(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store111(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store110(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store112(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store110(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store112(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store111(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store113(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store114(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store112(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store114(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1327,151 +1344,151 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store113(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store115(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store114(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store115(g: LoweredGuest, p: number, v: Envelope): void {
-    g.putString(p + 0, v.sender);
-    store69(g, p + 8, v.message);
-  }
-  function store116(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+  function store116(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store117(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store117(g: LoweredGuest, p: number, v: ResponseHead): void {
+  function store117(g: LoweredGuest, p: number, v: Envelope): void {
+    g.putString(p + 0, v.sender);
+    store71(g, p + 8, v.message);
+  }
+  function store118(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store119(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store119(g: LoweredGuest, p: number, v: ResponseHead): void {
     g.u16[(p + 0) >>> 1] = v.status;
-    store118(g, p + 4, v.headers);
+    store120(g, p + 4, v.headers);
     g.putString(p + 12, v.url);
   }
-  function store118(g: LoweredGuest, p: number, v: readonly Header[]): void {
+  function store120(g: LoweredGuest, p: number, v: readonly Header[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store119(g, e, (v[i] as Header));
+      store121(g, e, (v[i] as Header));
     }
   }
-  function store119(g: LoweredGuest, p: number, v: Header): void {
+  function store121(g: LoweredGuest, p: number, v: Header): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.value);
   }
-  function store120(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store122(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store121(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store123(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store121(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+  function store123(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putU8(p + 4, v);
     }
   }
-  function store122(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store124(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store123(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+  function store125(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store124(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store126(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store124(g: LoweredGuest, p: number, v: Ending): void {
+  function store126(g: LoweredGuest, p: number, v: Ending): void {
     switch (v.tag) {
       case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store125(g, p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store127(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store125(g: LoweredGuest, p: number, v: Failure): void {
+  function store127(g: LoweredGuest, p: number, v: Failure): void {
     g.putString(p + 0, v.code);
     g.putString(p + 8, v.message);
   }
-  function store126(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store127(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store127(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
-  }
-  function store128(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store128(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store129(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store129(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store129(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store130(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store131(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store131(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store130(g, e, (v[i] as FileExchangeFileInfo));
+      store132(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store130(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store132(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store67(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store68(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store70(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store72(g, p, v); } },
-    { id: 4, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store75(g, p, v); } },
-    { id: 5, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store77(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store78(g, p, v); } },
-    { id: 7, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store79(g, p, v); } },
-    { id: 8, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store82(g, p, v); } },
-    { id: 9, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store87(g, p, v); } },
-    { id: 10, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store91(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store92(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store93(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store95(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store100(g, p, v); } },
-    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store102(g, p, v); } },
-    { id: 16, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store105(g, p, v); } },
-    { id: 17, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store108(g, p, v); } },
-    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store109(g, p, v); } },
-    { id: 19, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store111(g, p, v); } },
-    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store113(g, p, v); } },
-    { id: 21, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store114(g, p, v); } },
-    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store116(g, p, v); } },
-    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store120(g, p, v); } },
-    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store122(g, p, v); } },
-    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store123(g, p, v); } },
-    { id: 26, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store126(g, p, v); } },
-    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store128(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store69(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store70(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store72(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store74(g, p, v); } },
+    { id: 4, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store77(g, p, v); } },
+    { id: 5, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store79(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store80(g, p, v); } },
+    { id: 7, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store81(g, p, v); } },
+    { id: 8, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store84(g, p, v); } },
+    { id: 9, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store89(g, p, v); } },
+    { id: 10, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store93(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store94(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store95(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store97(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store102(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store104(g, p, v); } },
+    { id: 16, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store107(g, p, v); } },
+    { id: 17, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store110(g, p, v); } },
+    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store111(g, p, v); } },
+    { id: 19, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store113(g, p, v); } },
+    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store115(g, p, v); } },
+    { id: 21, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store116(g, p, v); } },
+    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store118(g, p, v); } },
+    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store122(g, p, v); } },
+    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store124(g, p, v); } },
+    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store125(g, p, v); } },
+    { id: 26, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store128(g, p, v); } },
+    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store130(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -1795,10 +1812,10 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 1) as Run);
       return g.addFuture(h45(g.context, v0), F[8]);
     }],
-    ['pie:inferlet/fused@0.1#[method]run.pipe', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number) => {
+    ['pie:inferlet/fused@0.1#[method]run.pipe', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number, a1_6: number, a1_7: number, a1_8: number, a1_9: number, a1_10: number, a1_11: number, a1_12: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      const v1 = lift25(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5);
+      const v1 = lift25(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11, a1_12);
       const v = g.addFuture(h46(g.context, v0, v1), F[9]);
       g.leave();
       return v;
@@ -1819,7 +1836,7 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
       const v = h49(g.context, v0, v1, v2);
-      store27(g, r, v);
+      store29(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#detokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
@@ -1829,7 +1846,7 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
       const v = h50(g.context, v0, v1, v2);
-      store28(g, r, v);
+      store30(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#special-tokens', (g) => (a0_0: number, a0_1: number, r: number) => {
@@ -1837,7 +1854,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 36, 4);
       const v = h51(g.context, v0);
-      store29(g, r, v);
+      store31(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#vocabulary', (g) => (a0_0: number, a0_1: number, r: number) => {
@@ -1845,17 +1862,17 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 16, 4);
       const v = h52(g.context, v0);
-      store34(g, r, v);
+      store36(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#chat-template', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list36(g, a1_0, a1_1);
+      const v1 = list38(g, a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
       const v = h53(g.context, v0, v1, v2);
-      store38(g, r, v);
+      store40(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#render-chat', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, r: number) => {
@@ -1864,7 +1881,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       r = g.range(r, 16, 4);
       const v = h54(g.context, v0, v1);
-      store39(g, r, v);
+      store41(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[constructor]detokenizer', (g) => (a0_0: number, a0_1: number) => {
@@ -1880,7 +1897,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
       const v = h56(g.context, v0, v1);
-      store40(g, r, v);
+      store42(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[method]detokenizer.finish', (g) => (a0_0: number, r: number) => {
@@ -1898,7 +1915,7 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/grammar@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 88, 4);
-      const t = load41(g, p);
+      const t = load43(g, p);
       const v = g.addFuture(h59(g.context, t[0], t[1], t[2]), F[7]);
       g.leave();
       return v;
@@ -1906,7 +1923,7 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/grammar@0.1#[constructor]compiled', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift42(g, a1_0, a1_1, a1_2);
+      const v1 = lift44(g, a1_0, a1_1, a1_2);
       const v = g.addResource(4, h60(g.context, v0, v1));
       g.leave();
       return v;
@@ -1965,7 +1982,7 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift43(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      const v5 = lift45(g, a5_0, a5_1, a5_2, a5_3, a5_4);
       const v = g.addFuture(h70(g.context, v0, v1, v2, v3, v4, v5), F[5]);
       g.leave();
       return v;
@@ -1989,8 +2006,8 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/kv-files@0.1#[constructor]file', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift44(g, a1_0, a1_1, a1_2);
-      const v2 = lift45(g, a2_0);
+      const v1 = lift46(g, a1_0, a1_1, a1_2);
+      const v2 = lift47(g, a2_0);
       const v = g.addResource(5, h73(g.context, v0, v1, v2));
       g.leave();
       return v;
@@ -2024,7 +2041,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
       const v = h78(g.context, v0, v1);
-      store46(g, r, v);
+      store48(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.filled', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2053,7 +2070,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
-      const v2 = lift47(g, a2_0, a2_1);
+      const v2 = lift49(g, a2_0, a2_1);
       const v = g.addResource(5, h82(g.context, v0, v1, v2));
       g.leave();
       return v;
@@ -2070,7 +2087,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
-      const v3 = lift48(g, a3_0);
+      const v3 = lift50(g, a3_0);
       const v = g.addFuture(h84(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
@@ -2089,16 +2106,16 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
       const v = h87(g.context, v0);
-      store49(g, r, v);
+      store51(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#image-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift51(g, a1_0, a1_1);
+      const v1 = lift53(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
       const v = h88(g.context, v0, v1);
-      store52(g, r, v);
+      store54(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#embed-image', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
@@ -2132,14 +2149,14 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
-      const v6 = lift53(g, a6_0, a6_1, a6_2, a6_3, a6_4);
+      const v6 = lift55(g, a6_0, a6_1, a6_2, a6_3, a6_4);
       h92(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
-      const t = load54(g, p);
+      const t = load56(g, p);
       const v = g.addFuture(h93(g.context, t[0], t[1], t[2]), F[7]);
       g.leave();
       return v;
@@ -2155,7 +2172,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift55(g, a2_0, a2_1);
+      const v2 = lift57(g, a2_0, a2_1);
       const v = g.addFuture(h95(g.context, v0, v1, v2), F[17]);
       g.leave();
       return v;
@@ -2163,7 +2180,7 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift56(g, a1_0, a1_1);
+      const v1 = lift58(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
       const v = g.addFuture(h96(g.context, v0, v1, v2), F[18]);
       g.leave();
@@ -2186,7 +2203,7 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift57(g, a1_0, a1_1, a1_2);
+      const v1 = lift59(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
       const v = g.addFuture(h99(g.context, v0, v1, v2), F[19]);
       g.leave();
@@ -2243,7 +2260,7 @@ export function lower(host: HostFunctions): Lowering {
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift58(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v0 = lift60(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
       const v = g.addResource(7, h108(g.context, v0));
       g.leave();
       return v;
@@ -2332,14 +2349,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
       const v = h123(g.context, v0);
-      store63(g, r, v);
+      store65(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
       const v = h124(g.context);
-      store64(g, r, v);
+      store66(g, r, v);
       g.leave();
     }],
   ];
@@ -2401,8 +2418,8 @@ export function lower(host: HostFunctions): Lowering {
     functions: new Map(functions),
     futures: new Map(futures),
     deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[13], F[14], F[15]],
-    liftResult: (g, f0, f1, f2) => lift65(g, f0, f1, f2),
-    loadResult: (g, p) => load66(g, p),
+    liftResult: (g, f0, f1, f2) => lift67(g, f0, f1, f2),
+    loadResult: (g, p) => load68(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

@@ -716,6 +716,16 @@ typedef struct {
   /* Set with the last chunk. */
   pie_option_fused_finish_reason finished;
 } pie_fused_run_chunk;
+/* How messages with pieces of a text are written. */
+typedef struct {
+  /* A message of its own before the first piece; none when empty. */
+  pie_string opening;
+  /* What stands in front of a piece, which is written as a JSON string. */
+  pie_string before;
+  /* What stands behind it. */
+  pie_string after;
+} pie_fused_frame;
+typedef struct { bool some; pie_fused_frame value; } pie_option_fused_frame;
 /* What the platform needs to make text of a run's tokens as they come. */
 typedef struct {
   /* Tokens of the text before the run, those that complete no character included: the text goes on from them. */
@@ -724,6 +734,8 @@ typedef struct {
   pie_string held;
   /* Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`. */
   pie_list_string stops;
+  /* Each piece is a message as it is by default. At most 8,192 bytes together; else `limit-exceeded`. */
+  pie_option_fused_frame frame;
 } pie_fused_pipe_request;
 typedef struct { bool some; pie_string value; } pie_option_string;
 /* What was piped. */
@@ -765,7 +777,7 @@ static inline pie_fused_run_next_future pie_fused_run_next(pie_fused_run self) {
   return (pie_fused_run_next_future){pie_raw_fused_run_next(self.handle)};
 }
 
-PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.pipe") int32_t pie_raw_fused_run_pipe(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.pipe") int32_t pie_raw_fused_run_pipe(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-read-0][method]run.pipe") int32_t pie_raw_fused_run_pipe_read(int32_t, void *);
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-drop-readable-0][method]run.pipe") void pie_raw_fused_run_pipe_forget(int32_t);
 typedef struct { int32_t handle; } pie_fused_run_pipe_future;
@@ -779,7 +791,7 @@ static inline void pie_fused_run_pipe_forget(pie_fused_run_pipe_future future) {
 /* Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
  * is not woken for any of it. One `next` or `pipe` at a time, and 256 pipes of an inferlet. */
 static inline pie_fused_run_pipe_future pie_fused_run_pipe(pie_fused_run self, const pie_fused_pipe_request *request) {
-  return (pie_fused_run_pipe_future){pie_raw_fused_run_pipe(self.handle, (int32_t)(*request).before.data, (int32_t)(*request).before.length, (int32_t)(*request).held.data, (int32_t)(*request).held.length, (int32_t)(*request).stops.data, (int32_t)(*request).stops.length)};
+  return (pie_fused_run_pipe_future){pie_raw_fused_run_pipe(self.handle, (int32_t)(*request).before.data, (int32_t)(*request).before.length, (int32_t)(*request).held.data, (int32_t)(*request).held.length, (int32_t)(*request).stops.data, (int32_t)(*request).stops.length, (*request).frame.some, (*request).frame.some ? (int32_t)(*request).frame.value.opening.data : 0, (*request).frame.some ? (int32_t)(*request).frame.value.opening.length : 0, (*request).frame.some ? (int32_t)(*request).frame.value.before.data : 0, (*request).frame.some ? (int32_t)(*request).frame.value.before.length : 0, (*request).frame.some ? (int32_t)(*request).frame.value.after.data : 0, (*request).frame.some ? (int32_t)(*request).frame.value.after.length : 0)};
 }
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.stop") void pie_raw_fused_run_stop(int32_t);

@@ -928,6 +928,28 @@ export const reference: ContractReference = {
      ]
     },
     {
+     "name": "frame",
+     "kind": "record",
+     "docs": "How messages with pieces of a text are written.",
+     "members": [
+      {
+       "name": "opening",
+       "type": "string",
+       "docs": "A message of its own before the first piece; none when empty."
+      },
+      {
+       "name": "before",
+       "type": "string",
+       "docs": "What stands in front of a piece, which is written as a JSON string."
+      },
+      {
+       "name": "after",
+       "type": "string",
+       "docs": "What stands behind it."
+      }
+     ]
+    },
+    {
      "name": "pipe-request",
      "kind": "record",
      "docs": "What the platform needs to make text of a run's tokens as they come.",
@@ -946,6 +968,11 @@ export const reference: ContractReference = {
        "name": "stops",
        "type": "list<string>",
        "docs": "Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`."
+      },
+      {
+       "name": "frame",
+       "type": "option<frame>",
+       "docs": "Each piece is a message as it is by default. At most 8,192 bytes together; else `limit-exceeded`."
       }
      ]
     },

@@ -68,3 +68,18 @@ export interface GenerationResult {
   /** Natural logarithm of the probability of each token, where they were asked for. */
   readonly logProbabilities?: readonly number[];
 }
+
+/** How messages with pieces of a text are written. */
+export interface MessageFrame {
+  /** A message of its own before the first piece; none by default. */
+  readonly opening?: string;
+  /** What stands in front of a piece, which is written as a JSON string. */
+  readonly before: string;
+  /** What stands behind it. */
+  readonly after: string;
+}
+
+export interface PipeOptions {
+  /** Each piece is a message as it is by default. */
+  readonly frame?: MessageFrame | undefined;
+}

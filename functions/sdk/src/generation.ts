@@ -2,7 +2,14 @@ import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { abortable, abortError } from './abort.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import type { FinishReason, GenerateOptions, GenerationResult, Piece } from './generation-options.ts';
+import type {
+  FinishReason,
+  GenerateOptions,
+  GenerationResult,
+  MessageFrame,
+  Piece,
+  PipeOptions,
+} from './generation-options.ts';
 import { specialTokens } from './models.ts';
 import { attempt, Detokenizer, runtime } from './raw.ts';
 import { greedy } from './samplers.ts';
@@ -24,6 +31,8 @@ const PRIMING_TOKENS = 8;
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_CHARACTERS = 1024 / 3;
+/** So with a frame, of 8,192 bytes. */
+const MAX_FRAME_CHARACTERS = 8192 / 3;
 
 /**
  * A text as it is generated: iterate it for pieces of text, {@link pieces} for pieces with their tokens, or {@link collect} it whole.
@@ -60,6 +69,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #piped = 0;
   /** The piece that the device still handed over after this was stopped. */
   #last: Piece = { text: '', tokens: [] };
+  /** How piped pieces are written. Its opening is empty once something was sent. */
+  #frame: Required<MessageFrame> | undefined;
   #begun = false;
   #ended = false;
   #abandoned: InferletError | undefined;
@@ -151,19 +162,35 @@ export class Generation<T = string> implements AsyncIterable<string> {
    * device decodes ahead by itself the platform does it without waking the inferlet: {@link text} and {@link tokens} grow once for a
    * hundred tokens or so then.
    *
+   * @param options.frame how each piece is written, where clients expect more than the text.
    * @example
    * return await ctx.generate({ maxTokens: 100, stop: '\n\n' }).pipe();
+   * @example
+   * await ctx.generate().pipe({ frame: { before: '{"delta":', after: '}' } });
    */
-  async pipe(): Promise<GenerationResult> {
+  async pipe({ frame }: PipeOptions = {}): Promise<GenerationResult> {
+    this.#frame = frame && {
+      opening: frame.opening?.toWellFormed() ?? '',
+      before: frame.before.toWellFormed(),
+      after: frame.after.toWellFormed(),
+    };
     // `until` looks at each piece, and a signal ends this between two: then the inferlet sends.
     this.#piping = !this.#options.until && !this.#options.signal;
     // Messages that still wait in this inferlet go before the text that the platform sends.
     await handedOver();
     for await (const { text } of this.pieces()) {
       const rest = text.slice(this.#piped);
-      if (rest !== '') await send(rest);
+      if (rest !== '') await this.#send(rest);
+      if (text !== '' && this.#frame) this.#frame = { ...this.#frame, opening: '' };
     }
     return this.collect();
+  }
+
+  async #send(piece: string): Promise<void> {
+    if (!this.#frame) return send(piece);
+    const { opening, before, after } = this.#frame;
+    if (opening !== '' && this.#piped === 0) await send(opening);
+    await send(`${before}${JSON.stringify(piece)}${after}`);
   }
 
   /** Generates to the end, unless that was reached already, and hands out the whole. */
@@ -321,10 +348,12 @@ export class Generation<T = string> implements AsyncIterable<string> {
   /** Asks the platform to send the text of the next run; undefined when the inferlet sends it. */
   #pipeRequest(): PipeRequest | undefined {
     const characters = this.#stops.reduce((sum, stop) => sum + stop.length, 0);
+    const { opening = '', before = '', after = '' } = this.#frame ?? {};
+    if (opening.length + before.length + after.length > MAX_FRAME_CHARACTERS) return undefined;
     if (!this.#piping || this.#stops.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;
     const { tokens, base } = this.#sequence;
     const from = Math.max(this.promptTokens - base - PRIMING_TOKENS, tokens.length - MAX_BEFORE, 0);
-    return { before: tokens.slice(from), held: this.#scanner.held, stops: this.#stops };
+    return { before: tokens.slice(from), held: this.#scanner.held, stops: this.#stops, frame: this.#frame ?? null };
   }
 
   /** Takes tokens that end nothing but the count. */

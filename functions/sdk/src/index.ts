@@ -32,7 +32,15 @@ export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from '.
 export { type FileInfo, type FileOptions, KvFile, type Rights } from './files.ts';
 export { type ExchangedFile, listFiles, type ReceivedFile, receiveFile, sendFile } from './files-exchange.ts';
 export { Generation } from './generation.ts';
-export type { FinishReason, GenerateOptions, GenerationResult, Piece, Window } from './generation-options.ts';
+export type {
+  FinishReason,
+  GenerateOptions,
+  GenerationResult,
+  MessageFrame,
+  Piece,
+  PipeOptions,
+  Window,
+} from './generation-options.ts';
 export { fillImage } from './image.ts';
 export type { ReceiveOptions } from './inbox.ts';
 export { defineInferlet, type Invocation, invocation, isCancelled, log, sleep, timeLeftMs } from './inferlet.ts';

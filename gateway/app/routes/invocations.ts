@@ -47,7 +47,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Events of an invocation',
       description:
-        'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. 204 when there is none left.',
+        'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. Live events may be ahead of what is stored by a quarter of a second: where a runtime died before it was, a `gap` says after which number events may be missing, and the numbers go on behind it. 204 when there is none left.',
       security: SECURITY,
       request: { params: idParam, headers: streamHeaders },
       responses: {

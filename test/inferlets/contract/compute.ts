@@ -259,7 +259,7 @@ async function running({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens 
   }
 }
 
-const PIPE = { before: PROMPT, held: '', stops: [] };
+const PIPE = { before: PROMPT, held: '', stops: [], frame: null };
 
 /** Pages with all of the prompt but its last token. */
 async function prompted(queue: Queue): Promise<number[]> {
