@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import path from 'node:path';
 import type { Config } from './config.ts';
 
@@ -9,7 +10,12 @@ export function runtimeName(): string {
   return process.env.PIE_RUNTIME_ID ?? RUNTIME;
 }
 
+/** Longer names would not fit into the address of a socket. */
+const LONGEST_NAME = 16;
+
 /** Where a runtime shows gateways of the same machine events that are not in the log yet. */
 export function liveSocket({ runDirectory }: Pick<Config, 'runDirectory'>, name: string): string {
-  return path.join(runDirectory, `${name}-live.sock`);
+  const short =
+    name.length <= LONGEST_NAME ? name : createHash('sha256').update(name).digest('hex').slice(0, LONGEST_NAME);
+  return path.join(runDirectory, `${short}-live.sock`);
 }

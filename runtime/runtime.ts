@@ -279,7 +279,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await images.close();
       await texts.close();
       await lease.release();
-      await live?.close();
+      live?.abandon();
     },
   };
 }

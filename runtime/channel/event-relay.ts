@@ -16,7 +16,8 @@ export function eventBytes(args: readonly unknown[]): number {
 }
 
 export interface EventRelayOptions {
-  readonly flushed: () => Promise<boolean>;
+  /** Resolves when the log has taken all events so far, in its own time or at once; false when it never can. */
+  readonly flushed: (atOnce: boolean) => Promise<boolean>;
   /** The log has taken so many bytes of events. */
   readonly written: (bytes: number) => void;
   readonly pause: () => void;
@@ -75,7 +76,7 @@ export class EventRelay {
   async #retry(make: () => unknown): Promise<void> {
     try {
       do {
-        if (!(await this.#options.flushed())) break;
+        if (!(await this.#options.flushed(true))) break;
         // A log that takes everything at once answers without a turn of the event loop.
         await setImmediate();
       } while (!this.#ended && refused(make()));
@@ -90,7 +91,7 @@ export class EventRelay {
     this.#draining = true;
     while (this.#pending > 0 && !this.#ended) {
       const upTo = this.#sent;
-      if (!(await this.#options.flushed())) break;
+      if (!(await this.#options.flushed(false))) break;
       this.#acknowledge(upTo);
     }
     this.#draining = false;

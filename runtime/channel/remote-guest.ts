@@ -34,7 +34,7 @@ export interface RemoteGuestOptions {
   /** Charges the guest for time that a call took in this process. */
   readonly charge: (cpuMs: number) => void;
   /** Resolves when every event so far is in the log; false when it can never be. */
-  readonly flushed: () => Promise<boolean>;
+  readonly flushed: (atOnce: boolean) => Promise<boolean>;
   /** Once, when the number is given back. The owner releases the context. */
   readonly ended: (ending: RemoteEnding) => void;
 }

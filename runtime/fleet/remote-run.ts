@@ -98,7 +98,7 @@ export class RemoteRun implements GuestRun {
       this.#guest = this.#sandbox.open(openingOf(this.instance, inferlet, start), {
         context: inferlet,
         charge: (cpuMs) => this.charge(cpuMs),
-        flushed: async () => (await inferlet.session.flush()).tag === 'ok',
+        flushed: async (atOnce) => (await inferlet.session.flush(atOnce)).tag === 'ok',
         ended: (ending) => this.#ended(ending),
       });
       if (this.#chargedMs > 0) this.#guest.charge(this.#chargedMs);

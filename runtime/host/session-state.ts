@@ -7,8 +7,12 @@ export interface EventSink {
   /** Bytes that are not yet in the event log. */
   readonly pendingBytes: number;
   add(event: 'message' | 'log', data: string): void;
-  /** Resolves when everything added so far is in the log; false when it can never be. */
-  flushed(): Promise<boolean>;
+  /**
+   * Resolves when everything added so far is in the log; false when it can never be.
+   *
+   * @param atOnce false leaves it to the log when to write; true by default
+   */
+  flushed(atOnce?: boolean): Promise<boolean>;
 }
 
 /** Where the client's messages come from. Delivery begins with the first `receive`; `attach` returns how to end it. */
@@ -73,8 +77,9 @@ export class Session {
     this.#messages++;
   }
 
-  async flush(): Promise<Outcome<undefined>> {
-    if (await this.#sink.flushed()) return ok(undefined);
+  /** @param atOnce see `EventSink.flushed` */
+  async flush(atOnce = true): Promise<Outcome<undefined>> {
+    if (await this.#sink.flushed(atOnce)) return ok(undefined);
     return err(handlerError('closed', 'the invocation has ended; nothing more is written'));
   }
 

@@ -6,9 +6,6 @@ import type { Message } from '#wit/generated/host.ts';
 
 /** What is held of a child that runs for a parent that reads slowly: two of the largest messages, and some that are small. */
 const HELD = { readCount: 2, maxWaitingLength: 64 * 1024 };
-/** Events of one read of the log of a child that has ended, and the characters of them that are kept for the next call. */
-const READ_COUNT = 8;
-const MAX_AHEAD_LENGTH = 16 * 1024;
 const RETRY_MS = 200;
 
 /**
@@ -87,13 +84,9 @@ export class ChildMessages {
   async #stored(): Promise<InvocationEvent | null> {
     const ahead = this.#ahead.shift();
     if (ahead) return ahead;
-    const [first, ...others] = await this.#events.read(this.#id, this.#last, READ_COUNT);
-    let length = 0;
-    for (const event of others) {
-      length += event.data.length;
-      if (length > MAX_AHEAD_LENGTH) break;
-      this.#ahead.push(event);
-    }
+    // One entry of the log: some kilobytes, or a single event.
+    const [first, ...others] = (await this.#events.readSome(this.#id, this.#last, 1)).events;
+    this.#ahead = others;
     return first ?? null;
   }
 

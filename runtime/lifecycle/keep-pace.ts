@@ -25,10 +25,10 @@ export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): 
   const lag = (measure: boolean): number => {
     if (!measure) delay.disable();
     // It answers whether it has begun with this call.
-    if (!measure || delay.enable()) return 0;
+    const isNew = !measure || delay.enable();
     const lagMs = delay.count === 0 ? REVIEW_MS : Math.max(0, delay.mean / 1e6 - RESOLUTION_MS);
     delay.reset();
-    return lagMs;
+    return isNew ? 0 : lagMs;
   };
   let told = pace.limit;
   let telling = false;

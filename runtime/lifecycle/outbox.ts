@@ -66,6 +66,8 @@ const MAX_BATCH_BYTES = 128 << 10;
 const MAX_BATCH_EVENTS = 1000;
 /** What waits for its tick is written at once when it has so many bytes. */
 const WRITE_NOW_BYTES = 64 << 10;
+/** Characters of shown events that are not in the log: more is read from there, and so is an event that alone has more. */
+const MAX_SHOWN_LENGTH = 64 << 10;
 /** Nothing more is shown while the oldest event that is not in the log is older: a runtime that dies takes no more with it. */
 const MAX_UNLOGGED_MS = 250;
 /** Longest pause before it looks again whether it may write, or is closed. */
@@ -90,9 +92,11 @@ export class Outbox implements EventSink, Reporting {
   #queue: NewEvent[] = [];
   /** Events of the call that is on its way, which come before the queue's. */
   #flying: readonly NewEvent[] = [];
-  /** When the oldest of each was added, about. */
-  #queuedAt = 0;
+  /** When each event of the queue was added, and the oldest of those that are on their way. */
+  #queuedAt: number[] = [];
   #flyingSince = 0;
+  /** Called when a write has ended. */
+  #onWritten: (() => void)[] = [];
   readonly #shows: Shows | undefined;
   readonly #showing: Showing | undefined;
   /** Numbers of the last event that was shown, and of the last one that may be. */
@@ -157,8 +161,8 @@ export class Outbox implements EventSink, Reporting {
   /** @param withinMs it may wait so long for others to be written with; not at all by default */
   add(event: NewEvent['event'], data: string, withinMs = 0): void {
     if (this.#end || this.#closed) return;
-    if (this.#queue.length === 0) this.#queuedAt = performance.now();
     this.#queue.push({ event, data });
+    this.#queuedAt.push(performance.now());
     this.#usage?.mark();
     this.#pendingBytes += data.length;
     if (this.#scheduled || (this.#writing && !this.#showing)) return;
@@ -181,7 +185,14 @@ export class Outbox implements EventSink, Reporting {
   }
 
   /** Resolves when everything added so far is in the log; false when it can never be. */
-  async flushed(): Promise<boolean> {
+  async flushed(atOnce = true): Promise<boolean> {
+    if (!atOnce) {
+      const until = this.#nextSeq + this.#flying.length + this.#queue.length;
+      while (!this.#end && !this.#closed && this.#nextSeq < until) {
+        await new Promise<void>((resolve) => this.#onWritten.push(resolve));
+      }
+      return this.#end === null;
+    }
     this.#show();
     while (!this.#end && (this.#queue.length > 0 || this.#writing)) {
       if (!this.#writing) this.#start();
@@ -231,6 +242,7 @@ export class Outbox implements EventSink, Reporting {
   /** Takes nothing more. What is left is written by `finish`, or not at all. */
   close(): void {
     this.#closed = true;
+    this.#tellWritten();
     this.#showing?.end();
     this.#shows?.ticks.delete(this.#onTick);
     if (this.#scheduled) clearImmediate(this.#scheduled);
@@ -253,12 +265,24 @@ export class Outbox implements EventSink, Reporting {
   /** Shows what has not been shown, as far as it may be. */
   #show(): void {
     if (!this.#showing || this.#end || this.#closed) return;
-    const oldestAt = this.#flying.length > 0 ? this.#flyingSince : this.#queuedAt;
-    if (performance.now() - oldestAt > MAX_UNLOGGED_MS) return;
+    const logged = this.#nextSeq - 1;
+    if (this.#shown < logged) {
+      // What is in the log and was shown to nobody is read there.
+      this.#shown = logged;
+      this.#showing.logged(logged);
+    }
+    const oldestAt = this.#flying.length > 0 ? this.#flyingSince : this.#queuedAt[0];
+    if (oldestAt === undefined || performance.now() - oldestAt > MAX_UNLOGGED_MS) return;
+    let room = MAX_SHOWN_LENGTH - lengthOf(this.#after(logged, this.#shown));
     const events = this.#after(this.#shown, this.#mayShow);
-    if (events.length === 0) return;
-    this.#showing.show(this.#shown + 1, events);
-    this.#shown += events.length;
+    const tooMuch = events.findIndex(({ data }) => {
+      room -= data.length;
+      return room < 0;
+    });
+    const shown = tooMuch < 0 ? events : events.slice(0, tooMuch);
+    if (shown.length === 0) return;
+    this.#showing.show(this.#shown + 1, shown);
+    this.#shown += shown.length;
   }
 
   #unlogged(): Unlogged {
@@ -299,9 +323,14 @@ export class Outbox implements EventSink, Reporting {
     } finally {
       // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
       this.#writing = null;
+      this.#tellWritten();
       this.#turn();
       this.#scheduleCheck();
     }
+  }
+
+  #tellWritten(): void {
+    for (const tell of this.#onWritten.splice(0)) tell();
   }
 
   /** How long its pace has it wait before the next events. */
@@ -337,7 +366,7 @@ export class Outbox implements EventSink, Reporting {
     const { batch, bytes } = this.#takeBatch();
     const firstSeq = this.#nextSeq;
     this.#flying = batch;
-    this.#flyingSince = this.#queuedAt;
+    this.#flyingSince = this.#queuedAt.splice(0, batch.length)[0] ?? performance.now();
     this.#pace?.spend(batch.length, bytes);
     // Of a batch that leaves some behind, it is that of what waits as well.
     const usage = this.#usage?.marked();
@@ -348,7 +377,7 @@ export class Outbox implements EventSink, Reporting {
     } catch (error) {
       this.#flying = [];
       if (!(error instanceof SequenceGap)) throw error;
-      this.#queue = batch.concat(this.#queue);
+      this.#requeue(batch);
       if (error.lastSeq < firstSeq - 1) this.#rewind(error.lastSeq);
       return;
     }
@@ -386,8 +415,15 @@ export class Outbox implements EventSink, Reporting {
       const what = `The store has lost the events ${lastSeq + 1} to ${lostUpTo}, which it had acknowledged`;
       throw new StoreError('store-corrupt', `${what}, and the first of them are not kept any more.`);
     }
-    for (const { data } of lost) this.#pendingBytes += data.length;
-    this.#queue = lost.concat(this.#queue);
+    this.#pendingBytes += lengthOf(lost);
+    this.#requeue(lost);
+  }
+
+  /** Events that were taken from the queue, or are older, come before what waits. */
+  #requeue(events: readonly NewEvent[]): void {
+    this.#queue = events.concat(this.#queue);
+    const now = performance.now();
+    this.#queuedAt = events.map(() => now).concat(this.#queuedAt);
   }
 
   /** Has the log what it acknowledged? While nothing is written nobody else would notice, and readers would wait for what is lost. */
@@ -433,7 +469,9 @@ export class Outbox implements EventSink, Reporting {
 
   #stop(end: OutboxEnd, cause?: unknown): void {
     this.#queue = [];
+    this.#queuedAt = [];
     this.#pendingBytes = 0;
+    this.#tellWritten();
     // The end of a full log may find that the store has lost some of it.
     if (end !== 'full' && end !== 'over-quota') this.#kept.clear();
     if (this.#end) return;
@@ -442,3 +480,5 @@ export class Outbox implements EventSink, Reporting {
     this.#onEnd(end, cause);
   }
 }
+
+const lengthOf = (events: readonly NewEvent[]): number => events.reduce((sum, { data }) => sum + data.length, 0);

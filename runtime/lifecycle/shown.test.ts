@@ -177,6 +177,78 @@ describe('events that are shown before they are written', () => {
     assert.deepEqual(follower.texts(), ['first', ...texts, 'late']);
   });
 
+  it('and others that nobody was shown keep their numbers, however much is said at once and however slow Redis is', async () => {
+    const attempt = await runtime.begin();
+    const follower = follow(attempt.id);
+    const many = Array.from({ length: SHOWN_AHEAD + 88 }, (_, i) => `text ${i}`);
+    attempt.say(...many);
+    await follower.hears(many.at(-1) ?? '');
+    attempt.say('next');
+    await follower.hears('next');
+    await withoutWrites(async () => {
+      attempt.say('slow');
+      await sleep(300);
+      attempt.say('not shown');
+      await sleep(300);
+    });
+    await follower.hears('not shown');
+    const large = 'y'.repeat(66_000);
+    attempt.say('small');
+    attempt.say(large);
+    await follower.hears('small');
+    await attempt.outbox.flushed();
+    attempt.say('last');
+    await follower.hears('last');
+    assert.equal(await attempt.finish(), 'ok');
+    await follower.ended;
+    assert.deepEqual(follower.texts(), [...many, 'next', 'slow', 'not shown', 'small', large, 'last']);
+    assert.deepEqual(await collect(reader.events.follow(attempt.id, 0)), follower.events, 'the log says the same');
+  });
+
+  it('do not come live when they are very large, and harm no other follower', async () => {
+    const roomy = openTestScheduler(redis);
+    const other = await ShowingRuntime.start(roomy, 'r3', directory);
+    const gateway = openTestScheduler(redis, { prefix: roomy.store.keys.prefix });
+    const [large, small] = [await other.begin(), await other.begin()];
+    const texts: string[] = [];
+    const followers = [large, small].map(async ({ id }) => {
+      for await (const { event, data } of gateway.events.follow(id, 0)) if (event === 'message') texts.push(data);
+    });
+    const events = ['before', '\u0001'.repeat(1 << 20), 'behind'];
+    large.say(...events);
+    for (let i = 0; i < 20; i++) {
+      small.say(`small ${i}`);
+      await sleep(10);
+    }
+    assert.equal(await large.finish(), 'ok');
+    assert.equal(await small.finish(), 'ok');
+    await Promise.all(followers);
+    assert.equal(texts.length, 23);
+    for (const text of events) assert.ok(texts.includes(JSON.stringify({ text })));
+    await other.disconnect();
+    await roomy.close();
+    await gateway.close();
+  });
+
+  it('are written in their own time where nobody asks for more', async () => {
+    const attempt = await runtime.begin();
+    let calls = 0;
+    const written: Promise<boolean>[] = [];
+    const before = attempt.outbox.nextSeq;
+    for (let i = 0; i < 10; i++) {
+      attempt.say(`text ${i}`);
+      written.push(attempt.outbox.flushed(false));
+      await sleep(5);
+      if (attempt.outbox.nextSeq > before) calls++;
+    }
+    assert.ok(calls <= 5, 'it waits for its tick');
+    assert.ok((await Promise.all(written)).every(Boolean));
+    assert.equal(attempt.outbox.nextSeq, before + 10);
+    const left = attempt.outbox.flushed(false);
+    attempt.outbox.close();
+    assert.ok(await left);
+  });
+
   it('that their runtime took with it are told as a gap, and their numbers are used up', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);

@@ -20,10 +20,10 @@ const IDLE_READ_MS = 5000;
 /** A follower gives up when Redis stays away this long, so that its client hears of it within 5 s. */
 export const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
-/** How often the log is read while its invocation's runtime cannot be reached. */
-const UNREACHED_READ_MS = 100;
+/** Before the log is read again while its invocation's runtime cannot be reached: twice as long each time that it had nothing. */
+const UNREACHED_READ_MS = { first: 100, most: 1000 };
 /** Before the log is read again that lacks events which it is about to have. */
-const EARLY_READ_MS = 20;
+const EARLY_READ_MS = { first: 20, most: 250 };
 
 /** What a follower may hold of events that its reader has not come to. */
 export interface FollowHeld extends WaitingEvents {
@@ -119,6 +119,7 @@ export class EventLog {
       lost: interrupted,
       resumed: interrupted,
     });
+    let [earlyMs, unreachedMs] = [EARLY_READ_MS.first, UNREACHED_READ_MS.first];
     try {
       while (!cursor.done && !signal?.aborted) {
         if (cursor.behind) {
@@ -132,12 +133,15 @@ export class EventLog {
             yield* cursor.ended(end);
             return;
           }
+          const isNew = some.events.length > 0;
           yield* cursor.replay(read, some.events, some.complete);
-          if (cursor.isEarly && some.complete) await sleep(EARLY_READ_MS);
+          earlyMs = isNew ? EARLY_READ_MS.first : Math.min(2 * earlyMs, EARLY_READ_MS.most);
+          unreachedMs = isNew ? UNREACHED_READ_MS.first : Math.min(2 * unreachedMs, UNREACHED_READ_MS.most);
+          if (cursor.isEarly && some.complete) await sleep(earlyMs);
         } else {
           yield* cursor.drain();
           if (cursor.done || cursor.behind) continue;
-          const mostMs = shown.isOutOfReach ? UNREACHED_READ_MS : IDLE_READ_MS;
+          const mostMs = shown.isOutOfReach ? unreachedMs : IDLE_READ_MS;
           if (!(await wakeup.wait(mostMs, signal))) cursor.interrupted();
         }
       }
@@ -147,16 +151,14 @@ export class EventLog {
     }
   }
 
-  /** Up to `limit` events after a number, and as many bytes of them as a reader may hold, one at least. */
+  /** The entries with events after a number: no further one once they have `limit` events, or as many bytes as a reader may hold. One at least. */
   async readSome(id: string, afterSeq: number, limit = READ_COUNT, deadlineMs?: number): Promise<SomeEvents> {
     const args = [afterSeq, limit, READ_BYTES];
     const { keys } = this.#store;
     const reply = await this.#store.script(READ_EVENTS, [keys.events(id), keys.invocation(id)], args, deadlineMs);
     const [complete, status, runtime, ...entries] = reply as [number, string, string, ...Entry[]];
-    const all = parseEntries(entries, afterSeq);
-    const events = all.slice(0, limit);
-    const isComplete = complete === 1 && events.length === all.length;
-    return { events, complete: isComplete, status: status === '' ? null : (status as InvocationStatus), runtime };
+    const events = parseEntries(entries, afterSeq);
+    return { events, complete: complete === 1, status: status === '' ? null : (status as InvocationStatus), runtime };
   }
 
   async #readThroughOutage(

@@ -175,6 +175,15 @@ test('whatever is shown before it is written, lost on its way, told again or lef
   );
 });
 
+test('what is known to be in the log is read once nothing waits any more', () => {
+  const cursor = new FollowCursor(0);
+  assert.deepEqual([...cursor.replay(cursor.beginRead(), [], true)], []);
+  cursor.live([{ seq: 1, event: 'message', data: '' }]);
+  cursor.known(2);
+  assert.equal([...cursor.drain()].length, 1);
+  assert.ok(cursor.behind);
+});
+
 test('a log that ended with a number which was handed out is read, and its end gets the next number', () => {
   const cursor = new FollowCursor(0);
   const events: InvocationEvent[] = [];

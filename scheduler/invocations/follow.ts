@@ -84,7 +84,10 @@ export class FollowCursor {
   *drain(): Generator<InvocationEvent> {
     while (!this.done && !this.behind) {
       const next = this.#waiting.shift();
-      if (next === undefined) return;
+      if (next === undefined) {
+        this.known(this.#known);
+        return;
+      }
       this.#waitingLength -= next.data.length;
       if (next.seq > this.last + 1) {
         this.#waiting.unshift(next);

@@ -53,12 +53,20 @@ export class LiveClient implements LiveSource {
 /** For so long a connection stays on which nothing is followed. */
 const IDLE_MS = 5000;
 
+/** Ids of one frame. */
+const MAX_ASKS = 1000;
+
+/** An invocation that is followed over a connection. */
+interface Followed {
+  readonly followers: Set<LiveFollower>;
+  /** Number up to which its events are in the log or have come; null while nothing was told. */
+  told: number | null;
+}
+
 /** The connection to one runtime, made again while it is needed. */
 class Link {
   readonly #addressOf: () => Promise<string | null>;
-  readonly #followers = new Map<string, Set<LiveFollower>>();
-  /** Those of them that have not been told where they stand. */
-  readonly #fresh = new Set<LiveFollower>();
+  readonly #followed = new Map<string, Followed>();
   #socket: Socket | null = null;
   #connected = false;
   #connecting = false;
@@ -72,25 +80,25 @@ class Link {
   }
 
   get size(): number {
-    return this.#followers.size;
+    return this.#followed.size;
   }
 
   readonly follow = (id: string, follower: LiveFollower): (() => void) => {
     clearTimeout(this.#idle);
-    const followers = this.#followers.get(id);
-    this.#fresh.add(follower);
-    if (followers) {
-      followers.add(follower);
-      // The other end tells again where it stands; those who know it already are told twice.
-      this.#ask('leave', id);
-    } else this.#followers.set(id, new Set([follower]));
-    this.#ask('follow', id);
+    const known = this.#followed.get(id);
+    if (known) {
+      known.followers.add(follower);
+      // What was told before is in the log, or about to be.
+      if (known.told !== null) follower.attached(known.told);
+    } else {
+      this.#followed.set(id, { followers: new Set([follower]), told: null });
+      this.#ask('follow', id);
+    }
     if (!this.#socket && !this.#connecting) void this.#connect();
     return () => {
-      const left = this.#followers.get(id);
-      this.#fresh.delete(follower);
-      if (!left?.delete(follower) || left.size > 0) return;
-      this.#followers.delete(id);
+      const left = this.#followed.get(id);
+      if (!left?.followers.delete(follower) || left.followers.size > 0) return;
+      this.#followed.delete(id);
       this.#ask('leave', id);
     };
   };
@@ -119,8 +127,11 @@ class Link {
   }
 
   #flush(): void {
-    if (this.#asks.length > 0 && this.#connected) this.#socket?.write(encodeFrame(this.#asks));
+    const asks = this.#asks;
     this.#asks = [];
+    if (!this.#connected) return;
+    for (let i = 0; i < asks.length; i += 2 * MAX_ASKS)
+      this.#socket?.write(encodeFrame(asks.slice(i, i + 2 * MAX_ASKS)));
   }
 
   async #connect(): Promise<void> {
@@ -134,7 +145,7 @@ class Link {
     this.#socket = socket;
     socket.on('connect', () => {
       this.#connected = true;
-      for (const id of this.#followers.keys()) this.#ask('follow', id);
+      for (const id of this.#followed.keys()) this.#ask('follow', id);
     });
     socket.on('data', (chunk: Buffer) => {
       try {
@@ -149,11 +160,9 @@ class Link {
       this.#socket = null;
       this.#connected = false;
       this.#asks = [];
-      for (const followers of this.#followers.values()) {
-        for (const follower of [...followers]) {
-          this.#fresh.add(follower);
-          follower.lost();
-        }
+      for (const followed of this.#followed.values()) {
+        followed.told = null;
+        for (const follower of [...followed.followers]) follower.lost();
       }
       if (!this.#closed) this.#again();
     });
@@ -170,9 +179,11 @@ class Link {
     let of = '';
     let events: InvocationEvent[] = [];
     const tell = () => {
-      if (events.length === 0) return;
-      for (const follower of [...(this.#followers.get(of) ?? [])]) {
-        if (!this.#fresh.has(follower)) follower.events(events);
+      const followed = this.#followed.get(of);
+      // What was asked for before it was last left.
+      if (followed && followed.told !== null && events.length > 0) {
+        followed.told = events.at(-1)?.seq ?? followed.told;
+        for (const follower of [...followed.followers]) follower.events(events);
       }
       events = [];
     };
@@ -182,12 +193,11 @@ class Link {
         tell();
         of = id;
       }
-      if (event === 'attached') {
-        for (const follower of [...(this.#followers.get(id) ?? [])]) {
-          this.#fresh.delete(follower);
-          follower.attached(Number(seq));
-        }
-      } else events.push({ seq: Number(seq), event: event as EventName, data });
+      const followed = this.#followed.get(id);
+      if (event === 'attached' && followed) {
+        followed.told = Number(seq);
+        for (const follower of [...followed.followers]) follower.attached(Number(seq));
+      } else if (event !== 'attached') events.push({ seq: Number(seq), event: event as EventName, data });
     }
     tell();
   }

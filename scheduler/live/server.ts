@@ -15,6 +15,8 @@ export interface Unlogged {
 export interface Showing {
   /** Shows events to all who follow. */
   show(firstSeq: number, events: readonly NewEvent[]): void;
+  /** The log has events up to this number that were not shown. */
+  logged(seq: number): void;
   /** Nothing more is shown. */
   end(): void;
 }
@@ -76,6 +78,10 @@ export class LiveServer {
         const numbered = events.map((event, i): InvocationEvent => ({ ...event, seq: firstSeq + i }));
         for (const follower of followers) follower.events(numbered);
       },
+      logged: (seq) => {
+        if (this.#attempts.get(id) !== attempt) return;
+        for (const follower of this.#followers.get(id) ?? []) follower.attached(seq);
+      },
       end: () => {
         if (this.#attempts.get(id) === attempt) this.#attempts.delete(id);
       },
@@ -97,6 +103,13 @@ export class LiveServer {
   attach(id: string, follower: LiveFollower): void {
     const attempt = this.#attempts.get(id);
     if (attempt) attach(follower, attempt);
+  }
+
+  /** Ends all connections, and takes no more. The socket's file stays where it is: a successor may have put its own there already. */
+  abandon(): void {
+    this.#server?.removeAllListeners('connection').on('connection', (socket: Socket) => socket.destroy());
+    this.#server?.unref();
+    for (const connection of this.#connections) connection.close();
   }
 
   async close(): Promise<void> {
@@ -122,8 +135,10 @@ class Connection {
   #fields: string[] = [];
   #bytes = 0;
   #scheduled = false;
-  /** Events were left out: whoever follows is told where it stands once this was read. */
+  /** It does not read: events are left out. */
   #cut = false;
+  /** Invocations of which something was left out: it is told where they stand once it has read. */
+  readonly #missed = new Set<string>();
 
   constructor(socket: Socket, server: LiveServer) {
     this.#socket = socket;
@@ -155,6 +170,7 @@ class Connection {
     if (what === 'leave') {
       known?.stop();
       this.#followed.delete(id);
+      this.#missed.delete(id);
     } else if (!known && this.#followed.size < MAX_FOLLOWED) {
       const follower: LiveFollower = {
         attached: (logged) => this.#put(id, logged, 'attached', ''),
@@ -170,7 +186,10 @@ class Connection {
   }
 
   #put(id: string, seq: number, event: string, data: string): void {
-    if (this.#cut) return;
+    if (this.#cut) {
+      this.#missed.add(id);
+      return;
+    }
     this.#fields.push(id, String(seq), event, data);
     this.#bytes += data.length + 64;
     if (this.#bytes >= FRAME_BYTES) this.#flush();
@@ -183,15 +202,22 @@ class Connection {
   #flush(): void {
     this.#scheduled = false;
     if (this.#fields.length === 0 || this.#socket.destroyed) return;
-    if (this.#socket.writableLength > MAX_UNREAD_BYTES) this.#cut = true;
-    else this.#socket.write(encodeFrame(this.#fields));
+    if (this.#socket.writableLength > MAX_UNREAD_BYTES) {
+      this.#cut = true;
+      for (let i = 0; i < this.#fields.length; i += 4) this.#missed.add(this.#fields[i] ?? '');
+    } else this.#socket.write(encodeFrame(this.#fields));
     this.#fields = [];
     this.#bytes = 0;
   }
 
   #drained(): void {
-    if (!this.#cut) return;
     this.#cut = false;
-    for (const [id, { follower }] of this.#followed) this.#server.attach(id, follower);
+    // The others of them wait for the next time.
+    for (const id of this.#missed) {
+      if (this.#cut) return;
+      this.#missed.delete(id);
+      const followed = this.#followed.get(id);
+      if (followed) this.#server.attach(id, followed.follower);
+    }
   }
 }

@@ -160,25 +160,32 @@ local function write(record, events, at, i)
   return 1
 end
 
+local function failure(raised)
+  return {-5, type(raised) == 'table' and raised.err or tostring(raised)}
+end
+
 local replies, at = {}, HEAD + 1
 for i = 1, #KEYS / 2 do
   local ok, reply = pcall(write, KEYS[2 * i - 1], KEYS[2 * i], at, i)
   if not ok then
-    reply = {-5, type(reply) == 'table' and reply.err or tostring(reply)}
+    reply = failure(reply)
   end
   replies[i] = reply
   at = at + HEAD_OF_WRITE + 2 * tonumber(ARGV[at + 4])
 end
 for account, bytes in pairs(held) do
-  changeBytes(account, bytes)
+  -- The tenant's sum alone is at stake.
+  pcall(changeBytes, account, bytes)
 end
 for _, known in pairs(tallies) do
-  if next(known.added) then
-    count(known.account, known.fn, now, known.added)
-  end
-  local quotas = {1, unpack(quotaReply(known.account, known.fn, now))}
+  local ok, quotas = pcall(function()
+    if next(known.added) then
+      count(known.account, known.fn, now, known.added)
+    end
+    return {1, unpack(quotaReply(known.account, known.fn, now))}
+  end)
   for _, i in ipairs(known.answers) do
-    replies[i] = replies[i] == 1 and quotas or replies[i]
+    replies[i] = replies[i] == 1 and (ok and quotas or failure(quotas)) or replies[i]
   end
 end
 return replies
