@@ -17,7 +17,8 @@ describe('the guest library on real models', () => {
       const end = terminal(events);
       assert.ok(end?.event === 'result', JSON.stringify(end?.data));
       const { holds, errors, sent } = end.data.output;
-      assert.equal(text(events), sent, 'what was piped');
+      // However many messages frame a text.
+      assert.equal(text(events).replaceAll('"><"', ''), sent, 'what was piped');
       for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
       assert.ok(Object.keys(holds).length > 20);
       assert.deepEqual(errors, {
