@@ -41,6 +41,16 @@ export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse
   ...{ share: 0, demand: 0, heavy: false },
 });
 
+/** What another sandbox of a tenant has used is forgotten after so long. */
+export const TENANT_MEMORY_MS = 4000;
+
+/** A sandbox of a tenant whose others, or earlier ones, compute much begins as they are: a tenant gets no larger part by losing sandboxes. */
+export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUse {
+  if (!tenants || begun.atMs - tenants.atMs > TENANT_MEMORY_MS) return begun;
+  const { share, demand, heavy } = tenants;
+  return { ...begun, share, demand, heavy };
+}
+
 /**
  * Adds a look. A sandbox is heavy whether or not others want the cores: the kernel gives it all that nobody else wants, and it yields at once when somebody does.
  */

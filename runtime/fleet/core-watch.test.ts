@@ -90,6 +90,33 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
 
   it('gets its usual weight back when it stops before the low one was seen', () => spinThenStop(0.15));
 
+  it('leaves its tenant’s next one with a low weight from the beginning, and other tenants alone', async () => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
+    const groups = new Groups(directory, ['cpu']);
+    const [hog, next, other] = [groups.create(64), groups.create(64), groups.create(64)];
+    assert.ok(hog && next && other);
+    const began = performance.now();
+    const times = ({ pid }: { pid: number }) => ({
+      ...{ usedMs: pid === 1 ? performance.now() - began : 0, waitedMs: 0 },
+      ready: false,
+    });
+    const sandboxes = [{ tenant: 'a', process: { pid: 1, group: hog } }];
+    const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
+    const watch = new CoreWatch(() => sandboxes, { ...shares, times });
+    try {
+      await eventually(() => hog.heavy === true, 'it is heavy', 60_000);
+      const following = { tenant: 'a', process: { pid: 2, group: next } };
+      sandboxes.splice(0, 1, following, { tenant: 'b', process: { pid: 3, group: other } });
+      watch.settled(following);
+      assert.equal(next.heavy, true);
+      assert.equal(other.heavy, false);
+      await eventually(() => next.heavy === false, 'it computes nothing, and is given back', 60_000);
+    } finally {
+      watch.close();
+      rmSync(directory, { recursive: true });
+    }
+  });
+
   /** @param part of a core that it receives, and waits for the rest */
   const spinThenStop = async (part: number): Promise<void> => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
@@ -152,7 +153,7 @@ export class Fleet {
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;
     const taken = () => this.#alone.get(tenant) ?? 0;
-    while (taken() >= alonePlaces(this.#options.policy)) {
+    while (taken() >= alonePlaces(this.#options.policy, availableParallelism())) {
       if (!(await this.#changed(untilMs))) return this.of(tenant);
     }
     this.#alone.set(tenant, taken() + 1);
@@ -231,6 +232,7 @@ export class Fleet {
     sandbox.alone = alone;
     sandbox.idleSinceMs = performance.now();
     this.#claims.set(sandbox, performance.now());
+    this.#cores?.settled(sandbox);
     if (!alone && !this.#firstOf(tenant))
       for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
     // The start of the next spare would take the cores from what this one is for.

@@ -114,7 +114,15 @@ describe('the policy of a fleet', () => {
   });
 
   it('gives a tenant a quarter of the places for runs alone, one at least and four at most', () => {
-    const places = (most: number) => alonePlaces({ ...policy, most });
-    assert.deepEqual([1, 3, 8, 16, 64].map(places), [1, 1, 2, 4, 4]);
+    const places = (most: number, cores = 64) => alonePlaces({ ...policy, most }, cores);
+    assert.deepEqual(
+      [1, 3, 8, 16, 64].map((most) => places(most)),
+      [1, 1, 2, 4, 4],
+    );
+    assert.deepEqual(
+      [1, 2, 4, 64].map((cores) => places(64, cores)),
+      [1, 1, 2, 4],
+      'nor more than half of the cores',
+    );
   });
 });
