@@ -57,11 +57,11 @@ export const takesAnother = (runs: readonly number[], { perTenant = 1 }: FleetPo
 const MOST_ALONE = 4;
 
 /**
- * Sandboxes that one tenant may have at once for runs that are to be alone: a quarter of all, and few. Each takes its part of the cores, so that not even
- * all of them may leave others less than half of these.
+ * Sandboxes that one tenant may have at once for runs that are to be alone: a quarter of all, and few. Each takes a part of the cores: there is one
+ * more than half of those, so that one run that stays for long does not keep the next from being told from its neighbours.
  */
 export const alonePlaces = ({ most }: FleetPolicy, cores: number): number =>
-  Math.max(1, Math.min(MOST_ALONE, Math.floor(most / 4), Math.floor(cores / 2)));
+  Math.max(1, Math.min(MOST_ALONE, Math.floor(most / 4), 1 + Math.floor(cores / 2)));
 
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 10_000;
