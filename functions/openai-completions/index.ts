@@ -39,7 +39,7 @@ interface Choice {
 /** How choices are shown while they come. */
 interface Show {
   readonly send: (choice: Choice) => Promise<void>;
-  /** What a message says; undefined when nothing is shown. */
+  /** The message that shows a choice; undefined when the client asked for no stream. */
   readonly message: ((choice: Choice) => object) | undefined;
 }
 

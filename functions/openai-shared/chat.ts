@@ -119,7 +119,7 @@ class Turn {
     // Between calls, and after the last one, a line break alone is no text.
     let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
     const options = this.#next();
-    // What may be no text is looked at first.
+    // The platform would send a line break between calls, which is no text: this function looks at it first.
     const frame = blank ? undefined : options.frame;
     const said = await generate(
       this.#ctx,

@@ -3,7 +3,7 @@ import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Metered } from '#scheduler/quotas/exceeded.ts';
 import type { OwnFiles } from '../host/own.ts';
-import type { AttemptLog } from './outbox.ts';
+import type { AttemptLog } from './outbox-options.ts';
 
 /** What an attempt says of its usage, and hears of its quotas; it says nothing before its inferlet is there. */
 export interface AttemptMeter {

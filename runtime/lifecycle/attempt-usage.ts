@@ -67,3 +67,12 @@ export class AttemptUsage {
 
 /** Milliseconds, to the microsecond. */
 export const rounded = (milliseconds: number): number => Math.round(milliseconds * 1000) / 1000;
+
+/** Tokens of an attempt of which the store has heard nothing. */
+export const NOTHING_COUNTED = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
+
+export const tokensOf = ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }: Usage): typeof NOTHING_COUNTED => ({
+  inputTokens,
+  outputTokens,
+  cachedTokens,
+});

@@ -9,7 +9,8 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
 import { beginAttempt, eventually } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { Outbox, type OutboxEnd, type OutboxOptions } from './outbox.ts';
+import { Outbox } from './outbox.ts';
+import type { OutboxEnd, OutboxOptions } from './outbox-options.ts';
 
 describe('an outbox', () => {
   let redis: TestRedis;

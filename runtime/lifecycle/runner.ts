@@ -20,7 +20,7 @@ import { GuestTrap } from '../lowering/trap.ts';
 import type { ObservedRun, RunObserver } from '../telemetry/run-observer.ts';
 import { Account } from '../workers/account.ts';
 import { type AttemptMeter, attemptLog, ownFiles, silentMeter } from './attempt-store.ts';
-import { AttemptUsage, rounded } from './attempt-usage.ts';
+import { AttemptUsage, NOTHING_COUNTED, rounded, tokensOf } from './attempt-usage.ts';
 import type { ChildJobs } from './child-job.ts';
 import { type ChildAttempt, ChildRuns } from './child-runs.ts';
 import { Children } from './children.ts';
@@ -430,14 +430,6 @@ const measure = ({ firstMessageAt }: Session, { firstTokenAt, lastTokenAt, model
 function roundedTimings(timings: Launched['timings']): Record<string, number> {
   return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));
 }
-
-const NOTHING_COUNTED = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
-
-const tokensOf = ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }: Usage): typeof NOTHING_COUNTED => ({
-  inputTokens,
-  outputTokens,
-  cachedTokens,
-});
 
 /** What an error event says of a failure, its usage apart. */
 function errorOf({ code, message, cause, retryAfterMs }: Extract<Verdict, { kind: 'error' }>): object {

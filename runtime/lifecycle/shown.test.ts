@@ -11,7 +11,8 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import { collect, eventually, hold, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { attemptLog, silentMeter } from './attempt-store.ts';
-import { Outbox, type OutboxEnd } from './outbox.ts';
+import { Outbox } from './outbox.ts';
+import type { OutboxEnd } from './outbox-options.ts';
 import { WriteTicks } from './write-ticks.ts';
 
 const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };

@@ -3,7 +3,7 @@ import type { FailureCode } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { type Redact, redactNothing } from '../host/environment/redact.ts';
 import type { GuestEnding } from './launch.ts';
-import type { OutboxEnd } from './outbox.ts';
+import type { OutboxEnd } from './outbox-options.ts';
 import type { Stop } from './stopping.ts';
 
 /** How an invocation ended, as it is written to its log. */

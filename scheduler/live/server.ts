@@ -61,6 +61,8 @@ export class LiveServer {
       server.once('error', reject);
       server.listen(path, () => {
         server.off('error', reject);
+        // A connection that the system cannot take (no descriptors left) is not there: its gateway reads the log.
+        server.on('error', () => undefined);
         resolve();
       });
     });
@@ -179,8 +181,6 @@ class Connection {
         },
         lost: () => undefined,
       };
-      // What it is told at once must find it here.
-      this.#followed.set(id, { follower, stop: () => undefined });
       this.#followed.set(id, { follower, stop: this.#server.follow(id, follower) });
     }
   }
