@@ -146,7 +146,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const fleet = new Fleet({
     policy,
     memoryMb,
-    start: (events) => startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events),
+    start: (events, background) =>
+      startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events, background),
     cores: coreShares(shares),
     tokenizers: () => models.granted([]),
     deviceBusy: () => connections.some(({ pending }) => pending > 0),

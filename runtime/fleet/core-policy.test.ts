@@ -167,7 +167,11 @@ describe('which sandboxes yield', () => {
 
 describe('the changes of one look', () => {
   const change = (sandbox: number): fc.Arbitrary<Change<number>> =>
-    fc.record({ sandbox: fc.constant(sandbox), heavy: fc.boolean(), triedAtMs: fc.integer({ min: -1, max: 50 }) });
+    fc.record({
+      sandbox: fc.constant(sandbox),
+      weight: fc.constantFrom('usual', 'background', 'heavy'),
+      triedAtMs: fc.integer({ min: -1, max: 50 }),
+    });
   const wanted = fc
     .integer({ min: 0, max: 40 })
     .chain((n) => fc.tuple(...Array.from({ length: n }, (_, i) => change(i))));
@@ -177,20 +181,20 @@ describe('the changes of one look', () => {
       fc.property(wanted, (changes) => {
         const now = changesNow(changes);
         assert.equal(now.length, Math.min(MOST_CHANGES, changes.length));
-        const backs = changes.filter(({ heavy }) => !heavy).length;
-        assert.equal(now.filter(({ heavy }) => !heavy).length, Math.min(MOST_CHANGES, backs));
+        const backs = changes.filter(({ weight }) => weight === 'usual').length;
+        assert.equal(now.filter(({ weight }) => weight === 'usual').length, Math.min(MOST_CHANGES, backs));
       }),
       { seed: SEED },
     );
   });
 
   it('reach each sandbox in turn, though the kernel refuses all of them', () => {
-    const changes = Array.from({ length: 18 }, (_, sandbox) => ({ sandbox, heavy: true, triedAtMs: -1 }));
+    const changes = Array.from({ length: 18 }, (_, sandbox) => ({ sandbox, weight: 'heavy' as const, triedAtMs: -1 }));
     const reached = new Set<number>();
     for (let look = 0; look < Math.ceil(changes.length / MOST_CHANGES); look++) {
       for (const { sandbox } of changesNow(changes)) {
         reached.add(sandbox);
-        changes[sandbox] = { sandbox, heavy: true, triedAtMs: look };
+        changes[sandbox] = { sandbox, weight: 'heavy', triedAtMs: look };
       }
     }
     assert.equal(reached.size, changes.length);

@@ -1,4 +1,5 @@
 /** Which sandboxes take much of the cores, from what each used and waited for. Pure: time comes in as an argument. */
+import type { CoreWeight } from '../sandboxes/core-weight.ts';
 
 /** CPU time of a sandbox since its start, in ms. */
 export interface CoreTimes {
@@ -78,7 +79,7 @@ const forgetting = (before: number, now: number, memories: number): number =>
 /** A sandbox whose share of the cores is not what it is to be. */
 export interface Change<T> {
   readonly sandbox: T;
-  readonly heavy: boolean;
+  readonly weight: CoreWeight;
   /** When it was last asked for; a kernel may refuse. */
   readonly triedAtMs: number;
 }
@@ -88,6 +89,7 @@ export const MOST_CHANGES = 4;
 
 /** The changes to make now: first those that give back, then those not tried for longest. */
 export function changesNow<T>(changes: readonly Change<T>[]): Change<T>[] {
-  const order = (a: Change<T>, b: Change<T>) => Number(a.heavy) - Number(b.heavy) || a.triedAtMs - b.triedAtMs;
+  const order = (a: Change<T>, b: Change<T>) =>
+    Number(a.weight !== 'usual') - Number(b.weight !== 'usual') || a.triedAtMs - b.triedAtMs;
   return [...changes].sort(order).slice(0, MOST_CHANGES);
 }

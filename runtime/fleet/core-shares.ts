@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
-import { type AutogroupWriter, sessionIsHeavy } from '../sandboxes/autogroup.ts';
+import { type AutogroupWriter, sessionWeight } from '../sandboxes/autogroup.ts';
+import type { CoreWeight } from '../sandboxes/core-weight.ts';
 import type { KernelShares } from '../sandboxes/index.ts';
 import type { CoreTimes } from './core-policy.ts';
 import type { SandboxProcess } from './sandbox.ts';
@@ -12,10 +13,10 @@ export type Weighed = Pick<SandboxProcess, 'pid' | 'group'>;
 export interface CoreShares {
   /** What it used; null when that is not told, or it has ended. */
   times(process: Weighed): CoreTimes | null;
-  /** Whether it is made to yield; null when the kernel does not tell. */
-  isHeavy(process: Weighed): boolean | null;
-  /** Asks for it; `isHeavy` tells whether it was done. */
-  weigh(process: Weighed, heavy: boolean): void;
+  /** What the kernel gives it; null when it does not tell. */
+  weight(process: Weighed): CoreWeight | null;
+  /** Asks for it; `weight` tells whether it was done. */
+  weigh(process: Weighed, weight: CoreWeight): void;
   close(): void;
 }
 
@@ -31,16 +32,16 @@ const GROUP_WEIGHTS: CoreShares = {
     const usedMs = group?.usedMs ?? null;
     return usedMs === null ? null : { waitedMs: 0, ready: false, ...processTimes(pid), usedMs };
   },
-  isHeavy: ({ group }) => group?.heavy ?? null,
-  weigh: ({ group }, heavy) => group?.weigh(heavy),
+  weight: ({ group }) => group?.weight ?? null,
+  weigh: ({ group }, weight) => group?.weigh(weight),
   close: () => undefined,
 };
 
 /** By the nice of its session. What it started in a session of its own is not counted and does not yield. */
 const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
   times: ({ pid }) => processTimes(pid),
-  isHeavy: ({ pid }) => sessionIsHeavy(pid),
-  weigh: ({ pid }, heavy) => writer.weigh(pid, heavy),
+  weight: ({ pid }) => sessionWeight(pid),
+  weigh: ({ pid }, weight) => writer.weigh(pid, weight),
   close: () => writer.close(),
 });
 

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { SharedThread } from '../channel/shared-thread.ts';
 import { hostTable } from '../host/table.ts';
-import { AutogroupWriter, autogroupMissing, sessionIsHeavy } from '../sandboxes/autogroup.ts';
+import { AutogroupWriter, autogroupMissing, sessionWeight } from '../sandboxes/autogroup.ts';
 import { Groups } from '../sandboxes/cgroups/groups.ts';
 import { machineLayers } from '../sandboxes/index.ts';
 import { coreShares } from './core-shares.ts';
@@ -71,12 +71,12 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
         () => sandboxes,
         coreShares({ groups: null, autogroup: new AutogroupWriter() }) ?? assert.fail(),
       );
-      await eventually(() => sessionIsHeavy(pid) === true, 'it is heavy', 60_000);
+      await eventually(() => sessionWeight(pid) === 'heavy', 'it is heavy', 60_000);
       const yielding = await received();
       assert.ok(yielding.mine * 3 <= yielding.its, JSON.stringify(yielding));
-      assert.equal(sessionIsHeavy(pid), true);
+      assert.equal(sessionWeight(pid), 'heavy');
       process.kill(pid, 'SIGSTOP');
-      await eventually(() => sessionIsHeavy(pid) === false, 'it is given back', 60_000);
+      await eventually(() => sessionWeight(pid) === 'usual', 'it is given back', 60_000);
     } finally {
       watch?.close();
       sandbox.kill('the test ends');
@@ -104,13 +104,13 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
     const watch = new CoreWatch(() => sandboxes, { ...shares, times });
     try {
-      await eventually(() => hog.heavy === true, 'it is heavy', 60_000);
+      await eventually(() => hog.weight === 'heavy', 'it is heavy', 60_000);
       const following = { tenant: 'a', process: { pid: 2, group: next } };
       sandboxes.splice(0, 1, following, { tenant: 'b', process: { pid: 3, group: other } });
-      watch.settled(following);
-      assert.equal(next.heavy, true);
-      assert.equal(other.heavy, false);
-      await eventually(() => next.heavy === false, 'it computes nothing, and is given back', 60_000);
+      watch.changed(following);
+      assert.equal(next.weight, 'heavy');
+      assert.equal(other.weight, 'usual');
+      await eventually(() => next.weight === 'usual', 'it computes nothing, and is given back', 60_000);
     } finally {
       watch.close();
       rmSync(directory, { recursive: true });
@@ -134,10 +134,10 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
     const watch = new CoreWatch(() => sandboxes, { ...shares, times });
     try {
-      assert.equal(group.heavy, false);
-      await eventually(() => group.heavy === true, 'it is heavy', 60_000);
+      assert.equal(group.weight, 'usual');
+      await eventually(() => group.weight === 'heavy', 'it is heavy', 60_000);
       spins = false;
-      await eventually(() => group.heavy === false, 'it is given back', 60_000);
+      await eventually(() => group.weight === 'usual', 'it is given back', 60_000);
     } finally {
       watch.close();
       rmSync(directory, { recursive: true });

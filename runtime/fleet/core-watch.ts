@@ -1,3 +1,4 @@
+import type { CoreWeight } from '../sandboxes/core-weight.ts';
 import {
   beginUse,
   type Change,
@@ -14,15 +15,18 @@ const LOOK_MS = 500;
 /** A sandbox, as far as its cores are concerned. */
 export interface Computing {
   readonly tenant: string | null;
+  /** It has no tenant, and nobody waits for it. */
+  readonly background?: boolean;
   readonly process: Weighed;
 }
 
 interface Known {
-  /** A sandbox keeps its process, and finding it takes several reads. */
+  /** A sandbox with a tenant keeps its process, and finding it takes several reads. */
   readonly process: Weighed;
-  use: CoreUse;
+  readonly tenant: string | null;
+  readonly use: CoreUse;
   /** By the kernel's word; null when it was not asked since the last change. */
-  yields: boolean | null;
+  weight: CoreWeight | null;
   triedAtMs: number;
 }
 
@@ -49,44 +53,56 @@ export class CoreWatch {
     this.#shares.close();
   }
 
-  /** A sandbox has got its tenant: one that is to yield yields from the beginning. */
-  settled(sandbox: Computing): void {
-    if (this.#tenants.has(sandbox.tenant ?? '')) this.#look();
+  /** Whether a tenant's sandboxes computed much of late. */
+  isHeavy(tenant: string): boolean {
+    return this.#tenants.get(tenant)?.heavy === true;
+  }
+
+  /** A sandbox has got its tenant, or somebody waits for it: what it is to yield, it yields from the beginning. */
+  changed(sandbox: Computing): void {
+    if (this.#tenants.has(sandbox.tenant ?? '') || this.#known.get(sandbox)?.weight !== 'usual') this.#look();
   }
 
   #look(): void {
     const now = performance.now();
     const changes: Change<Known>[] = [];
     for (const sandbox of this.#sandboxes()) {
-      if (sandbox.tenant === null) continue;
-      const known = this.#measure(sandbox, sandbox.tenant, now);
+      const known = this.#measure(sandbox, now);
       if (!known) continue;
-      const most = this.#tenants.get(sandbox.tenant);
-      if (most?.atMs !== now || most.share < known.use.share) this.#tenants.set(sandbox.tenant, known.use);
-      const { heavy } = known.use;
-      if (known.yields !== heavy) known.yields = this.#shares.isHeavy(known.process);
-      if (known.yields === !heavy) changes.push({ sandbox: known, heavy, triedAtMs: known.triedAtMs });
+      const weight = this.#wanted(sandbox, known);
+      if (known.weight !== weight) known.weight = this.#shares.weight(known.process);
+      if (known.weight !== null && known.weight !== weight) {
+        changes.push({ sandbox: known, weight, triedAtMs: known.triedAtMs });
+      }
     }
     for (const [tenant, { atMs }] of this.#tenants) if (now - atMs > TENANT_MEMORY_MS) this.#tenants.delete(tenant);
-    for (const { sandbox: known, heavy } of changesNow(changes)) {
+    for (const { sandbox: known, weight } of changesNow(changes)) {
       known.triedAtMs = now;
-      known.yields = null;
-      this.#shares.weigh(known.process, heavy);
+      known.weight = null;
+      this.#shares.weigh(known.process, weight);
     }
   }
 
-  #measure(sandbox: Computing, tenant: string, now: number): Known | null {
+  #wanted({ tenant, background }: Computing, { use }: Known): CoreWeight {
+    if (tenant === null) return background ? 'background' : 'usual';
+    const most = this.#tenants.get(tenant);
+    if (most?.atMs !== use.atMs || most.share < use.share) this.#tenants.set(tenant, use);
+    return use.heavy ? 'heavy' : 'usual';
+  }
+
+  #measure(sandbox: Computing, now: number): Known | null {
+    const { tenant } = sandbox;
     const known = this.#known.get(sandbox);
-    const process = known?.process ?? { pid: sandbox.process.pid, group: sandbox.process.group };
+    // While it begins, the process that is to run the guests may not be there yet.
+    const process = known?.tenant ? known.process : { pid: sandbox.process.pid, group: sandbox.process.group };
     const times = this.#shares.times(process);
     if (!times) return null;
-    if (known) {
-      known.use = nextUse(known.use, now, times);
-      return known;
-    }
-    const use = inheritUse(beginUse(now, times), this.#tenants.get(tenant));
-    const begun: Known = { process, use, yields: null, triedAtMs: Number.NEGATIVE_INFINITY };
-    this.#known.set(sandbox, begun);
-    return begun;
+    const settled = tenant !== null && known?.tenant === tenant;
+    const begun = () => inheritUse(beginUse(now, times), this.#tenants.get(tenant ?? ''));
+    const use = settled ? nextUse(known.use, now, times) : begun();
+    const { weight = null, triedAtMs = Number.NEGATIVE_INFINITY } = known ?? {};
+    const measured: Known = { process, tenant, use, weight, triedAtMs };
+    this.#known.set(sandbox, measured);
+    return measured;
   }
 }

@@ -22,8 +22,8 @@ import { SandboxWatch } from './watch.ts';
 
 export interface FleetOptions {
   readonly policy: FleetPolicy;
-  /** Starts the process of a sandbox. */
-  readonly start: (events: ProcessEvents) => SandboxProcess;
+  /** Starts the process of a sandbox, which yields the cores in the background until it is weighed anew. */
+  readonly start: (events: ProcessEvents, background: boolean) => SandboxProcess;
   /** Memory that the guests of one sandbox may touch together. */
   readonly memoryMb: number;
   /** Tokenizers of the models that are served, by name: spares get their tables ahead. */
@@ -38,8 +38,8 @@ export interface FleetOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** A new sandbox is ready within so long, or it is given up. */
-const READY_DEADLINE_MS = 20_000;
+/** A new sandbox is ready within so long, or it is given up. In the background it gets a sixth of a core beside others' work. */
+const READY_DEADLINE_MS = { waited: 20_000, background: 60_000 };
 /** A launch waits so long for a place in a fleet whose sandboxes all have runs. */
 const PLACE_DEADLINE_MS = 30_000;
 /** A run that is to be alone waits so long for one of its tenant's places for such, before it joins the others. */
@@ -93,7 +93,7 @@ export class Fleet {
     this.#options = options;
     this.#memory = new MemoryWatch(() => this.#sandboxes, options.memoryMb);
     this.#pressure = new DevicePressure(() => this.#sandboxes, options.deviceBusy);
-    this.#cores = options.cores ? new CoreWatch(() => this.#sandboxes, options.cores) : null;
+    this.#cores = options.cores ? new CoreWatch(() => this.#living(), options.cores) : null;
     this.#review = setInterval(() => this.#look(), REVIEW_MS).unref();
     this.#look();
   }
@@ -198,7 +198,7 @@ export class Fleet {
     this.#memory.close();
     this.#cores?.close();
     this.#wake();
-    const ending = [...this.#sandboxes, ...(this.#starting ? [this.#starting] : [])];
+    const ending = this.#living();
     for (const sandbox of ending) this.#retire(sandbox, 'the runtime stops');
     await Promise.all(ending.map((sandbox) => sandbox.ended));
   }
@@ -210,8 +210,12 @@ export class Fleet {
       if (spare) return this.#bind(spare, tenant, alone);
       if (this.#closing.signal.aborted) throw new LaunchError('runtime-lost', 'The runtime stops.');
       const { most } = this.#options.policy;
-      if (this.#beginning > 0) await this.#changed(untilMs);
-      else if (this.#sandboxes.size < most) await this.#begin();
+      // Runs that are to be alone, and tenants that take much, get no cores for their start that others want.
+      const background = alone || this.#cores?.isHeavy(tenant) === true;
+      if (this.#beginning > 0) {
+        if (!background) this.#hurry();
+        await this.#changed(untilMs);
+      } else if (this.#sandboxes.size < most) await this.#begin(background);
       else {
         const leaving = leastNeeded(this.#view());
         if (leaving) this.#retire(leaving, 'another tenant needed its place');
@@ -223,6 +227,11 @@ export class Fleet {
     }
   }
 
+  /** With the one that begins. */
+  #living(): Sandbox[] {
+    return [...this.#sandboxes, ...(this.#starting ? [this.#starting] : [])];
+  }
+
   #spare(): Sandbox | undefined {
     return [...this.#sandboxes].find((sandbox) => sandbox.tenant === null && !sandbox.leaving);
   }
@@ -232,7 +241,8 @@ export class Fleet {
     sandbox.alone = alone;
     sandbox.idleSinceMs = performance.now();
     this.#claims.set(sandbox, performance.now());
-    this.#cores?.settled(sandbox);
+    sandbox.background = false;
+    this.#cores?.changed(sandbox);
     if (!alone && !this.#firstOf(tenant))
       for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
     // The start of the next spare would take the cores from what this one is for.
@@ -240,19 +250,30 @@ export class Fleet {
     return sandbox;
   }
 
+  /** Somebody waits for the sandbox that begins. */
+  #hurry(): void {
+    if (!this.#starting?.background) return;
+    this.#starting.background = false;
+    this.#cores?.changed(this.#starting);
+  }
+
   /** Starts one sandbox without a tenant. @throws LaunchError */
-  async #begin(): Promise<void> {
+  async #begin(inBackground: boolean): Promise<void> {
     this.#beginning++;
     try {
       await sleep(pauseAfter(this.#failures), undefined, { signal: this.#closing.signal });
-      const sandbox: Sandbox = new Sandbox(this.#options.start, {
+      const background = inBackground && this.#cores !== null;
+      const sandbox: Sandbox = new Sandbox((events) => this.#options.start(events, background), {
         idle: () => this.#idle(sandbox),
         lost: (invocations, alone) => this.#lost(invocations, alone),
       });
+      sandbox.background = background;
       this.#starting = sandbox;
-      const late = `it was not ready within ${READY_DEADLINE_MS / 1000} s`;
-      const timer = setTimeout(() => sandbox.process.kill(late), READY_DEADLINE_MS);
+      const deadlineMs = READY_DEADLINE_MS[background ? 'background' : 'waited'];
+      const late = `it was not ready within ${deadlineMs / 1000} s`;
+      const timer = setTimeout(() => sandbox.process.kill(late), deadlineMs);
       await sandbox.ready.finally(() => clearTimeout(timer));
+      sandbox.background = false;
       sandbox.preload(this.#shared.modules());
       void this.#sendTables(sandbox);
       this.#failures = 0;
@@ -333,7 +354,7 @@ export class Fleet {
     for (const sandbox of outworn(members, policy, performance.now())) this.#retire(sandbox, 'it was idle');
     if (sparesToBegin(members, policy, this.#beginning) > 0) {
       // It was reported; the next look tries again, after a pause.
-      this.#begin().catch(() => undefined);
+      this.#begin(true).catch(() => undefined);
     }
   }
 

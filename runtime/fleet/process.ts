@@ -41,12 +41,24 @@ const CLOSE_GRACE_MS = 500;
 /** Last words of a sandbox that are kept. */
 const MAX_STDERR_CHARACTERS = 4096;
 
-/** Starts the process of a sandbox, confined, with one channel to this process and nothing else. */
-export function startSandbox(options: SandboxOptions, events: ProcessEvents): SandboxProcess {
+/**
+ * Starts the process of a sandbox, confined, with one channel to this process and nothing else.
+ *
+ * @param background it yields the cores until it is weighed anew
+ */
+export function startSandbox(options: SandboxOptions, events: ProcessEvents, background = false): SandboxProcess {
   const { layers, host, thread, memoryMb, poolMb, main = MAIN } = options;
   const program = { main, args: [`${poolMb}`], read: CODE };
   const group = layers.groups?.create(memoryMb) ?? null;
-  const { program: shell, args, env } = confinedCommand(layers, program, { memoryMb, group: group?.directory });
+  if (background) group?.weigh('background');
+  const {
+    program: shell,
+    args,
+    env,
+  } = confinedCommand(layers, program, {
+    ...{ memoryMb, group: group?.directory },
+    background: background ? 'at first' : undefined,
+  });
   // A session of its own: no terminal, and one group to kill. Descriptor 3 is the channel.
   const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
   // Without descriptors or memory there is no process, and no channel either.

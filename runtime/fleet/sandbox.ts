@@ -90,6 +90,8 @@ export class Sandbox {
   tenant: string | null = null;
   /** It is for one run and no other. Set once. */
   alone = false;
+  /** It has no tenant, and nobody waits for it: it yields the cores. */
+  background = false;
   /** When it said something last, by `performance.now`. */
   heardAtMs = performance.now();
   /** Since when it has had no runs, by `performance.now`. */

@@ -4,9 +4,8 @@ import type { Socket } from 'node:net';
 import path from 'node:path';
 import { tryRead } from './cgroups/files.ts';
 import { groupDirectory } from './cgroups/own-group.ts';
+import { type CoreWeight, SESSION_NICE, weightOf } from './core-weight.ts';
 
-/** Nice of a session that takes much: 3 % of a core beside a session of nice 0. */
-const HEAVY_NICE = 15;
 const PROBE_DEADLINE_MS = 20_000;
 
 /** Sets the nice of its own session up and down. The kernel takes ten changes a second from users without rights. */
@@ -15,7 +14,7 @@ const PROBE = `
     for try in 1 2 3 4 5 6 7 8; do { echo $1 > /proc/self/autogroup; } 2>/dev/null && return 0; sleep 0.12; done
     return 1
   }
-  set_nice ${HEAVY_NICE} && set_nice 0 && echo both`;
+  set_nice ${SESSION_NICE.heavy} && set_nice ${SESSION_NICE.usual} && echo both`;
 
 /** Reads lines of a process and a nice. One that the kernel refuses is tried again once; the runtime reads what became of it. */
 const WRITER = `
@@ -56,9 +55,9 @@ export class AutogroupWriter {
     (this.#shell.stdin as Socket | null)?.unref();
   }
 
-  /** Asks for it; {@link sessionIsHeavy} tells when it was done. */
-  weigh(pid: number, heavy: boolean): void {
-    this.#shell.stdin?.write(`${pid} ${heavy ? HEAVY_NICE : 0}\n`);
+  /** Asks for it; {@link sessionWeight} tells when it was done. */
+  weigh(pid: number, weight: CoreWeight): void {
+    this.#shell.stdin?.write(`${pid} ${SESSION_NICE[weight]}\n`);
   }
 
   close(): void {
@@ -66,10 +65,10 @@ export class AutogroupWriter {
   }
 }
 
-/** Whether the kernel gives a process' session little; null when it does not tell. */
-export function sessionIsHeavy(pid: number): boolean | null {
+/** What the kernel gives a process' session; null when it does not tell. */
+export function sessionWeight(pid: number): CoreWeight | null {
   const nice = /nice (-?\d+)/.exec(tryRead(`/proc/${pid}/autogroup`))?.[1];
-  return nice === undefined ? null : Number(nice) === HEAVY_NICE;
+  return weightOf(SESSION_NICE, nice);
 }
 
 /** In a group of the cpu controller the kernel shares cores by groups, and looks at no session. */

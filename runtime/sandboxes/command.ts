@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url';
+import { SESSION_NICE } from './core-weight.ts';
 import { type Layers, OWN_SESSION } from './layers.ts';
 
 /** A program of ours that untrusted bytes are handed to, and all that it may touch. */
@@ -25,8 +26,11 @@ export interface KernelLimits {
   readonly memoryMb: number;
   /** Directory of the control group that it enters before anything else. */
   readonly group?: string | undefined;
-  /** It yields its cores to what serves invocations. Its starter has given it a session of its own. */
-  readonly background?: boolean;
+  /**
+   * It yields its cores to what serves invocations: for good, or until its session is weighed anew. Its starter has given it that session, and moved its
+   * group if it has one.
+   */
+  readonly background?: 'always' | 'at first' | undefined;
 }
 
 export interface Command {
@@ -42,9 +46,6 @@ const CONFINE = fileURLToPath(CONFINE_URL);
 /** Writable memory that Node reserves and does not touch (573 MB idle on Linux, Node 26), with room for four worker threads. */
 const RESERVED_MB = 1024;
 const MAX_OPEN_FILES = 1024;
-
-/** Nice of background work, in its session and of it: a quarter of a core beside what has nice 0. */
-const BACKGROUND_NICE = 5;
 
 /** Where dynamic libraries lie. */
 const LIBRARIES = ['/lib', '/lib64', '/usr/lib', '/usr/lib64', '/etc/ld.so.cache', '/nix/store'];
@@ -71,8 +72,9 @@ function limitsScript({ cpuSeconds, memoryMb, group, background }: KernelLimits)
   // 0 is the writer itself. Without the group it runs under the other limits.
   const enter = group === undefined ? '' : `{ echo 0 > ${quoted(`${group}/cgroup.procs`)}; } 2>/dev/null;`;
   // The kernel weighs sessions where it groups them (sched(7), the autogroup feature), elsewhere processes.
-  const yields = background ? `{ echo ${BACKGROUND_NICE} > /proc/self/autogroup; } 2>/dev/null;` : '';
-  const become = background ? `exec nice -n ${BACKGROUND_NICE}` : 'exec';
+  const yields = background ? `{ echo ${SESSION_NICE.background} > /proc/self/autogroup; } 2>/dev/null;` : '';
+  // What is no more in the background could not take this back without rights.
+  const become = background === 'always' ? `exec nice -n ${SESSION_NICE.background}` : 'exec';
   return `${enter} ${yields} ulimit -c 0; ${cpu} ulimit -n ${MAX_OPEN_FILES}; ulimit -d ${dataKiB} 2>/dev/null; unset PWD OLDPWD; ${become} "$0" "$@"`;
 }
 

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { SESSION_NICE } from './core-weight.ts';
 import type { Outcomes } from './fixtures/attacker.ts';
 import { LimitPassed, layersFor, probeMachine, runConfined } from './index.ts';
 
@@ -73,8 +74,8 @@ for (const isolation of isolations) {
       const ended = assert.rejects(running, controller.signal.reason);
       await eventually(async () => {
         const all = await Promise.all((await processesWith(mark)).map(niceOf));
-        return all.length > 0 && all.every((nice) => nice === 5);
-      }, 'it has a nice of 5');
+        return all.length > 0 && all.every((nice) => nice === SESSION_NICE.background);
+      }, 'it is in the background');
       controller.abort();
       await ended;
     });

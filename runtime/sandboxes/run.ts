@@ -58,7 +58,7 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   const cpuSeconds = Math.ceil(cpuMs / 1000);
   const group = layers.groups?.create(memoryMb) ?? null;
   const command = confinedCommand(layers, program, {
-    ...{ cpuSeconds, memoryMb, background: true },
+    ...{ cpuSeconds, memoryMb, background: 'always' },
     group: group?.directory,
   });
   const child = spawn(command.program, command.args, {

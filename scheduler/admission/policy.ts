@@ -94,7 +94,8 @@ interface Left {
  * OSDI '24). A charge is never given back, so that nobody's turn lies before the virtual time. When nobody waits, all begin alike again.
  *
  * Room: a head starts when a slot is free and its expected pages fit beside those of all that is admitted. One that does not fit is passed
- * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts. So something starts as long as some head among the
+ * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts, unless its tenant would hold more than an equal part of a pool with it: that
+ * one waits for its own to end, and nobody for it. So something starts as long as some head among the
  * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
  * host refuses it with its reason. Memory of runtimes is one more such pool (`MEMORY`), so that they never hold more than there is. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
  * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's. These have as many places
@@ -199,12 +200,13 @@ export class AdmissionPolicy {
     for (let next = this.#choose(); next !== null; next = this.#choose()) {
       const { tenant, passed } = next;
       const fewPages = this.#holdsFewPages(tenant);
+      const waiting = [...this.#tenants.values()].filter(({ turn }) => turn !== null).length;
       admitted.push(this.#start(tenant, now));
       for (const other of passed) {
         const small = pagesOf(other).every(([model, count]) => count <= (this.#own(model) ?? count));
         if (fewPages && small) continue;
         other.overtaken += 1;
-        if (other.overtaken >= MAX_OVERTAKEN) other.kept = true;
+        if (other.overtaken >= MAX_OVERTAKEN && !this.#holdsItsPart(other, waiting)) other.kept = true;
       }
     }
     return admitted;
@@ -358,6 +360,14 @@ export class AdmissionPolicy {
     return pagesOf(tenant).every(([model, count]) => {
       const own = this.#own(model);
       return own === undefined || (tenant.held.get(model) ?? 0) + count <= own;
+    });
+  }
+
+  /** Whether a tenant that holds some of a pool would have more of it than an equal part with its head, among so many tenants. */
+  #holdsItsPart(tenant: Tenant, tenants: number): boolean {
+    return pagesOf(tenant).some(([model, count]) => {
+      const held = tenant.held.get(model) ?? 0;
+      return held > 0 && (held + count) * tenants > (this.#capacity.pages[model] ?? Number.POSITIVE_INFINITY);
     });
   }
 

@@ -28,16 +28,16 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.equal(textOf(group, 'memory.swap.max'), '0');
     assert.equal(textOf(group, 'memory.oom.group'), '1');
     assert.ok(!existsSync(path.join(group.directory, 'cpu.weight')));
-    assert.equal(group.heavy, null);
+    assert.equal(group.weight, null);
   });
 
   it('weigh the cores', () => {
     const group = new Groups(directory, ['cpu']).create(512);
     assert.ok(group);
     assert.ok(!existsSync(path.join(group.directory, 'memory.max')));
-    assert.deepEqual([textOf(group, 'cpu.weight'), group.heavy], ['100', false]);
-    group.weigh(true);
-    assert.deepEqual([textOf(group, 'cpu.weight'), group.heavy], ['3', true]);
+    assert.deepEqual([textOf(group, 'cpu.weight'), group.weight], ['100', 'usual']);
+    group.weigh('heavy');
+    assert.deepEqual([textOf(group, 'cpu.weight'), group.weight], ['3', 'heavy']);
   });
 
   it('tell what it used, and whether it passed its memory', () => {
@@ -54,8 +54,8 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.equal(new Groups(path.join(directory, 'none'), ['memory']).create(64), null);
     const gone = new Group(path.join(directory, 'none'));
     gone.limit(64);
-    gone.weigh(true);
-    assert.deepEqual([gone.usedMs, gone.heavy, gone.outOfMemory], [null, null, false]);
+    gone.weigh('heavy');
+    assert.deepEqual([gone.usedMs, gone.weight, gone.outOfMemory], [null, null, false]);
     await gone.remove();
   });
 

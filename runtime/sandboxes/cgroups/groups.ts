@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type CoreWeight, GROUP_WEIGHT, weightOf } from '../core-weight.ts';
 import { tryRead, tryWrite } from './files.ts';
 import type { Controller } from './own-group.ts';
 
@@ -9,10 +10,6 @@ import type { Controller } from './own-group.ts';
  * touch between two looks of the runtime, which ends the newest invocation first.
  */
 const NODE_MB = 256;
-/** Weight of a group; the kernel's default. */
-const USUAL_WEIGHT = 100;
-/** Of one that takes much: 3 % of a core beside one of usual weight. */
-const HEAVY_WEIGHT = 3;
 const PREFIX = 'pie-sandbox-';
 const US_PER_MS = 1000;
 /** Processes that were killed leave their group within moments; one that has not done so is left to the next runtime's start. */
@@ -42,7 +39,7 @@ export class Groups {
     }
     const group = new Group(directory);
     if (this.controllers.includes('memory')) group.limit(memoryMb);
-    if (this.controllers.includes('cpu')) group.weigh(false);
+    if (this.controllers.includes('cpu')) group.weigh('usual');
     return group;
   }
 
@@ -70,14 +67,13 @@ export class Group {
   }
 
   /** Its part of the cores while others want them. */
-  weigh(heavy: boolean): void {
-    this.#write('cpu.weight', `${heavy ? HEAVY_WEIGHT : USUAL_WEIGHT}`);
+  weigh(weight: CoreWeight): void {
+    this.#write('cpu.weight', `${GROUP_WEIGHT[weight]}`);
   }
 
-  /** Whether the kernel gives it little; null when it does not tell. */
-  get heavy(): boolean | null {
-    const weight = Number(tryRead(path.join(this.directory, 'cpu.weight')) || Number.NaN);
-    return Number.isNaN(weight) ? null : weight === HEAVY_WEIGHT;
+  /** What the kernel gives it of the cores; null when it does not tell. */
+  get weight(): CoreWeight | null {
+    return weightOf(GROUP_WEIGHT, tryRead(path.join(this.directory, 'cpu.weight')).trim());
   }
 
   /** CPU time of all processes that are or were in it, in ms; null when the kernel does not tell. */

@@ -108,10 +108,22 @@ local function chooseNext(a)
   return chosen, passed
 end
 
+-- Whether a tenant that holds some of a pool would have more of it than an equal part with its head, among so many tenants.
+local function holdsItsPart(a, tenant, tenants)
+  for model, needed in pairs(tenant.need) do
+    local held, total = tenant.held[model] or 0, a.pages[model]
+    if total and held > 0 and (held + needed) * tenants > total then
+      return true
+    end
+  end
+  return false
+end
+
 -- Counts an overtaking for every head passed over. One that its own tenant's holdings keep out of the reserve is not overtaken by what starts
 -- from there.
 local function countOvertaken(a, chosen, passed)
   local fewPages = holdsFewPages(a, chosen)
+  local waiting = #passed > 0 and redis.call('ZCARD', a.base .. 'turns')
   for _, tenant in ipairs(passed) do
     local small = true
     for model, needed in pairs(tenant.need) do
@@ -119,7 +131,7 @@ local function countOvertaken(a, chosen, passed)
     end
     if not (fewPages and small) then
       tenant.overtaken, tenant.headChanged = tenant.overtaken + 1, true
-      if tenant.overtaken >= MAX_OVERTAKEN then
+      if tenant.overtaken >= MAX_OVERTAKEN and not holdsItsPart(a, tenant, waiting) then
         redis.call('ZADD', a.base .. 'kept', turnOf(a, tenant), tenant.name)
       end
     end
