@@ -59,6 +59,8 @@ export interface Config {
     readonly heldBodyBytes: number;
     /** A body may arrive as slowly as it likes for so long; from then on it must have come at 16 KiB a second on average. */
     readonly bodyGraceMs: number;
+    /** Of bodies of one tenant while others have requests. */
+    readonly bodyBytesPerSecond: number;
     /** Event streams and answers that wait for an outcome, of all keys; a tenant's part of them is as that of the bodies. */
     readonly streams: number;
     readonly streamsPerKey: number;
@@ -139,6 +141,7 @@ const fileSchema = z.strictObject({
       // A component alone may have 64 MiB, and a tenant a quarter of all.
       body_memory_mb: z.int().min(256).max(65_536).default(256),
       body_grace_ms: z.int().min(1000).max(300_000).default(20_000),
+      body_mb_per_second: z.number().min(0.25).max(65_536).default(8),
       streams: z.int().min(16).max(1_000_000).default(16_384),
       streams_per_key: z.int().min(1).max(1_000_000).default(4096),
     })
@@ -237,6 +240,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     gateway: {
       heldBodyBytes: file.gateway.body_memory_mb * 2 ** 20,
       bodyGraceMs: file.gateway.body_grace_ms,
+      bodyBytesPerSecond: file.gateway.body_mb_per_second * 2 ** 20,
       streams: file.gateway.streams,
       streamsPerKey: file.gateway.streams_per_key,
     },

@@ -135,7 +135,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   );
   app.use('/v1/*', rateLimit());
   app.use('/v1/*', authenticate(control));
-  for (const path of OPEN_PATHS) app.use(path, boundedStreams(settings.streams));
+  for (const path of OPEN_PATHS) app.use(path, boundedStreams(settings.streams, settings.bodies));
   functionRoutes(app, control, settings);
   releaseRoutes(app, control);
   invokingRoutes(app, control, settings);

@@ -47,6 +47,7 @@ export const DEFAULT_LIMITS: Limits = {
   collectedBytes: 16 * 1024 * 1024,
   heldBodyBytes: 256 * 1024 * 1024,
   bodyGraceMs: 20_000,
+  bodyBytesPerSecond: 8 * 1024 * 1024,
   streamsPerKey: 4096,
   streams: 16_384,
 };

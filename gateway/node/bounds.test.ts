@@ -11,7 +11,13 @@ import { watchRequests } from './platform-metrics.ts';
 import { serve } from './server.ts';
 
 const KIB = 1024;
-const LIMITS = { heldBodyBytes: 256 * KIB, bodyGraceMs: 60_000, streams: 100, streamsPerKey: 3 };
+const LIMITS = {
+  heldBodyBytes: 256 * KIB,
+  bodyGraceMs: 60_000,
+  bodyBytesPerSecond: 2 ** 30,
+  streams: 100,
+  streamsPerKey: 3,
+};
 const PATH = '/v1/functions/echo/invocations';
 
 describe('what requests of one key may hold at once', () => {

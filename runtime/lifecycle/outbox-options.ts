@@ -1,6 +1,7 @@
 import type { AppendOutcome, NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { Showing, Unlogged } from '#scheduler/live/server.ts';
-import type { EventPace } from './event-pace.ts';
+import type { Pace } from '#scheduler/policies/paces.ts';
+
 import type { WriteTicks } from './write-ticks.ts';
 
 /** The log of one attempt, as its outbox uses it. */
@@ -41,7 +42,7 @@ export interface OutboxOptions {
   /** What the attempt uses; nothing by default. */
   readonly usage?: MarkedUsage;
   /** How fast it may write; as fast as it can by default. Its end does not wait. */
-  readonly pace?: Pick<EventPace, 'pauseMs' | 'spend'>;
+  readonly pace?: Pick<Pace, 'pauseMs' | 'spend'>;
   /** Told once when nothing more can be written. */
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
   /** Whether calls that the store does not answer need not be repeated any more; never by default. */

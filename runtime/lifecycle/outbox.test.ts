@@ -140,7 +140,7 @@ describe('an outbox', () => {
       lastSeq: async () => null,
     };
     const open = () => {
-      const pace = { pauseMs: () => pauseMs, spend: (events: number) => void spent.push(events) };
+      const pace = { pauseMs: () => pauseMs, spend: (events: number) => void spent.push(Math.floor(events)) };
       return new Outbox(1, log, { pace, keepMs: 60_000, abandoned: () => abandoned, onEnd: () => undefined });
     };
     const [ended, lost, goesOn] = [open(), open(), open()];

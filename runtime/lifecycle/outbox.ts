@@ -5,6 +5,7 @@ import type { Showing, Unlogged } from '#scheduler/live/server.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
+import { costOfEvents } from './event-pace.ts';
 import { KeptEvents } from './outbox-kept.ts';
 import type { AttemptLog, MarkedUsage, OutboxEnd, OutboxOptions, Shows } from './outbox-options.ts';
 import type { Reporting } from './usage-reports.ts';
@@ -317,7 +318,7 @@ export class Outbox implements EventSink, Reporting {
     const firstSeq = this.#nextSeq;
     this.#flying = batch;
     this.#flyingSince = this.#queuedAt.splice(0, batch.length)[0] ?? performance.now();
-    this.#pace?.spend(batch.length, bytes);
+    this.#pace?.spend(costOfEvents(batch.length, bytes));
     // Of a batch that leaves some behind, it is that of what waits as well.
     const usage = this.#usage?.marked();
     const sentAt = performance.now();

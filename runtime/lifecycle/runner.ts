@@ -24,7 +24,7 @@ import { AttemptUsage, NOTHING_COUNTED, rounded, tokensOf } from './attempt-usag
 import type { ChildJobs } from './child-job.ts';
 import { type ChildAttempt, ChildRuns } from './child-runs.ts';
 import { Children } from './children.ts';
-import { EventPaces } from './event-pace.ts';
+import { eventPaces } from './event-pace.ts';
 import { Family } from './family.ts';
 import { inboxSource } from './inbox-source.ts';
 import { type GuestEnd, LaunchError, type Launched, type Launcher } from './launch.ts';
@@ -117,7 +117,7 @@ export class InvocationRunner {
   readonly #waiting = new WaitMonitor();
   readonly #reports = new UsageReports();
   readonly #served = new Served();
-  readonly #eventPaces = new EventPaces();
+  readonly #eventPaces = eventPaces();
   readonly #writeTicks = new WriteTicks();
   readonly #children: ChildRuns;
   readonly #launches: Launches;

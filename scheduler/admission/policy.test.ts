@@ -213,7 +213,8 @@ describe('admission policy', () => {
 
   test('nobody waits for room for a tenant that has its part: small ones of others start, however long its own run', () => {
     const policy = new AdmissionPolicy({ slots: 1000, pages: { m: 1200 }, reserve: DEFAULT_RESERVE, starts: MANY });
-    for (let i = 0; i < 40; i += 1) policy.enter({ id: `large${i}`, tenant: 'large', arrival: i, pages: { m: 100 } }, 0);
+    for (let i = 0; i < 40; i += 1)
+      policy.enter({ id: `large${i}`, tenant: 'large', arrival: i, pages: { m: 100 } }, 0);
     assert.equal(policy.admit(0).length, 11);
     for (let i = 0; i < 10 * MAX_OVERTAKEN; i += 1) {
       policy.enter({ id: `small${i}`, tenant: 'small', arrival: 100 + i, pages: { m: 4 } }, i);

@@ -5,7 +5,7 @@ import { Bodies, Body, type BodyLimits } from './bodies.ts';
 import { ByteBuffer } from './byte-buffer.ts';
 
 const KIB = 1024;
-const LIMITS: BodyLimits = { heldBodyBytes: 256 * KIB, bodyGraceMs: 60_000 };
+const LIMITS: BodyLimits = { heldBodyBytes: 256 * KIB, bodyGraceMs: 60_000, bodyBytesPerSecond: 1024 * KIB };
 
 /** A body that the test sends piece by piece. */
 function sending(headers: Record<string, string> = {}) {
@@ -111,6 +111,23 @@ describe('bodies', () => {
     send(100);
     await body.discard(99);
     assert.equal(cancelled(), true);
+  });
+
+  it('of a tenant are read at its pace while another tenant has requests', async () => {
+    const bodies = new Bodies(LIMITS);
+    const read = async () => {
+      const [{ request, send, end }, begunAt] = [sending(), performance.now()];
+      for (let i = 0; i < 16; i++) send(8 * KIB * 8);
+      end();
+      const body = new Body(request, bodies, () => 'a');
+      await body.discard();
+      body.release();
+      return performance.now() - begunAt;
+    };
+    const other = bodies.paces.enter('b');
+    // A megabyte at one a second, less the quarter of a second that a tenant may be ahead, and the last piece.
+    assert.ok((await read()) > 600);
+    other[Symbol.dispose]();
   });
 
   it('are refused when they stop to come', async () => {

@@ -1,5 +1,7 @@
+import { type Pace, Paces } from '#scheduler/policies/paces.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { pause } from '../pause.ts';
 import { ByteBuffer } from './byte-buffer.ts';
 
 /** Bounds of what all requests send at once. */
@@ -8,6 +10,8 @@ export interface BodyLimits {
   readonly heldBodyBytes: number;
   /** A body may arrive as slowly as it likes for so long; from then on it must have come at 16 KiB a second on average. */
   readonly bodyGraceMs: number;
+  /** Bytes of bodies that are read of one tenant a second while others have requests, and for 10 s after. */
+  readonly bodyBytesPerSecond: number;
 }
 
 /** Least speed of a body, beyond its grace. */
@@ -17,6 +21,8 @@ const BLOCK_BYTES = 16 * 1024;
 /** Read of a refused body before its connection is given up: somewhat too large is common, far too large is not meant well. */
 const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
 const RETRY_AFTER_S = 1;
+/** Whose turn it is changes when neighbours come and go: a body waits no longer at a time. */
+const LONGEST_PAUSE_MS = 250;
 
 /** Memory that is taken bit by bit, and given back at once. */
 export interface Room {
@@ -30,9 +36,12 @@ export interface Room {
 export class Bodies {
   readonly limits: BodyLimits;
   readonly #shares: Shares;
+  /** How fast tenants' bodies are read. Each megabyte of input costs gateway, Redis, runtime and sandbox some 20 ms together. */
+  readonly paces: Paces;
 
   constructor(limits: BodyLimits) {
     this.limits = limits;
+    this.paces = new Paces(limits.bodyBytesPerSecond);
     this.#shares = new Shares(limits.heldBodyBytes);
   }
 
@@ -90,11 +99,13 @@ export class Body {
   readonly #request: Request;
   readonly #bodies: Bodies;
   readonly #tenant: () => string;
-  readonly #since = performance.now();
+  #since = performance.now();
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   #arrived = 0;
   #taken = 0;
   #takenFrom = '';
+  #pace: Pace | undefined;
+  #released = false;
   #discarded = false;
 
   /** @param tenant whose share is taken, asked when the first bytes have come; empty before the key is known */
@@ -157,6 +168,9 @@ export class Body {
 
   /** The bytes are held no longer. */
   release(): void {
+    this.#released = true;
+    this.#pace?.[Symbol.dispose]();
+    this.#pace = undefined;
     if (this.#taken > 0) this.#bodies.give(this.#takenFrom, this.#taken);
     this.#taken = 0;
   }
@@ -164,10 +178,25 @@ export class Body {
   async #next(): Promise<Uint8Array | undefined> {
     this.#reader ??= this.#request.body?.getReader();
     if (this.#reader === undefined) return undefined;
+    await this.#itsTurn();
     const { done, value } = await this.#inTime(this.#reader.read());
     if (done) return undefined;
     this.#arrived += value.byteLength;
+    if (this.#arrived > BLOCK_BYTES && !this.#released) {
+      this.#pace ??= this.#bodies.paces.enter(this.#tenant());
+      this.#pace.spend(value.byteLength);
+    }
     return value;
+  }
+
+  /** Resolves when the tenant may send more beside others. Its client is not late by that. */
+  async #itsTurn(): Promise<void> {
+    const { signal } = this.#request;
+    for (let ms = this.#pace?.pauseMs() ?? 0; ms > 0 && !signal.aborted; ms = this.#pace?.pauseMs() ?? 0) {
+      const begunAt = performance.now();
+      await pause(Math.min(ms, LONGEST_PAUSE_MS), signal);
+      this.#since += performance.now() - begunAt;
+    }
   }
 
   /** Counts so many bytes as held, in whole blocks. */

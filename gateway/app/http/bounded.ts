@@ -16,12 +16,23 @@ export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
   };
 }
 
-/** Counts answers of a route that may stay open: until the handler has answered, or `keepOpen` says when its stream ends. */
-export function boundedStreams(streams: OpenStreams): MiddlewareHandler<AppEnv> {
+/**
+ * Counts answers of a route that may stay open: until the handler has answered, or `keepOpen` says when its stream ends. As long, its tenant is a
+ * neighbour to those that send large bodies.
+ */
+export function boundedStreams(streams: OpenStreams, bodies: Bodies): MiddlewareHandler<AppEnv> {
   return async function boundedStreams(c, next) {
     const principal = c.get('principal');
     if (principal === undefined) return next();
-    const leave = streams.enter(principal);
+    const leaveStreams = streams.enter(principal);
+    const pace = bodies.paces.enter(principal.tenant);
+    let left = false;
+    const leave = () => {
+      if (left) return;
+      left = true;
+      leaveStreams();
+      pace[Symbol.dispose]();
+    };
     let kept = false;
     c.set('keepOpen', () => {
       kept = true;
