@@ -17,6 +17,8 @@ export interface GuestsOptions {
 }
 
 interface Instance {
+  readonly key: string;
+  readonly program: Program;
   readonly execution: Execution;
   /** An invocation has it, and lets go of it when it ends. */
   running: boolean;
@@ -113,17 +115,25 @@ export class Guests {
     invocation.attach({
       task: execution,
       charge: (cpuMs) => {
+        // Another invocation may have what it has let go of.
+        if (this.#instances.get(number) !== instance) return;
         instance.chargedMs += cpuMs;
         execution.charge(cpuMs);
       },
       closed: (trap) => {
+        if (this.#instances.get(number) !== instance) return;
         execution.kill(trap);
         this.#release(number);
       },
     });
     void execution.start(input).then((ending) => {
       invocation.end(endedOf(instance, ending, startedAt));
-      this.#release(number);
+      if (this.#instances.get(number) !== instance) return;
+      if (ending.kind === 'trapped') this.#release(number);
+      else {
+        this.#instances.delete(number);
+        this.#pool.giveBack(instance.key, instance.program, execution);
+      }
     });
   }
 
@@ -175,7 +185,7 @@ export class Guests {
       const { execution, instantiateMs, ready } = this.#pool.take(key);
       // It may have been forgotten meanwhile.
       if (!this.#programs.has(key)) this.#pool.forget(key);
-      this.#instances.set(instance, { execution, running: false, chargedMs: 0, toldCpuMs: 0 });
+      this.#instances.set(instance, { key, program, execution, running: false, chargedMs: 0, toldCpuMs: 0 });
       this.#tell({ kind: 'prepared', instance, ready, compileMs, instantiateMs });
     } catch (error) {
       const message = cut(error instanceof Error ? error.message : String(error));

@@ -1,6 +1,7 @@
 import type { CompiledWorld } from './compile.ts';
 import { Fuel, GO_ON, TRAP, WAIT } from './fuel.ts';
 import { Guest, type WaitableSet } from './guest.ts';
+import { InstanceState, type Snapshot } from './instance-state.ts';
 import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task, YIELD_COST_MS } from './intrinsics.ts';
 import type { Resumable, SliceRunner } from './slice-runner.ts';
 import { GuestTrap } from './trap.ts';
@@ -46,10 +47,12 @@ const CODE_POLL = 3;
 type Run = (pointer: number, length: number) => Promise<number>;
 type Callback = (event: number, first: number, second: number) => Promise<number>;
 
-/** Drives one instance through its one call of `run`: callbacks, waits, slices, CPU time, and one ending. */
+/** Drives one instance through its call of `run`: callbacks, waits, slices, CPU time, and one ending. */
 export class Execution implements Task {
   readonly guest = new Guest();
   readonly fuel: Fuel;
+  /** What its instance changes. */
+  readonly state = new InstanceState();
   readonly #world: CompiledWorld;
   #options: ExecutionOptions;
   #entry: Entry | null = null;
@@ -70,7 +73,7 @@ export class Execution implements Task {
   /** Answers the wait for its turn that is under way. */
   #granted: ((go: number) => void) | null = null;
   /** Its place in the line for slices; one object, because the line keeps its credit by it. */
-  readonly #place: Resumable = { resume: () => this.#grant() };
+  #place: Resumable = { resume: () => this.#grant() };
   #run: Run = () => Promise.resolve(CODE_EXIT);
   #callback: Callback = () => Promise.resolve(CODE_EXIT);
 
@@ -123,7 +126,29 @@ export class Execution implements Task {
     if (entry.callback) this.#callback = WebAssembly.promising(entry.callback) as Callback;
   }
 
-  /** Calls `run`, once. The promise always resolves. */
+  /**
+   * Makes it as it was before its run, with an instance as it was made (`snapshot`), for another run. False, and nothing to be used any more, when
+   * it was killed, something of the run is under way, or its memory has grown.
+   */
+  renew(snapshot: Snapshot, options: ExecutionOptions): boolean {
+    if (!this.guest.isQuiet || this.#since >= 0 || this.#granted !== null) return false;
+    if (!this.state.restore(snapshot)) return false;
+    this.guest.renew();
+    this.fuel.drain();
+    this.fuel.refill();
+    this.#options = options;
+    this.#ended = null;
+    this.#result = null;
+    this.#cpuMs = 0;
+    this.#sliceFrom = 0;
+    this.#sliceTurn = -1;
+    this.#threadFrom = -1;
+    this.#pinnedFrom = -1;
+    this.#place = { resume: () => this.#grant() };
+    return true;
+  }
+
+  /** Calls `run`, once until it is renewed. The promise always resolves. */
   start(input: string): Promise<Ending> {
     const ending = new Promise<Ending>((resolve) => {
       this.#ended = resolve;

@@ -67,6 +67,11 @@ export class GuestMemory {
     throw trap;
   }
 
+  /** Whether nothing of its run is under way: another may begin once its memory is as it was made. */
+  get isQuiet(): boolean {
+    return this.dead === null && this.pinned === 0 && this.unwind === null;
+  }
+
   /** Makes the views again after the memory has grown (its old buffer is detached then, and reads as empty). */
   refresh(): void {
     const buffer = this.#memory?.buffer;

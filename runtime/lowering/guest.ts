@@ -88,6 +88,8 @@ export class Guest extends GuestMemory {
 
   readonly #handles: (Handle | null)[] = [null];
   readonly #free: number[] = [];
+  /** Futures that the host has not settled. */
+  #pending = 0;
   #held = 0;
   /** Handles of futures that were read. */
   #spent = 0;
@@ -113,6 +115,26 @@ export class Guest extends GuestMemory {
   #refuse(): never {
     if (this.dead) throw this.dead;
     return this.trap('the inferlet calls the platform from its allocator (cabi_realloc) or while it is instantiated');
+  }
+
+  override get isQuiet(): boolean {
+    return super.isQuiet && this.#pending === 0;
+  }
+
+  /** Forgets its run, for another one in the same instance. Only while it is quiet. */
+  renew(): void {
+    this.context = undefined;
+    this.taskContext.fill(0);
+    this.stderr = '';
+    this.calls = 0;
+    this.firstCallAt = 0;
+    this.handlerErrors.clear();
+    this.sliceEndsAt = Number.POSITIVE_INFINITY;
+    this.#handles.length = 1;
+    this.#free.length = 0;
+    this.#held = 0;
+    this.#spent = 0;
+    this.#spentOf.clear();
   }
 
   /** Handles that the guest holds now, without those of futures that were read. */
@@ -195,10 +217,12 @@ export class Guest extends GuestMemory {
     future.index = this.add(future);
     future.letGo = letGoOf(promise);
     type.pending++;
+    this.#pending++;
     promise.then(
       (value) => this.#settle(future, value),
       (cause: unknown) => {
         type.pending--;
+        this.#pending--;
         this.kill(new GuestTrap('trap', 'a host promise was rejected', { cause }));
       },
     );
@@ -216,6 +240,7 @@ export class Guest extends GuestMemory {
 
   #settle(future: FutureHandle, value: unknown): void {
     future.type.pending--;
+    this.#pending--;
     future.settled = true;
     future.value = value;
     const failed = value as { tag?: unknown; val?: { tag?: unknown; val?: unknown } };

@@ -13,7 +13,7 @@ export interface Program {
 }
 
 /**
- * Makes one single-use instance of a program, its imports answered by the lean lowering. Throws when a start function of the guest traps.
+ * Makes an instance of a program, its imports answered by the lean lowering. Throws when a start function of the guest traps.
  * The instance runs when `start` is called; `guest.context` must be set before.
  */
 export function instantiate(program: Program, world: CompiledWorld, options: ExecutionOptions): Execution {
@@ -24,9 +24,11 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
       plan: program.plan,
       modules: program.modules,
       resolve: (module, name) => resolve(execution, world, module, name),
-      onInstance: (instance) => {
-        execution.fuel.adopt(instance.exports);
+      onInstance: ({ exports }) => {
+        execution.fuel.adopt(exports);
+        execution.state.add(exports);
       },
+      onGlobal: (global) => execution.state.addGlobal(global),
       trap: (module, name) =>
         (module === 'actual' ? unreachable : stderrStub(guest, module, name)) ??
         (() => {

@@ -17,6 +17,8 @@ export interface LinkOptions {
   readonly resolve: Resolve;
   /** Called with each core instance before the next one is made. */
   readonly onInstance: (instance: WebAssembly.Instance) => void;
+  /** Called with each mutable global that is made for the component. */
+  readonly onGlobal: (global: WebAssembly.Global) => void;
   /** Answers an import that only traps. */
   readonly trap: (module: string, name: string) => WebAssembly.ImportValue;
 }
@@ -25,7 +27,7 @@ export interface LinkOptions {
 const table = <T>(): Record<string, T> => Object.create(null) as Record<string, T>;
 
 /** Instantiates a component by its plan. Throws what the guest's start functions throw. */
-export function link({ plan, modules, resolve, onInstance, trap }: LinkOptions): Linked {
+export function link({ plan, modules, resolve, onInstance, onGlobal, trap }: LinkOptions): Linked {
   const instances: WebAssembly.Instance[] = [];
   const globals: WebAssembly.Global[] = [];
   const exported = ({ instance, name }: Location): unknown => {
@@ -47,6 +49,7 @@ export function link({ plan, modules, resolve, onInstance, trap }: LinkOptions):
           const initial = source.type === 'i64' ? BigInt(source.value) : source.value;
           global = new WebAssembly.Global({ value: source.type, mutable: source.mutable }, initial as never);
           globals[source.id] = global;
+          if (source.mutable) onGlobal(global);
         }
         return global;
       }

@@ -47,6 +47,7 @@ describe('names that JavaScript reserves', () => {
         ['thief.wasm', await compiled(THIEF)],
       ]),
       resolve: () => assert.fail('no import is of the host'),
+      onGlobal: () => assert.fail('it has no globals of the component'),
       onInstance: ({ exports }) => {
         thief = exports;
       },

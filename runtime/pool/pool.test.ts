@@ -52,6 +52,25 @@ describe('a pool', () => {
     await filled(pool, 3);
   });
 
+  it('takes an instance back whose run has returned, and gives it as it was made', async () => {
+    const pool = open();
+    pool.admit('f', program);
+    const { execution } = pool.take('f');
+    const first = await execution.start('a');
+    assert.deepEqual(first, { kind: 'returned', ok: true, text: '["a",1]' });
+    pool.giveBack('f', program, execution);
+    const again = pool.take('f');
+    assert.equal(again.execution, execution);
+    assert.deepEqual([again.ready, again.instantiateMs], [true, 0]);
+    assert.deepEqual(await again.execution.start('a'), first);
+    // Of a program that was deployed anew under the same key, and of one that was forgotten.
+    pool.giveBack('f', { ...program }, execution);
+    assert.notEqual(pool.take('f').execution, execution);
+    pool.forget('f');
+    pool.giveBack('f', program, execution);
+    assert.equal(pool.ready(), 0);
+  });
+
   it('gives every invocation an instance of its own', async () => {
     const pool = open();
     pool.admit('f', program);

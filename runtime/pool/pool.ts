@@ -1,6 +1,7 @@
 import type { CompiledWorld } from '../lowering/compile.ts';
 import type { Execution, ExecutionOptions } from '../lowering/execution.ts';
 import { instantiate, type Program } from '../lowering/instance.ts';
+import type { Snapshot } from '../lowering/instance-state.ts';
 import { BurstSize, DEFAULT_SIZING, poolTargets, type SizingPolicy } from './sizing.ts';
 
 export interface PoolOptions {
@@ -19,6 +20,12 @@ interface Entry {
   program: Program;
   readonly bursts: BurstSize;
   readonly ready: Execution[];
+  /** Whose runs have returned: they are made as they were, or thrown away. */
+  readonly used: Execution[];
+  /** When instances were taken that may soon be given back, the first ones first. */
+  readonly lentAtMs: number[];
+  /** How each instance is made; null when that cannot be restored, undefined before the first. */
+  snapshot: Snapshot | null | undefined;
   usedAtMs: number;
   instanceBytes: number;
   /** Instantiating it failed; it is tried again with the next launch. */
@@ -31,12 +38,16 @@ const BUSY_PAUSE = 4;
 export const INSTANCE_OVERHEAD_BYTES = 192 << 10;
 /** Part of its linear memory that an idle instance has touched, measured on QuickJS. */
 const TOUCHED = 0.25;
+/** Instances of a program that ran and were not restored yet, at most. */
+const MOST_USED = 64;
+/** Most runs are over after so long, and their instances given back. */
+const LENT_MS = 500;
 /** How often arrival rates are looked at without a launch. */
 const REVIEW_MS = 5000;
 /** CPU limit while an instance is made; the invocation's own is set when it is taken. */
 export const INSTANTIATE_CPU_MS = 1000;
 
-/** Ready, single-use instances of every function. */
+/** Ready instances of every function: each is as it was made, whether it ran before or not. */
 export class InstancePool {
   readonly #options: PoolOptions;
   readonly #policy: SizingPolicy;
@@ -82,6 +93,9 @@ export class InstancePool {
         program,
         bursts: new BurstSize(),
         ready: [],
+        used: [],
+        lentAtMs: [],
+        snapshot: undefined,
         usedAtMs: now,
         instanceBytes,
         failed: false,
@@ -103,6 +117,7 @@ export class InstancePool {
     const entry = this.#entries.get(key);
     if (!entry) return;
     entry.ready.length = 0;
+    entry.used.length = 0;
     entry.usedAtMs = Number.NEGATIVE_INFINITY;
   }
 
@@ -125,11 +140,28 @@ export class InstancePool {
     entry.bursts.arrive(now);
     entry.usedAtMs = now;
     entry.failed = false;
-    const execution = entry.ready.pop();
+    entry.lentAtMs.push(now);
+    const execution = entry.ready.pop() ?? this.#restore(entry);
     this.#schedule();
     if (execution) return { execution, instantiateMs: 0, ready: true };
     const made = this.#make(entry);
     return { execution: made, instantiateMs: performance.now() - now, ready: false };
+  }
+
+  /**
+   * Takes back an instance whose run has returned. Nothing of the run is left in it when it is taken again.
+   *
+   * @param program of which it was made
+   */
+  giveBack(key: string, program: Program, execution: Execution): void {
+    const entry = this.#entries.get(key);
+    entry?.lentAtMs.shift();
+    if (!entry?.snapshot || entry.program !== program || entry.used.length >= MOST_USED) {
+      execution.dispose();
+      return;
+    }
+    entry.used.push(execution);
+    this.#schedule();
   }
 
   /** Throws every ready instance away and makes no more. */
@@ -150,7 +182,18 @@ export class InstancePool {
     const { world, slices } = this.#options;
     const execution = instantiate(entry.program, world, { slices, cpuLimitMs: INSTANTIATE_CPU_MS });
     entry.instanceBytes = INSTANCE_OVERHEAD_BYTES + Math.ceil(execution.guest.memoryBytes * TOUCHED);
+    if (entry.snapshot === undefined) entry.snapshot = execution.state.snapshot();
     return execution;
+  }
+
+  /** One of those that ran, as it was made; undefined when there is none. */
+  #restore(entry: Entry): Execution | undefined {
+    const options = { slices: this.#options.slices, cpuLimitMs: INSTANTIATE_CPU_MS };
+    for (let used = entry.used.pop(); used; used = entry.used.pop()) {
+      if (entry.snapshot && used.renew(entry.snapshot, options)) return used;
+      used.dispose();
+    }
+    return undefined;
   }
 
   #schedule(): void {
@@ -177,12 +220,14 @@ export class InstancePool {
     for (const entry of this.#entries.values()) {
       const target = targets.get(entry.key) ?? 0;
       if (entry.ready.length > target) entry.ready.length = target;
-      if (!entry.failed && entry.ready.length < target && (!short || entry.ready.length < short.ready.length))
-        short = entry;
+      if (entry.used.length > target - entry.ready.length) entry.used.length = target - entry.ready.length;
+      const isShort =
+        entry.used.length > 0 ? entry.ready.length < target : entry.ready.length + lent(entry, now) < target;
+      if (!entry.failed && isShort && (!short || entry.ready.length < short.ready.length)) short = entry;
     }
     if (!short) return;
     try {
-      short.ready.push(this.#make(short));
+      short.ready.push(this.#restore(short) ?? this.#make(short));
     } catch (error) {
       short.failed = true;
       this.#options.onError?.(error);
@@ -193,6 +238,12 @@ export class InstancePool {
       ? setTimeout(() => this.#turn(), Math.ceil(tookMs * BUSY_PAUSE))
       : setImmediate(() => this.#turn());
   }
+}
+
+/** Instances that are expected back soon: making another one meanwhile would take the thread for nothing. */
+function lent({ snapshot, lentAtMs }: Entry, now: number): number {
+  while (lentAtMs[0] !== undefined && now - lentAtMs[0] > LENT_MS) lentAtMs.shift();
+  return snapshot ? lentAtMs.length : 0;
 }
 
 function cancel(refill: NodeJS.Timeout | NodeJS.Immediate): void {

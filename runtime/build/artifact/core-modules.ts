@@ -3,6 +3,7 @@ import { BuildError } from '../outcome.ts';
 import { type DefinedMemory, readMemories } from '../wasm/growth.ts';
 import { limit, MAX_TABLE_ELEMENTS, MEMORY_PAGE_BYTES, readDefinitions } from '../wasm/limits.ts';
 import { meter } from '../wasm/meter.ts';
+import { exposeState } from '../wasm/state.ts';
 
 /** One core module of an artifact. */
 export interface CoreModule {
@@ -48,9 +49,9 @@ export function prepareCoreModules(
     checkNames(source);
     const own = (memories[index] ?? []).map(({ min, grows }) => min + (grows ? memorySpare : 0));
     const { bytes, checks } = meter(limit(source, own, tableSpare));
-    prepared.push(finish(file, bytes, checks > 0 ? 'program' : 'linkage', checks));
+    prepared.push(finish(file, exposeState(bytes), checks > 0 ? 'program' : 'linkage', checks));
   }
-  for (const [file, bytes] of helpers) prepared.push(finish(file, bytes, 'helper', 0));
+  for (const [file, bytes] of helpers) prepared.push(finish(file, exposeState(bytes), 'helper', 0));
   return prepared;
 }
 

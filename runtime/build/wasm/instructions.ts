@@ -36,9 +36,11 @@ export const OP = {
 /** Second opcodes after 0xfc. */
 export const BULK = {
   memoryInit: 8,
+  dataDrop: 9,
   memoryCopy: 10,
   memoryFill: 11,
   tableInit: 12,
+  elemDrop: 13,
   tableCopy: 14,
   tableGrow: 15,
   tableFill: 17,

@@ -92,7 +92,7 @@ function readTable(reader: Reader): Table {
 }
 
 /** Skips a constant expression, which has no blocks. */
-function skipExpression(reader: Reader): void {
+export function skipExpression(reader: Reader): void {
   const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   do readInstruction(reader, instruction);
   while (instruction.opcode !== OP.end);

@@ -1,12 +1,17 @@
 import { log } from 'pie:inferlet/runtime@0.1.0';
 import { start } from './phase.ts';
 
+/** What most runs allocate. */
+const ROOM_BYTES = 1 << 20;
+
 /**
  * Makes the component's `run` of the user's: what it returns becomes a string (anything but a string as JSON), what it throws an Error with a
  * readable message. Other values would trap in the engine and tell nobody why.
  */
 export function wrap(run: unknown): (input: string) => Promise<string> {
   if (typeof run !== 'function') throw new TypeError('the entry module must export a function named run');
+  // Freed at once, and then part of the snapshot: a run that fits into it leaves the memory as large as it was, so that its instance can be renewed.
+  new Uint8Array(ROOM_BYTES).fill(0);
   return async function inferlet(input: string): Promise<string> {
     start();
     try {

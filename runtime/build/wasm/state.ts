@@ -1,0 +1,91 @@
+import { leb, nameBytes, Reader } from './binary.ts';
+import { skipLocals } from './call-graph.ts';
+import { BULK, type Instruction, OP, readInstruction } from './instructions.ts';
+import { skipExpression } from './limits.ts';
+import { PIE_EXPORTS, stateName } from './names.ts';
+import {
+  appendEntry,
+  entryCount,
+  readSections,
+  SECTION,
+  type Section,
+  sectionBody,
+  writeSections,
+} from './sections.ts';
+import { readImports, skipValueType } from './types.ts';
+
+const I32 = 0x7f;
+const I32_CONST = 0x41;
+const TABLE_SET = 0x26;
+/** Types of globals whose values JavaScript can read and write: i32, i64, f32, f64. */
+const NUMBERS: ReadonlySet<number> = new Set([0x7f, 0x7e, 0x7d, 0x7c]);
+const MEMORY_KIND = 2;
+const GLOBAL_KIND = 3;
+
+/** Bulk instructions that change tables, or use a segment up. */
+const LASTING: ReadonlySet<number> = new Set([
+  BULK.dataDrop,
+  BULK.tableInit,
+  BULK.elemDrop,
+  BULK.tableCopy,
+  BULK.tableGrow,
+  BULK.tableFill,
+]);
+
+/**
+ * Exports what an instance of the module changes while it runs, so that the host can put an instance back to how it was made: the memories and the
+ * mutable globals that the module defines, and the mark `pie_restorable`. A module that changes more than that (its tables, its segments, globals that
+ * hold references or vectors) is returned as it is, without the mark.
+ *
+ * @param bytes a module that was metered
+ */
+export function exposeState(bytes: Uint8Array): Uint8Array {
+  let sections: readonly Section[] = readSections(bytes);
+  const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
+  const globals = mutableGlobals(new Reader(sectionBody(sections, SECTION.global)));
+  if (globals === null || changesMore(new Reader(sectionBody(sections, SECTION.code)))) return bytes;
+  const memories = entryCount(sections, SECTION.memory);
+  const mark = imports.globals + entryCount(sections, SECTION.global);
+  const state = [
+    ...Array.from({ length: memories }, (_, i) => [MEMORY_KIND, imports.memories + i] as const),
+    ...globals.map((index) => [GLOBAL_KIND, imports.globals + index] as const),
+  ];
+  sections = appendEntry(sections, SECTION.global, [I32, 0, I32_CONST, 1, OP.end]);
+  const entry = (name: string, kind: number, index: number) => [...nameBytes(name), kind, ...leb(index)];
+  sections = appendEntry(sections, SECTION.export, entry(PIE_EXPORTS.restorable, GLOBAL_KIND, mark));
+  for (const [i, [kind, index]] of state.entries()) {
+    sections = appendEntry(sections, SECTION.export, entry(stateName(i), kind, index));
+  }
+  return writeSections(sections);
+}
+
+/** Indices of the mutable ones among a module's own globals; null when one of them holds what JavaScript cannot copy. */
+function mutableGlobals(reader: Reader): number[] | null {
+  const mutable: number[] = [];
+  const count = reader.u32();
+  for (let i = 0; i < count; i += 1) {
+    const type = reader.bytes[reader.at] ?? 0;
+    skipValueType(reader);
+    const isMutable = reader.byte() === 1;
+    skipExpression(reader);
+    if (!isMutable) continue;
+    if (!NUMBERS.has(type)) return null;
+    mutable.push(i);
+  }
+  return mutable;
+}
+
+/** Whether code changes tables or uses segments up. */
+function changesMore(code: Reader): boolean {
+  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
+  for (let left = code.u32(); left > 0; left -= 1) {
+    const body = code.slice(code.u32());
+    skipLocals(body, 0);
+    while (!body.done) {
+      readInstruction(body, instruction);
+      const { opcode, sub } = instruction;
+      if (opcode === TABLE_SET || (opcode === OP.bulk && LASTING.has(sub))) return true;
+    }
+  }
+  return false;
+}

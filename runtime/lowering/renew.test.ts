@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { before, describe, it } from 'node:test';
+import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
+import { type Recording, recordingHost } from '../testing/recording-host.ts';
+import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
+import { compileWorld, type HostFunction, type HostTable } from './compile.ts';
+import type { Execution } from './execution.ts';
+import { instantiate } from './instance.ts';
+import type { Snapshot } from './instance-state.ts';
+import { SliceRunner } from './slice-runner.ts';
+import { GuestTrap } from './trap.ts';
+
+const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
+
+/** A host that hands each call to the recording that is the guest's context. */
+const delegating: HostTable = Object.fromEntries(
+  Object.entries(recordingHost().host).map(([name, table]) => [
+    name,
+    Object.fromEntries(
+      Object.keys(table).map((fn) => [
+        fn,
+        ((context: Recording, ...args: unknown[]) => {
+          const answer = context.host[name]?.[fn] as ((...all: unknown[]) => unknown) | undefined;
+          return answer?.(context, ...args);
+        }) as HostFunction,
+      ]),
+    ),
+  ]),
+);
+const world = compileWorld(delegating);
+
+const make = (program: TestProgram): Execution => instantiate(program, world, OPTIONS);
+
+function snapshotOf(execution: Execution): Snapshot {
+  const snapshot = execution.state.snapshot();
+  assert.ok(snapshot, 'it can be restored');
+  return snapshot;
+}
+
+/** What can be seen of one run. When a resource is dropped is up to the guest's garbage collector, and how often it asks for answers to the clock. */
+async function transcript(execution: Execution, input: string) {
+  const recording = recordingHost();
+  execution.guest.context = recording;
+  const ending = await execution.start(input);
+  const { stderr, handlerErrors } = execution.guest;
+  const lines = recording.lines.filter((line) => !line.includes(' [resource-drop]'));
+  return { ending, lines, stderr, errors: [...handlerErrors] };
+}
+
+/** Leaves what it is told wherever a JavaScript program can leave something, and answers what it finds there. */
+const HOARDER = `
+  let calls = 0;
+  const seen = [];
+  const found = () => JSON.stringify([calls, seen, globalThis.left ?? null, Object.prototype.left ?? null, Array.prototype.at.left ?? null,
+    Math.max.left ?? null, Symbol.for('left').description, [].left ?? null, new Map().left ?? null, JSON.left ?? null]);
+  export async function run(input) {
+    const before = found();
+    calls++;
+    seen.push(input);
+    globalThis.left = input;
+    Object.prototype.left = input;
+    Array.prototype.at.left = input;
+    Math.max.left = input;
+    JSON.left = input;
+    Map.prototype.left = input;
+    globalThis.kept = new Uint8Array(5000).fill(77);
+    Promise.resolve().then(() => { globalThis.later = input; });
+    return before;
+  }`;
+
+const WAITS_FOR_NOTHING = `
+  import { sleep } from 'pie:inferlet/runtime@0.1.0';
+  export async function run() { globalThis.kept = sleep(1); return 'done'; }`;
+
+const GROWS = `export async function run(input) { globalThis.kept = new Uint8Array(8_000_000); return input; }`;
+
+describe('an instance that is renewed', () => {
+  let everything: TestProgram;
+  let hoarder: TestProgram;
+  const program = async (source: string) => testProgram(await testArtifact(await testComponent(source)));
+  before(async () => {
+    everything = await program(await readFile(new URL('./fixtures/everything.js', import.meta.url), 'utf8'));
+    hoarder = await program(HOARDER);
+  });
+
+  it('runs as one that was just made, whatever it ran before', async () => {
+    const fresh = await transcript(make(everything), '4');
+    assert.ok(fresh.lines.length > 50);
+    const used = make(everything);
+    const snapshot = snapshotOf(used);
+    for (const input of ['2', '3']) await transcriptAndRenew(used, input, snapshot);
+    assert.deepEqual(await transcript(used, '4'), fresh);
+  });
+
+  async function transcriptAndRenew(execution: Execution, input: string, snapshot: Snapshot): Promise<void> {
+    await transcript(execution, input);
+    // What was asked for and never awaited is answered a turn later.
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.equal(execution.renew(snapshot, OPTIONS), true);
+  }
+
+  it('has every byte and every global of one that was just made, and none of its last run', async () => {
+    const used = make(hoarder);
+    const snapshot = snapshotOf(used);
+    const asMade = snapshotOf(make(hoarder));
+    assert.deepEqual(snapshot, asMade, 'two that were just made are equal');
+    const first = await transcript(used, 'a secret');
+    assert.notDeepEqual(snapshotOf(used), asMade);
+    assert.equal(used.renew(snapshot, OPTIONS), true);
+    assert.deepEqual(snapshotOf(used), asMade);
+    assert.equal(used.cpuMs, 0);
+    assert.equal(used.guest.held, 0);
+    assert.deepEqual(await transcript(used, 'another'), first);
+  });
+
+  it('is refused when it was killed, when its memory has grown, and while the host owes it an answer', async () => {
+    const killed = make(hoarder);
+    const snapshot = snapshotOf(killed);
+    await transcript(killed, 'x');
+    killed.kill(new GuestTrap('terminated', 'has ended'));
+    assert.equal(killed.renew(snapshot, OPTIONS), false);
+
+    const grown = make(await program(GROWS));
+    const small = snapshotOf(grown);
+    assert.equal((await transcript(grown, 'x')).ending.kind, 'returned');
+    assert.equal(grown.renew(small, OPTIONS), false);
+
+    const waiting = make(await program(WAITS_FOR_NOTHING));
+    const quiet = snapshotOf(waiting);
+    assert.equal((await transcript(waiting, 'x')).ending.kind, 'returned');
+    assert.equal(waiting.renew(quiet, OPTIONS), false);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.equal(waiting.renew(quiet, OPTIONS), true);
+  });
+
+  it('is not offered for a program that changes its tables', async () => {
+    const guest = callbackGuest({
+      run: `(table.set $own (i32.const 0) (ref.null func)) ${RETURN_42} (i32.const 0)`,
+      extra: '(table $own 1 funcref)',
+    });
+    const changing = await testProgram(await testArtifact(await watComponent(guest)));
+    assert.equal(make(changing).state.snapshot(), null);
+  });
+});
