@@ -11,6 +11,8 @@ import type { Runtimes } from './runtimes.ts';
 
 /** How often leases and deadlines are looked at, in rounds per lease. */
 const ROUNDS_PER_LEASE = 5;
+/** How often a reaper looks whether it stood still. */
+const BEATS_PER_LEASE = 10;
 /** What comes so much later than it was due tells that this process stood still, or Redis did; in parts of a lease. */
 const LATE = 1 / 4;
 /** How often active jobs without a registered runtime are looked for. */
@@ -44,6 +46,8 @@ export class Reaper {
   readonly #options: ReaperOptions;
   readonly #leaseMs: number;
   #timer: NodeJS.Timeout | undefined;
+  #beat: NodeJS.Timeout | undefined;
+  #beatAt = 0;
   /** Since when every living runtime could renew its lease. */
   #reachableSince = 0;
   #orphansAt = 0;
@@ -63,6 +67,8 @@ export class Reaper {
     this.#stopped = false;
     // A runtime cannot have renewed its lease while Redis was away: after a reconnection, all get the time to do so.
     this.#reachableSince = performance.now();
+    this.#beatAt = performance.now();
+    this.#beat = setInterval(() => this.#heedPause(), this.#leaseMs / BEATS_PER_LEASE);
     this.#options.store.redis.on('ready', this.#onReady);
     this.#schedule();
   }
@@ -71,20 +77,18 @@ export class Reaper {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
+    clearInterval(this.#beat);
     this.#options.store.redis.off('ready', this.#onReady);
     await this.#running;
   }
 
   #schedule(): void {
     if (this.#stopped) return;
-    const everyMs = this.#leaseMs / ROUNDS_PER_LEASE;
-    const due = performance.now() + everyMs;
     this.#timer = setTimeout(() => {
-      this.#heedPause(due);
       this.#running = this.#round()
         .catch((error) => this.#options.onError?.(StoreError.from(error)))
         .finally(() => this.#schedule());
-    }, everyMs);
+    }, this.#leaseMs / ROUNDS_PER_LEASE);
   }
 
   async #round(): Promise<void> {
@@ -118,26 +122,25 @@ export class Reaper {
     const { runtimes } = this.#options;
     const asked = performance.now();
     const dead = await runtimes.dead();
-    this.#heedPause(asked);
+    // Redis, or the way to it, stood still: runtimes wait for it as well.
+    if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
     for (const id of dead) {
       // The answer may have come only after a reconnection, or a pause.
       if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
     }
   }
 
-  /**
-   * The runtimes may have stood still together with this process, or waited for Redis as long as it did: like after a reconnection, all get the time to renew
-   * their leases.
-   *
-   * @param due when this was to be, by `performance.now()`.
-   */
-  #heedPause(due: number): void {
+  /** The runtimes may have stood still together with this process: like after a reconnection, all get the time to renew their leases. */
+  #heedPause(): void {
     const now = performance.now();
-    if (now - due > this.#leaseMs * LATE) this.#reachableSince = now;
+    if (now - this.#beatAt > this.#leaseMs * LATE) this.#reachableSince = now;
+    this.#beatAt = now;
   }
 
   /** Whether Redis could be reached for so long that every living runtime has renewed its lease. */
   get #leasesCount(): boolean {
+    // An answer may be heard before the timer that was late.
+    this.#heedPause();
     return performance.now() - this.#reachableSince > this.#leaseMs;
   }
 
