@@ -11,7 +11,7 @@ import { EngineProcess } from './engine/engine-process.ts';
 import type { Task } from './engine/engines.ts';
 import { writeGguf } from './engine/gguf.ts';
 import { installPeers } from './engine/peers.ts';
-import { usageOfTrees } from './process-usage.ts';
+import { isOutsideEngine, outsideEngine, usageOfTrees } from './process-usage.ts';
 import { format, formatSpread, quantile, type Spread, spread } from './statistics.ts';
 import { type ReceivedStream, receive } from './streams.ts';
 
@@ -21,6 +21,8 @@ const TOKENS = 120;
 const CONTEXT = 8;
 /** Rounds of a client count before the first that counts: V8 compiles the engine's module in the first seconds. */
 const WARM_ROUNDS = 2;
+/** Invocations of one token in each round, at least: from what they cost follows what the tokens after the first cost. */
+const LAUNCHES = 32;
 
 /** What one round of clients received, and what it cost. */
 interface Round {
@@ -28,6 +30,11 @@ interface Round {
   readonly streams: readonly ReceivedStream[];
   /** CPU time of each part of the platform, µs a token that a client received. */
   readonly cpuUs: ReadonlyMap<string, number>;
+  /** CPU of all processes but the GPU host and the client for the tokens after the first, µs each. */
+  readonly laterUs: number;
+  /** The same for an invocation of one token, ms. */
+  readonly launchMs: number;
+  /** Redis commands of a token after the first. */
   readonly redisCommands: number;
 }
 
@@ -39,6 +46,8 @@ interface Row {
   readonly overPeer: Spread | undefined;
   /** CPU of all processes but the GPU host and the client, µs a token. */
   readonly outsideEngineUs: Spread;
+  readonly laterUs: Spread;
+  readonly launchMs: Spread;
   readonly cpuUs: Readonly<Record<string, number>>;
   readonly redisCommands: Spread;
   readonly firstMs: { readonly p50: number; readonly p99: number };
@@ -98,7 +107,9 @@ export const http: Bench = {
           'over node-llama-cpp',
           'CPU µs a token outside the engine',
           'of which',
-          'Redis commands a token',
+          'from the first message on',
+          'CPU ms of an invocation with one token',
+          'Redis commands a token from the first message on',
           'first message ms p50, p99',
           'gap ms p50, p99',
         ],
@@ -111,6 +122,8 @@ export const http: Bench = {
           Object.entries(row.cpuUs)
             .map(([name, us]) => `${name} ${format(us, 0)}`)
             .join(', '),
+          formatSpread(row.laterUs, 0),
+          formatSpread(row.launchMs),
           formatSpread(row.redisCommands),
           `${format(row.firstMs.p50, 1)}, ${format(row.firstMs.p99, 1)}`,
           `${format(row.gapMs.p50, 1)}, ${format(row.gapMs.p99, 1)}`,
@@ -119,6 +132,7 @@ export const http: Bench = {
           'Clients stream text-completion at temperature 0, each with a prompt of its own, and count the tokens of the texts that arrived.',
           'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round; ratios are within a round.',
           'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum. Child processes that begin or end within a round are missed.',
+          'What the tokens after the first cost: the round less as many invocations of one token, which run beside each other in the same number right after it.',
           `Resident MiB after the last round: ${idle.join(', ')}.`,
         ],
         data: rows,
@@ -145,24 +159,32 @@ async function startPeers(directory: string, progress: (line: string) => void): 
 
 async function measureRound(platform: Platform, clients: number, commands: () => Promise<number>): Promise<Round> {
   const roots = platform.processes;
+  const stream = (maxTokens: number) =>
+    Promise.all(
+      Array.from({ length: clients }, (_, i) =>
+        receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens, temperature: 0 }),
+      ),
+    );
   const commandsBefore = await commands();
   const before = usageOfTrees(roots);
   const startMs = performance.now();
-  const received = await Promise.all(
-    Array.from({ length: clients }, (_, i) =>
-      receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens: TOKENS, temperature: 0 }),
-    ),
-  );
+  const received = await stream(TOKENS);
   const elapsedMs = performance.now() - startMs;
   const after = usageOfTrees(roots);
-  const redisCommands = (await commands()) - commandsBefore;
+  const commandsAfter = await commands();
+  const launches = Math.ceil(LAUNCHES / clients);
+  for (let i = 0; i < launches; i++) await stream(1);
+  const launchUs = outsideEngine(after, usageOfTrees(roots)) / launches;
+  const launchCommands = ((await commands()) - commandsAfter) / launches;
   const streams = received.map((parse) => parse());
-  const tokens = streams.reduce((sum, stream) => sum + stream.tokens, 0);
+  const tokens = streams.reduce((sum, { tokens: count }) => sum + count, 0);
   return {
     tokensPerSecond: (tokens * 1000) / elapsedMs,
     streams,
     cpuUs: new Map([...after].map(([name, { cpuUs }]) => [name, (cpuUs - (before.get(name)?.cpuUs ?? 0)) / tokens])),
-    redisCommands: redisCommands / tokens,
+    laterUs: (outsideEngine(before, after) - launchUs) / (tokens - clients),
+    launchMs: launchUs / 1000 / clients,
+    redisCommands: (commandsAfter - commandsBefore - launchCommands) / (tokens - clients),
   };
 }
 
@@ -185,10 +207,10 @@ function rowOf(clients: number, rounds: readonly Round[], bare: readonly number[
     cpuUs: Object.fromEntries(
       names.map((name) => [name, spread(rounds.map((round) => round.cpuUs.get(name) ?? 0)).median]),
     ),
+    laterUs: spread(rounds.map((round) => round.laterUs)),
+    launchMs: spread(rounds.map((round) => round.launchMs)),
     redisCommands: spread(rounds.map((round) => round.redisCommands)),
     firstMs: ofStreams((stream) => [stream.firstMs]),
     gapMs: ofStreams((stream) => stream.gapsMs),
   };
 }
-
-const isOutsideEngine = (name: string): boolean => !name.startsWith('gpu-host');

@@ -7,7 +7,8 @@ import { Platform } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { outputOf } from './clients.ts';
-import { format, quantile } from './statistics.ts';
+import { outsideEngine, usageOfTrees } from './process-usage.ts';
+import { format, formatSpread, quantile, spread } from './statistics.ts';
 
 /** An inferlet whose first statement sends. A comment makes each build another component. */
 const source = (salt: string) =>
@@ -19,10 +20,19 @@ interface Launch {
   readonly parts: Readonly<Record<string, number>>;
 }
 
+interface Round {
+  readonly launches: readonly Launch[];
+  /** CPU of all processes but the GPU host and the client, ms an invocation; undefined where processes come and go. */
+  readonly cpuMs?: number;
+}
+
 interface Case {
   readonly name: string;
-  readonly launches: readonly Launch[];
+  readonly rounds: readonly Round[];
 }
+
+/** Rounds of one launch each. */
+const each = (launches: readonly Launch[]): Round[] => launches.map((launched) => ({ launches: [launched] }));
 
 async function launchOnce(client: Client, name: string): Promise<Launch> {
   const start = performance.now();
@@ -45,6 +55,8 @@ async function launchOnce(client: Client, name: string): Promise<Launch> {
 
 /** Before a tenant's first invocation: a sandbox without a tenant has begun and was sent what tenants share. */
 const SPARE_MS = 1500;
+/** Of one case with one invocation at a time. */
+const ONE_BY_ONE = 20;
 
 /** Request to first message: warm at 1, 256 and 896 at once; the first of a tenant; cold for a new component and for an artifact on disk. */
 export const launch: Bench = {
@@ -64,12 +76,20 @@ export const launch: Bench = {
       await deploy('warm');
       for (let i = 0; i < 20; i++) await launchOnce(platform, 'warm');
       for (const atOnce of quick ? [1, 32] : [1, 256, 896]) {
-        const launches: Launch[] = [];
-        for (let i = 0; i < (atOnce === 1 ? 20 * repetitions : repetitions); i++) {
-          launches.push(...(await Promise.all(Array.from({ length: atOnce }, () => launchOnce(platform, 'warm')))));
-          await new Promise((resolve) => setTimeout(resolve, atOnce === 1 ? 10 : 1500)); // The pool fills up again.
+        const rounds: Round[] = [];
+        for (let i = 0; i < repetitions; i++) {
+          const before = usageOfTrees(platform.processes);
+          const launches: Launch[] = [];
+          for (let n = 0; n < (atOnce === 1 ? ONE_BY_ONE : 1); n++) {
+            launches.push(...(await Promise.all(Array.from({ length: atOnce }, () => launchOnce(platform, 'warm')))));
+            await new Promise((resolve) => setTimeout(resolve, atOnce === 1 ? 10 : 1500)); // The pool fills up again.
+          }
+          rounds.push({
+            launches,
+            cpuMs: outsideEngine(before, usageOfTrees(platform.processes)) / 1000 / launches.length,
+          });
         }
-        cases.push({ name: `warm, ${atOnce} at once`, launches });
+        cases.push({ name: `warm, ${atOnce} at once`, rounds });
         progress(`warm ${atOnce}`);
       }
       const firsts: Launch[] = [];
@@ -84,11 +104,11 @@ export const launch: Bench = {
         // Until two tenants have run something, nothing is known to be shared.
         if (i >= 2) firsts.push(launched);
       }
-      cases.push({ name: "a tenant's first, a spare sandbox", launches: firsts });
+      cases.push({ name: "a tenant's first, a spare sandbox", rounds: each(firsts) });
       progress("a tenant's first");
       const fresh: Launch[] = [];
       for (let i = 0; i < repetitions; i++) fresh.push(await uploadAndLaunch(platform, directory, `fresh-${i}`));
-      cases.push({ name: 'cold, new component uploaded', launches: fresh });
+      cases.push({ name: 'cold, new component uploaded', rounds: each(fresh) });
       progress('cold, new');
       const onDisk: Launch[] = [];
       for (let i = 0; i < repetitions; i++) {
@@ -97,26 +117,39 @@ export const launch: Bench = {
         await restarted;
         onDisk.push(await launchOnce(platform, `fresh-${i}`));
       }
-      cases.push({ name: 'cold, artifact on disk', launches: onDisk });
+      cases.push({ name: 'cold, artifact on disk', rounds: each(onDisk) });
     } finally {
       await rm(directory, { recursive: true, force: true });
     }
-    const parts = [...new Set(cases.flatMap((each) => each.launches.flatMap((one) => Object.keys(one.parts))))];
+    const launchesOf = ({ rounds }: Case) => rounds.flatMap(({ launches }) => launches);
+    const parts = [
+      ...new Set(cases.flatMap((one) => launchesOf(one).flatMap((launched) => Object.keys(launched.parts)))),
+    ];
     return {
       title: 'Launch: request to the first message, in ms',
-      header: ['case', 'n', 'p50', 'p99', ...parts.map((part) => `${part} p50`)],
-      rows: cases.map(({ name, launches }) => {
+      header: ['case', 'n', 'p50', 'p99', 'CPU outside the engine', ...parts.map((part) => `${part} p50`)],
+      rows: cases.map((one) => {
+        const launches = launchesOf(one);
         const sorted = (values: number[]) => values.toSorted((a, b) => a - b);
-        const total = sorted(launches.map((one) => one.totalMs));
+        const cpuMs = one.rounds.flatMap((round) => round.cpuMs ?? []);
+        const ofRounds = (q: number) =>
+          formatSpread(
+            spread(one.rounds.map((round) => quantile(sorted(round.launches.map(({ totalMs }) => totalMs)), q))),
+            1,
+          );
         return [
-          name,
+          one.name,
           String(launches.length),
-          format(quantile(total, 0.5), 1),
-          format(quantile(total, 0.99), 1),
-          ...parts.map((part) => format(quantile(sorted(launches.map((one) => one.parts[part] ?? 0)), 0.5), 1)),
+          ofRounds(0.5),
+          ofRounds(0.99),
+          cpuMs.length > 0 ? formatSpread(spread(cpuMs)) : '',
+          ...parts.map((part) =>
+            format(quantile(sorted(launches.map((launched) => launched.parts[part] ?? 0)), 0.5), 1),
+          ),
         ];
       }),
       notes: [
+        'Quantiles are of each round; what stands is their median with the smallest and the largest. CPU is in ms an invocation, without the client; what the platform does when nobody calls is in it.',
         'The clients run in one process on the same machine and share its cores.',
         'A new component is uploaded, checked, transpiled and metered by its deploy; that whole time is part of its launch.',
       ],

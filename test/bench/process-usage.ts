@@ -36,6 +36,17 @@ export function usageOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<st
   return totals;
 }
 
+/** CPU time that all of them but the GPU hosts have used between two readings, in µs. */
+export function outsideEngine(
+  before: ReadonlyMap<string, ProcessUsage>,
+  after: ReadonlyMap<string, ProcessUsage>,
+): number {
+  const outside = [...after].filter(([name]) => isOutsideEngine(name));
+  return outside.reduce((sum, [name, { cpuUs }]) => sum + cpuUs - (before.get(name)?.cpuUs ?? 0), 0);
+}
+
+export const isOutsideEngine = (name: string): boolean => !name.startsWith('gpu-host');
+
 /** Sandboxes of these processes, those that wait for a tenant among them. */
 export function sandboxesOf(roots: ReadonlyMap<string, number>): number {
   return [...namedAncestors(readStats(), roots).keys()].filter((pid) => {
