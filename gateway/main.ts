@@ -22,10 +22,10 @@ import { serve } from './node/server.ts';
 import { sessionSecret } from './node/session-secret.ts';
 import { webhookPayload } from './node/webhook-payload.ts';
 
-/** Tells this process from others: gateways on several machines are named apart. */
+/** Identifies this process; gateways on several machines get different names. */
 const NAME = process.env.PIE_GATEWAY_ID ?? 'gateway';
 
-/** The gateway's process: HTTP for clients on one side, Redis on the other. */
+/** The gateway's process: it serves HTTP to clients and keeps its state in Redis. */
 async function main(): Promise<void> {
   const config = loadConfig();
   const onError = (error: unknown) => {
@@ -88,12 +88,12 @@ async function main(): Promise<void> {
     process.exit(0);
   };
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => drain().catch(fail));
-  // Without its supervisor there is no time to wait for anybody; clients are told to come back.
+  // Without a supervisor there is no time to drain; the gateway tells clients to come back.
   exitWithParent(() => server.close(0));
   announceReady({ address: server.url });
 }
 
-/** After a rotation of the master key; nothing is left to do otherwise. One tenant's fault keeps nobody else's back. */
+/** Seals secrets anew after a rotation of the master key; otherwise has nothing to do. One tenant's fault does not stop the others. */
 async function resealSecrets(
   { tenants, secrets, environments, webhookSecrets }: Scheduler,
   onError: (error: unknown) => void,

@@ -7,20 +7,20 @@ export interface Env {
   readonly ORIGIN_URL: string;
   /** A service binding that reaches the origin without the public network; optional. */
   readonly ORIGIN?: { fetch(request: Request | string, init?: RequestInit): Promise<Response> };
-  /** Seals the dashboard's sessions, 32 characters or more (`wrangler secret put SESSION_SECRET`); without it they end with the isolate. */
+  /** Seals the dashboard's sessions; at least 32 characters (`wrangler secret put SESSION_SECRET`). Default: they end with the isolate. */
   readonly SESSION_SECRET?: string;
 }
 
-/** What workerd hands to a handler, as far as the app uses it. */
+/** The part of workerd's handler context that the app uses. */
 interface WorkerContext {
   waitUntil(work: Promise<unknown>): void;
   passThroughOnException(): void;
   readonly props: unknown;
 }
 
-/** A client that leaves while the origin is silent is noticed at the next write: this bounds when that is. */
+/** Before a write, workerd does not notice that a client has left: the heartbeat bounds the delay. */
 const HEARTBEAT_MS = 250;
-/** Before there is anything to write, it is not noticed at all. */
+/** Before the first frame there is no heartbeat, so this bounds the delay there. */
 const FIRST_FRAME_MS = 1000;
 
 /** An isolate has 128 MB of memory. */

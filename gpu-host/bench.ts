@@ -21,7 +21,7 @@ import { aheadShare } from './protocol/host.ts';
  * Time per token through frames, batcher and handlers over the bare backend's, in one run:
  * `node gpu-host/bench.ts [--clients 1,8,32] [--tokens 100] [--rounds 3] [--model stories15m] [--bits 32] [--head-bits 32] [--backend onnx]
  * [--precision bf16] [--kv fp8]`.
- * Bare is the backend's step called back to back at the same batch and context. Rounds alternate; medians of the ratios are printed.
+ * Bare calls the backend's step back to back at the same batch and context. Rounds alternate; the output is medians of the ratios.
  */
 const { values } = parseArgs({
   options: {
@@ -108,7 +108,7 @@ function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: st
   return outcome.val;
 }
 
-/** The backend's step, back to back, at the batch and contexts of the others. Milliseconds per step. */
+/** Runs the backend's step back to back, at the same batch and contexts. Milliseconds per step. */
 async function bare(backend: Backend, clients: number): Promise<number> {
   const inputs = new Uint32Array(clients).fill(1);
   const startedMs = performance.now();

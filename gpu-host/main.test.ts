@@ -61,7 +61,7 @@ async function start(
   return { child, ready: JSON.parse(line) };
 }
 
-/** Ends a process; its address is free then. */
+/** Ends a process, which frees its address. */
 async function end(child: ChildProcess): Promise<void> {
   const exited = once(child, 'exit');
   child.kill('SIGKILL');

@@ -27,7 +27,7 @@ async function main(): Promise<void> {
   const { config, telemetry: settings } = hostConfig();
   const startedMs = performance.now();
   const models: HostedModel[] = [];
-  // One after the other: loading is bound by memory bandwidth, and a failure should name its model.
+  // One after the other: memory bandwidth bounds loading, and a failure should name its model.
   const lost = new LostDevice();
   for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory, lost));
   const telemetry = await openTelemetry({
@@ -55,10 +55,10 @@ async function main(): Promise<void> {
   });
 }
 
-/** Nothing is exported. */
+/** Exports nothing. */
 const NO_TELEMETRY: TelemetrySettings = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
 
-/** This process' part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
+/** This process's part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
 function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings } {
   const file = process.env.PIE_GPU_HOST_CONFIG;
   if (file) return { config: JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig, telemetry: NO_TELEMETRY };
@@ -100,7 +100,7 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
 
 const MIB = 1024 * 1024;
 
-/** Checks all of a model's adapters, so that one that cannot be used is told at start and not by the first call. */
+/** Checks all of a model's adapters, so that an unusable one fails at start and not in the first call. */
 async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<ReadonlyMap<string, LoadedAdapter>> {
   const opened = new Map<string, LoadedAdapter>();
   for (const { name, source } of entry.adapters ?? []) {
@@ -125,7 +125,7 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
 
 type Held = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision'>;
 
-/** Bits of the weights and of the head's as the device holds them. */
+/** Bits of the weights, and of the head's weights, on the device. */
 function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): Held {
   if (backend !== 'cuda') return { bits: backend === 'reference' ? 32 : bits, headBits };
   const width = { bf16: 16, int8: 8, fp8: 8, int4: 4, float32: 32 }[precision];
@@ -160,7 +160,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     adapters = [],
     adapterMemoryMb,
   } = entry;
-  // What cannot be cut is computed in one step.
+  // A call that cannot be cut is computed in one step.
   const maxRows = Math.max(maxBatchTokens, uncutInputs(config.heads));
   const adapterBytes = adapterMemoryMb === undefined ? DEFAULT_ADAPTER_BYTES : adapterMemoryMb * MIB;
   return {
@@ -178,10 +178,10 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
   };
 }
 
-/** Longest time that the runtimes have to hear why, milliseconds. */
+/** Maximum time to tell the runtimes the cause, milliseconds. */
 const LAST_WORDS_MS = 500;
 
-/** What becomes of the process whose card has failed: it says why, and ends; its supervisor starts another. */
+/** Ends a process whose card has failed: logs and sends the cause, then exits; the supervisor starts another process. */
 class LostDevice {
   host: GpuHost | undefined;
 
@@ -192,9 +192,9 @@ class LostDevice {
   }
 }
 
-/** Longest time that stopping may take; a batch that is longer is cut off, also on a card that hangs. */
+/** Maximum time for stopping; a longer batch is cut off, also on a card that hangs. */
 const STOP_DEADLINE_MS = 1500;
-/** Of it, what the last spans may take. */
+/** Part of that time for exporting the last spans. */
 const FLUSH_DEADLINE_MS = 500;
 
 function stopOnce(host: GpuHost, models: readonly HostedModel[], telemetry: Telemetry): () => Promise<void> {

@@ -19,16 +19,16 @@ export interface GpuHostOptions {
   readonly limits?: Partial<ConnectionLimits>;
   /** Makes spans of batches whose inferlets are traced. */
   readonly tracer?: Tracer;
-  /** Reads how the process is. */
+  /** Reads the health of the process. */
   readonly vitals?: () => Vitals;
 }
 
-/** Tenants of which `stats` tells: those that hold most. */
+/** Maximum tenants in `stats`: those that hold most pages. */
 const MAX_TENANTS = 1000;
 
 /**
- * A GPU host: models that are loaded, behind a socket. One instance owns its backends' devices; it runs in its own process
- * (`gpu-host/main.ts`) or, in tests, beside the client on a real socket.
+ * A GPU host: loaded models behind a socket. One instance owns its backends' devices. It runs in its own process (`gpu-host/main.ts`) or,
+ * in tests, beside the client on a real socket.
  */
 export class GpuHost {
   readonly engines: readonly ModelEngine[];
@@ -43,7 +43,7 @@ export class GpuHost {
   #sinceMs = performance.now();
   #vitals: (() => Vitals) | undefined;
 
-  /** @throws TraitError when a model claims a trait without those that it needs. */
+  /** @throws TraitError when a model claims a trait without those that it builds on. */
   constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
     for (const model of models) checkTraits(model.name, traitsOf(model));
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
@@ -59,12 +59,12 @@ export class GpuHost {
     const server = createServer((socket) => this.#accept(socket));
     this.#server = server;
     const bound = await listen(server, address);
-    // Such as no file descriptor left for one more connection: those that are open go on.
+    // For example when no file descriptor is left for one more connection: open connections go on.
     server.on('error', (error) => console.error('gpu-host: a connection could not be accepted:', error));
     return bound;
   }
 
-  /** Counters of all models; `reset` starts them anew after reading, `modelsOnly` leaves out everything else. */
+  /** Counters of all models; `reset` resets them after reading, `modelsOnly` reads only the models. */
   stats({ reset = false, modelsOnly = false }: StatsOptions = {}): GpuHostStats {
     const nowMs = performance.now();
     const stats: GpuHostStats = {
@@ -81,7 +81,7 @@ export class GpuHost {
     return stats;
   }
 
-  /** Stops listening, ends every connection and waits for the batch on the device. The backends are the caller's to dispose of. */
+  /** Stops listening, ends every connection and waits for the batch on the device. The caller disposes of the backends. */
   async close(): Promise<void> {
     const closed = this.#endAll('shutdown', 'the GPU host is going down');
     await Promise.all(this.engines.map((engine) => engine.stop()));
@@ -89,8 +89,8 @@ export class GpuHost {
   }
 
   /**
-   * Ends every connection with a cause, because nothing can be computed any more. Results that were not sent are not; pending calls answer
-   * `unavailable` with the cause. Resolves when all have been told, or have gone.
+   * Ends every connection with a cause, because the host can compute no more. Unsent results are lost; pending calls answer `unavailable`
+   * with the cause. Resolves when every peer has been told, or has gone.
    */
   abandon(why: string): Promise<void> {
     return this.#endAll('internal', why);
@@ -124,7 +124,7 @@ export class GpuHost {
     this.#connections.add(connection);
   }
 
-  /** Results leave when the engine has finished what it is at, or at the end of this turn when no engine is at work. */
+  /** Schedules the flush: when the engine has finished its current work, or at the end of this turn when no engine is at work. */
   #touch(connection: Connection): void {
     this.#touched.add(connection);
     if (this.#flushing) return;

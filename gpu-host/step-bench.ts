@@ -1,10 +1,10 @@
 /**
- * What a decode step costs the GPU host's thread beside the device:
- * `node gpu-host/step-bench.ts [--way run|step] [--device idle|cuda] [--runs 32] [--context 1024] [--steps 500] [--rounds 6]`; with `--cpu-prof`, where it goes.
- *
- * Sequences decode side by side through the socket: as runs, whose steps are handed over ahead, or a fused step at a time. Counted is the processor time of this
- * thread alone, of which the first rounds warm up: the clients have one of their own, and so have kernels, of a card or emulated. An `idle` device computes nothing, so what it leaves out is the
- * packing of batches and the addon; `cuda` has both, and is slow where it is emulated.
+ * Measures the cost of a decode step on the GPU host's thread, without the device:
+ * `node gpu-host/step-bench.ts [--way run|step] [--device idle|cuda] [--runs 32] [--context 1024] [--steps 500] [--rounds 6]`.
+ * With `--cpu-prof`, Node writes a profile. Sequences decode side by side through the socket: as runs, whose steps are handed over ahead,
+ * or one fused step at a time. The result is the processor time of this thread after warm-up rounds. Clients and kernels (of a card or
+ * emulated) have other threads. An `idle` device leaves out the packing of batches and the addon; `cuda` has both, and is slow in
+ * emulation.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,7 +23,7 @@ import { must, NONE, range } from './testing/host.ts';
 const PAGE_SIZE = 16;
 const PREFILL_TOKENS = 512;
 const SAMPLER = { temperature: 0.7, topK: 40, topP: 0.9, minP: 0, seed: 1 };
-/** Attention over as many key heads as an 8B model's, the rest as small as can be. */
+/** Attention over as many key heads as an 8B model's; everything else minimal. */
 const SHAPE = { heads: 8, kvHeads: 8, headDim: 4, layers: 1 };
 
 interface Clients {
@@ -31,7 +31,7 @@ interface Clients {
   readonly way: string;
   readonly runs: number;
   readonly context: number;
-  /** That each of them decodes in a round. */
+  /** Tokens that each run decodes in a round. */
   readonly steps: number;
   readonly rounds: number;
 }
@@ -77,7 +77,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** The counts and this thread's processor time (µs) when so many tokens have been decoded. */
+/** The counts and this thread's processor time (µs) once `decoded` tokens have been decoded. */
 async function counted(host: GpuHost, decoded: number) {
   const [engine] = host.engines;
   if (!engine) throw new Error('the host has no model');
@@ -87,7 +87,7 @@ async function counted(host: GpuHost, decoded: number) {
   return { batches, stepsAhead, decodeTokens, cpu: process.threadCpuUsage() };
 }
 
-/** A device that computes nothing, at once. */
+/** A device that computes nothing and answers at once. */
 class IdleBackend implements Backend {
   readonly name = 'cuda';
   readonly precision = 'none';
@@ -162,7 +162,7 @@ const decodeRun: Decode = async (inferlet, queue, pages, context, steps) => {
   while (must(await run.next()).finished === undefined);
 };
 
-/** Names the pages that hold something and the one that is written, as the guest library does. */
+/** Names the filled pages and the page to write, as the guest library does. */
 const decodeSteps: Decode = async (inferlet, queue, pages, context, steps) => {
   let token = Uint32Array.of(1);
   for (let position = context; position < context + steps; position++) {
@@ -175,7 +175,7 @@ const decodeSteps: Decode = async (inferlet, queue, pages, context, steps) => {
   }
 };
 
-/** No two of them begin alike, so nobody's keys stand in for another's. */
+/** Prefills a text unlike any other, so that the prefix cache finds nothing. */
 async function prefill(inferlet: GpuInferlet, queue: number, pages: Uint32Array, context: number, seed: number) {
   for (let from = 0; from < context; from += PREFILL_TOKENS) {
     const positions = range(from, Math.min(context, from + PREFILL_TOKENS));

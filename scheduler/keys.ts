@@ -1,14 +1,14 @@
 /**
- * Every Redis key and channel of the platform, in one place. The prefix keeps tests and two copies on one Redis apart; wrap it in braces
- * (`{pie}`) to keep all keys in one slot of a Redis Cluster.
+ * Every Redis key and channel of the platform. The prefix separates tests, and two platforms, that share one Redis. In braces (`{pie}`) the
+ * prefix keeps all keys in one slot of a Redis Cluster.
  */
 export interface Keys {
   readonly prefix: string;
   /** Prefix of BullMQ's own keys: `<bull>:<queue name>:<kind>`. */
   readonly bull: string;
-  /** The queue of invocations among them. */
+  /** Prefix of the keys of BullMQ's queue of invocations. */
   readonly jobs: string;
-  /** Who is admitted: `<admission>:<part>`, see `admission/scripts/include/admission.lua`. */
+  /** Prefix of the ledger of admitted invocations: `<admission>:<part>`, see `admission/scripts/include/admission.lua`. */
   readonly admission: string;
   /** Hash: KV pages that past runs of a function version held. */
   learnedPages(tenant: string, name: string, version: string): string;
@@ -16,56 +16,56 @@ export interface Keys {
   invocation(id: string): string;
   /** Stream: the events of one invocation, ids `<seq>-0`. */
   events(id: string): string;
-  /** Channel: the live tail of that stream. */
+  /** Channel: events just appended to an invocation's stream. */
   live(id: string): string;
-  /** List: messages of the client not yet taken by the inferlet. */
+  /** List: messages of the client that the inferlet has not taken yet. */
   inbox(id: string): string;
   /** Channel: a message arrived, or the inbox was closed. */
   inboxChannel(id: string): string;
   /** Hash: the files of one invocation, name to `{"mediaType", "size"}`. */
   files(id: string): string;
-  /** Hash: the contents of those files, name to bytes. */
+  /** Hash: the contents of an invocation's files, name to bytes. */
   fileContents(id: string): string;
-  /** Hash: `bytes` of a tenant's stored files, and those of each of its invocations by id. */
+  /** Hash: `bytes` of a tenant's stored files, and by invocation id the bytes of its files. */
   fileUsage(tenant: string): string;
-  /** Sorted set: a tenant's ended invocations with files, by when those are forgotten (ms since the epoch). */
+  /** Sorted set: a tenant's ended invocations with files, by the time at which their files are forgotten (ms since the epoch). */
   fileExpiries(tenant: string): string;
   /** Hash: child invocations that have not ended, id to the runtime that runs them. */
   readonly children: string;
   /** Counter: the last arrival number given out. */
   readonly arrivals: string;
-  /** Sorted set: a tenant's line: its invocations that wait to be admitted, by arrival. */
+  /** Sorted set: a tenant's line, which is its invocations that wait for admission, by arrival. */
   waiting(tenant: string): string;
   /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
   readonly deadlines: string;
   /** String: id of the invocation made with an idempotency key, a space, and a hash of its function and body. */
   idempotency(tenant: string, key: string): string;
   /**
-   * Sorted sets of a tenant's invocations by submission time: `<listing>:open` those that have not ended, `<listing>:ended` the last ones that
-   * have; `<listing>:of:<function>:open` and `…:ended` those of one function.
+   * Sorted sets of a tenant's invocations by submission time. `<listing>:open` holds those that have not ended, `<listing>:ended` the last
+   * ones that have ended. `<listing>:of:<function>:open` and `…:ended` hold the same for one function.
    */
   listing(tenant: string): string;
-  /** String with a TTL: how an invocation ended (event, a space, data), when that is kept for longer than its events. */
+  /** String with a TTL: how an invocation ended (event, a space, data), when it is kept longer than the invocation's events. */
   outcome(id: string): string;
   /** Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). */
   readonly webhooks: string;
-  /** Channel: something was added to that set. */
+  /** Channel: an end was added to the set of webhooks. */
   readonly webhooksChannel: string;
   /** String: a tenant's sealed secret for signing webhooks. */
   webhookSecret(tenant: string): string;
   /** Stream: log lines of a function, over all its invocations. */
   logs(tenant: string, name: string): string;
-  /** Channel: something was added to that stream. */
+  /** Channel: a line was added to a function's logs. */
   logsChannel(tenant: string, name: string): string;
-  /** Hash: GPU hosts that take nothing new, name to JSON. */
+  /** Hash: drained GPU hosts, which take no new invocations, name to JSON. */
   readonly drained: string;
-  /** Channel: that hash has changed. */
+  /** Channel: the set of drained GPU hosts has changed. */
   readonly drainedChannel: string;
   /** Hash: registered runtimes, id to JSON. */
   readonly runtimes: string;
-  /** String with a TTL: a runtime is alive. */
+  /** String with a TTL, the runtime's lease: its load as JSON. The runtime is alive while the key exists. */
   alive(runtimeId: string): string;
-  /** Hash: cancels that a runtime has been asked for, invocation to reason. */
+  /** Hash: cancels requested of a runtime, invocation to reason. */
   cancels(runtimeId: string): string;
   /** Channel: cancels for a runtime. */
   cancelChannel(runtimeId: string): string;
@@ -73,20 +73,20 @@ export interface Keys {
   functions(tenant: string): string;
   /** Hash: a function's versions (`version:<version>` to JSON) and aliases (`alias:<alias>` to JSON). */
   function(tenant: string, name: string): string;
-  /** List: past states of an alias, newest first, the present one included. */
+  /** List: states of an alias, newest first, the present one included. */
   aliasHistory(tenant: string, name: string, alias: string): string;
   /** Hash: removed versions of a function that still drain, version to JSON. */
   removedVersions(tenant: string, name: string): string;
   /** Set: invocations of a function version that have not ended. */
   unfinished(tenant: string, name: string, version: string): string;
-  /** Hash: how a function version has behaved, by the tenant that ran it, to JSON; it expires while nothing is quarantined. */
+  /** Hash: how a function version has behaved, tenant that ran it to JSON. The key expires unless a tenant's use is quarantined. */
   conduct(owner: string, name: string, version: string): string;
   /**
-   * Hash: functions with removed versions, `<tenant>/<name>` to `drain`, and of these versions those whose invocations are to be cancelled,
+   * Hash: functions with removed versions, `<tenant>/<name>` to `drain`; and removed versions whose invocations are to be cancelled,
    * `<tenant>/<name>@<version>` to `now`.
    */
   readonly removals: string;
-  /** String with a TTL: the invocations of such a function were cancelled a moment ago. */
+  /** String with a TTL: mark of the last round of cancels for a member of `removals`. */
   removalRound(member: string): string;
   /** Set: deployed functions, `<tenant>/<name>`. */
   readonly deployed: string;
@@ -98,11 +98,11 @@ export interface Keys {
   blobUsers(hash: string): string;
   /** String with a TTL: the reply to a build request. */
   build(id: string): string;
-  /** Channel: that reply is there. */
+  /** Channel: the reply to a build request is stored. */
   buildChannel(id: string): string;
-  /** Hash: turns of builds that were asked for and have not ended, see `builds/scripts/take-turn.lua`. */
+  /** Hash: turns of builds that were requested and have not ended, see `builds/scripts/take-turn.lua`. */
   readonly buildTurns: string;
-  /** String with a TTL: what a script answered a call that may be sent twice. */
+  /** String with a TTL: a script's reply to a call that may be sent twice. */
   reply(token: string): string;
   /** Set: names of all tenants. */
   readonly tenants: string;
@@ -112,52 +112,52 @@ export interface Keys {
   apiKey(sha256: string): string;
   /** Hash: the API keys of a tenant, id to sha256. */
   apiKeys(tenant: string): string;
-  /** Stream: administrative acts, of all tenants without one. */
+  /** Stream: administrative acts on one tenant; without `tenant`, those of the whole platform. */
   audit(tenant?: string): string;
-  /** Stream: those about tenants, keys, quotas and secrets of webhooks, bounded apart. */
+  /** Stream: acts on tenants, keys, quotas, webhook secrets and GPU hosts, bounded separately. */
   guardedAudit(tenant?: string): string;
   /** Hash: a tenant's secrets, name to `{"revision", "changedAt", "changedBy"}`; field `` (empty) counts the revisions given out. */
   secrets(tenant: string): string;
-  /** Hash: their sealed values, `<name>@<revision>` to text. */
+  /** Hash: sealed values of a tenant's secrets, `<name>@<revision>` to text. */
   secretValues(tenant: string): string;
-  /** Hash: revisions that a deploy under way needs, `<name>@<revision>` to how long (ms since the epoch). */
+  /** Hash: revisions that a running deploy needs, `<name>@<revision>` to the end of the pin (ms since the epoch). */
   secretPins(tenant: string): string;
   /**
-   * What the keys of a tenant's quotas and usage begin with; scripts know their ends. Hashes: `:quotas` limits by quota, `:quota-notes` who set
-   * them, `:open` invocations of clients that have not ended by function (`*` for all), `:components` and `:disk` bytes by version,
+   * Prefix of the keys of a tenant's quotas and usage; the scripts append the rest. Hashes: `:quotas` limits by quota, `:quota-notes`
+   * author and reason of each, `:open` unfinished client invocations by function (`*` for all), `:components` and `:disk` bytes by version,
    * `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and `:usage:…` counters
-   * (`usage/scripts/include/counters.lua`). The tenant `*` stands for what all have by default.
+   * (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
    */
   account(tenant: string): string;
-  /** Hash: when accounts were last held against what they are made of, and how far that has come. */
+  /** Hash: time of the last repair of accounts, and the cursor at which the next one starts. */
   readonly accountRepairs: string;
-  /** Hash: a tenant's stored values by key, each behind its version (8 bytes, big-endian). */
+  /** Hash: a tenant's stored values by key; each value follows its version (8 bytes, big-endian). */
   storedValues(tenant: string): string;
-  /** Sorted set: the same keys, all with score 0: in order of their bytes. */
+  /** Sorted set: the keys of a tenant's stored values, all with score 0, so that they sort by their bytes. */
   storedNames(tenant: string): string;
-  /** Sorted set: keys that are forgotten, by when (ms since the epoch). */
+  /** Sorted set: a tenant's stored keys that expire, by expiry (ms since the epoch). */
   storedExpiries(tenant: string): string;
-  /** Hash: `bytes` of a tenant's keys and values, `version` last given out. */
+  /** Hash: `bytes` of a tenant's keys and values, and the last `version` given out. */
   storedUsage(tenant: string): string;
-  /** Sorted set: tenants with keys that are forgotten, by when the next one is (ms since the epoch). */
+  /** Sorted set: tenants with stored keys that expire, by the earliest expiry (ms since the epoch). */
   readonly storedSweeps: string;
-  /** Hash: who subscribes to a topic, channel of a process to `<subscriptions>:<generation>`. */
+  /** Hash: subscribers of a topic, channel of a process to `<subscriptions>:<generation>`. */
   topic(tenant: string, name: string): string;
   /** Channel: broadcasts for the subscriptions of one process. */
   broadcastChannel(processId: string): string;
   /** Sorted set: messages of a line, by number. */
   line(tenant: string, name: string): string;
-  /** Hash: `bytes` of a line's messages, `last` number given out. */
+  /** Hash: `bytes` of a line's messages, and the `last` number given out. */
   lineState(tenant: string, name: string): string;
-  /** Hash: `bytes` of all lines of a tenant, and those of each by its key. */
+  /** Hash: `bytes` of all lines of a tenant, and the bytes of each line by its key. */
   linesUsage(tenant: string): string;
-  /** Sorted set: keys of a tenant's lines, by when they are forgotten (ms since the epoch). */
+  /** Sorted set: keys of a tenant's lines, by expiry (ms since the epoch). */
   linesExpiries(tenant: string): string;
-  /** Hash: what each process has measured last, process to JSON text. */
+  /** Hash: the last metrics of each process, process to JSON text. */
   readonly metrics: string;
-  /** Sorted set: the same processes, by when that is no longer true (ms since the epoch). */
+  /** Sorted set: processes with metrics, by the expiry of those metrics (ms since the epoch). */
   readonly metricsExpiries: string;
-  /** Channel: something was put into a line. */
+  /** Channel: a message was put into a line. */
   lineChannel(tenant: string, name: string): string;
 }
 
@@ -168,7 +168,6 @@ export const BUILD_QUEUE = 'builds';
 /** Name of the BullMQ queue of webhook deliveries. */
 export const WEBHOOK_QUEUE = 'webhooks';
 
-/** Key names under a prefix. */
 export function createKeys(prefix = 'pie'): Keys {
   const at = (...parts: string[]) => [prefix, ...parts].join(':');
   return {

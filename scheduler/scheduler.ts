@@ -42,32 +42,32 @@ import { WebhookSecrets } from './webhooks/secrets.ts';
 import { Webhooks, type WebhooksOptions } from './webhooks/webhooks.ts';
 
 export interface SchedulerOptions extends StoreOptions {
-  /** Opens a connection as `connectionOptions()` says; called for commands, for subscriptions, twice in a runtime (see `Vital`), and once for each worker. */
+  /** Opens a connection with `connectionOptions()`: for commands, subscriptions and each worker, and twice in a runtime (see `Vital`). */
   readonly connect: () => Redis;
   readonly retention?: Partial<Retention>;
-  /** How long a follower of events waits for Redis to come back; 4,500 ms by default. */
+  /** Longest wait of a follower of events for Redis to reconnect; 4,500 ms by default. */
   readonly outageMs?: number;
-  /** How long a runtime's lease holds without renewal, the same in every process; 2,000 ms by default. */
+  /** Length of a runtime's lease without renewal, the same in every process; 2,000 ms by default. */
   readonly leaseMs?: number;
-  /** Seal and open the tenants' secrets; see `openMasterKeys`. Without them secrets can neither be stored nor used. */
+  /** Keys that seal and open the tenants' secrets, see `openMasterKeys`. Without them, secrets can neither be stored nor used. */
   readonly masterKeys?: MasterKeys;
-  /** Told of errors that no caller sees. */
+  /** Receives errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
 export type { Submission } from './invocations/submission.ts';
 
-/** `id` is the first request's when its idempotency key was used before; then nothing was stored. */
+/** When an earlier request used the same idempotency key, `id` is the id of that request and nothing was stored. */
 export interface Submitted {
   readonly id: string;
   readonly created: boolean;
-  /** Quotas that count and bind, this request included. */
+  /** Counted quotas that bind the request, with this request included. */
   readonly quotas: readonly QuotaUse[];
 }
 
 type Own = 'store' | 'control' | 'active' | 'admission' | 'connect';
 
-/** Everything of the scheduler over one Redis. Each gateway and each runtime opens one. */
+/** All parts of the scheduler over one Redis. Each gateway and each runtime opens one. */
 export class Scheduler {
   readonly store: Store;
   readonly invocations: Invocations;
@@ -82,7 +82,7 @@ export class Scheduler {
   readonly active: ActiveJobs;
   readonly runtimes: Runtimes;
   readonly drains: Drains;
-  /** Not started by itself: `reaper.start()` in every gateway and runtime. */
+  /** Every gateway and runtime starts it with `reaper.start()`. */
   readonly reaper: Reaper;
   readonly functions: Functions;
   readonly releases: Releases;
@@ -110,7 +110,7 @@ export class Scheduler {
   constructor(options: SchedulerOptions) {
     const commands = options.connect();
     const subscriber = options.connect();
-    // What goes wrong with a connection is reported by the calls that need it.
+    // Calls that use a connection report its errors.
     for (const connection of [commands, subscriber]) connection.on('error', () => undefined);
     const store = new Store(commands, options);
     const channels = new Channels(subscriber);
@@ -165,22 +165,22 @@ export class Scheduler {
     });
   }
 
-  /** Stores an invocation and puts it into its tenant's line; it is admitted at once when there is room. */
+  /** Stores an invocation and puts it into its tenant's line. The scheduler admits it at once when there is room. */
   async submit(submission: Submission): Promise<Submitted> {
     const outcome = await this.invocations.create(submission);
     return outcome.created ? { id: submission.id, created: true, quotas: outcome.quotas } : outcome;
   }
 
-  /** After a change of a tenant's weight, suspension or limits; of any tenant when none is named. Admits whoever may start now. */
+  /** Admits waiting invocations that fit after a change of a tenant's weight, suspension or limits; by default of all tenants. */
   async pokeAdmission(tenant = '*'): Promise<void> {
     await this.admission.admit(tenant);
   }
 
-  /** Cancels an invocation: at once while it waits, else through its runtime. */
+  /** Cancels an invocation: at once while it waits, otherwise through its runtime. */
   async cancel(id: string, reason: string): Promise<CancelOutcome> {
     const outcome = await this.control.requestCancel(id, reason);
     if (outcome === 'cancelled') {
-      // Fetched by a runtime that has not begun it yet: it may let go.
+      // A runtime may have fetched the invocation without starting it; tell the runtime to release it.
       const holder = await this.active.holder(id);
       if (holder !== null) await this.control.tell(holder, id, reason);
     }
@@ -192,7 +192,7 @@ export class Scheduler {
     return new AdmissionWorker({ ...this.#parts(), ...options });
   }
 
-  /** Tells the ends of invocations to who asked for it, in every gateway; see `WebhooksOptions`. */
+  /** Delivers the end of each invocation to the webhook that its client named. Every gateway runs one; see `WebhooksOptions`. */
   createWebhooks(
     options: Pick<WebhooksOptions, 'reach' | 'payload' | 'version' | 'firstWaitMs' | 'onAttempt'>,
   ): Webhooks {
@@ -206,12 +206,12 @@ export class Scheduler {
     return new BuildWorker({ ...this.#parts(), ...options });
   }
 
-  /** Fails with a `StoreError` unless Redis answers within the deadline. */
+  /** @throws StoreError unless Redis answers within the deadline. */
   ping(deadlineMs?: number): Promise<void> {
     return this.store.ping(deadlineMs);
   }
 
-  /** Closes the connections. Workers and leases are closed before by whoever made them. */
+  /** Closes the connections. The caller must have closed its workers and leases. */
   async close(): Promise<void> {
     await this.reaper.stop();
     this.messaging.close();
@@ -230,7 +230,7 @@ export class Scheduler {
 }
 
 /**
- * Opens the scheduler. Connections are made in the background; `scheduler.store.ping()` tells whether Redis is there.
+ * Opens the scheduler. It connects in the background; `scheduler.store.ping()` tests the connection.
  *
  * @example
  * const scheduler = openScheduler({ connect: () => openConnection('/run/pie/redis.sock') });

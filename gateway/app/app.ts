@@ -35,39 +35,38 @@ import { tenantRoutes } from './routes/tenants.ts';
 import { webhookRoutes } from './routes/webhooks.ts';
 
 export interface AppOptions {
-  /** 15,000 by default. In workerd 250 bounds how late a client that left is noticed. */
+  /** Interval of heartbeats on quiet streams; 15,000 by default. With 250, workerd notices a departed client within 250 ms. */
   readonly heartbeatMs?: number;
   /**
-   * The status of an OpenAI-style stream is held back until its first frame, or for so long: until then a failure is told by the status,
-   * and (in workerd) a client that left is not noticed. 10,000 by default.
+   * The gateway holds back the status of an OpenAI-style stream until the first frame, or for this long. Until then the status can report a
+   * failure, and workerd does not notice a departed client. 10,000 by default.
    */
   readonly firstFrameMs?: number;
   readonly limits?: Partial<Limits>;
-  /** Of all requests; given by who measures them, else made of the limits. */
+  /** Accounts for the bodies of all requests. The app makes it from the limits unless the caller passes one that it measures. */
   readonly bodies?: Bodies;
   readonly streams?: OpenStreams;
-  /** Aborts when the process takes no more work: it is not ready any more, and streams without an end of their own end. */
+  /** Aborts when the process takes no more work: the gateway reports not ready, and open-ended streams end. */
   readonly draining?: AbortSignal;
-  /** Aborts when the process is about to end: every stream gets its last frame. */
+  /** Aborts when the process is about to end: the gateway writes the last frame of every stream. */
   readonly shutdown?: AbortSignal;
-  /** Version of the platform. */
   readonly version?: string;
-  /** At least 32 random bytes that seal the dashboard's sessions; random when absent, so that they end with this app. */
+  /** At least 32 random bytes that seal the dashboard's sessions. Random when absent; sessions then end with this app. */
   readonly sessionSecret?: Uint8Array;
-  /** Whom a request came from, to bound attempts to sign in; all are taken for one without it. */
+  /** Names the address of a request, to bound sign-in attempts. Without it all requests count as one address. */
   readonly clientAddress?: AppSettings['clientAddress'];
   /** Measures and traces requests. */
   readonly observer?: RequestObserver;
-  /** What `/metrics` shows; without it there is no such page. */
+  /** Content of `/metrics`; the page does not exist without it. */
   readonly metrics?: MetricsPage;
-  /** Where faults go, with their causes. Nothing of it reaches clients. */
+  /** Receives faults with their causes. Clients never see them. */
   readonly log?: AppSettings['log'];
 }
 
 /** Keeps the connections of slow streams alive through common proxies. */
 const DEFAULT_HEARTBEAT_MS = 15_000;
 const DEFAULT_FIRST_FRAME_MS = 10_000;
-/** Where answers may stay open. */
+/** Routes whose answers may stay open. */
 const OPEN_PATHS = [
   '/v1/functions/:reference/invocations',
   '/v1/invocations/:id/events',
@@ -160,7 +159,7 @@ function answer(c: Context<AppEnv>, error: GatewayError): Response {
   return problemResponse(error, c.get('requestId'), new URL(c.req.url).origin);
 }
 
-/** What people call the places of parameters. */
+/** Names of parameter locations in error messages. */
 const PLACES: Readonly<Record<string, string>> = { query: 'parameter', param: 'part of the address' };
 
 function invalidParameter(target: string, issue: z.core.$ZodIssue | undefined): GatewayError {
@@ -175,7 +174,7 @@ function invalidParameter(target: string, issue: z.core.$ZodIssue | undefined): 
   );
 }
 
-/** What Hono's own helpers throw. */
+/** Translates the exceptions that Hono's own helpers throw. */
 function fromHttpException(exception: HTTPException): GatewayError {
   if (exception.status === 415) return new GatewayError('unsupported-media-type', 'The content type is not supported.');
   if (exception.status === 400) return new GatewayError('malformed-request', 'The request cannot be read.');

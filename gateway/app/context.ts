@@ -6,25 +6,25 @@ import type { Bodies, Body, BodyLimits } from './http/bodies.ts';
 import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
 import type { MetricsPage } from './routes/metrics.ts';
 
-/** What middleware leaves for handlers. */
+/** Variables that middleware sets for handlers. */
 export interface AppEnv {
   Variables: {
     requestId: string;
     traceparent: string;
     /** Absent on routes that anyone may read. */
     principal: Principal | undefined;
-    /** Throws `unauthorized` or `tenant-suspended` once the request's key is not to be used any more. */
+    /** Throws `unauthorized` or `tenant-suspended` once the request's key is no longer valid. */
     recheck: (() => Promise<void>) | undefined;
     /** The request's body, bounded. */
     body: Body;
-    /** Keeps the place of an answer that stays open; what it returns gives the place back. Absent on routes that answer at once. */
+    /** Keeps the slot of an answer that stays open; call the returned function to free it. Absent on routes that answer at once. */
     keepOpen: (() => () => void) | undefined;
-    /** Headers for the answer that the control plane has given. */
+    /** Headers from the control plane for the answer. */
     answerHeaders: Readonly<Record<string, string>> | undefined;
   };
 }
 
-/** Sizes that are enforced before anything is stored, and what all requests may hold at once. */
+/** Sizes that the gateway enforces before it stores anything, and the most that all requests may hold at once. */
 export interface Limits extends BodyLimits, StreamLimits {
   /** The input of an invocation. */
   readonly inputBytes: number;
@@ -34,7 +34,7 @@ export interface Limits extends BodyLimits, StreamLimits {
   readonly fileBytes: number;
   readonly manifestBytes: number;
   readonly componentBytes: number;
-  /** Messages that a waiting (JSON) answer collects; what comes after is left out and flagged. */
+  /** Messages that a waiting (JSON) answer collects; the gateway drops later ones and flags the answer. */
   readonly collectedBytes: number;
 }
 
@@ -52,7 +52,6 @@ export const DEFAULT_LIMITS: Limits = {
   streams: 16_384,
 };
 
-/** One line for the operator's log. */
 export interface LogRecord {
   readonly level: 'info' | 'warn' | 'error';
   readonly message: string;
@@ -60,7 +59,7 @@ export interface LogRecord {
   readonly error?: unknown;
 }
 
-/** Settings of the app, complete. */
+/** Settings of the app with all defaults filled in. */
 export interface AppSettings {
   readonly limits: Limits;
   readonly bodies: Bodies;
@@ -76,7 +75,7 @@ export interface AppSettings {
   readonly clientAddress: (c: Context<AppEnv>) => string;
 }
 
-/** What goes with a call into the control plane, for a key that has the scope. Throws `unauthorized` or `forbidden`. */
+/** Makes the context of a control-plane call, for a key that has the scope. Throws `unauthorized` or `forbidden`. */
 export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
   const principal = c.get('principal');
   if (principal === undefined) throw new GatewayError('unauthorized', 'The request has no API key.');
@@ -92,11 +91,11 @@ export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
   };
 }
 
-/** Lets work outlive the response where the platform would otherwise stop it (workerd); elsewhere it simply goes on. */
+/** Lets work outlive the response in workerd, which would otherwise stop it. On Node the work simply goes on. */
 export function inBackground(c: Context<AppEnv>, work: Promise<unknown>): void {
   try {
     c.executionCtx.waitUntil(work);
   } catch {
-    // Node has no execution context: nothing would stop the work.
+    // Node has no execution context, and does not stop the work.
   }
 }

@@ -7,10 +7,10 @@ import type { Tenants } from './control/tenants.ts';
 import type { ErrorCode } from './errors/codes.ts';
 
 /**
- * What the app needs from the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker.ts` by HTTP to a Node gateway.
+ * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker.ts` by HTTP to a Node gateway.
  *
- * Every method throws `GatewayError` and nothing else that a client should read; whatever else is thrown becomes `internal`. Every wait
- * ends when `call.signal` aborts, or earlier by a deadline of the implementation's own.
+ * Every method throws `GatewayError` for faults that a client may read; the gateway turns any other error into `internal`. Every wait
+ * ends when `call.signal` aborts, or earlier at the implementation's own deadline.
  */
 export interface ControlPlane {
   readonly releases: Releases;
@@ -19,59 +19,59 @@ export interface ControlPlane {
   readonly quotas: Quotas;
   readonly operations: Operations;
 
-  /** Who holds this key, or null. Throws `tenant-suspended`, and `unauthorized` for a key that has expired. */
+  /** Resolves to the key's principal, or null for an unknown key. Throws `tenant-suspended`, and `unauthorized` for an expired key. */
   authenticate(apiKey: string): Promise<Principal | null>;
 
-  /** Each function that the tenant may invoke, by name: the version that `live` serves most, the newest where it serves none. */
+  /** Lists the functions that the tenant may invoke, by name: the version with most of `live`, or the newest when `live` serves none. */
   functions(call: Call): Promise<readonly FunctionVersion[]>;
-  /** One version, for whoever looks at it: of an alias, the one that it serves most. Null when there is none. See `Releases.resolve`. */
+  /** Finds one version for display: for an alias, the version with the largest share. Null when absent. See `Releases.resolve`. */
   function(call: Call, reference: FunctionReference): Promise<FunctionVersion | null>;
   /** All versions, newest first; empty when there is no such function. */
   versions(call: Call, name: string): Promise<readonly FunctionVersion[]>;
-  /** Builds and stores a version. Identical content is the same version. Nothing is stored unless it builds. */
+  /** Builds and stores a version. Identical content gives the same version. A failed build stores nothing. */
   deploy(call: Call, deployment: Deployment): Promise<Deployed>;
   /**
-   * Removes a function: nothing new runs it, and its versions go when their invocations have ended; `now` cancels those. What is left to drain,
-   * or null when there is no such function.
+   * Removes a function. No new invocation runs it; its versions go once their invocations have ended. `now` cancels those invocations.
+   * Returns the draining versions, or null when there is no such function.
    */
   removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null>;
 
   /**
-   * Creates an invocation and queues it. The input is JSON text that the version's schema has accepted. Throws `idempotency-key-reused`,
-   * `idempotency-in-flight` (with the member `invocation`), `invalid-webhook`; then nothing was stored.
+   * Creates an invocation and queues it. The input is JSON text that the version's schema has accepted. Stores nothing when it throws
+   * `idempotency-key-reused`, `idempotency-in-flight` (with the member `invocation`) or `invalid-webhook`.
    */
   invoke(call: Call, request: InvokeRequest): Promise<Invoked>;
   invocation(call: Call, id: string): Promise<HeldInvocation | null>;
   /**
-   * The events after `afterSeq`: those written so far, then live ones. Ends after `result` or `error`. Throws when it cannot go on (the
-   * store is gone for longer than a client should wait); the caller may then try again with the last sequence that it saw.
+   * The events after `afterSeq`: stored events, then live ones. Ends after `result` or `error`. Throws when the store stays away for longer
+   * than a client should wait; the caller may then retry with the last sequence number that it saw.
    */
   events(call: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent>;
-  /** Hands a message to the inferlet, or tells it that none will follow. False when there is no such invocation; throws `conflict` when it has ended. */
+  /** Sends the inferlet a message or the end of messages. False for an unknown invocation; throws `conflict` for an ended one. */
   sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean>;
-  /** What files an invocation has, by name; null when there is no such invocation. */
+  /** Lists an invocation's files by name; null when there is no such invocation. */
   files(call: Call, id: string): Promise<readonly InvocationFile[] | null>;
-  /** A file of an invocation, or null when it is not there (any more). Throws `unknown-invocation`. */
+  /** Reads a file of an invocation; null when it does not exist (any more). Throws `unknown-invocation`. */
   file(call: Call, id: string, name: string): Promise<FileContent | null>;
   /**
-   * Puts a file where the inferlet can get it; a name that is taken gets the new content. Null when there is no such invocation; throws
-   * `conflict` when it has ended or has too many files, `body-too-large` when all of them together would be.
+   * Stores a file for the inferlet; an existing name gets the new content. Null when there is no such invocation. Throws
+   * `conflict` when the invocation has ended or has too many files, `body-too-large` when its files would be too large together.
    */
   putFile(call: Call, id: string, file: FileContent): Promise<InvocationFile | null>;
-  /** Asks for cancellation. The state afterwards, or null when there is no such invocation. An ended one stays as it is. */
+  /** Asks for cancellation. Returns the state afterwards, or null when there is no such invocation. An ended invocation stays as it is. */
   cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null>;
 
-  /** Log lines of a function's invocations (of all functions when null) that pass the filters, then live ones when `follow`. */
+  /** Log lines of a function's invocations (of all functions when null) that pass the filters; with `follow`, live lines after them. */
   logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
 
   models(call: Call): Promise<readonly ModelInfo[]>;
-  /** Whether work can be done, part by part. Never throws. */
+  /** Reports for each part of the platform whether it can do work. Never throws. */
   health(): Promise<Health>;
 }
 
 export { SCOPES, type Scope };
 
-/** Whom a request acts for. */
+/** The tenant and key that a request acts for. */
 export interface Principal {
   readonly tenant: string;
   /** Names the key in logs without revealing it. */
@@ -79,7 +79,7 @@ export interface Principal {
   readonly scopes: readonly Scope[];
 }
 
-/** What goes with each call into the control plane. */
+/** Context of each call into the control plane. */
 export interface Call {
   readonly principal: Principal;
   readonly requestId: string;
@@ -87,7 +87,7 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
-  /** Takes headers that belong on the answer, whatever it is (those of rate limits). */
+  /** Receives headers for the answer, whatever its status, such as those of rate limits. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
 }
 
@@ -100,7 +100,7 @@ export interface FunctionReference {
 /** Any JSON value, as parsed. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
-/** `pie.json`, checked. The app reads `name` and `input`; the rest is shown as it is. */
+/** `pie.json`, checked. The app reads `name` and `input`, and shows the other members unchanged. */
 export interface FunctionManifest {
   readonly name: string;
   readonly description?: string | undefined;
@@ -119,16 +119,16 @@ export interface FunctionVersion {
   readonly componentBytes: number;
   /** ISO 8601. */
   readonly createdAt: string;
-  /** Id of the key that deployed it first. */
+  /** Id of the first key that deployed it. */
   readonly createdBy?: string | undefined;
   readonly message?: string | undefined;
-  /** What `live` serves of this function, where functions are listed; empty when a bare name means nothing. */
+  /** Shares of `live`, only in lists of functions; empty when a bare name resolves to nothing. */
   readonly live?: readonly Share[] | undefined;
-  /** The names that serve this version, where versions are listed, with its part of each. */
+  /** The aliases that serve this version, each with the version's share; only in lists of versions. */
   readonly aliases?: readonly VersionAlias[] | undefined;
-  /** Since when it is quarantined, where functions are listed (ISO 8601); absent when it is not. */
+  /** Start of the quarantine (ISO 8601), only in lists of functions; absent when not quarantined. */
   readonly quarantinedAt?: string | undefined;
-  /** Of the platform: it stands in for a function that the tenant does not have. */
+  /** A platform function: it stands in for a function that the tenant does not have. */
   readonly platform?: true;
 }
 
@@ -150,10 +150,10 @@ export interface Deployed {
   readonly function: FunctionVersion;
   /** False when this content was deployed before. */
   readonly created: boolean;
-  /** The alias that serves it now; null when the traffic was left alone. */
+  /** The alias that now serves it; null when the deploy left the traffic alone. */
   readonly alias: Alias | null;
   readonly report: DeployReport;
-  /** What the manifest grants, in words. */
+  /** Grants of the manifest, in words. */
   readonly grants: readonly string[];
   readonly warnings: readonly string[];
 }
@@ -162,22 +162,22 @@ export interface InvokeRequest {
   readonly function: FunctionVersion;
   /** JSON text. */
   readonly input: string;
-  /** A second request of the tenant with the same key gets the first one's invocation. */
+  /** A second request of the tenant with the same key gets the first request's invocation. */
   readonly idempotencyKey?: string | undefined;
-  /** A repeated request joins an invocation that has not ended, instead of being refused with `idempotency-in-flight`. */
+  /** A repeated request joins an invocation that has not ended; without it the gateway refuses with `idempotency-in-flight`. */
   readonly join?: boolean | undefined;
-  /** The deadline, from submission; the platform's own without it. */
+  /** Deadline, from submission; the platform's default when absent. */
   readonly cancelAfterMs?: number | undefined;
-  /** Where the end is told, as a Standard Webhook. */
+  /** URL that receives a Standard Webhook when the invocation ends. */
   readonly webhookUrl?: string | undefined;
 }
 
-/** `replayed`: an earlier request with the same idempotency key has made it. */
+/** `replayed`: an earlier request with the same idempotency key made the invocation. */
 export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
 
-/** How the notification of an end stands; see `WebhookState` of the scheduler. */
+/** State of a webhook's delivery; see `WebhookState` of the scheduler. */
 export interface WebhookDelivery {
-  /** Without query. */
+  /** Without the query. */
   readonly url: string;
   readonly status: 'waiting' | 'pending' | 'delivered' | 'failed';
   readonly attempts: number;
@@ -201,20 +201,20 @@ export interface InvocationState {
   readonly createdAt: string;
   readonly startedAt?: string | undefined;
   readonly endedAt?: string | undefined;
-  /** What it returned, once it has succeeded. */
+  /** The function's return value, once it has succeeded. */
   readonly output?: Json | undefined;
-  /** Why it failed, once it has. */
+  /** Cause of the failure. */
   readonly error?: { readonly code: ErrorCode; readonly message: string } | undefined;
   readonly usage?: Readonly<Record<string, unknown>> | undefined;
-  /** Attempts begun; above 1 for a restartable function that was begun again. `usage` is the sum over them. */
+  /** Attempts begun; above 1 for a restartable function that the platform restarted. `usage` sums over all attempts. */
   readonly attempts: number;
   /** Sequence number of the last event so far; 0 when there is none. */
   readonly lastEventId: number;
-  /** Absent when none was asked for. */
+  /** Absent when the client asked for none. */
   readonly webhook?: WebhookDelivery | undefined;
 }
 
-/** An invocation as a gateway has it: its output may be a `JsonText`. */
+/** An invocation inside a gateway: its output may be a `JsonText`. */
 export interface HeldInvocation extends Omit<InvocationState, 'output'> {
   readonly output?: unknown;
 }
@@ -223,14 +223,14 @@ export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'result'
 export type EventName = (typeof EVENT_NAMES)[number];
 
 export interface InvocationEvent {
-  /** From 1 up. Numbers are left out where an attempt was lost with events that nobody keeps (`gap`). */
+  /** Counts from 1. A lost attempt whose events are not stored leaves out numbers (`gap`). */
   readonly seq: number;
   readonly event: EventName;
   /** JSON text on one line. */
   readonly data: string;
 }
 
-/** What a client says to a running inferlet. */
+/** A client's message to a running inferlet, or the end of messages. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
 
 /** A file between a client and its invocation. */
@@ -249,22 +249,22 @@ export interface FileContent {
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 
 export interface LogOptions {
-  /** Opaque; from an earlier entry. */
+  /** Opaque cursor of an earlier entry. */
   readonly cursor: string | null;
   readonly follow: boolean;
-  /** The newest so many of the past entries. */
+  /** Most past entries to return: the newest ones. */
   readonly limit: number;
-  /** Only this level and worse ones. */
+  /** Least severe level to return. */
   readonly level: LogLevel;
-  /** Only this invocation's. */
+  /** Only lines of this invocation. */
   readonly invocation?: string | undefined;
-  /** Only lines of this time and later, ms since the epoch. */
+  /** Only lines of this time and later, in ms since the epoch. */
   readonly sinceMs?: number | undefined;
   /** Only lines before this time. */
   readonly untilMs?: number | undefined;
   /** Only lines of invocations that are in this state now. */
   readonly status?: InvocationStatus | undefined;
-  /** Only lines that hold this text, in upper or lower case. */
+  /** Only lines that contain this text, ignoring case. */
   readonly search?: string | undefined;
 }
 
@@ -280,14 +280,14 @@ export interface LogEntry {
 
 export interface ModelInfo {
   readonly name: string;
-  /** Tokens that the model was trained to see at once. */
+  /** Longest context that the model was trained on, in tokens. */
   readonly contextLength: number;
   readonly vocabularySize: number;
   /** Slots of a KV page. */
   readonly pageSize: number;
   readonly pageCount: number;
   readonly traits: readonly string[];
-  /** This is another name of that model. */
+  /** The model that this name is an alias of. */
   readonly aliasOf?: string | undefined;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The `pie` command. Plain JavaScript for the Node that a fresh machine has (20 or newer): it only goes on under the pinned Node, which
-// has everything that the command uses.
+// The `pie` command. Plain JavaScript for the Node of a fresh machine (20 or newer): it starts the command under the pinned Node, which
+// has every feature that the command uses.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -10,12 +10,12 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const main = new URL('main.ts', import.meta.url);
 const installed = path.basename(path.dirname(path.resolve(root))) === 'node_modules';
 
-/** First major version that runs TypeScript by itself and has everything that the command uses. */
+/** First major version that runs TypeScript directly and has every feature that the command uses. */
 const NEW_ENOUGH = 26;
-/** Packages that bring a Node. */
+/** Packages that contain a Node binary. */
 const NODES = ['node', `node-${process.platform}-${process.arch}`, `node-bin-${process.platform}-${process.arch}`];
 
-/** The first of these files below a folder of packages, as Node looks for them: here, then in each folder above. */
+/** The first existing file of these, by Node's rule for packages: in this folder, then in each folder above. */
 function find(...names) {
   for (let at = path.resolve(root); ; at = path.dirname(at)) {
     for (const name of names) {
@@ -42,7 +42,7 @@ if (!find('commander') || (!node && !(newEnough && installed))) {
   await import(main.href);
 } else {
   const child = spawn(node, [fileURLToPath(main), ...process.argv.slice(2)], { stdio: 'inherit' });
-  // Ctrl-C reaches the child by itself; this process only has to outlive it.
+  // The terminal sends Ctrl-C to the child too; this process only has to outlive it.
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.once('error', (error) => {

@@ -4,22 +4,22 @@ import { type Diagnostic, EXIT, Failure } from './failure.ts';
 import { componentCache } from './paths.ts';
 import { type ProgramOutcome, runProgram } from './programs.ts';
 
-/** What runtime/build reports about a component that it wrote. */
+/** Report of runtime/build on a component that it wrote. */
 export interface Built {
   readonly bytes: number;
   readonly buildMs: number;
-  /** Nothing had changed since it was built before. */
+  /** True when nothing had changed since the last build. */
   readonly cached: boolean;
-  /** Files of the project and its packages that are in it, absolute. */
+  /** Files of the project and its packages in the bundle, absolute. */
   readonly files: readonly string[];
 }
 
-/** The program that turns source into a component; it runs as its own process, with limits of its own. */
+/** The program that turns source into a component. It runs as a separate process with its own limits. */
 const BUILD_PROGRAM = 'runtime/build/main.ts';
 /** Longest build; a usual one takes two seconds. */
 const BUILD_TIMEOUT_MS = 120_000;
 
-/** Builds the component of `entry` into the file `out`. Throws {@link Failure} with the compiler's own words. */
+/** Builds the component of `entry` into the file `out`. Throws {@link Failure} with the compiler's messages. */
 export async function buildComponent(entry: string, out: string): Promise<Built> {
   const startedAt = performance.now();
   const store = componentCache();
@@ -40,7 +40,7 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, 
   if (outcome.code === EXIT.interrupted)
     return new Failure('Interrupted.', { exitCode: EXIT.interrupted, code: 'interrupted' });
   const diagnostics = Array.isArray(report.diagnostics) ? (report.diagnostics as Diagnostic[]) : [];
-  // Told relative to the project; here they are to be found from where the person stands.
+  // The compiler's paths are relative to the project; make them relative to the working directory.
   const shown = (file: string) => path.relative(process.cwd(), path.resolve(project, file));
   const first = diagnostics[0]?.file ?? '';
   const message = stringOf(report.message)?.replace(`: ${first}:`, `: ${shown(first)}:`);
@@ -59,7 +59,7 @@ function lastJson(text: string): Record<string, unknown> {
     try {
       return JSON.parse(line) as Record<string, unknown>;
     } catch {
-      // Not JSON after all: an earlier line may be.
+      // Not JSON: try an earlier line.
     }
   }
   return {};

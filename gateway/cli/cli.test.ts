@@ -23,7 +23,7 @@ before(() => {
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-/** Runs the real command in a home of its own. */
+/** Runs the real command with its own home. */
 function pie(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
@@ -40,7 +40,7 @@ function pie(
   });
 }
 
-/** On that port nothing listens. */
+/** No process listens on that port. */
 const NOBODY = 'http://127.0.0.1:9';
 
 describe('usage', () => {
@@ -105,7 +105,7 @@ describe('pie new', () => {
     mkdirSync(aside);
     const { code } = await pie(['new', 'hello'], { TMPDIR: aside }, BIN, (child) => {
       const begun = setInterval(() => {
-        // What is packed lies in there.
+        // The folder holds the packed files.
         if (readdirSync(aside, { recursive: true }).length < 3) return;
         clearInterval(begun);
         child.kill('SIGINT');

@@ -6,7 +6,7 @@ export interface Argument {
   readonly name: string;
   readonly help: string;
   readonly required: boolean;
-  /** Takes everything that follows. */
+  /** Takes all following words. */
   readonly rest?: boolean;
 }
 
@@ -15,9 +15,9 @@ export interface Option {
   readonly flags: string;
   readonly help: string;
   readonly choices?: readonly string[];
-  /** May be given more than once; its values come as a list. */
+  /** Allows repetition; the values come as a list. */
   readonly repeat?: boolean;
-  /** Turns the text into a value; throws {@link Failure} when it cannot. */
+  /** Turns the text into a value; throws {@link Failure} for an invalid one. */
   readonly parse?: (text: string) => unknown;
 }
 
@@ -26,19 +26,19 @@ export interface Example {
   readonly does: string;
 }
 
-/** What a handler gets. */
+/** Context of a command's handler. */
 export interface Call {
   readonly args: readonly string[];
   /** Values by camel-cased long flag. */
   readonly options: Readonly<Record<string, unknown>>;
   readonly terminal: Terminal;
-  /** Aborts at Ctrl-C or SIGTERM, for handlers that do nothing better with it. */
+  /** Aborts at Ctrl-C or SIGTERM, for handlers without signal handling of their own. */
   readonly signal: AbortSignal;
   /** The platform's client. Throws {@link Failure} when no credentials are found or the address does not answer. */
   connect(): Promise<{ client: PieClient; credentials: Credentials }>;
 }
 
-/** A command as data: the command line, its help and the shell completions are made of it. */
+/** A command as data: the parser, the help and the shell completions are made from it. */
 export interface Command {
   /** One or two words: `deploy`, `models pull`. */
   readonly name: string;
@@ -47,11 +47,11 @@ export interface Command {
   readonly arguments?: readonly Argument[];
   readonly options?: readonly Option[];
   readonly examples: readonly Example[];
-  /** What its group does when none of its commands is named: `pie quota` is `pie quota list`. */
+  /** The command that its group runs by default: `pie quota` is `pie quota list`. */
   readonly byDefault?: true;
-  /** Hands everything behind the name to another program, flags included. */
+  /** Passes all words after the name to another program, flags included. */
   readonly passThrough?: boolean;
-  /** Returns the exit code; 0 without one. */
+  /** Returns the exit code; 0 by default. */
   run(call: Call): Promise<number | undefined>;
 }
 

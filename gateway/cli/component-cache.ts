@@ -1,14 +1,14 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 
-/** What compiled components may take on a user's disk; one has some 2 MB. */
+/** Most bytes of compiled components on a user's disk; one has some 2 MB. */
 export const MAX_CACHE_BYTES = 512 * 2 ** 20;
-/** Commands may run side by side: what one of them made or used a moment ago stays, as do its temporary folders. */
+/** Commands may run side by side: keep files that another command used a moment ago, and its temporary folders. */
 const IN_USE_MS = 10 * 60_000;
 
 /**
- * Removes the components that were used longest ago until the others take at most `maxBytes`. Other commands may do so at the same time. A folder
- * that cannot be read or written is left as it is: what was built does not depend on it.
+ * Removes the least recently used components until the rest takes at most `maxBytes`. Other commands may do so at the same time. Skips
+ * an unreadable or read-only folder, because no build depends on the removal.
  */
 export function trimComponentCache(folder: string, maxBytes = MAX_CACHE_BYTES, now = Date.now()): void {
   try {
@@ -27,6 +27,6 @@ export function trimComponentCache(folder: string, maxBytes = MAX_CACHE_BYTES, n
       bytes -= size;
     }
   } catch {
-    // It is not there, or belongs to another user.
+    // The folder does not exist, or belongs to another user.
   }
 }

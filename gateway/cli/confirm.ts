@@ -2,7 +2,7 @@ import readline from 'node:readline/promises';
 import { EXIT, Failure } from './failure.ts';
 
 /**
- * Asks a person whether to go on. Without a terminal to ask on it takes `--yes`; throws {@link Failure} when that is missing, or the answer is no.
+ * Asks the user whether to go on. Without a terminal it requires `--yes`; throws {@link Failure} when that is missing, or the answer is no.
  *
  * @param question such as `Cancel 3 invocations?`
  */

@@ -3,11 +3,11 @@ import { PieClient } from '../client/client.ts';
 import { type Credentials, findCredentials } from './credentials.ts';
 import { EXIT, Failure } from './failure.ts';
 
-/** Time for the address to take a connection: a gateway that restarts is back sooner. */
+/** Longest wait for a connection: a restarting gateway is back sooner. */
 const CONNECT_DEADLINE_MS = 2000;
 const RETRY_MS = 100;
 
-/** A client of the platform that the credentials name, after a look whether anything listens there. */
+/** A client of the platform that the credentials name, after a check that something listens there. */
 export async function connect(): Promise<{ client: PieClient; credentials: Credentials }> {
   const credentials = findCredentials();
   await assertListening(credentials);
@@ -34,7 +34,7 @@ async function assertListening(credentials: Credentials): Promise<void> {
   }
 }
 
-/** Null when a connection was made, else why not. */
+/** Null when the connection succeeds, else the cause. */
 export function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
   return new Promise((resolve) => {
     const socket = net.connect({ host, port });

@@ -6,7 +6,7 @@ import { home } from './paths.ts';
 export interface Credentials {
   readonly url: string;
   readonly apiKey: string;
-  /** Where the address was found. */
+  /** Source of the address. */
   readonly source: string;
 }
 
@@ -15,7 +15,7 @@ export function credentialsFile(environment: NodeJS.ProcessEnv = process.env): s
   return path.join(home(environment), 'credentials.json');
 }
 
-/** Address and key: `PIE_URL` and `PIE_API_KEY`, else the home's credentials.json. Throws {@link Failure} when there are none. */
+/** Address and key: `PIE_URL` and `PIE_API_KEY`, else the home's credentials.json. Throws {@link Failure} when neither exists. */
 export function findCredentials(environment: NodeJS.ProcessEnv = process.env): Credentials {
   const { PIE_URL: url, PIE_API_KEY: apiKey } = environment;
   if (url && apiKey) return { url: validUrl(url, 'PIE_URL'), apiKey, source: 'PIE_URL' };

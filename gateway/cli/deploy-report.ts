@@ -2,7 +2,7 @@ import type { DeployPlan, Difference, Share } from '../app/control/releases.ts';
 import type { Deployment } from './deployment.ts';
 import { bytes, duration } from './format.ts';
 
-/** What a deploy came to, for people: below the line with the version. */
+/** Report of a deploy, printed below the line with the version. */
 export function reportLines({ deployed, built }: Deployment): string[] {
   const { report, alias, grants } = deployed;
   const { moduleBytes, steps, buildMs } = report;
@@ -33,7 +33,7 @@ export function reportLines({ deployed, built }: Deployment): string[] {
   ];
 }
 
-/** What a deploy would come to. */
+/** Report of a planned deploy. */
 export function planLines(plan: DeployPlan): string[] {
   const { alias, from, version, exists, grants, changes } = plan;
   const moved = from.length === 0 ? `would serve ${version}` : `${sharesText(from)} → ${version}`;
@@ -47,7 +47,7 @@ export function planLines(plan: DeployPlan): string[] {
   ];
 }
 
-/** Differences, one a line. */
+/** Differences, one per line. */
 export function differenceLines(changes: readonly Difference[]): string[] {
   return changes.map(({ field, from, to }) => {
     if (from === null) return `  + ${field}: ${to ?? ''}`;
@@ -61,7 +61,7 @@ export function sharesText(shares: readonly Share[]): string {
   return shares.map(({ version, weight }) => `${version} ${weight} %`).join(', ');
 }
 
-/** A short time, with the digits that it needs. */
+/** A short time, with as many digits as it needs. */
 function fine(ms: number): string {
   return ms < 10 ? `${ms.toFixed(ms < 1 ? 3 : 1)} ms` : duration(ms);
 }

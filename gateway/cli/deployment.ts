@@ -9,10 +9,10 @@ import { type Built, buildComponent } from './builder.ts';
 import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
 
-/** What became of a source. */
+/** Outcome of a build and deploy. */
 export interface Deployment {
   readonly deployed: Deployed;
-  /** Null for a component, which is deployed as it is. */
+  /** Null for a component, which needs no build. */
   readonly built: Built | null;
   readonly bytes: number;
   readonly deployMs: number;
@@ -24,7 +24,7 @@ export interface DeployOptions extends DeployTarget {
   readonly onBuilt?: (bytes: number) => void;
 }
 
-/** Builds a function and deploys it. Throws {@link Failure} when it does not build, and what the client throws. */
+/** Builds a function and deploys it. Throws {@link Failure} when the build fails, and the client's errors. */
 export async function deployFunction(
   client: PieClient,
   source: FunctionSource,
@@ -39,7 +39,7 @@ export async function deployFunction(
   return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
 }
 
-/** Builds a function and asks what its deploy would do. Throws as {@link deployFunction}. */
+/** Builds a function and plans its deploy. Throws as {@link deployFunction}. */
 export async function planFunction(
   client: PieClient,
   source: FunctionSource,
@@ -52,7 +52,7 @@ export async function planFunction(
   return client.planDeploy(source.manifest, component, { ...target, signal });
 }
 
-/** Refuses what the platform would refuse, before the time of a build is spent on it. */
+/** Checks the manifest before the build, so that an invalid one does not cost a build. */
 function assertManifest({ manifest }: FunctionSource): void {
   const parsed = parseManifest(manifest);
   if (parsed.ok) return;

@@ -1,17 +1,17 @@
 import { PieError } from '../client/errors.ts';
 
-/** What the command exits with. Documented in README.md; scripts rely on it. */
+/** Exit codes. README.md documents them; scripts rely on them. */
 export const EXIT = {
   ok: 0,
   /** The command line is wrong, or a file that it names. */
   usage: 1,
-  /** The platform, or the build, refused: a wrong input, key, name or component. */
+  /** The platform or the build refused the request: wrong input, key, name or component. */
   refused: 2,
   /** The invocation ran and failed. */
   failed: 3,
   /** The platform cannot be reached, or a part of it is down. */
   unreachable: 4,
-  /** `pie doctor` found something to mend. */
+  /** `pie doctor` found a fault. */
   unhealthy: 5,
   /** A fault of the command itself. */
   internal: 70,
@@ -25,13 +25,13 @@ export interface Diagnostic {
   readonly line: number;
   readonly column: number;
   readonly text: string;
-  /** The line of source that it is about. */
+  /** The faulty line of source. */
   readonly source: string;
 }
 
 export interface FailureOptions {
   readonly exitCode?: number;
-  /** One of the API's codes, or of the command's own (`usage`, `no-credentials`, …). */
+  /** A code of the API, or of the command itself (`usage`, `no-credentials`, …). */
   readonly code?: string;
   readonly why?: string | undefined;
   readonly advice?: string | undefined;
@@ -42,7 +42,7 @@ export interface FailureOptions {
   readonly cause?: unknown;
 }
 
-/** An error for the person at the terminal: what happened, why, and what to do. */
+/** An error for the terminal: message, cause and remedy. */
 export class Failure extends Error {
   override readonly name = 'Failure';
   readonly exitCode: number;
@@ -67,7 +67,7 @@ export class Failure extends Error {
   }
 }
 
-/** Codes that say that a part of the platform is away, not that the request was wrong. */
+/** Codes for an unavailable part of the platform, as opposed to a wrong request. */
 const AWAY: ReadonlySet<string> = new Set([
   'connection-failed',
   'bad-response',
@@ -77,7 +77,7 @@ const AWAY: ReadonlySet<string> = new Set([
   'shutting-down',
 ]);
 
-/** Anything caught as a Failure. */
+/** Converts any caught value to a Failure. */
 export function toFailure(thrown: unknown): Failure {
   if (thrown instanceof Failure) return thrown;
   if (thrown instanceof PieError) {

@@ -24,7 +24,7 @@ export function ago(time: string, now = Date.now()): string {
   return seconds < 86_400 ? `${Math.floor(seconds / 3600)} h ago` : `${Math.floor(seconds / 86_400)} d ago`;
 }
 
-/** A word as a shell takes it. */
+/** Quotes a word for the shell. */
 export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
@@ -34,7 +34,7 @@ export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
-/** `1,234,567`, with at most three digits behind the point. */
+/** `1,234,567`, with at most three decimals. */
 export function number(count: number): string {
   return count.toLocaleString('en', { maximumFractionDigits: 3 });
 }

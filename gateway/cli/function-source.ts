@@ -2,7 +2,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { EXIT, Failure } from './failure.ts';
 
-/** `pie.json`, as far as the command looks at it; the gateway checks all of it. */
+/** The members of `pie.json` that the command reads; the gateway checks all of it. */
 export interface Manifest {
   readonly name: string;
   readonly main?: string;
@@ -10,10 +10,10 @@ export interface Manifest {
   readonly [member: string]: unknown;
 }
 
-/** A function as it lies on disk. */
+/** A function on disk. */
 export interface FunctionSource {
   readonly manifest: Manifest;
-  /** The source's entry, or a component as it is. */
+  /** The entry of the source, or a component. */
   readonly entry: string;
   readonly kind: 'source' | 'component';
 }
@@ -22,8 +22,8 @@ const SOURCES = ['.ts', '.js', '.mts', '.mjs', '.c'];
 const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
 
 /**
- * What `target` (a folder with a pie.json, a source file or a component) deploys as. A file takes the pie.json beside it when that names
- * the file as its `main`, and else needs none: its name is the function's.
+ * Finds the function to deploy for `target`: a folder with a pie.json, a source file or a component. A file takes the pie.json beside it
+ * when that names the file as its `main`. Otherwise the file needs none, and its name becomes the function's.
  */
 export function findFunction(target: string, name: string | undefined): FunctionSource {
   const full = path.resolve(target);
@@ -77,7 +77,7 @@ function readManifest(file: string, wanted: boolean): Manifest | null {
     }
     throw new Error('it is not an object with a "name"');
   } catch (cause) {
-    // A broken manifest beside a single file may well be another function's.
+    // A broken manifest beside a single file may belong to another function.
     if (!wanted) return null;
     throw new Failure(`${file} is not a manifest.`, {
       exitCode: EXIT.usage,
@@ -92,7 +92,7 @@ function named(manifest: Manifest, name: string | undefined): Manifest {
   return name === undefined ? manifest : { ...manifest, name };
 }
 
-/** A file's name as a function's: lower case, digits and dashes. */
+/** Derives a function's name from a file's name: lower case, digits and dashes. */
 function functionName(text: string): string {
   return (
     text
@@ -102,7 +102,7 @@ function functionName(text: string): string {
   );
 }
 
-/** An input that fits the manifest's schema, to show how the function is called. */
+/** An example input that fits the manifest's schema. */
 export function exampleInput(manifest: Manifest): unknown {
   const schema = manifest.input;
   if (typeof schema !== 'object' || schema === null) return {};

@@ -5,7 +5,7 @@ import type { Terminal } from './terminal.ts';
 
 const HEADING = ['GPU HOST', 'STATE', 'RUNNING', 'MODEL', 'BACKEND', 'DEVICE', 'MEMORY', 'PAGES', 'BUSY', 'BATCH'];
 
-/** A line for each model of each GPU host: what computes it, and what it did of late. */
+/** One line per model of each GPU host: its device and its recent load. */
 export function showHosts(terminal: Terminal, { gpuHosts, models }: Pick<PlatformLoad, 'gpuHosts' | 'models'>): void {
   const rows = gpuHosts.flatMap((host) => {
     const loads = models.filter(({ gpuHost }) => gpuHost === host.name);

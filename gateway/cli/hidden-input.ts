@@ -1,7 +1,7 @@
 import { text } from 'node:stream/consumers';
 import { EXIT, Failure } from './failure.ts';
 
-/** Longer is no password, key or certificate. */
+/** Longer than any password, key or certificate. */
 const MAX_CHARACTERS = 1 << 20;
 
 const ENTER = ['\r', '\n'];
@@ -10,8 +10,8 @@ const INTERRUPT = '\u0003';
 const END = '\u0004';
 
 /**
- * A value that must not be seen: asked for without an echo on a terminal, else standard input as it is, without the line break at its end.
- * Throws {@link Failure} when nothing was given, or it was interrupted.
+ * Reads a secret value: from a terminal without echo, else all of standard input without its final line break.
+ * Throws {@link Failure} for empty or interrupted input.
  */
 export async function readHidden(prompt: string, signal: AbortSignal): Promise<string> {
   const { stdin, stderr } = process;

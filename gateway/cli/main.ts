@@ -7,7 +7,7 @@ import { ROOT } from './paths.ts';
 import { parse } from './program.ts';
 import { Terminal } from './terminal.ts';
 
-/** Time for an invocation to be cancelled whose output nobody reads any more. */
+/** Time to cancel an invocation after the reader of its output has left. */
 const READER_LEFT_GRACE_MS = 3000;
 
 const argv = process.argv.slice(2);
@@ -18,7 +18,7 @@ async function main(): Promise<number> {
   const interrupted = new AbortController();
   const interrupt = () => interrupted.abort();
   let readerLeft = false;
-  // A reader that left (`pie … | head`) wants no more: what runs is stopped, and that is no error.
+  // A reader that leaves (`pie … | head`) is no error: stop the running work.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE' || readerLeft) return;
     readerLeft = true;

@@ -178,7 +178,7 @@ describe('operating', () => {
         },
       ],
     }));
-    // What it says of itself goes with its load.
+    // The lease writes this description together with the load.
     await platform.lease.describe({
       isolation: { layers: 'process', notice: 'Namespaces do not work here.' },
       limits: { memory: 'rlimit', demotion: 'autogroup', notice: 'No cgroups.' },
@@ -229,7 +229,7 @@ describe('operating', () => {
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
 
-    // Whoever waits for the end of a drain waits on while the runtime starts again.
+    // A wait for a drained host's last invocation outlasts a restart of the runtime.
     const { runtimes } = platform.scheduler;
     const list = runtimes.list.bind(runtimes);
     const idle = async () => (await list()).map((runtime) => ({ ...runtime, load: { running: 0 } }));

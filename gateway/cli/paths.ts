@@ -4,17 +4,17 @@ import { defaultHome } from '#infra/install.ts';
 
 export { INSTALLED, pinnedNode, ROOT } from '#infra/install.ts';
 
-/** Everything that the platform keeps: `PIE_HOME`, else `.pie` in the clone or, for an installed Pie, in the user's directory. */
+/** The platform's home: `PIE_HOME`, else `.pie` in the clone or, for an installed Pie, in the user's directory. */
 export function home(environment: NodeJS.ProcessEnv = process.env): string {
   return path.resolve(environment.PIE_HOME || defaultHome());
 }
 
-/** Where the platform on this machine listens. */
+/** Address of the platform on this machine. */
 export function port(environment: NodeJS.ProcessEnv = process.env): number {
   return Number(environment.PIE_PORT || 8787);
 }
 
-/** Where compiled components are kept, for all clones and homes: `$XDG_CACHE_HOME/pie/components` or `~/.cache/pie/components`. */
+/** Cache of compiled components, shared by all clones and homes: `$XDG_CACHE_HOME/pie/components` or `~/.cache/pie/components`. */
 export function componentCache(environment: NodeJS.ProcessEnv = process.env): string {
   return path.join(environment.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'components');
 }

@@ -8,7 +8,7 @@ import { freePort } from '../local/platform.ts';
 import { EXIT } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
 
-/** The command against a whole platform: its own home and port, the default model, every process real. */
+/** Tests the command against a whole platform with its own home and port, the default model, and every process real. */
 
 const START_DEADLINE_MS = 60_000;
 const COMMAND_DEADLINE_MS = 60_000;
@@ -27,7 +27,7 @@ interface Options {
   readonly env?: NodeJS.ProcessEnv;
   /** Written to standard input, which then ends. */
   readonly input?: string;
-  /** Called with the output so far whenever there is more. */
+  /** Called with the whole output so far at each new piece. */
   readonly watch?: (child: ChildProcess, stdout: string) => void;
 }
 
@@ -50,7 +50,7 @@ function pie(args: readonly string[], options: Options = {}): Promise<Result> {
   return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
 }
 
-/** Runs a command that must succeed; its standard output. */
+/** Runs a command that must succeed; returns its standard output. */
 async function ok(args: readonly string[], options?: Options): Promise<string> {
   const { code, stdout, stderr } = await pie(args, options);
   assert.equal(code, EXIT.ok, stderr);
@@ -96,7 +96,7 @@ after(async () => {
 describe('pie deploy', () => {
   it('says what was deployed and what to type next, and finds unchanged content again', async () => {
     const source = path.join(home, 'Little One.js');
-    // Of this run alone: what was compiled once is found by every platform of this user.
+    // Unique to this run, because all platforms of a user share the component cache.
     writeFileSync(source, `export const run = () => ({ one: 1, at: ${Date.now()} });`);
     const first = await pie(['deploy', source]);
     assert.equal(first.code, EXIT.ok, first.stderr);
@@ -140,7 +140,7 @@ describe('pie deploy', () => {
   it('shows file and line of a fault, and stores nothing', async () => {
     const source = path.join(home, 'faulty.ts');
     writeFileSync(source, 'const a = 1;\nexport const run = () => a +;\n');
-    // A folder of compiled components that cannot be made is no fault.
+    // A component cache that cannot be created is no fault.
     const { code, stderr } = await pie(['deploy', source], { env: { XDG_CACHE_HOME: source } });
     assert.equal(code, EXIT.refused);
     assert.match(stderr, /faulty\.ts:2:29: Unexpected ";"\n {4}export const run/);
@@ -306,7 +306,7 @@ describe('pie doctor', () => {
       findings: { name: string; state: string; detail: string }[];
     };
     assert.ok(healthy);
-    // A card that could be used and is not is worth a hint, and so are namespaces and control groups that this machine does not have.
+    // These may warn: an unused card is worth a hint, and so are namespaces and control groups that this machine lacks.
     const hints = ['cards', 'devices', 'isolation of runtime-1', 'limits of runtime-1'];
     assert.deepEqual(
       findings.filter(({ name, state }) => state === 'failed' || (state === 'warning' && !hints.includes(name))),

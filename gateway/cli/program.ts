@@ -28,7 +28,7 @@ Exit codes: 0 ok, 1 wrong usage, 2 refused, 3 the invocation failed, 4 the platf
 ~/.pie of an installed Pie).`;
 
 /**
- * Reads the command line against the commands. Returns null when help or the version was asked for and shown. Throws {@link Failure} for
+ * Parses the command line. Returns null after it has shown help or the version. Throws {@link Failure} for
  * wrong usage.
  */
 export function parse(commands: readonly Command[], version: string, argv: readonly string[]): Parsed | null {
@@ -89,7 +89,7 @@ export function parse(commands: readonly Command[], version: string, argv: reado
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     if (error.exitCode === 0) return null;
-    // A group or `pie` alone: commander writes the help as if it were an error.
+    // For a group or `pie` alone, commander writes the help as an error.
     if (error.code === 'commander.help') {
       process.stderr.write(complaint);
       throw new Failure('No command was given.', { advice: 'Pick one of the commands above.' });
@@ -126,7 +126,7 @@ function parsed(parse: NonNullable<Option['parse']>, value: string): unknown {
   }
 }
 
-/** The words of the line that name a command, or a group of them. */
+/** The words of the command line that name a command or a group. */
 function knownWords(commands: readonly Command[], argv: readonly string[]): string[] {
   const names = commands.map(({ name }) => name.split(' '));
   const [first = '', second = ''] = argv.filter((word) => !word.startsWith('-'));
@@ -138,7 +138,7 @@ function usageFailure(complaint: string, commands: readonly Command[], argv: rea
   const [what = '', ...more] = complaint
     .trim()
     .replace(/^error: /, '')
-    // What was one too many may be a secret.
+    // Hide surplus arguments: they may be secrets.
     .replace(/( but got \d+): .*/s, '$1.')
     .split('\n');
   const known = knownWords(commands, argv);

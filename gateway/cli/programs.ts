@@ -10,12 +10,12 @@ export interface ProgramOutcome {
   readonly stderr: string;
 }
 
-/** Most output that is kept of a program whose output is read. */
+/** Most output to keep; it may pass this by one chunk. */
 const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 
 /**
  * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal; `read` returns its output.
- * Ctrl-C reaches the program by itself; SIGTERM is handed on; after `timeoutMs` it is killed.
+ * The terminal sends Ctrl-C to the program too; this process forwards SIGTERM, and kills the program after `timeoutMs`.
  */
 export async function runProgram(
   script: string,

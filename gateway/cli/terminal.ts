@@ -1,11 +1,11 @@
 import type { Failure } from './failure.ts';
 
 export interface Progress {
-  /** Says what is being done now. */
+  /** Shows the current step. */
   update(text: string): void;
-  /** Ends with a line that stays. */
+  /** Ends with a line that stays on the screen. */
   done(text: string): void;
-  /** Ends without a word, for a failure that is reported elsewhere. */
+  /** Ends without output, for a failure that is reported elsewhere. */
   clear(): void;
 }
 
@@ -13,8 +13,8 @@ const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', 
 const SPINNER_MS = 80;
 
 /**
- * Where a command writes. Results go to standard output, everything about the way there to standard error. With `json`, standard output
- * holds JSON only, one value a line.
+ * A command's output. Results go to standard output, progress and remarks to standard error. With `json`, standard output
+ * holds JSON only, one value per line.
  */
 export class Terminal {
   readonly json: boolean;
@@ -28,7 +28,7 @@ export class Terminal {
     this.#err = options.err ?? process.stderr;
   }
 
-  /** Whether a person watches the results. */
+  /** True when a person watches the results. */
   get interactive(): boolean {
     return Boolean(this.#out.isTTY) && !this.json;
   }
@@ -38,7 +38,7 @@ export class Terminal {
     if (!this.json && !this.#silent) this.#out.write(`${line}\n`);
   }
 
-  /** A part of the result, as it is. Resolves when there is room for more. */
+  /** A part of the result, unchanged. Resolves when there is room for more. */
   async write(text: string | Uint8Array): Promise<void> {
     if (this.json || this.#silent) return;
     if (!this.#out.write(text)) {
@@ -57,23 +57,23 @@ export class Terminal {
     if (this.json && !this.#silent) this.#out.write(`${JSON.stringify(value)}\n`);
   }
 
-  /** Says nothing more: nobody reads it. */
+  /** Suppresses further output, because the reader has left. */
   silence(): void {
     this.#silent = true;
   }
 
-  /** A remark that is no part of the result. */
+  /** A remark outside the result. */
   note(line: string): void {
     if (!this.json && !this.#silent) this.#err.write(`${this.#style(2, line)}\n`);
   }
 
-  /** A remark about the result that belongs at its place in it: where a person reads the result, and on standard error for whoever else does. */
+  /** A remark about the result, at its place in it. Goes to a terminal on standard output, and always to standard error. */
   remark(line: string): void {
     if (this.#out.isTTY && !this.#err.isTTY) this.print(this.#style(2, line, this.#out));
     this.note(line);
   }
 
-  /** Rows in columns, the first one a heading. Without rows, `empty`. */
+  /** Rows in columns, below a heading. Without rows, `empty`. */
   table(heading: readonly string[], rows: readonly (readonly string[])[], empty: string): void {
     if (rows.length === 0) {
       this.note(empty);
@@ -91,7 +91,7 @@ export class Terminal {
     for (const row of rows) this.print(line(row));
   }
 
-  /** Something that takes a while: a spinner on a terminal, lines in a pipe. */
+  /** Progress of long work: a spinner on a terminal, lines in a pipe. */
   progress(text: string): Progress {
     if (this.json) return { update: () => undefined, done: () => undefined, clear: () => undefined };
     if (!this.#err.isTTY) {
@@ -120,7 +120,7 @@ export class Terminal {
     };
   }
 
-  /** What went wrong, on standard error. */
+  /** The error, on standard error. */
   failure(failure: Failure): void {
     if (this.json) {
       const { code, message, why, advice: hint, field, requestId, invocation } = failure;
@@ -151,7 +151,7 @@ export class Terminal {
     this.#err.write(`${lines.join('\n')}\n`);
   }
 
-  /** Colour on a terminal that wants it (https://no-color.org). */
+  /** Colours text on a terminal, unless NO_COLOR is set (https://no-color.org). */
   #style(code: number, text: string, stream = this.#err): string {
     return stream.isTTY && !process.env.NO_COLOR ? `\x1b[${code}m${text}\x1b[0m` : text;
   }

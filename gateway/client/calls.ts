@@ -1,11 +1,11 @@
-/** What goes with every request of the client. */
+/** Options of every client request. */
 export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
   readonly requestId?: string | undefined;
   readonly traceparent?: string | undefined;
 }
 
-/** The part of a request that they make. */
+/** The HTTP options that the call options set. */
 export function common({ signal, requestId, traceparent }: CallOptions) {
   const headers: Record<string, string> = {};
   if (requestId !== undefined) headers['x-request-id'] = requestId;
@@ -13,7 +13,7 @@ export function common({ signal, requestId, traceparent }: CallOptions) {
   return { signal, headers };
 }
 
-/** The part of a request with a JSON body. */
+/** The HTTP options of a call with a JSON body. */
 export function withBody(options: CallOptions, method: 'POST' | 'PUT' | 'PATCH', body: unknown) {
   const { signal, headers } = common(options);
   return { signal, method, body: JSON.stringify(body), headers: { ...headers, 'content-type': 'application/json' } };

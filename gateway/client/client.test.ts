@@ -180,7 +180,7 @@ describe('PieClient', () => {
     await once(slow, 'connection');
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
-    // What the answer hangs on dies some turns after the answer has begun.
+    // Objects that the answer depends on would be collected only some turns after the answer has begun.
     for (let i = 0; i < 10; i++) {
       await new Promise((resolve) => setTimeout(resolve, 10));
       collect();
@@ -194,7 +194,7 @@ describe('PieClient', () => {
   it('attaches to what a request of its own has begun whose answer was lost', async () => {
     for (const way of ['invoke', 'invokeAndWait', 'submit'] as const) {
       let first = true;
-      // The first answer is cut within its head.
+      // The proxy cuts the first answer within its head.
       const proxy = await startCuttingProxy(new URL(platform.url), () => {
         if (!first) return Number.POSITIVE_INFINITY;
         first = false;
@@ -207,7 +207,7 @@ describe('PieClient', () => {
         );
         const asked = wired[way]('echo', { prompt: way });
         const id = await platform.submitted('echo', known);
-        // Nothing of its answer comes before it ends, but for a stream's head.
+        // Apart from a stream's head, the answer comes only at the invocation's end.
         if (way !== 'invokeAndWait') assert.equal(((await asked) as { id: string }).id, id);
         const attempt = await platform.attempt(id);
         await attempt.say('a');

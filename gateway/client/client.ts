@@ -26,7 +26,7 @@ export type { InvocationListQuery } from './operations.ts';
 const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
 /**
- * The HTTP API, typed. It needs nothing but `fetch`. Everything throws {@link PieError}, or the reason of the caller's own signal.
+ * Typed client of the HTTP API. It needs nothing but `fetch`. Every method throws {@link PieError}, or the reason of the caller's signal.
  *
  * @example
  * const pie = new PieClient({ url: 'http://127.0.0.1:8787', apiKey });
@@ -34,8 +34,8 @@ const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
  * for await (const piece of story.text()) process.stdout.write(piece);
  */
 export class PieClient extends FunctionsClient {
-  /** Tenants, their API keys and the audit log. */
   readonly quotas: QuotasClient;
+  /** Tenants, their API keys and the audit log. */
   readonly tenants: TenantsClient;
   readonly secrets: SecretsClient;
   /** Lists of invocations, the platform's load, the webhooks' secret. */
@@ -57,7 +57,7 @@ export class PieClient extends FunctionsClient {
     return invokeStream(this.#http, invocationsPath(reference), input, options);
   }
 
-  /** Invokes a function and waits for its outcome. Throws when it fails. */
+  /** Invokes a function and waits for its outcome. Throws when the invocation fails. */
   async invokeAndWait(reference: string, input: unknown, options: InvokeOptions = {}): Promise<Outcome> {
     return invokeForOutcome(this.#http, invocationsPath(reference), input, options);
   }
@@ -85,17 +85,16 @@ export class PieClient extends FunctionsClient {
     await this.#message(id, typeof message === 'string' ? { text: message } : { base64: toBase64(message) }, options);
   }
 
-  /** Tells a running invocation that no message will follow. */
+  /** Tells a running invocation that no more messages will follow. */
   async closeSession(id: string, options: CallOptions = {}): Promise<void> {
     await this.#message(id, { close: true }, options);
   }
 
-  /** What files an invocation has, by name. */
+  /** Lists the files of an invocation by name. */
   async files(id: string, options: CallOptions = {}): Promise<readonly InvocationFile[]> {
     return (await this.#http.json<{ files: InvocationFile[] }>(`${invocationPath(id)}/files`, common(options))).files;
   }
 
-  /** A file of an invocation. */
   async file(id: string, name: string, options: CallOptions = {}): Promise<FileContent> {
     const { headers, ...rest } = common(options);
     const response = await this.#http.request(filePath(id, name), { ...rest, headers: { ...headers, accept: '*/*' } });
@@ -103,7 +102,7 @@ export class PieClient extends FunctionsClient {
     return { name, mediaType, content: new Uint8Array(await response.arrayBuffer()) };
   }
 
-  /** Puts a file where a running invocation can get it. A name that is taken gets the new content. */
+  /** Stores a file for a running invocation. A file of the same name is replaced. */
   async putFile(
     id: string,
     name: string,
@@ -119,17 +118,17 @@ export class PieClient extends FunctionsClient {
     });
   }
 
-  /** Asks an invocation to stop. One that has ended stays as it is. */
+  /** Asks an invocation to stop. An ended invocation stays as it is. */
   async cancel(id: string, options: CallOptions = {}): Promise<InvocationState> {
     return this.#http.json(invocationPath(id), { ...common(options), method: 'DELETE' });
   }
 
-  /** The newest kept log lines of a function, of all functions when null; oldest first. */
+  /** The newest stored log lines of a function, or of all functions when null; oldest first. */
   async logs(name: string | null, query: LogQuery = {}): Promise<readonly LogEntry[]> {
     return readLogs(this.#http, name, query);
   }
 
-  /** Past log lines, then live ones until the signal aborts or the caller stops. A broken connection is made again. */
+  /** Past log lines, then live ones until the signal aborts or the caller stops. Reconnects after a broken connection. */
   followLogs(name: string | null, query: LogQuery = {}): AsyncGenerator<LogEntry, void, undefined> {
     return followLogs(this.#http, name, query);
   }
@@ -150,14 +149,14 @@ export class PieClient extends FunctionsClient {
     }));
   }
 
-  /** Whose key this client uses. */
+  /** The tenant, id and scopes of this client's key. */
   async self(
     options: CallOptions = {},
   ): Promise<{ readonly tenant: string; readonly keyId: string; readonly scopes: readonly string[] }> {
     return this.#http.json('/v1/keys/self', common(options));
   }
 
-  /** Whether the platform can take work. Throws when the gateway itself cannot be reached. */
+  /** Tells whether the platform can take work. Throws when the gateway itself cannot be reached. */
   async ready(options: CallOptions = {}): Promise<Health> {
     return this.#http.json('/readyz', { ...common(options), alsoStatus: 503 });
   }
@@ -184,7 +183,7 @@ function filePath(id: string, name: string): string {
   return `${invocationPath(id)}/files/${encodeURIComponent(name)}`;
 }
 
-/** In pieces, since a call takes a limited number of arguments. */
+/** Converts in chunks, because a call takes a limited number of arguments. */
 function toBase64(bytes: Uint8Array): string {
   let binary = '';
   for (let at = 0; at < bytes.byteLength; at += 0x8000)

@@ -1,6 +1,6 @@
 import { CODES, type ErrorCode, isErrorCode } from '../app/errors/codes.ts';
 
-/** Codes of the API, and what can go wrong before an answer is there. */
+/** Codes of the API, and codes for failures without an answer. */
 export type ClientErrorCode = ErrorCode | 'connection-failed' | 'bad-response';
 
 export interface PieErrorOptions {
@@ -9,28 +9,28 @@ export interface PieErrorOptions {
   readonly hint?: string | undefined;
   readonly requestId?: string | undefined;
   readonly field?: string | undefined;
-  /** The invocation that failed or was left behind. */
+  /** The failed or abandoned invocation. */
   readonly invocation?: string | undefined;
   readonly quota?: MetQuota | undefined;
   readonly limitHeaders?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
 }
 
-/** The quota that has refused a request. */
+/** The quota that refused a request. */
 export interface MetQuota {
   readonly quota: string;
   /** Null for the tenant as a whole. */
   readonly function: string | null;
   readonly limit: number;
   readonly used: number;
-  /** ISO 8601; null for what is held. */
+  /** ISO 8601; null for a quota on held resources. */
   readonly resetsAt: string | null;
 }
 
-/** Headers that tell of limits and of when to come back; an edge hands them on as they are. */
+/** Headers about limits and retry times; a gateway at the edge passes them on unchanged. */
 const LIMIT_HEADERS = ['ratelimit-policy', 'ratelimit', 'retry-after', 'retry-after-ms', 'x-should-retry'] as const;
 
-/** Those of an answer. */
+/** The limit headers of an answer. */
 export function limitHeadersOf(headers: Headers): Record<string, string> {
   return Object.fromEntries(
     LIMIT_HEADERS.flatMap((name) => {
@@ -40,21 +40,21 @@ export function limitHeadersOf(headers: Headers): Record<string, string> {
   );
 }
 
-/** The one error of this client. */
+/** The only error class of this client. */
 export class PieError extends Error {
   override readonly name = 'PieError';
   readonly code: ClientErrorCode;
   readonly status: number;
-  /** What to do about it. */
+  /** Remedy. */
   readonly hint: string | undefined;
-  /** Find it in the platform's log by this. */
+  /** Identifies the request in the platform's log. */
   readonly requestId: string | undefined;
   /** The offending field (JSON pointer) or parameter. */
   readonly field: string | undefined;
   readonly invocation: string | undefined;
-  /** Set when a quota has refused the request. */
+  /** Set when a quota refused the request. */
   readonly quota: MetQuota | undefined;
-  /** Headers of the refusal that tell of limits and of when to come back, by lower-case name. */
+  /** The refusal's headers about limits and retry times, by lower-case name. */
   readonly limitHeaders: Readonly<Record<string, string>>;
 
   constructor(code: ClientErrorCode, message: string, options: PieErrorOptions = {}) {
@@ -69,7 +69,7 @@ export class PieError extends Error {
     this.limitHeaders = options.limitHeaders ?? {};
   }
 
-  /** Whether the same request may well succeed a little later. */
+  /** True when the same request may succeed a little later. */
   get retryable(): boolean {
     return RETRYABLE.has(this.code);
   }
@@ -101,10 +101,10 @@ interface ProblemMembers {
   readonly resetsAt?: unknown;
 }
 
-/** Longest body that is read for the sake of an error. */
+/** Most characters that the client reads of an error's body. */
 const MAX_PROBLEM_CHARACTERS = 64 * 1024;
 
-/** The error that an answer with an error status stands for. */
+/** Makes the error of an answer with an error status. */
 export async function errorFromResponse(response: Response): Promise<PieError> {
   const text = (await response.text().catch(() => '')).slice(0, MAX_PROBLEM_CHARACTERS);
   const problem = parseProblem(text);
@@ -132,7 +132,7 @@ function quotaOf({ quota, function: fn, limit, used, resetsAt }: ProblemMembers)
   return { quota, function: textOf(fn) ?? null, limit, used, resetsAt: textOf(resetsAt) ?? null };
 }
 
-/** The error that the data of an `error` event stands for. */
+/** Makes the error of an `error` event. */
 export function errorFromEvent(
   data: { code?: unknown; message?: unknown; hint?: unknown },
   invocation: string,

@@ -1,20 +1,20 @@
-/** One frame of an event stream, as it came. */
+/** One frame of an event stream, unparsed. */
 export interface Frame {
-  /** The last id sent so far; empty when there was none. */
+  /** The last id received so far; empty when there was none. */
   readonly id: string;
-  /** Whether this very frame carried the id. */
+  /** True when this frame itself carried the id. */
   readonly hasId: boolean;
   readonly event: string;
   readonly data: string;
 }
 
-/** Longest frame that is held; the platform's largest message is 1 MiB before base64 and JSON escapes. */
+/** Longest frame in memory; the platform's largest message is 1 MiB before base64 and JSON escapes. */
 const MAX_FRAME_CHARACTERS = 16 * 1024 * 1024;
 
-/** Splits the text of an event stream (WHATWG, `text/event-stream`) into frames, however it is cut into chunks. */
+/** Splits the text of an event stream (WHATWG, `text/event-stream`) into frames, across chunk boundaries. */
 export class FrameParser {
   #rest = '';
-  /** Characters of the rest that are known to hold no line end. */
+  /** Characters of `#rest` that are known to hold no line end. */
   #searched = 0;
   #id = '';
   #hasId = false;
@@ -22,7 +22,7 @@ export class FrameParser {
   #data: string[] = [];
   #heldCharacters = 0;
 
-  /** The frames that this chunk completes. Throws `RangeError` for a frame past the limit. */
+  /** Returns the frames that this chunk completes. Throws `RangeError` for a frame past the limit. */
   push(text: string): Frame[] {
     const frames: Frame[] = [];
     const buffer = this.#rest + text;
@@ -36,7 +36,7 @@ export class FrameParser {
       search = from;
     }
     this.#rest = buffer.slice(from);
-    // A carriage return at the end is looked at again.
+    // Scan a final carriage return again.
     this.#searched = Math.max(0, this.#rest.length - 1);
     if (this.#rest.length + this.#heldCharacters > MAX_FRAME_CHARACTERS)
       throw new RangeError('A frame of the event stream is too long.');
@@ -74,7 +74,7 @@ export class FrameParser {
   }
 }
 
-/** The end of the line that starts at `from`. A carriage return at the very end may be half of a CRLF: it waits for more. */
+/** The end of the line that starts at `from`. Null after a final carriage return, which may be half of a CRLF. */
 function lineEnd(buffer: string, from: number): { at: number; next: number } | null {
   for (let at = from; at < buffer.length; at++) {
     const character = buffer.charCodeAt(at);
@@ -87,16 +87,15 @@ function lineEnd(buffer: string, from: number): { at: number; next: number } | n
 }
 
 export interface FrameOptions {
-  /** Fails when nothing at all, heartbeats included, comes for so long. */
+  /** Fails when nothing, not even a heartbeat, arrives for this long. */
   readonly idleTimeoutMs: number;
-  /** Fails with its reason when it aborts, whatever the connection does. */
+  /** Fails with the signal's reason when it aborts, even if the connection hangs. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * The frames of a response. Ends with the stream, whether or not it is complete: that is for the caller to judge. The body is cancelled
- * when the caller stops early. Throws `TimeoutError` (DOMException) when the stream stays silent, the signal's reason, and whatever the connection
- * throws.
+ * The frames of a response. Ends with the stream; the caller judges whether it was complete. Cancels the body when the caller stops
+ * early. Throws `TimeoutError` (DOMException) when the stream stays silent, the signal's reason, and any error of the connection.
  */
 export async function* readFrames(body: ReadableStream<Uint8Array>, options: FrameOptions): AsyncGenerator<Frame> {
   const reader = body.getReader();
@@ -109,7 +108,7 @@ export async function* readFrames(body: ReadableStream<Uint8Array>, options: Fra
       yield* parser.push(decoder.decode(value, { stream: true }));
     }
   } finally {
-    // It may already have failed; there is nothing left to do about it.
+    // A failed stream cannot be cancelled: ignore the error.
     reader.cancel().catch(() => undefined);
   }
 }

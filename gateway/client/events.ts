@@ -4,7 +4,7 @@ import type { Frame } from './event-source.ts';
 
 export type Usage = Readonly<Record<string, unknown>>;
 
-/** What an inferlet sent: text, bytes in base64, or word of a file that is there for its client. */
+/** An inferlet's message: text, bytes in base64, or notice of a file for the client. */
 export type MessageData = { readonly text: string } | { readonly base64: string } | { readonly file: InvocationFile };
 
 interface EventData {
@@ -14,7 +14,7 @@ interface EventData {
     readonly version: string;
     readonly queuedMs: number;
     readonly coldStart: boolean;
-    /** From the second attempt on: what earlier ones have said is taken back. */
+    /** Set from the second attempt on, which takes back the messages of earlier ones. */
     readonly attempt?: number;
     /** The invocation that launched it. */
     readonly parent?: string;
@@ -22,24 +22,24 @@ interface EventData {
   readonly message: MessageData;
   readonly log: { readonly level: LogLevel; readonly message: string };
   readonly metric: Readonly<Record<string, unknown>>;
-  /** The runtime died: what it sent after event `after` within its last quarter of a second may have been seen, and is not kept. */
+  /** The runtime died. A client may have seen events after `after`, from the last quarter of a second, that the store lacks. */
   readonly gap: { readonly after: number };
   readonly result: { readonly output: Json; readonly usage: Usage };
   readonly error: { readonly code: string; readonly message: string; readonly hint?: string; readonly usage?: Usage };
 }
 
-/** An event of an invocation with its data parsed; `event` tells which. */
+/** An event of an invocation with its data parsed; `event` tells its kind. */
 export type PieEvent = {
   [Name in EventName]: { readonly id: number; readonly event: Name; readonly data: EventData[Name] };
 }[EventName];
 
 const NAMES: ReadonlySet<string> = new Set<EventName>(['start', 'message', 'log', 'metric', 'gap', 'result', 'error']);
 
-/** The event of a frame, or null for an event that this client does not know (a newer gateway's). */
+/** The event of a frame; null for an event that only a newer gateway knows. */
 export function eventOf(frame: Frame): PieEvent | null {
   if (!NAMES.has(frame.event)) return null;
   try {
-    // The gateway is trusted to keep the shapes of its contract; the name was checked.
+    // The client trusts the gateway to keep to its contract; only the name was checked.
     return { id: Number(frame.id), event: frame.event, data: JSON.parse(frame.data) } as PieEvent;
   } catch (cause) {
     throw new PieError('bad-response', 'The data of an event is not JSON.', { cause });

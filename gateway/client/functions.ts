@@ -11,12 +11,12 @@ import type { Deployed as ControlDeployed, FunctionVersion } from '../app/contro
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
-/** A version that was deployed, and how that went. */
+/** A deployed version, with the outcome of its deploy. */
 export type Deployed = FunctionVersion & Omit<ControlDeployed, 'function'>;
 
 export interface DeployOptions extends CallOptions, DeployTarget {}
 
-/** Functions: their versions, and the aliases that say which of them runs. */
+/** Functions, their versions, and their aliases. */
 export class FunctionsClient {
   readonly #http: Http;
 
@@ -24,7 +24,7 @@ export class FunctionsClient {
     this.#http = http;
   }
 
-  /** Deploys a component under the manifest's name; `live` serves it from then on unless told otherwise. */
+  /** Deploys a component under the manifest's name. By default `live` then serves it. */
   async deploy(
     manifest: { readonly name: string },
     component: Uint8Array<ArrayBuffer>,
@@ -33,7 +33,7 @@ export class FunctionsClient {
     return this.#http.json(deployPath(manifest.name, options), upload(manifest, component, options));
   }
 
-  /** What {@link deploy} would do, without doing it. */
+  /** Predicts {@link deploy} without performing it. */
   async planDeploy(
     manifest: { readonly name: string },
     component: Uint8Array<ArrayBuffer>,
@@ -42,14 +42,14 @@ export class FunctionsClient {
     return this.#http.json(deployPath(manifest.name, options, true), upload(manifest, component, options));
   }
 
-  /** Each function with the version that its bare name runs, by name. */
+  /** Lists functions by name, each with the version that its bare name runs. */
   async functions(options: CallOptions = {}): Promise<readonly FunctionVersion[]> {
     return (await this.#http.json<{ functions: FunctionVersion[] }>('/v1/functions', common(options))).functions;
   }
 
   /**
-   * One function; `reference` is its name, `name@alias` or `name@version`. Of a divided alias the version that gets most; with `draw`, one by
-   * chance, as an invocation would.
+   * Finds a function by `name`, `name@alias` or `name@version`. For a weighted alias, returns the version with the largest share;
+   * with `draw`, draws one as an invocation would.
    */
   async function(reference: string, options: CallOptions & { readonly draw?: boolean } = {}): Promise<FunctionVersion> {
     return this.#http.json(`${functionPath(reference)}${options.draw === true ? '?draw=true' : ''}`, common(options));
@@ -61,7 +61,7 @@ export class FunctionsClient {
       .versions;
   }
 
-  /** Removes a function. What is left to drain; `now` cancels its invocations. */
+  /** Removes a function; `now` cancels its invocations. Returns what is left to drain. */
   async removeFunction(
     name: string,
     options: CallOptions & { readonly now?: boolean } = {},
@@ -78,7 +78,7 @@ export class FunctionsClient {
     return this.#remove(`${functionPath(name)}/versions/${encodeURIComponent(version)}`, options);
   }
 
-  /** What is left of removed versions of a function. */
+  /** The removed versions of a function that still drain. */
   async draining(name: string, options: CallOptions = {}): Promise<readonly Draining[]> {
     return (await this.#http.json<{ draining: Draining[] }>(`${functionPath(name)}/draining`, common(options)))
       .draining;
@@ -89,12 +89,12 @@ export class FunctionsClient {
     return (await this.#http.json<{ aliases: Alias[] }>(`${functionPath(name)}/aliases`, common(options))).aliases;
   }
 
-  /** What an alias served, newest first, the present state included. */
+  /** States of an alias, newest first, the present one included. */
   async aliasHistory(name: string, alias: string, options: CallOptions = {}): Promise<readonly Alias[]> {
     return (await this.#http.json<{ history: Alias[] }>(`${aliasPath(name, alias)}/history`, common(options))).history;
   }
 
-  /** Points an alias at versions, all at once. */
+  /** Sets all shares of an alias at once. */
   async setAlias(name: string, alias: string, change: SetAlias, options: CallOptions = {}): Promise<Alias> {
     return this.#http.json(aliasPath(name, alias), withBody(options, 'PUT', change));
   }
@@ -103,12 +103,12 @@ export class FunctionsClient {
     await this.#http.request(aliasPath(name, alias), { ...common(options), method: 'DELETE' });
   }
 
-  /** Goes back to what an alias served before; says what changes. */
+  /** Restores an earlier state of an alias; returns the changes. */
   async rollback(name: string, request: RollbackRequest = {}, options: CallOptions = {}): Promise<Rollback> {
     return this.#http.json(`${functionPath(name)}/rollback`, withBody(options, 'POST', request));
   }
 
-  /** Lifts the quarantine of a function's versions; answers those that were quarantined. */
+  /** Lifts the quarantine of a function's versions; returns the versions that were quarantined. */
   async liftQuarantine(name: string, options: CallOptions = {}): Promise<readonly string[]> {
     const path = `${functionPath(name)}/quarantine`;
     return (await this.#http.json<{ lifted: string[] }>(path, { ...common(options), method: 'DELETE' })).lifted;

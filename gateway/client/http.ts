@@ -1,19 +1,19 @@
 import { errorFromResponse, PieError } from './errors.ts';
 
-/** As the global one, of which it is enough. */
+/** The part of the global `fetch` that the client needs. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface ClientOptions {
   /** Address of the gateway, such as `http://127.0.0.1:8787`. */
   readonly url: string;
   readonly apiKey: string;
-  /** `globalThis.fetch` by default; in workerd a service binding's. */
+  /** `globalThis.fetch` by default; pass a service binding's `fetch` in workerd. */
   readonly fetch?: Fetch;
-  /** A request that must answer at once fails after this; 60,000 by default. Streams and deployments have no such limit. */
+  /** Limit on requests that answer at once; 60,000 by default. Streams and deployments have no such limit. */
   readonly timeoutMs?: number;
-  /** How long a broken stream is tried to be taken up again, and a refused connection to be made; 30,000 by default. */
+  /** Longest time that the client tries to resume a broken stream or to retry a refused connection; 30,000 by default. */
   readonly reconnectMs?: number;
-  /** A stream that says nothing for so long counts as broken; 60,000 by default (the gateway's heartbeat comes every 15 s). */
+  /** A stream that is silent for this long counts as broken; 60,000 by default (the gateway's heartbeat comes every 15 s). */
   readonly idleTimeoutMs?: number;
 }
 
@@ -22,13 +22,13 @@ export interface RequestOptions {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | FormData | Uint8Array<ArrayBuffer> | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** No limit on the time to the first byte of the answer. */
+  /** Sets no limit on the time to the first byte of the answer. */
   readonly patient?: boolean;
-  /** A status that is an answer too, though not one of success. */
+  /** An error status to accept as an answer. */
   readonly alsoStatus?: number;
 }
 
-/** The requests of the client: address, key, deadline, and errors as {@link PieError}. */
+/** Sends the client's requests: adds address, key and deadline, and throws {@link PieError}. */
 export class Http {
   readonly reconnectMs: number;
   readonly idleTimeoutMs: number;
@@ -46,7 +46,7 @@ export class Http {
     this.idleTimeoutMs = options.idleTimeoutMs ?? 60_000;
   }
 
-  /** The answer, when its status is one of success. Throws {@link PieError}, or the signal's reason when the caller aborted. */
+  /** Returns an answer with a success status. Throws {@link PieError}, or the signal's reason when the caller aborted. */
   async request(path: string, options: RequestOptions = {}): Promise<Response> {
     const late = new AbortController();
     const signal = options.signal === undefined ? late.signal : AbortSignal.any([options.signal, late.signal]);
@@ -59,7 +59,7 @@ export class Http {
           );
     let response: Response;
     try {
-      // Not by way of a Request of our own: the signal is followed no longer than that object lives, which nothing would hold on to.
+      // Do not wrap it in a Request: its signal works only while the Request object lives, and nothing would hold on to it.
       response = await this.#fetch(`${this.#base}${path}`, {
         method: options.method ?? 'GET',
         headers: { accept: 'application/json', ...options.headers, authorization: `Bearer ${this.#apiKey}` },
@@ -79,7 +79,6 @@ export class Http {
     throw await errorFromResponse(response);
   }
 
-  /** The JSON of the answer. */
   async json<T>(path: string, options?: RequestOptions): Promise<T> {
     const response = await this.request(path, options);
     try {
@@ -90,7 +89,7 @@ export class Http {
   }
 
   /**
-   * Repeats what failed for a passing reason (a refused connection, a store that restarts), with growing pauses, until it succeeds, fails
+   * Retries transient failures (a refused connection, a restarting store), with growing pauses, until the attempt succeeds, fails
    * for good, or `reconnectMs` have passed.
    */
   async retrying<T>(attempt: () => Promise<T>, signal?: AbortSignal): Promise<T> {
@@ -111,7 +110,7 @@ function reasonOf(cause: unknown): string {
   return cause.cause instanceof Error ? cause.cause.message || cause.message : cause.message;
 }
 
-/** Rejects with the signal's reason when it aborts. */
+/** Waits `ms`. Rejects with the signal's reason when it aborts. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   await new Promise<void>((resolve, reject) => {

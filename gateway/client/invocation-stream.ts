@@ -5,21 +5,20 @@ import { type Http, pause } from './http.ts';
 
 export interface StreamOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Sent again when the stream is taken up again. */
+  /** Also sent when the stream is resumed. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
 /**
- * The events of one invocation, in order and each once. A connection that breaks is made again and goes on after the last event seen. It
- * ends after the `result` or the `error` event, which are handed out like the others: a failed invocation does not throw here.
+ * The events of one invocation, in order and each once. After a broken connection the stream resumes with the event after the last one. It
+ * ends after the `result` or `error` event and yields these like the others: a failed invocation does not throw here.
  *
- * Throws {@link PieError} when the stream cannot be taken up again, or the signal's reason.
+ * Throws {@link PieError} when the stream cannot be resumed, or the signal's reason.
  *
  * @example
  * for await (const event of stream) if (event.event === 'message' && 'text' in event.data) process.stdout.write(event.data.text);
  */
 export class InvocationStream implements AsyncIterable<PieEvent> {
-  /** Id of the invocation. */
   readonly id: string;
   readonly #http: Http;
   readonly #options: StreamOptions;
@@ -68,7 +67,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
     }
   }
 
-  /** The text messages, joined into one sequence of pieces. Throws {@link PieError} when the invocation fails. */
+  /** Yields the text messages. Throws {@link PieError} when the invocation fails. */
   async *text(): AsyncGenerator<string, void, undefined> {
     for await (const event of this) {
       if (event.event === 'message' && 'text' in event.data) yield event.data.text;
@@ -82,7 +81,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
       const event = eventOf(frame);
       if (event === null) continue;
       if (!frame.hasId) {
-        // Not of the invocation but of the gateway: it cannot go on with this stream.
+        // An error without an id comes from the gateway, not the invocation: the gateway cannot continue this stream.
         if (event.event === 'error') throw errorFromEvent(event.data, this.id);
         continue;
       }

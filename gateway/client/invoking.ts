@@ -6,16 +6,16 @@ import type { Http, RequestOptions } from './http.ts';
 import { InvocationStream } from './invocation-stream.ts';
 
 export interface InvokeOptions extends CallOptions {
-  /** Cancel the invocation when this client goes away before its end. Otherwise it keeps running. */
+  /** Cancel the invocation when this client disconnects before its end. Otherwise it keeps running. */
   readonly cancelOnDisconnect?: boolean;
   /**
-   * Invoking again with the same key and input gives the outcome of the first time; while that runs it is refused with
-   * `idempotency-in-flight`, whose `invocation` can be attached to. Without one a random key makes this client's own retries safe.
+   * Invoking again with the same key and input returns the first invocation's outcome. While it runs, the gateway refuses with
+   * `idempotency-in-flight`, whose `invocation` names it for attaching. By default a random key makes this client's own retries safe.
    */
   readonly idempotencyKey?: string;
-  /** The deadline from now on, waiting included; the invocation then ends with `deadline-exceeded`. */
+  /** Deadline from now on, queueing included; the invocation then ends with `deadline-exceeded`. */
   readonly cancelAfterMs?: number;
-  /** An https URL that is told of the end (Standard Webhooks). */
+  /** An https URL that is notified of the end (Standard Webhooks). */
   readonly webhook?: string;
 }
 
@@ -91,8 +91,8 @@ export function preferring(options: { readonly cancelOnDisconnect?: boolean }): 
 }
 
 /**
- * Sends until it succeeds or fails for good. A request whose answer was lost has made its invocation all the same: sent again it is refused as
- * being in flight, and its invocation is attached to. A caller's own key may belong to somebody else's request: then the first refusal counts.
+ * Sends until it succeeds or fails for good. A request whose answer was lost has still made its invocation: the gateway refuses the retry
+ * as in flight, and the client attaches. With a caller's own key the first refusal is final: it may concern another request.
  */
 function attaching<T>(
   http: Http,
@@ -133,7 +133,7 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
 async function outcomeOf(stream: InvocationStream): Promise<Outcome> {
   const messages: MessageData[] = [];
   for await (const event of stream) {
-    // What an earlier attempt said was taken back with it.
+    // A new attempt takes back the messages of the earlier one.
     if (event.event === 'start') messages.length = 0;
     else if (event.event === 'message') messages.push(event.data);
     else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);

@@ -4,29 +4,29 @@ import { readFrames } from './event-source.ts';
 import { type Http, pause } from './http.ts';
 
 export interface LogQuery extends CallOptions {
-  /** Past lines at most. */
+  /** Most past lines. */
   readonly limit?: number;
-  /** This level and worse. */
+  /** Least severe level. */
   readonly level?: LogLevel;
   readonly invocation?: string;
   /** Only lines of invocations that are in this state now. */
   readonly status?: InvocationStatus;
-  /** Only lines with this text, in any case. */
+  /** Only lines that contain this text, ignoring case. */
   readonly search?: string;
-  /** Only lines from then on: ISO 8601, or a time before now (`10m`). */
+  /** Only lines from this time on: ISO 8601, or a duration before now (`10m`). */
   readonly since?: string;
-  /** Only lines before then; not when following. */
+  /** Only lines before this time; not when following. */
   readonly until?: string;
   /** Only lines after this cursor. */
   readonly after?: string;
 }
 
-/** Kept lines of a function, of all functions when null; oldest first. */
+/** Stored lines of a function, or of all functions when null; oldest first. */
 export async function readLogs(http: Http, name: string | null, query: LogQuery): Promise<readonly LogEntry[]> {
   return (await http.json<{ logs: LogEntry[] }>(logsPath(name, query), common(query))).logs;
 }
 
-/** Past lines, then live ones until the signal aborts or the caller stops. A broken connection is made again. */
+/** Past lines, then live ones until the signal aborts or the caller stops. Reconnects after a broken connection. */
 export async function* followLogs(
   http: Http,
   name: string | null,
@@ -53,13 +53,13 @@ export async function* followLogs(
         if (frame.event !== 'log') continue;
         const entry = JSON.parse(frame.data) as LogEntry;
         cursor = entry.cursor;
-        // Whatever came while the connection was away is wanted in full.
+        // After a reconnect, fetch all missed lines.
         limit = undefined;
         pauseMs = 50;
         yield entry;
       }
     } catch {
-      // Broken, or aborted: the pause tells which.
+      // The stream broke or the signal aborted: `pause` throws in the latter case.
     }
     await pause(pauseMs, query.signal);
   }

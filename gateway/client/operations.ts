@@ -5,17 +5,17 @@ import type { Http } from './http.ts';
 
 export interface InvocationListQuery extends CallOptions {
   readonly function?: string | undefined;
-  /** One state or several; all without it. */
+  /** One state or several; all states when absent. */
   readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
-  /** Another tenant than the key's: operators only. */
+  /** A tenant other than the key's; operators only. */
   readonly tenant?: string | undefined;
   /** 1 to 200; 50 by default. */
   readonly limit?: number | undefined;
-  /** Of an earlier page. */
+  /** Cursor of an earlier page. */
   readonly cursor?: string | undefined;
 }
 
-/** What runs and waits, and how the ends of invocations are told. */
+/** Lists of invocations, load, GPU hosts, and the webhooks' secret. */
 export class OperationsClient {
   readonly #http: Http;
 
@@ -23,7 +23,7 @@ export class OperationsClient {
     this.#http = http;
   }
 
-  /** A page of invocations, newest first, without their outputs. Go on while `cursor` is not null. */
+  /** A page of invocations, newest first, without their outputs. More pages follow while `cursor` is not null. */
   async invocations(query: InvocationListQuery = {}): Promise<InvocationPage> {
     const { status } = query;
     const search = new URLSearchParams();
@@ -40,12 +40,12 @@ export class OperationsClient {
     return this.#http.json('/v1/load', common(options));
   }
 
-  /** Drains a GPU host, or takes it back; operators only. Answers when all runtimes have heard of it. */
+  /** Drains a GPU host, or ends its drain; operators only. Answers when all runtimes know of it. */
   async changeGpuHost(name: string, change: GpuHostChange, options: CallOptions = {}): Promise<GpuHostState> {
     return this.#http.json(`/v1/gpu-hosts/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
   }
 
-  /** The secret that signs the tenant's webhooks; a new one from here on with `rotate`. */
+  /** The secret that signs the tenant's webhooks; `rotate` makes a new one. */
   async webhookSecret(options: CallOptions & { readonly rotate?: boolean } = {}): Promise<string> {
     const method = options.rotate === true ? 'POST' : 'GET';
     return (await this.#http.json<{ secret: string }>('/v1/webhooks/secret', { ...common(options), method })).secret;

@@ -3,14 +3,14 @@ import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
 export interface QuotaQuery extends CallOptions {
-  /** For operators; the key's own tenant by default. */
+  /** Operators only; the key's own tenant by default. */
   readonly tenant?: string | undefined;
-  /** Only the quotas of the tenant as a whole and of this function; those of all functions without it. */
+  /** Only the quotas of the whole tenant and of this function; without it also those of all functions. */
   readonly function?: string | undefined;
 }
 
 export interface UsageOptions extends CallOptions {
-  /** For operators; the key's own tenant by default. */
+  /** Operators only; the key's own tenant by default. */
   readonly tenant?: string | undefined;
   /** ISO 8601; the start of this month by default. */
   readonly from?: string | undefined;
@@ -21,7 +21,7 @@ export interface UsageOptions extends CallOptions {
   readonly perFunction?: boolean | undefined;
 }
 
-/** Limits, what is used of them, and usage. */
+/** Limits, their use, and usage. */
 export class QuotasClient {
   readonly #http: Http;
 
@@ -29,13 +29,13 @@ export class QuotasClient {
     this.#http = http;
   }
 
-  /** Every limit that binds. */
+  /** Lists every limit that binds. */
   async list(query: QuotaQuery = {}): Promise<readonly QuotaStatus[]> {
     const path = withQuery('/v1/quotas', { tenant: query.tenant, function: query.function });
     return (await this.#http.json<{ quotas: QuotaStatus[] }>(path, common(query))).quotas;
   }
 
-  /** Sets a limit; what binds from then on, or null. For operators. */
+  /** Sets a limit; returns the limit that then binds, or null. Operators only. */
   async set(change: QuotaChange, options: CallOptions & { readonly tenant?: string | undefined } = {}) {
     const { tenant } = options;
     const body = { ...change, ...(tenant === undefined ? {} : { tenant }) };
@@ -47,14 +47,14 @@ export class QuotasClient {
     return (await this.#http.json<{ usage: UsageRow[] }>(usagePath(options), common(options))).usage;
   }
 
-  /** The same as a table with a head line. */
+  /** The usage as CSV with a header line. */
   async usageCsv(options: UsageOptions = {}): Promise<string> {
     const { headers, ...rest } = common(options);
     const csv = { ...rest, headers: { ...headers, accept: 'text/csv' } };
     return (await this.#http.request(usagePath(options), csv)).text();
   }
 
-  /** The last minutes of a tenant, oldest first, at most 180. */
+  /** Per-minute numbers of a tenant, oldest first, for at most 180 minutes. */
   async minutes(minutes: number, options: CallOptions & { readonly tenant?: string | undefined } = {}) {
     const path = withQuery('/v1/usage/minutes', { minutes: String(minutes), tenant: options.tenant });
     return (await this.#http.json<{ minutes: MinuteRow[] }>(path, common(options))).minutes;

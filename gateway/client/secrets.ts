@@ -2,7 +2,7 @@ import type { Secret } from '../app/control/secrets.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
-/** Secrets of the key's tenant. Their values go in and never come out. */
+/** Secrets of the key's tenant. The API never returns their values. */
 export class SecretsClient {
   readonly #http: Http;
 
@@ -10,12 +10,12 @@ export class SecretsClient {
     this.#http = http;
   }
 
-  /** By name. */
+  /** Lists secrets by name. */
   async list(options: CallOptions = {}): Promise<readonly Secret[]> {
     return (await this.#http.json<{ secrets: Secret[] }>('/v1/secrets', common(options))).secrets;
   }
 
-  /** Stores a new revision; functions keep the one that they were deployed with. */
+  /** Stores a new revision; deployed functions keep theirs. */
   async set(name: string, value: string, options: CallOptions = {}): Promise<Secret> {
     return this.#http.json(secretPath(name), withBody(options, 'PUT', { value }));
   }

@@ -3,14 +3,14 @@ import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
 export interface AuditQuery extends CallOptions {
-  /** The key's own tenant by default; an operator reads all of them. */
+  /** The key's own tenant by default; for an operator all tenants. */
   readonly tenant?: string | undefined;
   /** Only entries before this cursor. */
   readonly before?: string | undefined;
   readonly limit?: number | undefined;
 }
 
-/** Tenants, their API keys, and the log of administrative acts. */
+/** Tenants, their API keys, and the audit log. */
 export class TenantsClient {
   readonly #http: Http;
 
@@ -18,7 +18,7 @@ export class TenantsClient {
     this.#http = http;
   }
 
-  /** By name; for a key without the scope `operator` its own alone. */
+  /** Lists tenants by name; without the scope `operator` only the key's own. */
   async list(options: CallOptions = {}): Promise<readonly Tenant[]> {
     return (await this.#http.json<{ tenants: Tenant[] }>('/v1/tenants', common(options))).tenants;
   }
@@ -35,17 +35,17 @@ export class TenantsClient {
     return this.#http.json(tenantPath(name), withBody(options, 'PATCH', change));
   }
 
-  /** Keys of a tenant; of the caller's own without one. */
+  /** Keys of a tenant; of the caller's own tenant by default. */
   async keys(tenant?: string, options: CallOptions = {}): Promise<readonly ApiKey[]> {
     return (await this.#http.json<{ keys: ApiKey[] }>(keysPath(tenant), common(options))).keys;
   }
 
-  /** The answer is the only place where the key itself ever stands. */
+  /** The answer is the only one that ever contains the key. */
   async createKey(key: NewKey, tenant?: string, options: CallOptions = {}): Promise<CreatedKey> {
     return this.#http.json(keysPath(tenant), withBody(options, 'POST', key));
   }
 
-  /** A new key in place of an old one, which works for `graceMs` longer. */
+  /** Replaces a key; the old one works for `graceMs` longer. */
   async rotateKey(id: string, graceMs: number, tenant?: string, options: CallOptions = {}): Promise<CreatedKey> {
     const path = `${keysPath(tenant)}/${encodeURIComponent(id)}/rotate`;
     return this.#http.json(path, withBody(options, 'POST', { graceMs }));

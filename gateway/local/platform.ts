@@ -7,37 +7,37 @@ import readline from 'node:readline';
 import { defaultHome, pinnedNode, ROOT } from '#infra/install.ts';
 import { PieClient } from '../client/client.ts';
 
-/** Loading a large model takes its time; downloads come on top and are waited for as long as they say something. */
+/** Loading a large model takes long. Downloads come on top; each line of progress restarts this limit. */
 const SILENCE_LIMIT_MS = 120_000;
-/** On top of the drain that the platform gives running invocations. */
+/** In addition to the time that the platform gives running invocations to drain. */
 const STOP_LIMIT_MS = 20_000;
 const TAIL_LINES = 30;
 
 export interface LocalPlatformOptions {
-  /** Where it keeps everything: `PIE_HOME`, else the usual home. */
+  /** The platform's home: `PIE_HOME`, else the default home. */
   readonly home?: string | undefined;
-  /** Where it listens: `PIE_PORT`, else what its configuration says. */
+  /** The platform's port: `PIE_PORT`, else the port in its configuration. */
   readonly port?: number | undefined;
-  /** On top of this process's environment; `undefined` takes a variable away. */
+  /** Additions to this process's environment; `undefined` removes a variable. */
   readonly environment?: NodeJS.ProcessEnv;
-  /** Ends the start. */
+  /** Aborts the start. */
   readonly signal?: AbortSignal | undefined;
-  /** Called with each line about downloads and the like. */
+  /** Receives each line of progress, such as that of downloads. */
   readonly onProgress?: (line: string) => void;
 }
 
-/** The platform could not be started; the message says why and what to do. */
+/** The platform could not be started; the message names the cause and the remedy. */
 export class LocalPlatformError extends Error {
   override readonly name = 'LocalPlatformError';
 }
 
-/** A platform that this process started and that ends with it, even when this process is killed. */
+/** A platform that this process starts. It ends with this process, even when this process is killed. */
 export class LocalPlatform implements AsyncDisposable {
   readonly url: string;
   readonly apiKey: string;
   readonly home: string;
   readonly client: PieClient;
-  /** Resolves with the exit code when the platform has ended, by itself or stopped. */
+  /** Resolves with the exit code when the platform has ended, whether stopped or not. */
   readonly exited: Promise<number | null>;
   readonly #supervisor: Supervisor;
 
@@ -51,7 +51,7 @@ export class LocalPlatform implements AsyncDisposable {
     this.client = new PieClient({ url, apiKey });
   }
 
-  /** Starts a platform without the bundled functions and waits until it serves. Throws {@link LocalPlatformError}, or the signal's reason. */
+  /** Starts a platform without the bundled functions; resolves once it serves. Throws {@link LocalPlatformError} or the signal's reason. */
   static async start(options: LocalPlatformOptions = {}): Promise<LocalPlatform> {
     options.signal?.throwIfAborted();
     const supervisor = new Supervisor(options);
@@ -63,7 +63,7 @@ export class LocalPlatform implements AsyncDisposable {
     }
   }
 
-  /** Drains and ends it. */
+  /** Drains and ends the platform. */
   async stop(): Promise<void> {
     await this.#supervisor.stop();
   }
@@ -78,7 +78,7 @@ interface Serving {
   readonly home: string;
 }
 
-/** The program `infra/up.ts` with its lifeline. */
+/** The process of `infra/up.ts`, with a lifeline. */
 class Supervisor {
   readonly exited: Promise<number | null>;
   readonly #process: ChildProcess;
@@ -88,7 +88,7 @@ class Supervisor {
 
   constructor({ home, port, environment, onProgress }: LocalPlatformOptions) {
     this.#process = spawn(pinnedNode(), [path.join(ROOT, 'infra/up.ts'), '--json', '--no-functions'], {
-      // A group of its own: Ctrl-C in the terminal is for whoever started the platform to answer.
+      // In a process group of its own: the starting process handles Ctrl-C in the terminal.
       detached: true,
       stdio: ['pipe', 'pipe', 'pipe'],
       env: {
@@ -105,11 +105,11 @@ class Supervisor {
         this.#problem = error.message;
         resolve(null);
       });
-      // Not its exit: what it said last comes after that.
+      // `close` comes after the last output, `exit` may not.
       this.#process.once('close', (code) => resolve(code));
     });
     const { stdin, stdout, stderr } = this.#process;
-    // A platform that ends breaks its pipe; its exit says so already.
+    // An ending platform breaks its pipe; `close` already reports the end.
     stdin?.on('error', () => undefined);
     if (stdout !== null) readline.createInterface({ input: stdout }).on('line', (line) => this.#onLine(line));
     if (stderr !== null) {
@@ -120,7 +120,7 @@ class Supervisor {
         this.#onLine(line);
       });
     }
-    // Nobody is kept from ending by a platform that ends with him.
+    // Do not keep this process alive: the platform ends with it.
     this.#process.unref();
     for (const stream of [stdin, stdout, stderr]) (stream as net.Socket | null)?.unref();
   }
@@ -178,7 +178,7 @@ function servingIn(line: string): Serving | null {
     const event = JSON.parse(line) as { kind?: unknown };
     return event.kind === 'serving' ? (event as Serving) : null;
   } catch {
-    return null; // A line for people that happens to begin alike.
+    return null; // A line of text that begins with a brace.
   }
 }
 
@@ -186,10 +186,10 @@ function credentialsIn(home: string): { url: string; apiKey: string } {
   return JSON.parse(readFileSync(path.join(home, 'credentials.json'), 'utf8')) as { url: string; apiKey: string };
 }
 
-/** Below the ports that systems hand out to whoever asks for any. */
+/** Below the ephemeral ports that operating systems assign. */
 const PORTS = { from: 10_000, to: 32_767 };
 
-/** A port on which nothing listens at this moment, and that nobody is given by chance before it is used. */
+/** A port on which nothing listens now, and which no system assigns by chance before it is used. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(PORTS.from, PORTS.to + 1);

@@ -12,21 +12,21 @@ import { freePort, LocalPlatform } from './platform.ts';
 const INVOCATION_LIMIT_MS = 60_000;
 
 export interface TestPlatformOptions {
-  /** Models, by name or source (`hf:…`, `file:…`); `['stories15m']` by default. What is not in the cache is downloaded. */
+  /** Models, by name or source (`hf:…`, `file:…`); `['stories15m']` by default. The platform downloads missing models. */
   readonly models?: readonly string[];
-  /** More of its configuration, as the text of a pie.toml: `[http]`, `[runtime]` and so on. */
+  /** More configuration, as the text of a pie.toml: `[http]`, `[runtime]` and so on. */
   readonly config?: string;
-  /** Called with what it says on the way up, downloads with their progress among it; standard error by default. */
+  /** Receives the platform's output while it starts, download progress included; standard error by default. */
   readonly onProgress?: (line: string) => void;
 }
 
 export interface DeployOptions {
-  /** Members that replace the manifest's: another name, the address of a test's own server among the granted hosts. */
+  /** Members that replace the manifest's, such as the name, or the granted hosts with a test server's address. */
   readonly manifest?: Readonly<Record<string, unknown>>;
 }
 
 export interface InvokeOptions {
-  /** Messages that are sent to the inferlet, in order; it is told that none follows. */
+  /** Messages to send to the inferlet, in order, followed by the end of messages. */
   readonly send?: readonly string[];
   /** Longest wait for the end, milliseconds; 60,000 by default. */
   readonly timeoutMs?: number;
@@ -35,10 +35,10 @@ export interface InvokeOptions {
   readonly onMessage?: (text: string) => void;
 }
 
-/** What one invocation did. */
+/** Outcome of one invocation. */
 export interface Invoked {
   readonly id: string;
-  /** What `run` returned. */
+  /** Return value of `run`. */
   // biome-ignore lint/suspicious/noExplicitAny: the test knows what its function returns
   readonly output: any;
   /** Text messages, in order. */
@@ -48,10 +48,9 @@ export interface Invoked {
   readonly usage: Readonly<Record<string, number>>;
 }
 
-/** An invocation ended with an error. */
 export class InvocationError extends Error {
   override readonly name = 'InvocationError';
-  /** `inferlet-error` for what the function itself threw, else the platform's code (`deadline-exceeded`, …). */
+  /** `inferlet-error` for an error of the function itself, else the platform's code (`deadline-exceeded`, …). */
   readonly code: string;
   readonly messages: readonly string[];
   readonly logs: Invoked['logs'];
@@ -65,7 +64,7 @@ export class InvocationError extends Error {
 }
 
 /**
- * A platform for tests: a temporary home, a free port, no functions. It ends by {@link stop}, by `await using`, or with this process.
+ * A platform for tests: a temporary home, a free port, no functions. {@link stop} or `await using` ends it, and so does this process's end.
  *
  * @example
  * await using platform = await startPlatform();
@@ -73,10 +72,10 @@ export class InvocationError extends Error {
  * const { output, messages } = await hello.invoke({ prompt: 'Once upon a time' });
  */
 export class TestPlatform implements AsyncDisposable {
-  /** Address of its HTTP API. */
+  /** Address of the platform's HTTP API. */
   readonly url: string;
   readonly apiKey: string;
-  /** Its temporary home, with its logs. */
+  /** The platform's temporary home, with its logs. */
   readonly home: string;
   readonly #platform: LocalPlatform;
 
@@ -88,7 +87,7 @@ export class TestPlatform implements AsyncDisposable {
     this.home = platform.home;
   }
 
-  /** Builds and deploys a folder with a pie.json, a source file or a component. Throws an error with the place of what does not compile. */
+  /** Builds and deploys a folder with a pie.json, a source file or a component. A compile error names its place in the source. */
   async deploy(source: string | URL, options: DeployOptions = {}): Promise<TestInferlet> {
     try {
       const found = findFunction(typeof source === 'string' ? source : fileURLToPath(source), undefined);
@@ -100,7 +99,7 @@ export class TestPlatform implements AsyncDisposable {
     }
   }
 
-  /** Ends it and removes its home. */
+  /** Ends the platform and removes its home. */
   async stop(): Promise<void> {
     await this.#platform.stop();
     removeHome(this.#platform.home);
@@ -111,7 +110,6 @@ export class TestPlatform implements AsyncDisposable {
   }
 }
 
-/** A deployed inferlet. */
 export class TestInferlet {
   readonly name: string;
   readonly #client: PieClient;
@@ -122,7 +120,7 @@ export class TestInferlet {
     this.#client = client;
   }
 
-  /** Invokes it and waits for its end. Throws {@link InvocationError} when it fails, and `PieError` when its input is refused. */
+  /** Invokes the function and waits. Throws {@link InvocationError} when the invocation fails, and `PieError` when its input is refused. */
   async invoke(input: unknown = {}, options: InvokeOptions = {}): Promise<Invoked> {
     const { send = [], timeoutMs = INVOCATION_LIMIT_MS, onMessage } = options;
     const deadline = AbortSignal.timeout(timeoutMs);
@@ -147,19 +145,19 @@ export class TestInferlet {
     throw new Error(`The stream of ${stream.id} ended without a result.`);
   }
 
-  /** An invocation that has ended takes no messages; its own end says what happened. */
+  /** Ignores errors: an ended invocation takes no messages, and its end reports the cause. */
   async #say(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
     try {
       for (const message of messages) await this.#client.send(id, message, { signal });
       await this.#client.closeSession(id, { signal });
     } catch {
-      // See above.
+      // The invocation's end reports the cause.
     }
   }
 }
 
 /**
- * Starts a platform for tests. It needs `redis-server` on this machine, or `REDIS_URL`. Throws when something is missing, and says what to do.
+ * Starts a platform for tests. It needs `redis-server` on this machine, or `REDIS_URL`. Throws an error with the remedy on failure.
  */
 export async function startPlatform(options: TestPlatformOptions = {}): Promise<TestPlatform> {
   const {
@@ -192,11 +190,11 @@ function modelEntry(source: string): string {
 }
 
 function removeHome(home: string): void {
-  // The last of its processes may still be writing its log.
+  // The platform's last process may still be writing its log.
   rmSync(home, { recursive: true, force: true, maxRetries: 10 });
 }
 
-/** What the command would say on several lines, as an error that a test's report shows. */
+/** Turns a command's failure of several lines into an error that a test report shows. */
 function readable(error: unknown): unknown {
   if (!(error instanceof Failure)) return error;
   const lines = [error.message, error.why && `why: ${error.why}`, error.advice && `what to do: ${error.advice}`];

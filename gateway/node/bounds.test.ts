@@ -30,7 +30,7 @@ describe('what requests of one key may hold at once', () => {
   });
   after(() => platform.stop());
 
-  /** A request whose body the test sends; chunked, so that nothing tells its size before. */
+  /** A request whose body the test sends; chunked, so that no header declares its size. */
   function begin(key = platform.apiKey) {
     const { hostname, port } = new URL(platform.url);
     const request = http.request({

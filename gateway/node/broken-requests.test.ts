@@ -11,7 +11,7 @@ describe('what is no request', () => {
   });
   after(() => platform.stop());
 
-  /** Writes bytes and reads until the server closes. */
+  /** Writes bytes and reads the answer until the server closes. */
   function raw(bytes: string): Promise<string> {
     const { hostname, port } = new URL(platform.url);
     return new Promise((resolve, reject) => {

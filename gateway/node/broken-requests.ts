@@ -5,17 +5,17 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import { toProblem } from '../app/errors/problem.ts';
 import { requestIdOf } from '../app/http/trace.ts';
 
-/** All headers of a request together. Node counts the request line too. */
+/** Most bytes of a request's headers. Node counts the request line too. */
 export const MAX_HEADER_BYTES = 16 * 1024;
 
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Request Header Fields Too Large' };
 
 /**
- * Answers what never becomes a request (headers that are too large, bytes that are no HTTP) with a problem like any other refusal, and closes the
- * connection. Nothing of it reaches the app.
+ * Answers input that is no valid request (oversized headers, bytes that are not HTTP) with a problem like any other refusal, and closes
+ * the connection. The app never sees such input.
  */
 export function answerBrokenRequests(server: Server): void {
-  /** Connections on which an answer is being written: bytes of ours would land in the middle of it. */
+  /** Connections with an answer in progress: a refusal would land in the middle of it. */
   const answering = new WeakMap<Socket, number>();
   server.on('request', ({ socket }, response) => {
     answering.set(socket, (answering.get(socket) ?? 0) + 1);
@@ -27,14 +27,14 @@ export function answerBrokenRequests(server: Server): void {
       socket.destroy();
       return;
     }
-    // What is still being sent is taken in and forgotten, so that the client comes to read the answer.
+    // Read and drop the rest of the input, so that the client gets to read the answer.
     socket.end(answerTo(error.code ?? '', originOf(socket)), () => socket.destroySoon());
     socket.resume();
     socket.setTimeout(LINGER_MS, () => socket.destroy());
   });
 }
 
-/** A client that goes on sending has so long. */
+/** Longest time for a client that goes on sending. */
 const LINGER_MS = 1000;
 
 function answerTo(code: string, origin: string): string {

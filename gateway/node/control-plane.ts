@@ -57,27 +57,26 @@ import { translating, translatingStream } from './store-errors.ts';
 import { NodeTenants, toPrincipal } from './tenants.ts';
 
 export interface NodeControlPlaneOptions {
-  /** What a function gets whose manifest asks for nothing. */
+  /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;
-  /** From submission to the end, waiting included, on top of a function's own wall time. */
+  /** Longest wait in the queue; the default deadline is this plus the function's own wall time. */
   readonly queueMs?: number;
-  /** Other names of models: alias to model. */
+  /** Model aliases: alias to model. */
   readonly modelAliases?: ReadonlyMap<string, string>;
-  /** Where webhooks may lead; the public internet by default. */
+  /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
-  /** Told of what clients are not told the details of. */
+  /** Receives errors whose details clients do not see. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** Whoever asks for health asks again soon. */
+/** Clients poll health, so a late answer is useless. */
 const HEALTH_DEADLINE_MS = 1000;
 
 const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
-/** How long an invocation may wait for its turn, unless told otherwise. */
 const DEFAULT_QUEUE_MS = 300_000;
 
-/** The control plane on Redis: what the gateway of Node serves. */
+/** The control plane on Redis, for the Node gateway. */
 export class NodeControlPlane implements ControlPlane {
   readonly releases: Releases;
   readonly secrets: Secrets;
@@ -91,7 +90,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly #modelAliases: ReadonlyMap<string, string>;
   readonly #reach: Reach;
   readonly #onError: ((error: unknown) => void) | undefined;
-  /** What the store was last found to lack, as the log has it; empty while it is well. */
+  /** The store's last fault that was logged; empty while the store is well. */
   #storeFault = '';
 
   constructor(scheduler: Scheduler, options: NodeControlPlaneOptions) {
@@ -187,7 +186,7 @@ export class NodeControlPlane implements ControlPlane {
 
   events({ principal, signal }: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent> {
     const follow = async function* (this: NodeControlPlane) {
-      // Nobody else can have been shown an invocation of another tenant.
+      // Only an operator can reach an invocation of another tenant here.
       if (includesScope(principal.scopes, 'operator')) {
         const record = await this.#record(principal, id);
         if (record !== null) await this.#audited(principal, record, 'read');
@@ -297,7 +296,7 @@ export class NodeControlPlane implements ControlPlane {
     const source: LogSource = {
       logs,
       tenant,
-      // The platform's functions that a tenant invokes write into the tenant's own logs.
+      // A platform function writes into the logs of the tenant that invokes it.
       names: async () =>
         name === null ? [...new Set([...(await functions.names(tenant)), ...SHARED_FUNCTIONS])] : [name],
       statuses: (ids) => invocations.statuses(ids),
@@ -317,23 +316,23 @@ export class NodeControlPlane implements ControlPlane {
       this.#storeFault = '';
       return { ready: checks.every(({ ok }) => ok), checks };
     } catch (error) {
-      // Anyone may ask, and as often as they like: they get no details, and each fault is logged once.
+      // Health needs no key and may be polled often: the answer has no details, and each fault is logged once.
       if (this.#storeFault !== String(error)) this.#onError?.(error);
       this.#storeFault = String(error);
       return { ready: false, checks: [{ name: 'store', ok: false, detail: 'does not answer' }] };
     }
   }
 
-  /** The request was made before: its invocation once that has ended, or at once for whoever joins it. */
+  /** Answers a repeated request with its invocation, once that has ended; with `join` also before. */
   async #repeated(principal: Principal, id: string, join: boolean): Promise<Invoked> {
     const state = await this.#state(principal, id);
-    // Keys are kept no longer than outcomes, but a store may lose what it had.
+    // Keys expire no later than outcomes, but a store may lose data.
     if (state === null) throw new GatewayError('unknown-invocation', `The invocation ${id} of this key is forgotten.`);
     if (join || (state.status !== 'queued' && state.status !== 'running')) return { ...state, replayed: true };
     throw inFlight(id);
   }
 
-  /** The answer says what is left of the quotas that count. */
+  /** Adds the remainder of the counted quotas to the answer's headers. */
   #tellLimits(call: Call, quotas: readonly QuotaUse[]): void {
     if (quotas.length > 0) call.answerHeaders?.(rateLimitHeaders(quotas, this.#scheduler.store.clock()));
   }
@@ -345,16 +344,16 @@ export class NodeControlPlane implements ControlPlane {
     return withOutput(record, await this.#scheduler.events.terminal(id, record.seq));
   }
 
-  /** The record, when it is of the caller's tenant, or the caller operates the platform. */
+  /** The record, when it belongs to the caller's tenant or the caller is an operator. */
   async #record(principal: Principal, id: string): Promise<Invocation | null> {
-    // Whatever else is asked for would be another key of the store.
+    // Any other text would address another key of the store.
     if (!INVOCATION_ID.test(id)) return null;
     const record = await this.#scheduler.invocations.get(id);
     if (record === null) return null;
     return record.tenant === principal.tenant || includesScope(principal.scopes, 'operator') ? record : null;
   }
 
-  /** An operator's act on an invocation of another tenant is written down there; a tenant's own are not. */
+  /** Records an operator's act on another tenant's invocation in that tenant's audit log; a tenant's own acts are not recorded. */
   async #audited(
     { tenant, keyId }: Principal,
     { id, tenant: owner }: Invocation,

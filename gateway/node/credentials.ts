@@ -6,18 +6,18 @@ import { PLATFORM_ACTOR } from '#scheduler/tenants/audit.ts';
 import { SCOPES } from '../app/control.ts';
 
 export const DEFAULT_TENANT = 'default';
-/** What the key is called among the tenant's. */
+/** Name of the key in its tenant. */
 const KEY_NAME = 'credentials.json';
 
 const schema = z.object({ url: z.string(), apiKey: z.string() });
 
-/** What `credentials.json` holds: how the command on this machine reaches the gateway. */
+/** Content of `credentials.json`: the gateway's address and key for the command on this machine. */
 export type Credentials = z.output<typeof schema>;
 
 /**
- * Sees to it that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a key of the tenant `default` that works. A
- * key that works is kept, and so are its scopes (one from before keys had names gets every scope); a new one is made on the first start and
- * when the store has lost the old one.
+ * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key of the tenant `default`. It keeps
+ * a working key and its scopes (a key from before keys had names gets every scope). It makes a new key on the first start, and when the
+ * store has lost the old one.
  */
 export async function ensureCredentials(
   home: string,
@@ -46,7 +46,7 @@ async function newKey(apiKeys: Scheduler['apiKeys']): Promise<string> {
   return outcome.apiKey;
 }
 
-/** The credentials in a file, or null when it is missing or unreadable as such. */
+/** The credentials in a file, or null when the file is missing or invalid. */
 export async function readCredentials(file: string): Promise<Credentials | null> {
   try {
     const parsed = schema.safeParse(JSON.parse(await readFile(file, 'utf8')));
@@ -57,7 +57,7 @@ export async function readCredentials(file: string): Promise<Credentials | null>
   }
 }
 
-/** Never readable by others, not even for a moment, and never half written. */
+/** Other users can never read the file, not even for a moment, and no reader sees a partial file. */
 async function writePrivately(file: string, text: string): Promise<void> {
   await mkdir(path.dirname(file), { recursive: true });
   const draft = `${file}.${process.pid}.tmp`;

@@ -20,20 +20,20 @@ import { toAlias, toFunctionVersion, toReport, toVersionAliases } from './presen
 import { requireOwn } from './shared-functions.ts';
 import { translating } from './store-errors.ts';
 
-/** What is deployed, in Redis: looked at, added to, removed. */
+/** Lists, deploys and removes functions in Redis. */
 export class NodeFunctions {
   readonly #scheduler: Scheduler;
   readonly #limits: InvocationLimits;
-  /** What was read for the app comes back in an invocation: it need not be read twice. */
+  /** Caches the stored version behind each one given to the app, so that an invocation need not read it again. */
   readonly #stored = new WeakMap<FunctionVersion, StoredVersion>();
 
-  /** @param limits what a function gets whose manifest asks for nothing. */
+  /** @param limits of a function whose manifest sets none */
   constructor(scheduler: Scheduler, limits: InvocationLimits) {
     this.#scheduler = scheduler;
     this.#limits = limits;
   }
 
-  /** What was stored of a version that came from here. */
+  /** The stored form of a version that this object returned. */
   async storedOf(tenant: string, shown: FunctionVersion): Promise<StoredVersion | null> {
     return this.#stored.get(shown) ?? (await this.#scheduler.functions.resolve(tenant, shown.name, shown.version));
   }
@@ -55,7 +55,7 @@ export class NodeFunctions {
     });
   }
 
-  /** The version that an invocation by this reference runs. */
+  /** The version that an invocation of this reference runs. */
   resolve({ principal }: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
@@ -83,7 +83,7 @@ export class NodeFunctions {
       if (!outcome.ok) throw refusal(outcome);
       const { version, created, alias, warnings } = outcome;
       const { keyId, tenant } = call.principal;
-      // Who did it is said of every act.
+      // Every audit entry names its actor already.
       const { by: _, ...placed } = deployment.placement;
       await this.#scheduler.audit.record(keyId, tenant, 'function.deploy', `${version.name}@${version.version}`, {
         created,

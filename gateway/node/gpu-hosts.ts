@@ -3,8 +3,8 @@ import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { GpuHostState } from '../app/control/operations.ts';
 
 /**
- * Each GPU host once, though all runtimes that use it tell of it; one that is away only where no host of that name is there. It is drained when all of them
- * have heard so.
+ * Lists each GPU host once, although every runtime that uses it reports it. A disconnected host appears only when no connected host has
+ * its name. A host counts as drained once all its runtimes know of the drain.
  */
 export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
   const alive = runtimes.filter((runtime) => runtime.alive);

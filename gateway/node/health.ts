@@ -2,12 +2,12 @@ import { isDrained } from '#scheduler/policies/placement.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Health } from '../app/control.ts';
 
-/** A GPU host that was lost is waited for: mostly it starts again, and traffic that went elsewhere would only have to come back. */
+/** Time that a lost GPU host gets to return: most restart, and rerouted traffic would only have to come back. */
 export const GPU_HOST_GRACE_MS = 5000;
 
 /**
- * Whether there is somebody who would run an invocation that is sent now, by what runtimes say of themselves. Every function counts as one that computes: one
- * that names no model may use all.
+ * Checks whether some runtime would run a new invocation, by the runtimes' own reports. Every function counts as one that computes,
+ * because a function that names no model may use all.
  *
  * @param now milliseconds since the Unix epoch
  */
@@ -16,13 +16,13 @@ export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): He
   const running = { name: 'runtimes', ok: alive.length > 0, detail: `${alive.length} alive` };
   const taking = alive.filter(({ accepting }) => accepting === true);
   const asked = taking.length > 0 ? taking : alive;
-  // Any of them may be the one that gets it.
+  // Any of these runtimes may get the invocation.
   const reach = asked.flatMap(({ gpuHosts = [] }) => (gpuHosts.length > 0 ? [hostCheck(gpuHosts, now)] : []));
   const worst = reach.find(({ ok }) => !ok) ?? reach[0];
   return worst === undefined ? [running] : [running, worst];
 }
 
-/** Whether a runtime reaches one of its GPU hosts. */
+/** Checks whether a runtime reaches one of its GPU hosts. */
 function hostCheck(hosts: readonly RuntimeGpuHost[], now: number): Health['checks'][number] {
   const used = hosts.filter((host) => !isDrained(host));
   const drained = hosts.length > used.length ? `, ${hosts.length - used.length} drained` : '';

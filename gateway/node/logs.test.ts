@@ -21,7 +21,7 @@ describe('logs of invocations in one state', () => {
       await (await platform.attempt(id)).fail('trap', `t${i}`);
       failed.push(id);
     }
-    // Lines of invocations that are forgotten, with those of one that is not in their middle.
+    // Lines of forgotten invocations, with a line of a known one in their middle.
     const key = store.keys.logs('default', 'f');
     const line = (invocation: string, message: string) => ({
       ...{ i: invocation, s: '1', t: String(Date.now()), e: 'log' },

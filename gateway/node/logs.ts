@@ -4,30 +4,30 @@ import type { LogEntry, LogLevel, LogOptions } from '../app/control.ts';
 
 const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 2, error: 3 };
 
-/** Lines of one read of a log, over all logs that are read together. */
+/** Lines per read, divided among all logs that are read together. */
 const PAGE = 500;
 const SMALLEST_PAGE = 20;
-/** Lines that one request looks at: filters that nothing passes end here. Looking up states costs more. */
+/** Most lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
 const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
-/** Lines whose states are looked up together. */
+/** Lines whose states are looked up in one call. */
 const BATCH = 200;
-/** Of ended invocations, states that are remembered. */
+/** Most states of ended invocations that a filter remembers. */
 const MAX_REMEMBERED = 10_000;
 
-/** Whose logs are read, and by what. */
+/** The logs to read. */
 export interface LogSource {
   readonly logs: FunctionLogs;
   readonly tenant: string;
-  /** One function, or all that the tenant has at that moment. */
+  /** One function, or all functions that the tenant has at the time of the call. */
   readonly names: () => Promise<readonly string[]>;
-  /** The states of invocations, in order; null for one that is forgotten. */
+  /** The states of invocations, in order; null for an invocation that the store no longer has. */
   readonly statuses: (invocations: readonly string[]) => Promise<readonly (InvocationStatus | null)[]>;
 }
 
 /**
- * Log lines that pass the filters: the last `limit` of those after the cursor, oldest first, then, when following, those that come until the
- * signal aborts. Of several functions they come in order of their time.
+ * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first. With `follow`, then live lines until the
+ * signal aborts. Lines of several functions come in the order of their time.
  */
 export async function* readLogs(
   source: LogSource,
@@ -56,7 +56,7 @@ export async function* readLogs(
     yield* await filter.pass([line]);
 }
 
-/** The newest line of all logs, taken off. */
+/** Removes and returns the newest line of all logs. */
 async function next(logs: readonly Backwards[]): Promise<LogLine | null> {
   let newest: Backwards | undefined;
   for (const log of logs) {
@@ -67,7 +67,7 @@ async function next(logs: readonly Backwards[]): Promise<LogLine | null> {
   return line;
 }
 
-/** Lines of several logs are ordered by cursor, then by function. */
+/** Orders lines of several logs by cursor, then by function. */
 function precedes(a: LogLine, b: LogLine): boolean {
   const [aMs = 0, aSeq = 0] = a.cursor.split('-').map(Number);
   const [bMs = 0, bSeq = 0] = b.cursor.split('-').map(Number);
@@ -77,7 +77,7 @@ function precedes(a: LogLine, b: LogLine): boolean {
 /** One log, read from its end. */
 class Backwards {
   readonly name: string;
-  /** Where following goes on. */
+  /** Cursor after which following starts. */
   newest: string;
   head: LogLine | null = null;
   readonly #source: LogSource;
@@ -126,7 +126,7 @@ class Backwards {
 
 const MAX_SEQUENCE = '18446744073709551615';
 
-/** `<ms>-<number>@<function>`, as entries of several functions have it: in a log of a later name the same place may still follow. */
+/** Parses `<ms>-<number>@<function>`, a cursor over several functions. In the log of a later name, a line with this id may follow. */
 function cursorFor(cursor: string, name: string): string {
   const [place = LOG_BEGINNING, of] = cursor.split('@');
   if (of === undefined || name <= of) return place;
@@ -142,12 +142,12 @@ function later(a: string, b: string): string {
   return BigInt(aSeq) > BigInt(bSeq) ? a : b;
 }
 
-/** Which lines are wanted. */
+/** Selects the lines that pass the filters. */
 class LogFilter {
   readonly #source: LogSource;
   readonly #options: LogOptions;
   readonly #search: string | undefined;
-  /** Of invocations that have ended: they stay as they are. */
+  /** States of ended invocations, which no longer change. */
   readonly #ended = new Map<string, InvocationStatus | null>();
 
   constructor(source: LogSource, options: LogOptions) {
@@ -156,7 +156,7 @@ class LogFilter {
     this.#search = options.search?.toLowerCase();
   }
 
-  /** Those of the lines that are wanted, as entries. */
+  /** The lines that pass, as entries. */
   async pass(lines: readonly LogLine[]): Promise<LogEntry[]> {
     const { invocation, status } = this.#options;
     const entries = lines

@@ -21,11 +21,11 @@ import { gpuHostsOf } from './gpu-hosts.ts';
 import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
 
-/** A runtime that has not heard of a drain within its lease is as good as dead. */
+/** A runtime that ignores a drain for a whole lease counts as dead. */
 const HEARD_MS = LEASE_MS;
 const HEARD_POLL_MS = 20;
 
-/** What goes on, read from Redis. */
+/** Lists of invocations, load and GPU hosts, from Redis. */
 export class NodeOperations implements Operations {
   readonly #scheduler: Scheduler;
 
@@ -78,7 +78,7 @@ export class NodeOperations implements Operations {
     });
   }
 
-  /** Which GPU host serves each that runs, for operators; it is asked of what runtimes say of themselves, not of each invocation. */
+  /** Finds the GPU host of each running invocation, for operators. The runtimes' reports name the hosts, not the invocations' records. */
   async #servingHosts(call: Call, records: readonly Invocation[]): Promise<(record: Invocation) => string | null> {
     const running = records.some(({ status }) => status === 'running');
     if (!running || !includesScope(call.principal.scopes, 'operator')) return () => null;
@@ -91,7 +91,7 @@ export class NodeOperations implements Operations {
     };
   }
 
-  /** When the roots of those that run began, by id: a child is served where its root is. */
+  /** Start times of the running invocations' roots, by id: the root's GPU host serves its children. */
   async #rootsBegan(records: readonly Invocation[]): Promise<ReadonlyMap<string, number>> {
     const ids = new Set(records.flatMap(({ status, root }) => (status === 'running' && root !== null ? [root] : [])));
     const roots = await Promise.all([...ids].map((id) => this.#scheduler.invocations.get(id)));
@@ -121,7 +121,7 @@ export class NodeOperations implements Operations {
     });
   }
 
-  /** A GPU host once all runtimes that use it have heard whether it is drained, or as it is when one of them takes too long; null for none of that name. */
+  /** The GPU host, once all its runtimes know its drain state or the wait is over. Null when no host has this name. */
   async #heard(name: string, drained: boolean): Promise<GpuHostState | null> {
     for (const until = Date.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
       const runtimes = await this.#scheduler.runtimes.list();
@@ -143,7 +143,7 @@ export class NodeOperations implements Operations {
   }
 }
 
-/** Each model of each GPU host once, though all runtimes that use the host report it. */
+/** Lists each model of each GPU host once, although all runtimes that use the host report it. */
 function modelsOf(runtimes: readonly RuntimeInfo[]): ModelLoad[] {
   const hosts = new Map<string, HostLoad>();
   const names = new Map<string, string>();

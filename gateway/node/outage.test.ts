@@ -4,7 +4,7 @@ import { type Frame, FrameParser } from '../client/event-source.ts';
 import { ASYNC, ECHO_SCHEMA, Harness, json, SSE } from '../testing/http/harness.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-/** A platform whose Redis has on disk whatever it has answered for. */
+/** A platform whose Redis writes to disk before it answers. */
 async function startDurable(): Promise<TestPlatform> {
   const platform = await TestPlatform.start({ appendOnly: true });
   await platform.scheduler.store.call((redis) => redis.config('SET', 'appendfsync', 'always'));
@@ -13,7 +13,7 @@ async function startDurable(): Promise<TestPlatform> {
 
 /** Reads a stream frame by frame. */
 class Reading {
-  /** Frames that came together. */
+  /** Frames that arrived in one chunk. */
   readonly #waiting: Frame[] = [];
   readonly #parser = new FrameParser();
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
@@ -100,12 +100,12 @@ describe('when the gateway stops', () => {
       const waiting = await h.waiting();
       const logs = await h.send('/v1/functions/echo/logs', { headers: SSE });
       const closing = platform.server.close(60_000);
-      // Nobody waits for a stream that has no end.
+      // The drain does not wait for an endless stream.
       assert.match(await logs.text(), /event: error\ndata: \{"code":"shutting-down"/);
       await assert.rejects(fetch(`${platform.url}/healthz`, { headers: { connection: 'close' } }));
       await quick.attempt.succeed(1);
       assert.match(await quick.response.text(), /event: result/);
-      // Told again, it has less time.
+      // A second call shortens the drain.
       const sooner = platform.server.close(50);
       const text = await slow.response.text();
       assert.match(text, /^(: heartbeat\n\n)*event: error\ndata: \{"code":"shutting-down"/);

@@ -17,19 +17,19 @@ export interface PlatformMetricsOptions {
   readonly scheduler: Pick<Scheduler, 'metrics'>;
   /** Name of this gateway's process. */
   readonly process: string;
-  /** What this gateway has measured, now. */
+  /** This gateway's own measurements, now. */
   readonly collect: () => Promise<readonly MetricFamily[]>;
   readonly public: boolean;
 }
 
-/** All that the platform has measured: this gateway's own numbers, and what the other processes have left in Redis lately. */
+/** All measurements of the platform: this gateway's own, and those that the other processes have stored in Redis lately. */
 export function platformMetrics({ scheduler, process, collect, ...options }: PlatformMetricsOptions): MetricsPage {
   const others = async (): Promise<ProcessFamilies[] | null> => {
     try {
       const snapshots = (await scheduler.metrics.read()).filter((snapshot) => snapshot.process !== process);
       return snapshots.map(({ process: name, text }) => ({ process: name, families: parseFamilies(text) ?? [] }));
     } catch {
-      // The page says so.
+      // `pie.redis.up` reports the failure.
       return null;
     }
   };
@@ -44,7 +44,7 @@ export function platformMetrics({ scheduler, process, collect, ...options }: Pla
   let reading: Promise<string> | undefined;
   return {
     public: options.public,
-    // Whoever asks while it is made gets the same page.
+    // Concurrent readers share one page.
     text: () => {
       reading ??= page().finally(() => {
         reading = undefined;
@@ -54,7 +54,7 @@ export function platformMetrics({ scheduler, process, collect, ...options }: Pla
   };
 }
 
-/** What waits, what is admitted and what runs it: read when somebody looks. A Redis that is away leaves it out of the page. */
+/** Queue, admission and runtimes, measured at each read. Without Redis the page lacks them. */
 export function watchPlatform(meter: Meter, { queue, runtimes, admission, store }: Watched): void {
   const gauge = (
     name: string,
@@ -142,7 +142,7 @@ export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams
     });
 }
 
-/** Counts attempts to tell ends by webhook; all outcomes have a series from the start, so that the first failure is an increase. */
+/** Counts webhook attempts. Every outcome has a series from the start, so that the first failure is an increase. */
 export function countWebhooks(meter: Meter): (outcome: WebhookOutcome) => void {
   const attempts = meter.createCounter('pie.webhooks', {
     unit: '{attempt}',
@@ -152,7 +152,7 @@ export function countWebhooks(meter: Meter): (outcome: WebhookOutcome) => void {
   return (outcome) => attempts.add(1, { outcome });
 }
 
-/** The tenants with most, and all others as one. */
+/** The tenants with the most invocations, and the rest as one. */
 export function withOthers(tenants: readonly Load[]): Load[] {
   if (tenants.length <= MAX_OWNERS) return [...tenants];
   const sorted = tenants.toSorted((a, b) => b.waiting + b.running - a.waiting - a.running);

@@ -14,7 +14,7 @@ import type {
 } from '../app/control.ts';
 import { resultIn } from '../app/http/json-text.ts';
 
-/** A stored version without what only the platform needs to know. */
+/** A stored version without the platform's internal members. */
 export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
   return {
     name: stored.name,
@@ -29,7 +29,7 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
   };
 }
 
-/** The names that serve a version, with its part of each. */
+/** The aliases that serve a version, each with the version's share. */
 export function toVersionAliases(version: string, aliases: readonly NamedAlias[]): VersionAlias[] {
   return aliases.flatMap(({ alias, shares, tag }) =>
     shares.filter((share) => share.version === version).map(({ weight }) => ({ alias, weight, ...(tag && { tag }) })),
@@ -48,7 +48,7 @@ export function toAlias({ alias, shares, revision, at, by, message, tag, restore
 /** Steps of a build, in order. */
 const STEPS = ['check', 'transpile', 'meter', 'write'] as const;
 
-/** What its build told of a version. */
+/** The build's report on a version. */
 export function toReport({ componentBytes, build = {} }: StoredVersion): DeployReport {
   const number = (name: string): number | null => {
     const value = build[name];
@@ -68,7 +68,7 @@ export function toReport({ componentBytes, build = {} }: StoredVersion): DeployR
   };
 }
 
-/** A record as its client sees it, without its output. */
+/** A record in its client's view, without output. */
 export function toInvocationState(record: Invocation): InvocationState {
   return {
     id: record.id,
@@ -87,12 +87,12 @@ export function toInvocationState(record: Invocation): InvocationState {
   };
 }
 
-/** The same with its output. `last` is the `result` event of one that succeeded, when it is still kept. */
+/** A record in its client's view, with output. `last` is the `result` event of a succeeded invocation, if the store still has it. */
 export function withOutput(record: Invocation, last: InvocationEvent | null): HeldInvocation {
   return { ...toInvocationState(record), ...(last?.event === 'result' && { output: resultIn(last.data).output }) };
 }
 
-/** Where a webhook leads, for whoever may look at the invocation: what follows the path is often a secret. */
+/** A webhook's address up to its path, for any reader of the invocation. The rest often holds a secret. */
 export function shownUrl(text: string): string {
   const { origin, pathname } = new URL(text);
   return `${origin}${pathname}`;
@@ -109,7 +109,7 @@ function toDelivery({ url, status, attempts, lastStatus, lastError, nextAt }: We
   };
 }
 
-/** The models of all runtimes that are alive, each once, by name, with the aliases of those that are there. */
+/** The models of all live runtimes, each once, by name, with the aliases of available models. */
 export function toModels(runtimes: readonly RuntimeInfo[], aliases: ReadonlyMap<string, string>): ModelInfo[] {
   const models = new Map<string, ModelInfo>();
   for (const runtime of runtimes) {

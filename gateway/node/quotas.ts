@@ -10,7 +10,7 @@ import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { translating } from './store-errors.ts';
 
-/** Limits, what is used of them, and usage, in Redis. */
+/** Limits, their use, and usage, in Redis. */
 export class NodeQuotas implements Quotas {
   readonly #scheduler: Scheduler;
 
@@ -24,7 +24,7 @@ export class NodeQuotas implements Quotas {
       const { quotas } = this.#scheduler;
       if (fn === undefined) return (await quotas.statusOfAll(tenant)).map(toStatus);
       const states = FUNCTION_NAME.test(fn) ? await quotas.status(tenant, fn) : [];
-      // What is gone may have limits left.
+      // A removed function may have limits left.
       if (!states.some(({ function: of }) => of === fn)) await this.#deployed(tenant, fn, 'function');
       return states.map(toStatus);
     });
@@ -36,7 +36,7 @@ export class NodeQuotas implements Quotas {
       await this.#found(tenant);
       const { quotas, audit, store } = this.#scheduler;
       const wanted = toChange(change, store.clock());
-      // What is set for a function that is gone can be taken away.
+      // A limit of a removed function can still be removed.
       if (wanted.function !== null && wanted.limit !== null) await this.#deployed(tenant, wanted.function, '/function');
       const note = { author: call.principal.keyId, reason: change.reason ?? '' };
       if ((await quotas.set(tenant, wanted, note)) === 'full') {
@@ -85,7 +85,7 @@ export class NodeQuotas implements Quotas {
     });
   }
 
-  /** Its own quotas and usage a key may always see. */
+  /** A key may always see its own tenant's quotas and usage. */
   async #mayRead(call: Call, tenant: string): Promise<void> {
     if (tenant === call.principal.tenant) return;
     if (!includesScope(call.principal.scopes, 'operator')) throw forbidden(call, 'operator');
@@ -109,7 +109,7 @@ function forbidden({ principal }: Call, scope: string): GatewayError {
   return new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
 }
 
-/** The change as it is stored, checked. */
+/** Checks a change and converts it to its stored form. */
 function toChange(change: QuotaChange, now: number): LimitChange {
   const { quota, limit, expiresAt } = change;
   const until = expiresAt === undefined ? null : Date.parse(expiresAt);
@@ -122,7 +122,7 @@ function toChange(change: QuotaChange, now: number): LimitChange {
   return { quota, function: fn, limit, until };
 }
 
-/** As the API shows it. */
+/** Converts a quota to the API's form. */
 export function toStatus({ quota, function: fn, limit, used, resetsAt, source, override }: QuotaState): QuotaStatus {
   return {
     ...{ quota, function: fn, limit, used },

@@ -172,7 +172,7 @@ export class NodeReleases implements Releases {
     return found;
   }
 
-  /** What a rollback changes, between the versions that get most. */
+  /** Changes of a rollback, between the versions with the largest shares. */
   async #shownPlan(
     found: DeployedFunction,
     { from, to }: RollbackPlan,
@@ -196,7 +196,7 @@ export class NodeReleases implements Releases {
   }
 }
 
-/** The version that somebody means; throws when there is none. */
+/** Resolves a reference to a version; throws when there is none. */
 function versionIn(found: DeployedFunction, given: string, field: string): string {
   const version = versionOf(found, given, field);
   if (version !== null) return version;
@@ -204,7 +204,7 @@ function versionIn(found: DeployedFunction, given: string, field: string): strin
   throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(found.name) });
 }
 
-/** The whole of it, the only one with these first digits, or the one of an alias that serves just one; null when there is none. */
+/** A full version, the only one with these first digits, or the only one of an alias; null when there is none. */
 function versionOf({ name, versions, aliases }: DeployedFunction, given: string, field: string): string | null {
   if (versions.some(({ version }) => version === given)) return given;
   const shares = aliases.find(({ alias }) => alias === given)?.shares ?? [];

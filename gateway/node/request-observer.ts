@@ -14,18 +14,18 @@ import { childTraceparent } from '../app/http/trace.ts';
 
 export interface Instruments {
   readonly meter: Meter;
-  /** Absent when nobody records traces. */
+  /** Absent when no exporter records traces. */
   readonly tracer: Tracer | undefined;
 }
 
 /** Seconds; streams last as long as their invocations. */
 const DURATION_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300];
-/** Asked all the time by machines: they are measured, and make no traces. */
+/** Polled by machines all the time: measured but not traced. */
 const UNTRACED: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/metrics']);
-/** Methods of HTTP; anything else that a client sends is measured as `_OTHER`, as OpenTelemetry wants it. */
+/** Known HTTP methods; any other counts as `_OTHER`, as OpenTelemetry requires. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 
-/** Measures and traces the requests of a Node server: until their responses have left. */
+/** Measures and traces the requests of a Node server until their responses have left. */
 export function observeRequests({ meter, tracer }: Instruments): RequestObserver {
   const durations = meter.createHistogram('http.server.request.duration', {
     unit: 's',
@@ -75,12 +75,12 @@ function endSpan(span: Span, method: string, { route, status, tenant, code }: An
     ...(tenant !== undefined && { 'pie.tenant': tenant }),
     ...(code !== undefined && { 'error.type': code }),
   });
-  // What a client did wrong is no error of the server's.
+  // A client's fault is no error of the server.
   if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
   span.end();
 }
 
-/** The response has left when Node says so; where there is none to ask, once it was made. */
+/** Calls `left` when Node closes the response, or at once without a Node response. */
 function whenLeft(environment: unknown, left: () => void): void {
   const outgoing = (environment as { outgoing?: ServerResponse } | undefined)?.outgoing;
   if (!outgoing || outgoing.closed) left();
@@ -89,7 +89,7 @@ function whenLeft(environment: unknown, left: () => void): void {
 
 const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 
-/** What the client decided of its trace holds: recorded, or not. What is no trace context begins a new one. */
+/** Keeps the client's sampling decision. A missing or invalid trace context starts a new trace. */
 function remoteContext(traceparent: string | undefined): Context {
   const [, traceId, spanId, flags] = TRACEPARENT.exec(traceparent ?? '') ?? [];
   if (traceId === undefined || spanId === undefined || flags === undefined) return ROOT_CONTEXT;

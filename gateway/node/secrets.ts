@@ -79,7 +79,7 @@ function checkName(name: string): void {
   );
 }
 
-/** What opening or sealing threw: the platform's fault. */
+/** Turns an error of sealing or opening into the platform's own fault. */
 function withoutCause(error: unknown): never {
   if (!(error instanceof SecretError)) throw error;
   throw new GatewayError('internal', error.message, { cause: error });

@@ -10,7 +10,7 @@ import { answerBrokenRequests, MAX_HEADER_BYTES } from './broken-requests.ts';
 
 export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown'> {
   readonly host: string;
-  /** 0 lets the system choose. */
+  /** 0 lets the operating system choose. */
   readonly port: number;
 }
 
@@ -18,17 +18,17 @@ export interface RunningServer {
   /** Address for clients on this machine. */
   readonly url: string;
   /**
-   * Takes no more connections, lets what is running finish for `drainMs`, then ends every stream with an error event that invites to take
-   * it up again, and closes.
+   * Accepts no more connections and waits `drainMs` for running requests. Then ends every stream with an error event that invites the
+   * client to resume it, and closes.
    */
   close(drainMs: number): Promise<void>;
 }
 
-/** Connections that may wait to be accepted: bursts of a thousand clients are ordinary. */
+/** Connections that may wait for acceptance: bursts of a thousand clients are ordinary. */
 const BACKLOG = 4096;
-/** Longer than common proxies keep a connection, so that they close it and not we. */
+/** Longer than common proxies keep a connection, so that the proxy closes it and not the gateway. */
 const KEEP_ALIVE_MS = 65_000;
-/** After the last frames were written, time to get them out. */
+/** Time for the last frames to reach their clients. */
 const FLUSH_MS = 500;
 const POLL_MS = 25;
 

@@ -1,7 +1,7 @@
 import { hkdfSync } from 'node:crypto';
 import type { MasterKeys } from '#scheduler/secrets/master-keys.ts';
 
-/** What seals the dashboard's sessions, from the installation's master key: its gateways share it, and it outlives them. */
+/** Derives the secret of the dashboard's sessions from the installation's master key: its gateways share it, and it survives restarts. */
 export async function sessionSecret(masterKeys: MasterKeys): Promise<Uint8Array> {
   const { key } = await masterKeys.first();
   return new Uint8Array(hkdfSync('sha256', key, '', 'pie dashboard', 32));

@@ -4,7 +4,7 @@ import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Principal } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 
-/** Throws `forbidden` when a function runs every tenant's requests and the key is no operator's. */
+/** Throws `forbidden` when the function serves every tenant's requests and the key lacks the scope `operator`. */
 export function requireOwn({ tenant, keyId, scopes }: Principal, name: string): void {
   if (tenant !== PLATFORM_TENANT || !SHARED_FUNCTIONS.includes(name) || includesScope(scopes, 'operator')) return;
   throw new GatewayError(

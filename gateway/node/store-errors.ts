@@ -4,7 +4,7 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { retryHeaders } from '../app/http/rate-limit.ts';
 
-/** What leaves the scheduler's classes, as the gateway's own error. */
+/** Converts errors of the scheduler to gateway errors. */
 function translate(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error;
   if (error instanceof QuotaExceeded) return quotaError(error);
@@ -27,7 +27,7 @@ function translate(error: unknown): unknown {
   return new GatewayError('store-unavailable', 'The store does not answer. It may be restarting.', { cause: error });
 }
 
-/** Which quota, how much of it is used, and when to come back. */
+/** Names the quota, its use, and the time to come back. */
 function quotaError(error: QuotaExceeded): GatewayError {
   const { quota, function: fn, limit, used, resetsAt } = error.use;
   return new GatewayError(quotaErrorCode(quota), error.message, {
@@ -41,7 +41,7 @@ function quotaError(error: QuotaExceeded): GatewayError {
   });
 }
 
-/** Runs a call of the scheduler and translates what it throws. */
+/** Runs a call of the scheduler and translates its errors. */
 export async function translating<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -50,7 +50,7 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The same for a stream. Stopping early stops its source. `gone` is the error for a stream whose subject the store no longer has. */
+/** The same for a stream. Stopping early stops its source. `gone` makes the error for a stream whose subject the store no longer has. */
 export async function* translatingStream<T>(
   source: AsyncIterable<T>,
   gone?: () => GatewayError,

@@ -125,7 +125,7 @@ export class NodeTenants implements Tenants {
       const key = await this.#keyToChange(call, tenant, id);
       if (key === null) return false;
       const { principal } = call;
-      // An operator who removes another's key can always make a new one.
+      // An operator may remove another last key: an operator can always make a new one.
       const keepLast = id === principal.keyId || !includesScope(principal.scopes, 'operator');
       const outcome = await this.#scheduler.apiKeys.remove(tenant, id, { keepLast, actor: principal.keyId });
       if (outcome === 'last') {
@@ -153,7 +153,7 @@ export class NodeTenants implements Tenants {
     });
   }
 
-  /** A key that the caller may rotate and remove: of a tenant that they administer, and that may do no more than their own. */
+  /** A key that the caller may rotate and remove: in a tenant that the caller administers, and with no scope that the caller lacks. */
   async #keyToChange(call: Call, tenant: string, id: string): Promise<StoredKey | null> {
     administers(call, tenant);
     const key = await this.#scheduler.apiKeys.get(tenant, id);
@@ -170,7 +170,7 @@ export class NodeTenants implements Tenants {
   }
 }
 
-/** The caller that a key stands for; null for none. Throws when the key is not to be used any more. */
+/** The principal of a stored key; null without one. Throws when the key is no longer valid. */
 export function toPrincipal(authentication: Authentication): Principal | null {
   switch (authentication.kind) {
     case 'valid':
@@ -193,7 +193,7 @@ function requireScope({ principal }: Call, scope: Scope): void {
   }
 }
 
-/** `admin` for one's own tenant, `operator` for others. */
+/** Requires `admin` for the caller's own tenant, `operator` for others. */
 function administers(call: Call, tenant: string): void {
   requireScope(call, tenant === call.principal.tenant ? 'admin' : 'operator');
 }

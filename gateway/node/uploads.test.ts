@@ -16,7 +16,7 @@ describe('a large upload', () => {
     await platform.stop();
   });
 
-  /** Sends over the one connection of the agent. */
+  /** Sends over the agent's only connection. */
   function send(method: string, path: string, body: Buffer[], headers: Record<string, string> = {}) {
     return new Promise<{ status: number; code: string }>((resolve, reject) => {
       const { hostname, port } = new URL(platform.url);

@@ -3,12 +3,12 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import { jsonWithOutput } from '../app/http/json-text.ts';
 import { withOutput } from './present.ts';
 
-/** Larger outputs are left out: whoever wants them asks for the invocation. */
+/** Larger outputs are left out; the receiver can fetch the invocation. */
 const MAX_OUTPUT_BYTES = 256 * 1024;
 
 /**
- * What a webhook says: `{"type": "invocation.ended", "timestamp", "data"}`, the data being the invocation as `GET /v1/invocations/{id}` shows it.
- * An output past 256 KiB is left out, and `outputOmitted` says so.
+ * A webhook's body: `{"type": "invocation.ended", "timestamp", "data"}`, where `data` is the answer of `GET /v1/invocations/{id}`.
+ * An output above 256 KiB is left out, and `outputOmitted` is set.
  */
 export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocation: Invocation) => Promise<string> {
   return async (invocation) => {

@@ -19,10 +19,10 @@ interface Received {
   readonly body: string;
 }
 
-/** Of somebody who would like to be told. */
+/** A webhook receiver. */
 class Receiver {
   readonly received: Received[] = [];
-  /** Statuses of the next answers; 204 after them. A `location` goes with redirects. */
+  /** Statuses of the next answers; 204 after them. Each answer has a `location` header, for redirects. */
   statuses: number[] = [];
   readonly #server: Server;
 
@@ -61,7 +61,7 @@ describe('webhooks', () => {
   const outcomes: WebhookOutcome[] = [];
   let client: PieClient;
 
-  /** `rebound.example` is public while it is looked at by its name only, and leads inside. */
+  /** `rebound.example` looks public by its name, but resolves to a private address. */
   async function resolve() {
     return [{ address: '127.0.0.1', family: 4 }];
   }
@@ -111,7 +111,7 @@ describe('webhooks', () => {
     const { redis, keys } = platform.scheduler.store;
     await redis.set(keys.invocation('broken'), 'no record');
     await redis.zadd(keys.webhooks, 1, 'broken');
-    // A replica takes no writes.
+    // A replica refuses writes.
     receiver.beforeAnswer = async () => void (await redis.replicaof('127.0.0.1', '1'));
     receiver.statuses = [410];
     const id = await ended(receiver.url('/away'));

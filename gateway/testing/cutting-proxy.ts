@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
-/** A wire to the gateway that can be cut: after every so many bytes of answers the connection is destroyed. */
+/** A proxy to the gateway that destroys each connection after `everyBytes()` bytes of answers. */
 export async function startCuttingProxy(target: URL, everyBytes: () => number) {
   const sockets = new Set<Socket>();
   let cuts = 0;

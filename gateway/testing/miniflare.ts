@@ -6,7 +6,7 @@ import { z } from 'zod';
 
 const folder = new URL('../', import.meta.url);
 
-/** What the tests take from `wrangler.jsonc`, so that they run what is deployed. */
+/** The settings in `wrangler.jsonc` that the tests use, so that they run the deployed configuration. */
 const configSchema = z.object({
   main: z.string(),
   compatibility_date: z.string(),
@@ -31,7 +31,7 @@ export async function startWorker(originUrl: string): Promise<{ url: string; sto
   return { url, stop: () => miniflare.dispose() };
 }
 
-/** One module with nothing of Node in it: an import of `node:…` fails here. */
+/** Bundles the worker into one module. An import of `node:…` fails here. */
 async function bundle(entry: string): Promise<string> {
   const result = await build({
     entryPoints: [entry],

@@ -16,7 +16,7 @@ import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-
 import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
 
 const WAIT_MS = 30_000;
-/** Its runtime lives as long as it does: nobody has to renew a lease in time. */
+/** Longer than any test, so that no runtime must renew its lease in time. */
 const LEASE_MS = 600_000;
 
 /** The model that the platform claims to serve. */
@@ -29,14 +29,14 @@ const TINY: RuntimeModel = {
   traits: ['forward'],
 };
 
-/** The preamble of a component (layer 1), and something to tell it from others. */
+/** The preamble of a component (layer 1), with content that tells it from others. */
 export function componentBytes(content = 'x'): Uint8Array<ArrayBuffer> {
   return new Uint8Array([0x00, 0x61, 0x73, 0x6d, 0x0d, 0x00, 0x01, 0x00, ...new TextEncoder().encode(content)]);
 }
 
 /**
- * A gateway of Node on a Redis of its own and real sockets. No runtime process is there: tests write what one would write, through the
- * scheduler's own classes, by {@link Attempt}, and answer build requests by `build`.
+ * A Node gateway on its own Redis and real sockets. No runtime process runs: tests write the runtime's records through the scheduler's
+ * own classes, with {@link Attempt}, and answer build requests with `build`.
  */
 export class TestPlatform {
   readonly redis: TestRedis;
@@ -44,7 +44,7 @@ export class TestPlatform {
   readonly control: NodeControlPlane;
   readonly lease: RuntimeLease;
   readonly apiKey: string;
-  /** Requests that were answered, in order. */
+  /** Answered build requests, in order. */
   readonly built: string[] = [];
   build: (component: Uint8Array) => BuildReply = () => ({ ok: true, artifact: { buildMs: 1 } });
   server: RunningServer;
@@ -123,14 +123,14 @@ export class TestPlatform {
     return version;
   }
 
-  /** Takes an invocation into hand, as a runtime does. */
+  /** Begins an attempt of an invocation, as a runtime does. */
   async attempt(id: string): Promise<Attempt> {
     const begun = await beginAttempt(this.scheduler, id, this.lease.id);
     if ('refused' in begun) throw new Error(`the attempt was refused: ${begun.refused}`);
     return new Attempt(this.scheduler, id, begun.epoch, begun.nextSeq);
   }
 
-  /** The invocation that was submitted last to a function. Waits for one that `known` does not hold. */
+  /** The latest invocation of a function that is not in `known`. Waits for it. */
   async submitted(name: string, known: ReadonlySet<string> = new Set()): Promise<string> {
     for (const until = Date.now() + WAIT_MS; Date.now() < until; await sleep(5)) {
       const found = (await this.scheduler.invocations.recent('default', name)).find(({ id }) => !known.has(id));
@@ -139,7 +139,7 @@ export class TestPlatform {
     throw new Error(`no invocation of ${name} came`);
   }
 
-  /** Listens, as a runtime does, for this invocation to be cancelled; `asked` resolves then. */
+  /** Listens for the cancellation of this invocation, as a runtime does; `asked` resolves then. */
   async cancelOf(id: string): Promise<{ asked: Promise<void> }> {
     let resolve: () => void = () => undefined;
     const asked = new Promise<void>((resolved) => {
@@ -172,7 +172,7 @@ async function newKey(scheduler: Scheduler, tenant: string, scopes: readonly Sco
   return outcome.apiKey;
 }
 
-/** What a runtime writes for one invocation. */
+/** Writes a runtime's records for one attempt of an invocation. */
 export class Attempt {
   readonly id: string;
   readonly #scheduler: Scheduler;
@@ -201,7 +201,7 @@ export class Attempt {
     });
   }
 
-  /** Ends this attempt and not its invocation. */
+  /** Ends this attempt but not its invocation. */
   async giveUp(cause: string, usage: Usage): Promise<void> {
     const outcome = await this.#scheduler.invocations.requeue(this.id, this.#epoch, this.#nextSeq, cause, usage);
     if (outcome !== 'requeued') throw new Error(`requeue answered ${outcome}`);
@@ -211,7 +211,7 @@ export class Attempt {
     await this.append(...texts.map((text) => ({ event: 'message' as const, data: { text } })));
   }
 
-  /** Puts a file, and tells of it. */
+  /** Stores a file and appends its message. */
   async sendFile(name: string, mediaType: string, content: Uint8Array): Promise<void> {
     const outcome = await this.#scheduler.files.put(this.id, name, mediaType, content, this.#epoch);
     if (outcome !== 'ok') throw new Error(`put answered ${outcome}`);

@@ -40,26 +40,26 @@ import { OriginTenants } from './tenants.ts';
 export interface OriginOptions {
   /** Address of a Node gateway. */
   readonly url: string;
-  /** A service binding's fetch; the global one by default. */
+  /** A service binding's fetch; the global fetch by default. */
   readonly fetch?: Fetch;
-  /** Told of what clients are not told the details of. */
+  /** Receives errors whose details clients do not see. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** How long a key that the origin has accepted is believed. The origin checks every call again, so nothing is granted by this. */
+/** Time that the edge caches an accepted key. The cache grants nothing, because the origin checks every call again. */
 const BELIEF_MS = 5000;
 const MAX_BELIEVED = 1000;
 
 /** The origin's heartbeat comes every 15 s. */
 const IDLE_TIMEOUT_MS = 60_000;
 
-/** A principal's own connection to the origin, with its key. */
+/** A principal's own connection to the origin, with the principal's key. */
 interface Origin {
   readonly http: Http;
   readonly client: PieClient;
 }
 
-/** The control plane by HTTP: a gateway at the edge that forwards to a Node gateway, which holds everything. */
+/** The control plane by HTTP: a gateway at the edge that forwards to a Node gateway, which holds all state. */
 export class OriginControlPlane implements ControlPlane {
   readonly releases: Releases;
   readonly secrets: Secrets;
@@ -67,7 +67,7 @@ export class OriginControlPlane implements ControlPlane {
   readonly quotas: Quotas;
   readonly operations: Operations;
   readonly #options: OriginOptions;
-  /** Keys stay out of what is handed around: only the principal object leads to its own. */
+  /** Keeps keys out of principals: only the principal object leads to its key. */
   readonly #origins = new WeakMap<Principal, Origin>();
   readonly #believed = new Map<string, { principal: Principal; until: number }>();
 
@@ -178,7 +178,7 @@ export class OriginControlPlane implements ControlPlane {
     } catch (error) {
       throw translate(error);
     }
-    // After a terminal event nobody asks for more; coming here means that the origin is gone.
+    // The reader stops at a terminal event, so reaching this line means that the origin is gone.
     throw new GatewayError('origin-unavailable', 'The origin ended the stream early.');
   }
 
@@ -260,7 +260,7 @@ function headers(call: Call): Record<string, string> {
 
 type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };
 
-/** Without the members that are undefined. */
+/** Drops the members that are undefined. */
 function defined<T extends object>(value: T): Partial<Defined<T>> {
   return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as Partial<Defined<T>>;
 }

@@ -9,7 +9,7 @@ import type {
 import type { Call } from '../app/control.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** What the origin says of what goes on. */
+/** Lists of invocations, load and GPU hosts, from the origin. */
 export class OriginOperations implements Operations {
   readonly #client: ClientOf;
 

@@ -9,7 +9,7 @@ describe('a gateway in workerd whose origin breaks off', () => {
   let platform: TestPlatform;
   let proxy: Awaited<ReturnType<typeof startCuttingProxy>>;
   let worker: Awaited<ReturnType<typeof startWorker>>;
-  /** Bytes of answers after which a connection to the origin is cut. */
+  /** Bytes of answers after which the proxy cuts a connection to the origin. */
   let cutAfter = Number.POSITIVE_INFINITY;
 
   before(async () => {

@@ -4,15 +4,15 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import type { PieClient } from '../client/client.ts';
 import { PieError } from '../client/errors.ts';
 
-/** The client of the origin that goes with a call: it has the caller's own key. */
+/** The client of the origin for a call, with the caller's own key. */
 export type ClientOf = (call: Call) => PieClient;
 
-/** What a request to the origin takes over from the one that it answers. */
+/** Options that a request to the origin takes over from the call. */
 export function options(call: Call) {
   return { signal: call.signal, requestId: call.requestId, traceparent: call.traceparent };
 }
 
-/** The origin's error as our own: the same code, words and place. */
+/** Converts the origin's error to a gateway error with the same code, message and field. */
 export function translate(error: unknown): unknown {
   if (!(error instanceof PieError)) {
     return error instanceof GatewayError
@@ -30,7 +30,7 @@ export function translate(error: unknown): unknown {
   });
 }
 
-/** Runs a call of the origin and translates what it throws. */
+/** Runs a call of the origin and translates its errors. */
 export async function translating<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -39,7 +39,7 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The same, with null for what the origin does not have. */
+/** The same, with null when the origin does not have the object. */
 export async function orNull<T>(code: ErrorCode, work: () => Promise<T>): Promise<T | null> {
   try {
     return await translating(work);

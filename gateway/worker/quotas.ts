@@ -2,7 +2,7 @@ import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow 
 import type { Call } from '../app/control.ts';
 import { type ClientOf, options, translating } from './origin.ts';
 
-/** Limits and usage by HTTP: the origin keeps them, and decides who may. */
+/** Limits and usage by HTTP: the origin stores them, and decides about access. */
 export class OriginQuotas implements Quotas {
   readonly #client: ClientOf;
 

@@ -11,7 +11,7 @@ import type {
 import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** Aliases, rollbacks and removals by HTTP: the origin keeps them. */
+/** Aliases, rollbacks and removals by HTTP: the origin performs them. */
 export class OriginReleases implements Releases {
   readonly #client: ClientOf;
 

@@ -2,7 +2,7 @@ import type { Secret, Secrets } from '../app/control/secrets.ts';
 import type { Call } from '../app/control.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** Secrets by HTTP: the origin keeps them. */
+/** Secrets by HTTP: the origin stores them. */
 export class OriginSecrets implements Secrets {
   readonly #client: ClientOf;
 

@@ -11,7 +11,7 @@ import type {
 import type { Call } from '../app/control.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** Tenants, keys and the audit log by HTTP: the origin keeps them, and decides who may. */
+/** Tenants, keys and the audit log by HTTP: the origin stores them, and decides about access. */
 export class OriginTenants implements Tenants {
   readonly #client: ClientOf;
 

@@ -17,10 +17,10 @@ import { mergedModel } from './testing/merged-model.ts';
 import { VARIANTS } from './testing/models.ts';
 import { Random, relativeError, run, sequence, values, wholeVocabulary } from './testing/scenario.ts';
 
-/** Largest relative error between two ways to compute the same in float32, and of the reference, which merges nothing. */
+/** Largest relative error between two float32 computations of the same values, and of the reference, which merges nothing. */
 const TOLERANCE = 1e-4;
 const EXACT = 1e-5;
-/** An input that was rounded to another level on either side, and what comes after it. */
+/** Largest error when the two sides round an input to different levels, which also moves later results. */
 const ROUNDED_APART = 1;
 
 const ADAPTERS: Readonly<Record<string, RandomAdapterOptions>> = {
@@ -94,7 +94,7 @@ describe('low-rank adapters', () => {
         }
         const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
         context.diagnostic(`median relative error ${median.toExponential(1)}`);
-        // How other processors' kernels round is not known.
+        // The rounding of other processors' kernels is unknown.
         if (process.arch === 'x64') assert.ok(median <= TOLERANCE, `median ${median}`);
       } finally {
         await onnx.dispose();
@@ -189,7 +189,7 @@ function wantsStates(rows: number): Pick<SequenceInput, 'output'> {
   return { output: { kind: 'states', rows } };
 }
 
-/** A scenario whose batch is asked for its states, and then for its distributions. */
+/** Scenarios that request the batch's states, and then its distributions. */
 function wanted({ before: steps, batch }: Scenario, { config }: LoadedModel): Scenario[] {
   return [
     { before: steps, batch: batch.map((each) => ({ ...each, ...wantsStates(each.positions.length) })) },

@@ -5,27 +5,27 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 /**
  * One model on one device: its weights and its pool of KV slots. The same tests run on every implementation.
  *
- * A backend knows physical slots only (`page × pageSize + offset`); addresses, ownership, masks of pages and which slots are filled are
- * the memory's. It keeps keys (rotated) and values per slot, nothing else. Calls are made one at a time, but for a `forward` where `ahead` says so.
+ * A backend knows physical slots only (`page × pageSize + offset`). The memory keeps addresses, ownership, page masks and filled slots.
+ * A backend keeps rotated keys and values per slot, nothing else. Callers make one call at a time, except `forward` where `ahead` is set.
  */
 export interface Backend {
   readonly name: 'reference' | 'onnx' | 'cuda';
   readonly config: ModelConfig;
-  /** Of the weights as they are computed with, such as `bf16`. */
+  /** Number format in which the backend computes with the weights, such as `bf16`. */
   readonly precision: string;
-  /** Of keys and values, where it is another one. */
+  /** Number format of keys and values, where it differs from `precision`. */
   readonly kv?: string | undefined;
   readonly device: Device;
   readonly pageSize: number;
   /** Pages of the pool, fixed at start. */
   readonly pageCount: number;
-  /** Bytes of one page's keys and values, as `readPage` gives them. */
+  /** Bytes of one page's keys and values in the layout of `readPage`. */
   readonly pageBytes: number;
-  /** Whether `forward` refuses slots outside of the pool cheaply by itself, so that who made them of its own tables need not look at each. */
+  /** True when `forward` itself refuses slots outside the pool at little cost: callers then need not check slots from their own tables. */
   readonly checksSlots?: boolean;
   /**
-   * Whether `forward` may be called once more while the one before it is under way, and takes `picked` inputs: what it computes for the first is
-   * then prepared and handed over for the second while the device is busy, instead of after.
+   * True when callers may call `forward` once more while the previous `forward` runs, and when `forward` takes `picked` inputs.
+   * The backend then prepares and submits the second batch while the device still computes the first one.
    */
   readonly ahead?: boolean;
   /**
@@ -34,7 +34,7 @@ export interface Backend {
    */
   forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]>;
   /**
-   * Brings a low-rank adapter into the device's memory, in the form in which `forward` takes it. It stays there as long as somebody keeps it.
+   * Brings a low-rank adapter into the device's memory, in the form that `forward` takes. The adapter stays there while it is referenced.
    * @throws ModelError when its matrices cannot be read
    */
   loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter>;
@@ -43,44 +43,44 @@ export interface Backend {
   /** For each of `count` states, log-probabilities of given tokens, and the entropy of its whole distribution. */
   score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores>;
   /**
-   * Copies keys and values between slots, pairwise; all sources are read before any destination is written. With `shifts` each copied key
-   * is rotated on by that many positions (rotations add up, so a key of position p becomes one of p + shift).
+   * Copies keys and values between slots, pairwise; reads all sources before it writes any destination. `shifts` rotates each copied key
+   * by that many further positions (rotations add up, so a key of position p becomes one of p + shift).
    */
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
-  /** Copies a page's keys and values out, `pageBytes` of them, in a layout that `writePage` of the same model and backend takes back bit for bit. */
+  /** Copies out a page's keys and values, `pageBytes` bytes; `writePage` of the same model and backend restores them bit for bit. */
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
-  /** Host memory from and to which the device copies pages fastest; undefined when there is none left. */
+  /** Allocates host memory from and to which the device copies pages fastest; undefined when none is left. */
   allocatePinned?(bytes: number): Uint8Array | undefined;
   /**
-   * Share of the estimated work since start that only fills shapes up, or scores inputs against keys of other sequences (a backend that
-   * pads has it). Pairs that a mask hides inside a sequence are no padding.
+   * Share of the estimated work since start that only fills shapes up, or that scores inputs against keys of other sequences. Only backends
+   * that pad have this method. Pairs that a mask hides inside one sequence do not count as padding.
    */
   paddingShare?(): number;
-  /** The same of the last `forward` alone. */
+  /** Padding share of the last `forward` alone. */
   batchPadding?(): number;
-  /** Of a backend that replays steps from graphs. */
+  /** Present on backends that replay steps from graphs. */
   graphs?(): GraphReport;
-  /** Of models that take images. */
+  /** Present for models that take images. */
   readonly images?: ImageEncoder | undefined;
   dispose(): Promise<void>;
 }
 
-/** What a backend computes on. */
+/** The hardware that a backend computes on. */
 export interface Device {
-  /** The card's, or `CPU`. */
+  /** The card's name, or `CPU`. */
   readonly name: string;
-  /** Which of several, as the driver counts them. */
+  /** The card's number in the driver's order. */
   readonly index?: number;
-  /** Of its memory what the model takes, adapters apart, and all that there is; not told of a CPU. */
+  /** Device memory that the model takes (without adapters), and the device's total; absent for a CPU. */
   readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
 }
 
-/** Graphs that were captured of steps and are kept, and how often the driver has refused one: such steps are slower and otherwise the same. */
+/** Captured step graphs that the backend keeps, and how many the driver refused. A refused step runs slower, with the same results. */
 export interface GraphReport {
   readonly captured: number;
   readonly refused: number;
-  /** The driver's words for the last that it refused; empty without one. */
+  /** The driver's message for the last refused graph; empty when it refused none. */
   readonly why: string;
 }
 
@@ -88,19 +88,19 @@ export interface GraphReport {
 export interface ImageEncoder {
   readonly config: VisionConfig;
   /**
-   * Encodes pictures in one device step: each `imageSize × imageSize` pixels of red, green and blue, row by row, not normalised yet; into
-   * `embeds × embedSize` values each.
+   * Encodes pictures in one device step. Each picture is `imageSize × imageSize` pixels of red, green and blue, row by row, not normalised;
+   * each result has `embeds × embedSize` values.
    */
   encode(images: readonly Uint8Array[]): Promise<readonly Float32Array[]>;
 }
 
-/** An adapter in a device's memory; it means something only to the backend that made it. */
+/** An adapter in a device's memory; only the backend that made it can use it. */
 export interface DeviceAdapter {
-  /** What it takes there. */
+  /** Bytes of device memory that the adapter takes. */
   readonly bytes: number;
-  /** Milliseconds that the device was kept from other work to bring it there. */
+  /** Milliseconds for which loading the adapter kept the device from other work. */
   readonly loadMs: number;
-  /** Gives its memory back at once; it must not be used any more. Without it that happens when nobody keeps it. */
+  /** Frees the adapter's memory at once; callers must not use the adapter afterwards. Without this method, garbage collection frees it. */
   release?(): void;
 }
 
@@ -116,13 +116,13 @@ export interface SequenceInput {
    * `causal` is the common case made cheap: every context slot, and inputs j ≤ i.
    */
   readonly mask: Uint8Array | 'causal';
-  /** Slot that takes each input's key and value; length `n`, or empty when they live for this call only. */
+  /** Slot that takes each input's key and value; length `n`, or empty when keys and values live for this call only. */
   readonly writes: Uint32Array;
-  /** What is wanted of the last `rows` inputs. */
+  /** Results wanted for the last `rows` inputs. */
   readonly output: OutputRequest;
-  /** Whether the attention that each key received is wanted as well; not with an adapter. */
+  /** True to return the attention that each key received, too; not allowed with an adapter. */
   readonly attention?: boolean;
-  /** What is added to the model's projections. All sequences of one batch have the same, or none has any. */
+  /** Adapter added to the model's projections. All sequences of one batch share the same adapter, or none has one. */
   readonly adapter?: DeviceAdapter;
 }
 
@@ -130,9 +130,9 @@ export interface SequenceInput {
 export type InputRows =
   | { readonly kind: 'tokens'; readonly tokens: Uint32Array }
   /**
-   * Of backends that work `ahead`: tokens that the `forward` called just before this one picks, whether or not it has ended. `rows` are rows of its `top`
-   * outputs, counted over its batch; such a row picks the token drawn for it, or else its most probable one (any token, where the model computed no
-   * numbers or the `forward` fails). Refused when that `forward` was refused, or either is more than the device computes in one go.
+   * Only on `ahead` backends: tokens that the previous `forward` picks, finished or not. `rows` index the `top` outputs of its whole batch;
+   * a row picks its drawn token, else its most probable one (any token when its logits are not numbers or that `forward` fails).
+   * Refused when that `forward` was refused, or when either batch is more than the device computes in one go.
    */
   | { readonly kind: 'picked'; readonly rows: Uint32Array }
   | { readonly kind: 'embeds'; readonly embeds: Float32Array };
@@ -148,25 +148,25 @@ export interface TopRequest {
   readonly kind: 'top';
   readonly rows: number;
   readonly topK: number;
-  /** Without their probabilities, which saves a sum over the vocabulary. */
+  /** True to omit the probabilities, which saves a sum over the vocabulary. */
   readonly tokensOnly?: boolean;
-  /** The rows' states as well. */
+  /** True to return the rows' states, too. */
   readonly states?: boolean;
   /**
-   * Tokens that may be chosen: one row of `ceil(vocabularySize / 32)` words per output row, bit `t % 32` of word `t / 32`. Probabilities are
-   * then over the allowed tokens; places past the last allowed one hold token 0 with log-probability -Infinity.
+   * Tokens that may be chosen: one row of `ceil(vocabularySize / 32)` words per output row, bit `t % 32` of word `t / 32`. Probabilities
+   * are then over the allowed tokens; places past the last allowed one hold token 0 with log-probability -Infinity.
    */
   readonly allowed?: Uint32Array;
   /**
-   * One for each row when nothing but a token drawn of its `topK` is wanted. A backend that draws gives `drawn`; one that does not leaves this
-   * be, and whoever asked draws.
+   * One draw per row, when the caller wants only a token drawn from the row's `topK`. A backend that can draw returns `drawn`;
+   * other backends ignore this field, and the caller draws.
    */
   readonly draws?: readonly Draw[];
 }
 
-/** How one token is drawn of a row's top ones: the cuts of the handlers' sampler, in their order. The same seed and position draw alike. */
+/** Parameters for drawing one of a row's top tokens, with the cuts of the handlers' sampler in order. Seed and position fix the draw. */
 export interface Draw {
-  /** Above 0. This and the cuts are 32-bit floats. */
+  /** Above 0. The temperature and the cuts are 32-bit floats. */
   readonly temperature: number;
   readonly topP: number;
   readonly minP: number;
@@ -174,7 +174,7 @@ export interface Draw {
   readonly position: number;
 }
 
-/** What is drawn of a row whose logits are no numbers. */
+/** Token drawn from a row whose logits are not numbers. */
 export const NOTHING_DRAWN = 0xffff_ffff;
 
 export type SequenceOutput = (
@@ -183,13 +183,13 @@ export type SequenceOutput = (
   | ({
       readonly kind: 'top';
       readonly states?: Float32Array;
-      /** The token drawn of each row, or `NOTHING_DRAWN`; there are no other tokens and no probabilities then. */
+      /** The token drawn from each row, or `NOTHING_DRAWN`; the output then has no other tokens and no probabilities. */
       readonly drawn?: Uint32Array;
     } & TopTokens)
 ) & {
   /**
-   * When asked for: attention received by each context slot, then by each input; summed over the call's inputs, averaged over layers and
-   * heads. All of it sums to the number of inputs.
+   * Present on request: attention received by each context slot, then by each input; summed over the call's inputs, averaged over layers
+   * and heads. All values sum to the number of inputs.
    */
   readonly attention?: Float32Array;
 };
@@ -203,7 +203,7 @@ export interface TopTokens {
 }
 
 export interface StateScores {
-  /** Natural logarithms of the probabilities of the tokens asked for, one list per state. */
+  /** Natural logarithms of the requested tokens' probabilities, one list per state. */
   readonly logProbabilities: readonly Float32Array[];
   /** Entropy of each state's distribution, nats. */
   readonly entropies: Float32Array;

@@ -1,13 +1,13 @@
 import type { Backend, SequenceInput } from './backend.ts';
 
-/** What {@link bareLoop} decodes. */
+/** Workload of {@link bareLoop}. */
 export interface BareLoopOptions {
   /** Sequences per step. */
   readonly batch: number;
-  /** Tokens in each sequence's cache before the first step; it grows by one a step. */
+  /** Tokens in each sequence's cache before the first step; the cache grows by one token per step. */
   readonly context: number;
   readonly steps: number;
-  /** Tokens returned per sequence, with probabilities; by default one without, as greedy decoding needs. */
+  /** Tokens returned per sequence, with probabilities. By default one token without probabilities, enough for greedy decoding. */
   readonly topK?: number;
 }
 
@@ -18,13 +18,13 @@ export interface BareLoopResult {
   readonly stepMs: readonly number[];
 }
 
-/** Tokens of one prefill call, so that a long context does not make one huge step. */
+/** Most tokens of one prefill call, so that a long context does not make one huge step. */
 const PREFILL_TOKENS = 256;
 
 /**
- * Greedy decoding with nothing around it: the backend's step called back to back, each sequence's next token fed in again. What the
- * platform does to the same batch is held against this. The cache is filled first, outside the measured time, from slot 0 upwards: the
- * backend must have no other user. Throws a `RangeError` when the pool is too small.
+ * Decodes greedily without the platform: calls the backend's step back to back and feeds each sequence's next token in again. Benchmarks
+ * compare the platform's times for the same batch with this loop. Before the measured time, the loop fills the cache from slot 0 upwards,
+ * so the backend must have no other user. Throws a `RangeError` when the pool is too small.
  */
 export async function bareLoop(backend: Backend, options: BareLoopOptions): Promise<BareLoopResult> {
   const { batch, context, steps } = options;

@@ -3,10 +3,10 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type { DeviceAdapter, SequenceInput, TopRequest } from './backend.ts';
 
 /**
- * Input that a backend refuses before it computes anything: it does not fit the model or the pool, or holds numbers that are none.
+ * Input that a backend refuses before it computes anything: it does not fit the model or the pool, or has values that are not finite.
  *
- * `forward` refuses the whole batch, so whoever batches calls of many inferlets runs {@link checkSequence} on each call's sequence when
- * it is prepared, and answers that call alone with the error.
+ * `forward` refuses the whole batch. A caller that batches calls of many inferlets therefore runs {@link checkSequence} on each call's
+ * sequence when it prepares that call, and answers that call alone with the error.
  */
 export class InvalidInput extends RangeError {
   override readonly name = 'InvalidInput';
@@ -14,8 +14,8 @@ export class InvalidInput extends RangeError {
 
 /**
  * Throws {@link InvalidInput} when a sequence does not fit the model or the pool of `slotCount` slots, or has embeds that are not finite:
- * a NaN would spread through every key of its call. Handlers check what inferlets ask for; this is the last line of defence, because a
- * bad slot would silently write over another inferlet's keys. Masks' values are not looked at.
+ * a NaN would spread through every key of its call. Handlers check inferlets' requests; this check is the last line of defence, because a
+ * bad slot would silently overwrite another inferlet's keys. Masks' values are not checked.
  */
 export function checkSequence(config: ModelConfig, slotCount: number, sequence: SequenceInput): void {
   checkInputs(config, sequence);
@@ -23,7 +23,7 @@ export function checkSequence(config: ModelConfig, slotCount: number, sequence: 
   checkSlots(slotCount, sequence.writes);
 }
 
-/** {@link checkSequence} but for the slots: for who knows that a backend `checksSlots`, of which a long context has thousands a step. */
+/** {@link checkSequence} without the slots, for a backend that `checksSlots`: a long context has thousands of slots per step. */
 export function checkInputs(config: ModelConfig, sequence: SequenceInput): void {
   checkSizes(config, sequence);
   const { inputs } = sequence;
@@ -31,7 +31,7 @@ export function checkInputs(config: ModelConfig, sequence: SequenceInput): void 
   else if (inputs.kind === 'embeds') checkFinite(inputs.embeds, config.hiddenSize, 'Embed');
 }
 
-/** The part of {@link checkSequence} that looks at no values: a backend may check those itself where it copies them. */
+/** The part of {@link checkSequence} that reads no values: a backend may check the values itself where it copies them. */
 export function checkSizes(config: ModelConfig, sequence: SequenceInput): void {
   const { inputs, positions, context, mask, writes, output, attention, adapter } = sequence;
   const n = positions.length;
@@ -53,14 +53,14 @@ export function checkSizes(config: ModelConfig, sequence: SequenceInput): void {
   if (output.kind === 'top') checkTop(config, output);
 }
 
-/** Tokens that a batch picks: rows that `picked` inputs of the next one may name. */
+/** Number of tokens that a batch picks: `picked` inputs of the next batch may name this many rows. */
 export function pickedRows(batch: readonly SequenceInput[]): number {
   let rows = 0;
   for (const { output } of batch) if (output.kind === 'top') rows += output.rows;
   return rows;
 }
 
-/** Throws {@link InvalidInput} when a batch has `picked` inputs of rows past those of the batch before it; one that cannot be followed has 0. */
+/** Throws {@link InvalidInput} when `picked` inputs name rows at or past `rowsBefore`: the previous batch's picked rows, 0 if unusable. */
 export function checkPicked(batch: readonly SequenceInput[], rowsBefore: number): void {
   for (const { inputs } of batch) {
     if (inputs.kind !== 'picked') continue;
@@ -108,7 +108,7 @@ export function checkStates(config: ModelConfig, states: Float32Array, count: nu
   checkFinite(states, config.hiddenSize, 'State');
 }
 
-/** Throws {@link InvalidInput} when states are no states (see {@link checkStates}) or the tokens to score are not one list each. */
+/** Throws {@link InvalidInput} when {@link checkStates} refuses the states, or when there is not one list of tokens per state. */
 export function checkScore(
   config: ModelConfig,
   states: Float32Array,
@@ -120,7 +120,7 @@ export function checkScore(
   for (const list of tokens) checkTokens(config, list);
 }
 
-/** Throws {@link InvalidInput} when there is no such page, or the bytes are not one page's. */
+/** Throws {@link InvalidInput} when the pool has no such page, or when the number of bytes is not that of one page. */
 export function checkPage(pageCount: number, pageBytes: number, page: number, bytes: Uint8Array): void {
   if (!Number.isInteger(page) || page < 0 || page >= pageCount) {
     throw new InvalidInput(`Page ${page} is outside the pool of ${pageCount}.`);

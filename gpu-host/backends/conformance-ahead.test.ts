@@ -9,7 +9,7 @@ import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
 const STEPS = 10;
 const ROOM = STEPS + 2;
 
-/** The token that the last row of an output picks; a backend that does not draw leaves it to whoever asked. */
+/** The token that the last row of an output picks; with a backend that cannot draw, the caller draws. */
 function pickedOf({ output: asked }: SequenceInput, output: SequenceOutput): number {
   assert.ok(asked.kind === 'top' && output.kind === 'top');
   if (output.drawn) return output.drawn[0]!;
@@ -17,11 +17,11 @@ function pickedOf({ output: asked }: SequenceInput, output: SequenceOutput): num
   return output.tokens[draw ? drawPlace(draw, output.logProbabilities, 0, output.topK) : 0]!;
 }
 
-/** A forward may follow another one that has not ended, and take the tokens that it picks. */
+/** A forward may start before the previous one has ended, and take the tokens that the previous one picks. */
 eachBackend('steps ahead', (subject) => {
   const { random, make } = subject;
 
-  /** What three sequences ask in turns; the last one asks for the probabilities of all, so that any difference shows. */
+  /** Output requests of three sequences; the last one asks for all tokens' probabilities, so that any difference shows. */
   const asking = (sequence: number, position: number): OutputRequest => {
     if (sequence === 0) return { kind: 'top', rows: 1, topK: 1, tokensOnly: true };
     if (sequence === 2) return { ...wholeVocabulary(subject.model.config), states: position % 2 === 0 };
@@ -30,7 +30,7 @@ eachBackend('steps ahead', (subject) => {
       draws: [{ temperature: Math.fround(1.3), topP: Math.fround(0.95), minP: 0, seed: 7, position }],
     };
   };
-  /** The sequences' order changes, so that nobody's row stays the same. */
+  /** The order of the sequences changes at every step, so that no sequence keeps its row. */
   const orderAt = (step: number): readonly number[] => [0, 1, 2].map((i) => (i + step) % 3);
   const decode = (sequence: number, step: number, inputs: SequenceInput['inputs']): SequenceInput => ({
     ...make(Uint32Array.of(0)),
@@ -64,7 +64,7 @@ eachBackend('steps ahead', (subject) => {
         if (step === 0) return decode(sequence, step, { kind: 'tokens', tokens: Uint32Array.of(3) });
         return decode(sequence, step, { kind: 'picked', rows: Uint32Array.of(orderAt(step - 1).indexOf(sequence)) });
       });
-      // Two at once, and no more.
+      // Run at most two forwards at once.
       if (step > 1) await steps[step - 2];
       steps.push(subject.backend.forward(batch));
     }

@@ -4,7 +4,7 @@ import { eachBackend } from './testing/each-backend.ts';
 import { allowedMask } from './testing/handlers.ts';
 import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
 
-/** What may be asked of inputs and states, each held against the others. */
+/** Checks every kind of output request for inputs and states against the other kinds. */
 eachBackend('outputs', (subject) => {
   const { random, close, make } = subject;
 
@@ -103,7 +103,7 @@ eachBackend('outputs', (subject) => {
         assert.equal(restricted.logProbabilities[k], Number.NEGATIVE_INFINITY);
       }
     }
-    // A neighbour without a mask, and none of the tokens.
+    // A neighbour without a token mask, then masks that allow no token.
     const last = values(whole).subarray((rows - 1) * vocabularySize);
     close(values(beside), last);
     const none = { kind: 'top', rows: 1, topK: 3, allowed: new Uint32Array(words) } as const;

@@ -5,7 +5,7 @@ import type { SequenceInput } from './backend.ts';
 import { eachBackend, POOL, TOLERANCE } from './testing/each-backend.ts';
 import { type Random, range, relativeError, run, sequence } from './testing/scenario.ts';
 
-/** What is kept in slots: copies, pages moved out and in, and reads of what the same batch writes. */
+/** Checks the contents of slots: copies, pages moved out and in, and reads of slots that the same batch writes. */
 eachBackend('keys and values', (subject) => {
   const { random, close, make } = subject;
 
@@ -33,10 +33,10 @@ eachBackend('keys and values', (subject) => {
     );
     const [copied] = await run(subject.backend, make(question, { context: range(100, 110) }));
     close(copied, original);
-    // One to the right, over themselves.
+    // Copy one slot to the right, with overlap.
     subject.backend.copySlots(range(0, 10), range(1, 11));
     close((await run(subject.backend, make(question, { context: range(1, 11) })))[0], original);
-    // A swap.
+    // Swap two slots.
     subject.backend.copySlots(Uint32Array.of(1, 2), Uint32Array.of(2, 1));
     close((await run(subject.backend, make(question, { context: range(1, 11) })))[0], original);
     subject.backend.copySlots(new Uint32Array(0), new Uint32Array(0));
@@ -54,13 +54,13 @@ eachBackend('keys and values', (subject) => {
     await run(subject.backend, prefill(0, 30));
     const ask = (first: number, start: number) =>
       run(subject.backend, make(question, { context: range(first, first + 9), positions: range(start, start + 2) }));
-    // All the context moved by the same number of positions is the context computed there: also past the trained length, and back.
+    // A context moved by one shift must equal the context computed there, also past the trained length and backwards.
     for (const shift of [7, -30, 100_000]) {
       subject.backend.copySlots(range(0, 9), range(100, 109), new Int32Array(9).fill(shift));
       await run(subject.backend, prefill(120, 30 + shift));
       close((await ask(100, 39 + shift))[0], (await ask(120, 39 + shift))[0]);
     }
-    // Each slot by its own: there and back again, in place, is nothing.
+    // Rotate each slot by its own shift, in place, and back: the result must equal the original.
     const shifts = Int32Array.from(range(0, 9), (i) => 5 * i - 11);
     const [before] = await ask(0, 39);
     subject.backend.copySlots(range(0, 9), range(0, 9), shifts);
@@ -80,7 +80,7 @@ eachBackend('keys and values', (subject) => {
     const question = make(random.tokens(subject.model.config, 1), { context: slots });
     const [before] = await run(subject.backend, question);
     const pages = [3, 4].map((page) => {
-      // At an odd place of a larger buffer, as a file would be read.
+      // Read into an odd offset of a larger buffer, as a file reader may do.
       const bytes = new Uint8Array(subject.backend.pageBytes + 3).subarray(3);
       subject.backend.readPage(page, bytes);
       return bytes;
@@ -120,7 +120,7 @@ eachBackend('keys and values', (subject) => {
       close(together[i], oneByOne[i]);
     });
     close(together[chain.length - 1], (await step([alone]))[0]);
-    // What was written is there for later batches.
+    // Later batches must read the written keys and values.
     const last = chain[chain.length - 1];
     const everything = Uint32Array.of(...last.context, ...last.writes);
     const after = make(Uint32Array.of(5), { context: everything });
@@ -156,7 +156,7 @@ eachBackend('keys and values', (subject) => {
   });
 });
 
-/** One prompt as a chain of sequences that read each other's writes, in scattered slots, and whole. */
+/** One prompt in two forms: as a chain of sequences that read each other's writes, in scattered slots, and as a single sequence. */
 function splitPrompt(config: ModelConfig, random: Random): { chain: SequenceInput[]; alone: SequenceInput } {
   const slots = random.permutation(POOL.pageSize * POOL.pageCount).slice(0, 24);
   const tokens = random.tokens(config, 24);

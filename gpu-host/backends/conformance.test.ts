@@ -5,7 +5,7 @@ import { checkSequence, InvalidInput } from './check.ts';
 import { eachBackend, POOL } from './testing/each-backend.ts';
 import { range, run, wholeVocabulary } from './testing/scenario.ts';
 
-/** What any backend must do, held against itself: the same tests for all. Parity with the reference is in parity.test.ts. */
+/** Checks that every backend agrees with itself; the same tests run for all backends. parity.test.ts compares them with the reference. */
 eachBackend('inputs, contexts and masks', (subject) => {
   const { random, close, make } = subject;
 
@@ -107,7 +107,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     const [far] = await run(subject.backend, make(question, { context: scattered }));
     const [near] = await run(subject.backend, make(Uint32Array.of(...tokens, ...question)));
     close(far, near);
-    // Attention is over a set: the order of the slots is nothing but the order of the mask's columns.
+    // Attention is over a set: the order of the slots decides only the order of the mask's columns.
     const [shuffled] = await run(subject.backend, make(question, { context: scattered.toReversed() }));
     close(shuffled, near);
   });
@@ -146,7 +146,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
 
   test('inputs that see no key, or only later ones', async () => {
     const tokens = random.tokens(subject.model.config, 3);
-    // Row 0 sees nothing, row 1 only the third input, row 2 itself.
+    // Row 0 sees no input, row 1 only the third input, row 2 itself.
     const mask = Uint8Array.of(0, 0, 0, 0, 0, 1, 0, 0, 1);
     const output = wholeVocabulary(subject.model.config, 3);
     const [rows, beside] = await run(subject.backend, make(tokens, { mask, output }), make(tokens));
@@ -193,7 +193,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     checkSequence(subject.model.config, slotCount, good);
     for (const each of bad) {
       await assert.rejects(subject.backend.forward([good, each]), InvalidInput);
-      // What tells a caller which sequence of its batch it is.
+      // With checkSequence, a caller finds the bad sequence of its batch.
       assert.throws(() => checkSequence(subject.model.config, slotCount, each), InvalidInput);
     }
     const one = Uint32Array.of(0);

@@ -1,6 +1,6 @@
 import type { Draw } from './backend.ts';
 
-/** How many of `count` candidates may be chosen at all: where few tokens are allowed, the places past them have log-probability -Infinity. */
+/** Number of candidates that may be chosen: when fewer than `count` tokens are allowed, the remaining places have -Infinity. */
 export function allowedCount(logProbabilities: Float32Array, offset: number, count: number): number {
   let allowed = count;
   while (allowed > 1 && logProbabilities[offset + allowed - 1] === Number.NEGATIVE_INFINITY) allowed--;
@@ -8,9 +8,9 @@ export function allowedCount(logProbabilities: Float32Array, offset: number, cou
 }
 
 /**
- * Draws one of `count` candidates, most probable first, whose log-probabilities at temperature 1 start at `logProbabilities[offset]`; returns
- * its place. One of log-probability -Infinity is never drawn, unless it is the first. Cuts apply in the order top-p, min-p to probabilities
- * after the temperature, each over what the one before left. The draw is a function of the seed and the position alone.
+ * Draws one of `count` candidates, most probable first, and returns its place. Their log-probabilities at temperature 1 start at
+ * `logProbabilities[offset]`. A candidate of log-probability -Infinity is never drawn unless it is the first. The cuts top-p, then min-p
+ * apply to probabilities after the temperature; min-p cuts what top-p left. The random number depends on seed and position alone.
  */
 export function drawPlace(draw: Draw, logProbabilities: Float32Array, offset: number, count: number): number {
   let kept = allowedCount(logProbabilities, offset, count);

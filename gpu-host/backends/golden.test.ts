@@ -12,7 +12,7 @@ import { createReferenceBackend } from './reference/index.ts';
 import { createTestCudaBackend } from './testing/cuda.ts';
 import { range, relativeError, run, sequence, wholeVocabulary } from './testing/scenario.ts';
 
-/** Greedy tokens of stories15M from the beginning-of-text token, as llama2.c gives them. */
+/** Greedy tokens of stories15M from the beginning-of-text token, from llama2.c. */
 const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
 const POOL = { pageSize: 16, pageCount: 32 };
 const ALL = process.env.PIE_TEST_ALL === '1';
@@ -41,7 +41,7 @@ describe('stories15M', () => {
     'onnx, 8 bits': () => createOnnxBackend(model, { ...POOL, bits: 8, cacheDirectory }),
   };
   for (const [name, create] of Object.entries(creators)) {
-    // Tensor cores are slow on a CPU.
+    // Emulated tensor cores are slow on a CPU.
     const isSlow = /cuda, (int8|fp8|int4)/.test(name) && !ALL;
     test(`greedy tokens: ${name}`, { skip: isSlow && 'PIE_TEST_ALL=1 has it told' }, async () => {
       const story = name.startsWith('cuda, bf16') && !ALL ? STORY.slice(0, 7) : STORY;

@@ -18,54 +18,54 @@ import { narrowWeightsModel } from './testing/narrow-weights.ts';
 import { Random } from './testing/scenario.ts';
 
 /**
- * `node gpu-host/backends/parity-table.ts [--seed n]`: how far each handler of each backend is from the oracle, by width of the weights and
- * kind of mask, beside the bound it is held to. Exits with 1 when one is out of bounds. The CUDA backend is emulated unless `PIE_CUDA_ADDON`
- * names the addon of a card.
+ * `node gpu-host/backends/parity-table.ts [--seed n]`: prints the error of each backend's handlers against the oracle, by width of the
+ * weights and kind of mask, beside its bound. Exits with 1 when an error is out of bounds. The CUDA backend is emulated unless
+ * `PIE_CUDA_ADDON` names the addon of a card.
  *
- * The oracle is the float64 reference on the very weights that the backend multiplies by. Kernels for 8 and 4 bits round their inputs
- * to 8 bits as well, which is an error of its own, so those are held twice: against the reference that rounds its inputs in the same
- * way, and against the one that does not. In bf16 everything that kernels hand on is rounded, so those are held in the same two ways. The error
- * against the original weights says what the width costs, and has no bound.
+ * The oracle is the float64 reference on the same weights that the backend multiplies by. Kernels for 8 and 4 bits also round their inputs
+ * to 8 bits, which is a separate error. The table therefore compares them with two references: one that rounds its inputs in the same way,
+ * and one that does not. bf16 kernels round every value that they pass on, so the table compares them in the same two ways. The error
+ * against the original weights shows the cost of the width, and has no bound.
  */
 
-/** Runs of one model and kind, each with numbers of its own. */
+/** Runs per model and kind of mask, each with its own random numbers. */
 const SAMPLES = 3;
-/** A trained model is slow in float64: it is asked about these only. */
+/** A trained model is slow in float64, so it runs these kinds only. */
 const KINDS_OF_TRAINED = ['causal', 'attention sink with shifted copy', 'read after write in one batch'];
 const TRAINED = ['minimind2-small', 'stories15m'];
-/** Wider than a block of weights and no multiple of it, for the last, shorter block of each row. */
+/** `several blocks` is wider than a block of weights and no multiple of it, so each row ends in a shorter block. */
 const SHAPES = { ...VARIANTS, 'several blocks': { hiddenSize: 160, intermediateSize: 200, headDim: 20, heads: 8 } };
 
 interface HandlerBounds {
-  /** Of 32-bit weights. */
+  /** For 32-bit weights. */
   readonly exact: Bounds;
-  /** Of 8 and 4 bits. */
+  /** For 8 and 4 bits. */
   readonly rounded: Bounds;
-  /** Of bf16, also where the weights have 8 or 4 bits. */
+  /** For bf16, including bf16 with weights of 8 or 4 bits. */
   readonly narrow: Bounds;
 }
 
 interface Bounds {
-  /** Of the median: what float32 loses; in bf16 nothing is rounded twice alike, so it is what that loses. */
+  /** Bound of the median: float32's loss. bf16 backend and oracle never round all values alike, so there the bound covers bf16's loss. */
   readonly typical: number;
-  /** Of the worst. */
+  /** Bound of the worst error. */
   readonly worst: number;
-  /** Of the worst against the oracle that rounds no inputs. */
+  /** Bound of the worst error against the oracle that rounds no inputs. */
   readonly unrounded: number;
 }
 
 /**
- * Float32 against float64 leaves 1e-6 (relative) through a few layers; log-probabilities of these models reach 30 nats, of which as much
- * is 3e-5, and a trained model of eight layers doubles it.
+ * Float32 differs from float64 by 1e-6 (relative) after a few layers. Log-probabilities of these models reach 30 nats, so 1e-6 of them is
+ * 3e-5; a trained model of eight layers doubles this error.
  *
- * With rounded inputs the median stays there. Now and then an input lies so near the middle of two levels that both sides round it
- * apart: that moves it by up to 1/127 of its block's largest, others follow through the layers, and the error is at most that of rounding
- * itself. Rounding to 127 levels costs about 1 % an input of a multiplication; two to eight layers of four multiplications each make 3 to
- * 6 % of it in the states (10 % in the worst of 2,520 runs), and so 1 or 2 nats where logits spread over tens of them; attention weights
- * average over heads and layers. Bounds are twice the worst that was seen over five seeds, or more.
+ * With rounded inputs the median error stays the same. Now and then an input lies so near the middle of two levels that backend and oracle
+ * round it apart. This moves the input by up to 1/127 of its block's largest, and later layers follow, by at most the error of rounding
+ * itself. Rounding to 127 levels costs about 1 % per input of a multiplication. Two to eight layers of four multiplications turn it into 3
+ * to 6 % in the states (10 % in the worst of 2,520 runs): 1 or 2 nats where logits spread over tens of nats. Attention weights average over
+ * heads and layers. Bounds are at least twice the worst error seen over five seeds.
  *
- * bf16 has 8 bits: each number that is handed on is off by up to 0.4 %, and which way is decided by the order of sums. Two layers make 0.6 % of it in
- * the states against an oracle that rounds too, and 1 % against one that does not; a trained model of eight layers twice that.
+ * bf16 has 8 bits: each number that kernels pass on is off by up to 0.4 %, in a direction that the order of sums decides. After two layers
+ * states differ by 0.6 % from an oracle that rounds too, and by 1 % from one that does not; a trained model of eight layers doubles both.
  */
 const LOG_PROBABILITIES: HandlerBounds = {
   exact: { typical: 1e-4, worst: 2e-4, unrounded: 0 },
@@ -94,7 +94,7 @@ const BOUNDS: Readonly<Record<HandlerName, HandlerBounds>> = {
   },
 };
 
-/** Whether ONNX Runtime's kernels round inputs as the oracle does, which was found true of x64 and not tried elsewhere. */
+/** True when ONNX Runtime's kernels round inputs as the oracle does: measured on x64, not tried on other architectures. */
 const ROUNDS_ALIKE = process.arch === 'x64';
 
 /** Backends and widths in the order of the table. */
@@ -212,7 +212,7 @@ async function measure(
   }
 }
 
-/** A backend, and what it is held against where its weights are not the model's own: the same weights with its rounding, and without. */
+/** A backend, and the oracles with its weights where these are not the model's own: one with the backend's rounding, one without. */
 interface OpenDevice {
   readonly device: Backend;
   readonly oracles: { readonly rounded: Backend; readonly unrounded: Backend } | null;
@@ -244,7 +244,7 @@ async function openDevice({ backend, width }: DeviceKind, model: LoadedModel, di
   };
 }
 
-/** Prints the table and returns how many lines are out of bounds. */
+/** Prints the table and returns the number of lines out of bounds. */
 function print(cells: readonly Cell[], seed: number): number {
   const lines = [
     [
@@ -271,7 +271,7 @@ function print(cells: readonly Cell[], seed: number): number {
     const { backend, width } = device;
     const isExact = width === 32;
     const bounds = BOUNDS[handler][isExact ? 'exact' : backend === 'cuda' ? 'narrow' : 'rounded'];
-    // A trained model is one sample, and deep enough that some input is always rounded apart.
+    // A trained model gives one sample, and is so deep that backend and oracle always round some input apart.
     const hasTypical = isExact || (models === 'random' && (backend === 'cuda' || ROUNDS_ALIKE));
     const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
     const worst = Math.max(...errors);

@@ -19,9 +19,9 @@ import { Random, relativeError, rootMeanSquareError, run, sequence } from './tes
 
 const POOL = { pageSize: 16, pageCount: 24 };
 const TOLERANCE = 1e-4;
-/** Where a value was rounded to another level on either side: at most what rounding itself costs, see parity-table.ts. */
+/** Largest error when the two sides round a value to different levels: at most the error of rounding itself, see parity-table.ts. */
 const ROUNDED_APART = 1;
-/** Stated norm of quantised weights against the original ones: error in root mean square of the last states of a short prompt of tiny random models. */
+/** Bounds of quantised against original weights: root mean square error of the last states of a short prompt, on tiny random models. */
 const QUANTIZED = { 8: 0.08, 4: 0.6 } as const;
 
 const worst = new Map<string, number>();
@@ -81,8 +81,8 @@ describe('onnx against reference', () => {
               assert.ok(error <= (bits === 32 ? TOLERANCE : ROUNDED_APART), `${handler}, ${kind}: ${error}`);
             }
           }
-          // An input that both sides round apart is the exception; it moves what comes after it. How other processors' kernels round is
-          // not known.
+          // The two sides rarely round an input apart; when they do, later results move, so the test bounds the median. The rounding of
+          // other processors' kernels is unknown.
           const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
           context.diagnostic(
             `${bits} bits, ${variant}, ${errors.length} handlers and masks: median ${median.toExponential(1)}, worst ${Math.max(...errors).toExponential(1)}`,

@@ -20,7 +20,7 @@ test("Llama 3's scaling keeps high frequencies, divides low ones and blends betw
     ropeTheta: 500_000,
     ropeScaling: { factor: 8, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 },
   });
-  // Llama 3.1 by transformers' `_compute_llama3_parameters`; wavelengths of 2,048 to 8,192 tokens are blended.
+  // Llama 3.1 values from transformers' `_compute_llama3_parameters`, which blends wavelengths of 2,048 to 8,192 tokens.
   const expected: Readonly<Record<number, number>> = {
     0: 1,
     28: 0.0032114459947525913,

@@ -3,7 +3,7 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 /**
  * Angle per position of each rotated pair, `headDim / 2` values: pair i turns by `position × frequency[i]`.
  *
- * Pairs are Hugging Face's: element i with element `i + headDim / 2`. Llama 3 stretches the low frequencies only (Llama 3.1 model card;
+ * Pairs follow Hugging Face: element i with element `i + headDim / 2`. Llama 3 stretches the low frequencies only (Llama 3.1 model card;
  * `rope_scaling` of type `llama3`), with a smooth band between the two thresholds.
  */
 export function rotaryFrequencies(config: ModelConfig): Float64Array {

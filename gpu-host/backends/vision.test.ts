@@ -13,7 +13,7 @@ import { createReferenceBackend } from './reference/index.ts';
 const SIDE = 12;
 const SIGLIP = { image_processor_type: 'SiglipImageProcessor', size: { height: SIDE, width: SIDE } };
 
-/** Every way in which a tower may differ, over the names that versions of transformers give the weights. */
+/** Models that cover every variation of a tower, and all names that versions of transformers give the weights. */
 const MODELS: Readonly<Record<'clip' | 'full' | 'siglip', RandomVisionOptions>> = {
   clip: {},
   full: {
@@ -29,13 +29,13 @@ const MODELS: Readonly<Record<'clip' | 'full' | 'siglip', RandomVisionOptions>> 
   },
 };
 
-/** What transformers 5.18 computes of the same weights in float64 (`fixtures/vision-golden.py`), to six digits after the point. */
+/** Results of transformers 5.18 for the same weights in float64 (`fixtures/vision-golden.py`), to six digits after the point. */
 const golden = JSON.parse(readFileSync(new URL('./fixtures/vision-golden.json', import.meta.url), 'utf8')) as Record<
   string,
   number[][]
 >;
 const GOLDEN_ERROR = 2e-6;
-/** Of values up to 25 in float32. */
+/** Largest error of values up to 25 in float32. */
 const ONNX_ERROR = 5e-5;
 
 const picture = (k: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * k) % 256);

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { BatchPolicy } from './policies/policy.ts';
 import { Trace } from './testing/trace.ts';
 
-/** One run on the device. */
+/** A trace with one run on the device. */
 function running(policy?: BatchPolicy): Trace {
   const trace = new Trace({}, { grace: { maxMs: 1, stepShare: 0.25 }, ...(policy ? { policy } : {}) });
   trace.push('run', { kind: 'forward', run: true, tokens: 100 });

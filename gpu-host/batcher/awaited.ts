@@ -1,6 +1,6 @@
 import type { BatchQueue } from './queue.ts';
 
-/** Queues that were answered and have nothing pending, of which each is usually back within `maxMs`. */
+/** Queues that were answered and have nothing pending, each usually back within `maxMs`. */
 export class AwaitedQueues {
   #maxMs: number;
   #queues = new Set<BatchQueue>();
@@ -13,13 +13,13 @@ export class AwaitedQueues {
     return this.#queues.size;
   }
 
-  /** The queue has got its results. */
+  /** Call when the queue has got its results. */
   answered(queue: BatchQueue, nowMs: number): void {
     queue.answeredMs = nowMs;
     if (queue.responseMs === undefined || queue.responseMs <= this.#maxMs) this.#queues.add(queue);
   }
 
-  /** A call of the queue came. */
+  /** Call when a call of the queue arrives. */
   came(queue: BatchQueue, nowMs: number): void {
     if (queue.answeredMs === undefined) return;
     queue.responseMs = learnResponse(queue.responseMs, Math.min(nowMs - queue.answeredMs, this.#maxMs * 4));
@@ -27,14 +27,14 @@ export class AwaitedQueues {
     this.#queues.delete(queue);
   }
 
-  /** How many of them are usually back within that time. */
+  /** Number of these queues that are usually back within `ms`. */
   within(ms: number): number {
     let count = 0;
     for (const { responseMs } of this.#queues) if (responseMs === undefined || responseMs <= ms) count++;
     return count;
   }
 
-  /** Whether one of them may still be back in time. */
+  /** True when one of the queues may still be back in time. */
   expects(nowMs: number): boolean {
     for (const { answeredMs } of this.#queues)
       if (answeredMs !== undefined && nowMs - answeredMs < this.#maxMs) return true;
@@ -45,14 +45,14 @@ export class AwaitedQueues {
     this.#queues.delete(queue);
   }
 
-  /** Whoever has not come by now is not waited for again until it has shown that it is quick. */
+  /** Stops waiting for the queues that have not come, until each has shown again that it is quick. */
   expire(): void {
     for (const queue of this.#queues) queue.responseMs = learnResponse(queue.responseMs, this.#maxMs * 2);
     this.#queues.clear();
   }
 }
 
-/** How a queue's usual response time learns from the latest one: half of the difference, so that two slow answers take it out. */
+/** Updates a queue's usual response time by half of the difference to the latest one, so that two slow answers drop the queue. */
 export function learnResponse(usualMs: number | undefined, latestMs: number): number {
   return usualMs === undefined ? latestMs : usualMs + (latestMs - usualMs) / 2;
 }

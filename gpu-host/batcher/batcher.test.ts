@@ -262,7 +262,7 @@ test('a picture keeps its place in its queue until it is there, and nobody else 
   late.late = false;
   trace.batcher.resume(late, trace.nowMs);
   assert.deepEqual(trace.steps(), [['picture'], ['after', 'other queue, same embed']]);
-  // Its queue's end ends it, also while it is late.
+  // Closing the queue drops a call, even one that is still late.
   const never = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'never');
   trace.push('a.2', { kind: 'forward', reads: [1] }, 'freed');
   assert.deepEqual(trace.batcher.closeQueue(trace.queue('a.1')), [never]);

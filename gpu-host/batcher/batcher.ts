@@ -21,18 +21,18 @@ export interface BatcherOptions {
   readonly limits?: Partial<BatchLimits>;
   /** For the `adaptive` policy. */
   readonly grace?: GracePolicy;
-  /** `adaptive` unless told. */
+  /** `adaptive` by default. */
   readonly policy?: BatchPolicy;
 }
 
 export interface QueueOptions {
-  /** Priorities of the queue are clamped to ± this; 10 unless told. */
+  /** Priorities of the queue are clamped to ±`maxPriority`; 10 by default. */
   readonly maxPriority?: number;
 }
 
-/** How many calls went with a batch instead of waiting for its end, since the start. */
+/** Calls that went with a batch instead of waiting for its end, since the start. */
 export interface RideCounts {
-  /** Forwards that went behind one whose pages they share. */
+  /** Forwards that went behind a forward whose pages they share. */
   softJoins: number;
   /** Projections that went with the forward that makes their state. */
   projections: number;
@@ -40,7 +40,7 @@ export interface RideCounts {
 
 export type Decision =
   | { readonly kind: 'batch'; readonly batch: Batch }
-  /** Nothing can go, or the device is computing. */
+  /** No call can go, or the device is computing. */
   | { readonly kind: 'idle' }
   /** Calls are ready, but the policy waits for others: ask again when calls came or this time has passed. */
   | { readonly kind: 'wait'; readonly ms: number };
@@ -48,17 +48,17 @@ export type Decision =
 const IDLE: Decision = { kind: 'idle' };
 const NOTHING: Batch = { forwards: [], projections: [], encodings: [] };
 const MAX_PRIORITY = 10;
-/** Longest time that the caller watches for an expected call instead of sleeping until it comes, milliseconds. */
+/** Maximum milliseconds that the engine watches for an expected call instead of sleeping until it comes. */
 const WATCH_MS = 0.3;
 
 /**
  * Chooses batches for one model. While the device computes, calls queue; as soon as it is free and the policy agrees, the best batch
- * leaves. A plain state machine: the caller tells the time and executes what it is handed (Pie, SOSP '25, section 5.2).
+ * leaves. A plain state machine: the caller passes the time and executes the batches (Pie, SOSP '25, section 5.2).
  *
- * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, nothing that comes later goes before it, and each batch
- * takes the most urgent ready call along, which is it, or one at least as urgent (what it waits for has been lent its urgency). There are two
- * exceptions. Two steps that encode pictures follow each other only when nothing else is ready, so that decode goes on between them. And of
- * forwards it is the most urgent one of the variant whose turn it is (`VariantTurns`).
+ * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it. Each batch takes the most
+ * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for). There are two
+ * exceptions. Two steps that encode pictures follow each other only when nothing else is ready, so that decode goes on between them. And a
+ * batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`).
  */
 export class Batcher {
   readonly limits: BatchLimits;
@@ -70,16 +70,16 @@ export class Batcher {
   #idles: BatchCall[] = [];
   #projections: BatchCall[] = [];
   #encodings: BatchCall[] = [];
-  /** Whether the last batch encoded pictures. */
+  /** True when the last batch encoded pictures. */
   #encoded = false;
   #forwards: BatchCall[] = [];
   #turns = new VariantTurns();
   #busy: Batch | undefined;
-  /** Projections of the batch of forwards that is being made. */
+  /** Projections of the forward batch under construction. */
   #riders: BatchCall[] | undefined;
   #awaited: AwaitedQueues;
   #rate = new ArrivalRate();
-  /** Since when the device has been free and calls ready, as far as was asked. */
+  /** First `next` at which the device was free and calls were ready; undefined otherwise. */
   #waitingSinceMs: number | undefined;
   #lastEndMs = Number.NEGATIVE_INFINITY;
   #lastStepMs = 0;
@@ -88,7 +88,7 @@ export class Batcher {
   /** Queues whose priority changed since the last batch. */
   #repriced = new Set<BatchQueue>();
 
-  /** @throws RangeError when the policy's bounds make no sense */
+  /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(options: BatcherOptions = {}) {
     this.limits = { ...DEFAULT_LIMITS, ...options.limits };
     this.#policy = options.policy ?? { kind: 'adaptive' };
@@ -105,7 +105,7 @@ export class Batcher {
     return this.#queues.size;
   }
 
-  /** Calls that wait for the device and could go now. */
+  /** Calls that are ready for the device. */
   get waiting(): number {
     return this.#forwards.length + this.#projections.length + this.#encodings.length;
   }
@@ -125,8 +125,8 @@ export class Batcher {
   }
 
   /**
-   * Drops the queue's calls that have not left, and hands them out. Calls on the device go on and must be finished. What waited for a
-   * dropped call goes on waiting for whatever that call waited for.
+   * Drops the queue's calls that have not left, and returns them. Calls on the device go on and must be finished. Calls that waited for a
+   * dropped call go on waiting for what that call waited for.
    */
   closeQueue(queue: BatchQueue): BatchCall[] {
     this.#queues.delete(queue);
@@ -156,8 +156,8 @@ export class Batcher {
   }
 
   /**
-   * A call that needs no step and can be done now. One of kind `idle` must be finished before the next batch leaves; any other may take
-   * its time, and what depends on it waits.
+   * A call that needs no step and can be executed now. A call of kind `idle` must be finished before the next batch leaves; any other may
+   * take longer, and its dependents wait.
    */
   takeInstant(): BatchCall | undefined {
     const call = this.#instants.shift() ?? (this.#busy ? undefined : this.#idles.shift());
@@ -165,7 +165,7 @@ export class Batcher {
     return call;
   }
 
-  /** What the device should do now. A batch that is handed out makes it busy until `ended`. */
+  /** The device's next work. A batch makes the device busy until `ended`. */
   next(nowMs: number): Decision {
     if (this.#busy) return IDLE;
     if (this.waiting === 0) {
@@ -174,7 +174,7 @@ export class Batcher {
     }
     this.#waitingSinceMs ??= nowMs;
     const waitMs = this.#waitMs(nowMs, this.#waitingSinceMs);
-    // A microsecond is below what the clock and its rounding can tell.
+    // The clock and its rounding are coarser than a microsecond.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
     const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent();
     this.#busy = batch;
@@ -183,14 +183,14 @@ export class Batcher {
     return { kind: 'batch', batch };
   }
 
-  /** Whether a queue that was just answered will probably be back within `WATCH_MS` of that: worth watching the sockets for without sleeping. */
+  /** True while a queue that was just answered is likely to be back within `WATCH_MS`: then the engine watches the sockets. */
   expects(nowMs: number): boolean {
     return this.#awaited.size > 0 && nowMs - this.#lastEndMs < WATCH_MS;
   }
 
   /**
-   * Whether the runs of the batch on the device may go on without being chosen again: no call can go, none is expected by when it could, and the policy is
-   * not one that gathers calls.
+   * True when the runs of the batch on the device may go on without being chosen again: no call can go, no awaited queue is due, and the
+   * policy does not gather calls.
    */
   isAlone(nowMs: number): boolean {
     if (this.waiting > 0 || this.#instants.length > 0 || this.#idles.length > 0) return false;
@@ -198,26 +198,26 @@ export class Batcher {
     return (kind === 'adaptive' || kind === 'eager') && !this.#awaited.expects(nowMs);
   }
 
-  /** One of several steps of the batch on the device is done, and the next one has begun. */
+  /** Call when one of several steps of the batch on the device is done and the next one has begun. */
   stepped(nowMs: number): void {
     this.#startedMs = nowMs;
   }
 
-  /** A run goes on with a step of the batch that is on the device. It counts as newly come. */
+  /** Call when a run goes on with a step that is on the device. The run counts as newly arrived. */
   goesOn(call: BatchCall, nowMs: number): void {
-    // What it was lent moves along: a run that others wait for has their priority, not their age.
+    // Lent urgency moves along: a run that others wait for has their priority, not their age.
     if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
     call.arrivedMs = nowMs;
   }
 
-  /** The device is free again. Every call of the batch must have been finished, resumed or paused before. */
+  /** Call when the device is free again. Every call of the batch must have been finished, resumed or paused before. */
   ended(nowMs: number): void {
     this.#busy = undefined;
     this.#lastStepMs = nowMs - this.#startedMs;
     this.#lastEndMs = nowMs;
   }
 
-  /** The call is complete: what waited for it may go, unless it waits for another as well. Calls of one batch may be finished in any order. */
+  /** Completes a call and unblocks the calls that waited only for it. Calls of one batch may be finished in any order. */
   finish(call: BatchCall, nowMs: number): void {
     const { queue } = call;
     if (call.state === 'ready') this.#withdraw(call);
@@ -231,8 +231,8 @@ export class Batcher {
   }
 
   /**
-   * A call with inputs left (a cut prefill, a run) is ready for its next step; what an incomplete one needed is there. A run counts as newly
-   * come.
+   * Makes a call with inputs left (a cut prefill, a run), or one whose missing need has arrived, ready for its next step. A run counts as
+   * newly arrived.
    */
   resume(call: BatchCall, nowMs: number): void {
     if (call.state === 'done' || call.state === 'queued') return;
@@ -240,7 +240,7 @@ export class Batcher {
     this.#makeReady(call);
   }
 
-  /** A run waits for its consumer. */
+  /** Pauses a run that waits for its consumer. */
   pause(call: BatchCall): void {
     if (call.state === 'ready') this.#withdraw(call);
     if (call.state !== 'done') call.state = 'paused';
@@ -285,7 +285,7 @@ export class Batcher {
     if (index >= 0) list.splice(index, 1);
   }
 
-  /** The call goes for good: the next one of its queue comes to the front. */
+  /** Removes a call from its queue for good: the next one comes to the front. */
   #leave(call: BatchCall): void {
     const { queue } = call;
     call.state = 'running';
@@ -333,14 +333,14 @@ export class Batcher {
     return projectionsFirst ? this.#takeProjections() : this.#takeForwards();
   }
 
-  /** The type whose most urgent call has waited longest goes next. */
+  /** True when `call` is more urgent than `other`; among equals, when it arrived first. */
   #isFirst(call: BatchCall | undefined, other: BatchCall | undefined): boolean {
     if (!call || !other) return call !== undefined;
     const difference = urgency(call, this.limits.agingMs) - urgency(other, this.limits.agingMs);
     return difference < 0 || (difference === 0 && call.arrival < other.arrival);
   }
 
-  /** As many pictures as their inputs fit a batch, and one in any case: it cannot be cut. */
+  /** Takes as many pictures as fit a batch by their inputs, and at least one: a picture cannot be cut. */
   #takeEncodings(): Batch {
     const { maxCalls, maxTokens } = this.limits;
     const ready = this.#encodings;
@@ -377,7 +377,7 @@ export class Batcher {
         return;
       }
       admitFollowers(call, this.#unblocked);
-      // The next call of the queue comes to the front, and into `ready` when it is free to go.
+      // The next call of the queue comes to the front, and into `ready` when nothing blocks it.
       this.#leave(call);
     });
     this.#riders = undefined;
@@ -386,14 +386,14 @@ export class Batcher {
     return { forwards, projections, encodings: [] };
   }
 
-  /** Projections that wait for nothing but forwards of this batch go with it: embed, forward and next-distribution are one step. */
+  /** A projection that waits only for forwards of this batch goes with it: embed, forward and next-distribution are one step. */
   #ride(call: BatchCall): void {
     this.rides.projections++;
     this.#riders?.push(call);
     this.#leave(call);
   }
 
-  /** How long the policy wants to wait for more calls. */
+  /** Milliseconds that the policy wants to wait for more calls. */
   #waitMs(nowMs: number, sinceMs: number): number {
     const policy = this.#policy;
     switch (policy.kind) {
@@ -422,12 +422,12 @@ export class Batcher {
     const sinceMs = nowMs - this.#lastEndMs;
     if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
     const longestMs = longestGraceMs(this.#grace, this.#lastStepMs);
-    // Who usually comes later than the wait may last is not waited for.
+    // Queues that usually come later than the wait may last do not count.
     const awaited = this.#awaited.within(longestMs);
     return Math.max(0, graceMs(this.#grace, this.waiting, awaited, this.#lastStepMs) - sinceMs);
   }
 
-  /** Whether no more calls would fit. */
+  /** True when no more calls would fit. */
   get #full(): boolean {
     return this.#forwards.length >= this.limits.maxCalls || this.#projections.length >= this.limits.maxCalls;
   }
@@ -444,7 +444,7 @@ function isDeviceCall(call: BatchCall): boolean {
   return call.kind === 'forward' || call.kind === 'project' || call.kind === 'encode';
 }
 
-/** Whether the call leaves its queue for good with this many inputs. */
+/** True when the call leaves its queue for good with this many inputs. */
 function leavesWith(call: BatchCall, tokens: number): boolean {
   return !call.continues && tokens === call.tokens;
 }

@@ -2,8 +2,8 @@ import type { BatchCall } from './call.ts';
 import { linksOf } from './links.ts';
 
 /**
- * `call` leaves whole with the batch that is being made: forwards that wait for it softly, and projections, need not wait for it to be
- * done to be in that batch too. `admitted` is told each that now waits for nobody.
+ * Lets followers into the batch under construction, with which `call` leaves whole. Forwards that wait for `call` softly, and projections,
+ * may join that batch before `call` is done. `admitted` receives each follower that now waits for no call.
  */
 export function admitFollowers(call: BatchCall, admitted: (later: BatchCall) => void): void {
   if (call.dependents) {
@@ -22,7 +22,7 @@ export function admitFollowers(call: BatchCall, admitted: (later: BatchCall) => 
   }
 }
 
-/** The batch is made, and `call` is not done: everybody waits for it again, those that were admitted and found no room until its end. */
+/** Blocks the followers again once the batch is made: `call` is not done, so those that found no room wait until its end. */
 export function dismissFollowers(call: BatchCall): void {
   if (call.dependents) for (const later of call.dependents) if (later.kind === 'project') later.blockers++;
   if (call.links?.softDependents) {

@@ -1,22 +1,22 @@
 import type { BatchCall } from './call.ts';
 import type { Scoreboard } from './scoreboard.ts';
 
-/** Places for calls that an empty queue keeps. */
+/** Array capacity that an empty queue keeps, in calls. */
 const KEPT_ROOM = 64;
 
 /** The order of one inferlet's queue: calls leave from the front. */
 export class BatchQueue {
   readonly scoreboard: Scoreboard;
-  /** `priority` is within ± this. */
+  /** `priority` is clamped to ±`maxPriority`. */
   readonly maxPriority: number;
   priority = 0;
-  /** Calls that left and are not done. */
+  /** Calls that left the queue and are not done. */
   outstanding = 0;
-  /** When results were last handed to it with nothing left pending, so that its next call can be expected; undefined otherwise. */
+  /** Time at which results emptied the queue, so that its next call can be expected; undefined otherwise. */
   answeredMs: number | undefined;
-  /** How long it usually takes to come back with its next call, milliseconds; undefined until seen once. */
+  /** Usual time until the queue's next call, milliseconds; undefined until seen once. */
   responseMs: number | undefined;
-  /** Calls that have not left are at #head to #tail; the list keeps its room, since most queues go between none and one. */
+  /** Calls at #head to #tail have not left. The list keeps its capacity, since most queues alternate between none and one. */
   #calls: (BatchCall | undefined)[] = [];
   #head = 0;
   #tail = 0;
@@ -52,7 +52,7 @@ export class BatchQueue {
     }
   }
 
-  /** Takes out every call that has not left, in order, but for one on the device. */
+  /** Removes and returns every call that has not left, in order, except one on the device. */
   clear(): BatchCall[] {
     const calls = this.#calls.slice(this.#head, this.#tail) as BatchCall[];
     const running = calls[0]?.state === 'running' ? calls.shift() : undefined;
@@ -66,12 +66,12 @@ export class BatchQueue {
     for (let i = this.#head; i < this.#tail; i++) visit(this.#calls[i] as BatchCall);
   }
 
-  /** Calls ahead of `call`, the nearest first, for as long as `visit` wants more. */
+  /** Visits the calls ahead of `call`, the nearest first, while `visit` returns true. */
   eachAhead(call: BatchCall, visit: (ahead: BatchCall) => boolean): void {
     for (let i = this.#indexOf(call) - 1; i >= this.#head; i--) if (!visit(this.#calls[i] as BatchCall)) return;
   }
 
-  /** Where the call is, or would be if it has left: calls are in order of arrival. */
+  /** Index of the call, or the index that it would have if it has left: calls are in order of arrival. */
   #indexOf(call: BatchCall): number {
     let from = this.#head;
     let to = this.#tail;

@@ -1,13 +1,13 @@
 import { type Access, type BatchCall, isReleased } from './call.ts';
 import { linksOf } from './links.ts';
 
-/** Last call that changed one resource and the readers since. Most have one or the other, so a list is made only when it is needed. */
+/** Last call that changed one resource, and the readers since. Most resources have only one of them, so lists are made on demand. */
 interface Entry {
   writer: BatchCall | undefined;
-  /** Whether the writer only fills empty slots. */
+  /** True when the writer only fills empty slots. */
   fills: boolean;
   readers: BatchCall[] | undefined;
-  /** Readers that are done leave the list when it has grown to this: to twice what was left, so that a call's share of the work is constant. */
+  /** Length at which finished readers are removed; then twice the remaining length, so that the cost per call stays constant. */
   prunedAt: number;
 }
 
@@ -17,21 +17,21 @@ const PRUNE_ENTRIES = 4096;
 /**
  * Order of arrival between calls of one address space that touch the same resources, unless both only read.
  *
- * A later call waits until the earlier one is done. Between two forwards of which neither continues, and of which at least one fills a
- * page's empty slots and neither writes otherwise, the wait is *soft*: both may be in one batch, the earlier first, since keys and values
+ * A later call waits until the earlier one is done. The wait is *soft* between two forwards of which neither continues, of which at least
+ * one fills a page's empty slots and neither writes otherwise. Both may then be in one batch, the earlier first, since keys and values
  * precede attention in every layer.
  *
  * A lone call costs nothing here: keys are registered only once a second call comes while the first is not done.
  */
 export class Scoreboard {
-  /** Whether calls lend their urgency to those that they wait for: once queues of the space differ in priority. */
+  /** True once queues of the space differ in priority: calls then lend their urgency to those that they wait for. */
   ranked = false;
   #entries = new Map<number, Entry>();
   #sole: BatchCall | undefined;
   #size = 0;
   #prunedAt = PRUNE_ENTRIES;
 
-  /** Calls that are not done, and those done or dropped before a call that they waited for. */
+  /** Number of unfinished calls, and of calls finished or dropped before a call that they waited for. */
   get size(): number {
     return this.#size;
   }
@@ -48,8 +48,8 @@ export class Scoreboard {
   }
 
   /**
-   * The call is done (or dropped); `freed` is told each call that now waits for nobody. A call that goes before one that it waits for
-   * (dropped, or failed before its predecessor in the batch) keeps its place until that one is done: who waits for it waits for both.
+   * Removes a finished or dropped call; `freed` receives each call that now waits for no other. A call that ends before one that it waits
+   * for (dropped, or failed before its predecessor in the batch) keeps its place until that one is done: its dependents wait for both.
    */
   remove(call: BatchCall, freed: (call: BatchCall) => void): void {
     if (this.#sole === call) this.#sole = undefined;
@@ -67,7 +67,7 @@ export class Scoreboard {
     this.#prunedAt = PRUNE_ENTRIES;
   }
 
-  /** Nobody waits for the call any more. Returns those that went before it and need keep nobody waiting now either. */
+  /** Unblocks the call's dependents. Returns those that ended earlier and now block no call either. */
   #release(call: BatchCall, freed: (call: BatchCall) => void): BatchCall[] | undefined {
     this.#size--;
     const { dependents, links } = call;
@@ -85,7 +85,7 @@ export class Scoreboard {
     call.visitKeys((key, access) => {
       const entry = this.#entries.get(key);
       if (!entry) this.#entries.set(key, newEntry(call, access));
-      // It changes and reads the same: the change says it all.
+      // A call that changes and reads the same resource counts as a change.
       else if (entry.writer !== call) this.#order(entry, call, access, sharesBatch && access !== 'write');
     });
     if (this.#entries.size > this.#prunedAt) this.#prune();
@@ -113,9 +113,9 @@ export class Scoreboard {
     entry.prunedAt = PRUNE_READERS;
   }
 
-  // All waits of one call are made in one go, so an earlier one for the same pair is the last in its list.
+  // All waits of one call are added together, so an earlier one for the same pair is the last in its list.
 
-  /** `later` waits until `earlier` is done, unless that is the case or it is itself. */
+  /** Makes `later` wait until `earlier` is done, unless it is done already or is the same call. */
   #block(earlier: BatchCall, later: BatchCall): void {
     if (earlier === later || isReleased(earlier)) return;
     if (earlier.dependents?.at(-1) === later) return;
@@ -126,7 +126,7 @@ export class Scoreboard {
     else earlier.dependents = [later];
   }
 
-  /** `later` waits until `earlier` is done or before it in a batch; it `needs` what that fills, or only comes after its reads. */
+  /** Makes `later` wait until `earlier` is done or precedes it in a batch. It `needs` what `earlier` fills, or only follows its reads. */
   #blockSoftly(earlier: BatchCall, later: BatchCall, needs: boolean): void {
     if (earlier === later || isReleased(earlier)) return;
     if (earlier.dependents?.at(-1) === later) return;
@@ -159,7 +159,7 @@ export class Scoreboard {
   }
 }
 
-/** One call less that `later` waits for; if it was the last, `later` is freed, or joins the `gone` when it is done. */
+/** Removes one blocker of `later`. After the last, `later` is freed, or joins `gone` when it is done. */
 function unblock(
   later: BatchCall,
   freed: (call: BatchCall) => void,
@@ -175,7 +175,7 @@ function unblock(
   return gone;
 }
 
-/** Whether the call can be in one batch with another that touches the same pages. */
+/** True when the call can share a batch with another that touches the same pages. */
 function mayShareBatch(call: BatchCall): boolean {
   return call.kind === 'forward' && !call.continues;
 }

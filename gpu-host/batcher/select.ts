@@ -2,9 +2,9 @@ import type { BatchCall } from './call.ts';
 
 /** Bounds of one batch, and how long a call waits until it has gained one level of priority. */
 export interface BatchLimits {
-  /** Sequences; and distributions. */
+  /** Maximum sequences; also maximum distributions. */
   readonly maxCalls: number;
-  /** Inputs over all sequences; only a call that cannot be cut goes past it, and then alone. */
+  /** Maximum inputs over all sequences; only a call that cannot be cut exceeds it, and then alone. */
   readonly maxTokens: number;
   /** Milliseconds of waiting that outweigh one level of priority. */
   readonly agingMs: number;
@@ -12,19 +12,19 @@ export interface BatchLimits {
 
 export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, agingMs: 250 };
 
-/** Inputs up to which a call counts as a decode, unless a batch is smaller than four of them: it is never cut, and long calls leave room for it. */
+/** Maximum inputs of a decode, unless four of these exceed a batch. A decode is never cut; long calls leave room for it. */
 const SHORT_TOKENS = 16;
 
-/** Told of a call and how many of its inputs go with the batch. */
+/** Receives a call, and the number of its inputs that go with the batch. */
 export type Taker = (call: BatchCall, tokens: number) => void;
 
 /**
  * Chooses the calls of the next batch, which are of `variant`, out of `ready` in order of urgency; the most urgent of the variant is always
- * among them. `take` is told of each at once and may append calls that become ready by it (the next ones of the same queue, those that follow
- * it in the batch); they are considered after the others.
+ * among them. Calls `take` with each at once; `take` may append calls that become ready by it (the next ones of the same queue, those that
+ * follow it in the batch), which are considered last.
  *
- * Short calls go first; while a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode keeps
- * its pace. Long calls are cut to what is left.
+ * Short calls go first. While a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
+ * keeps its pace. Long calls are cut to the remaining tokens.
  */
 export function selectForwards(
   ready: readonly BatchCall[],
@@ -46,7 +46,7 @@ export function selectForwards(
   const counted = ready.length;
   let longsLeft = 0;
   for (const call of ready) if (call.variant === variant && call.tokens > short) longsLeft++;
-  // The most urgent call of them always goes. If it is long and cannot be cut, it goes before the short ones could take its room.
+  // The variant's most urgent call always goes. If it is long and cannot be cut, it goes before short ones take its room.
   const whole = first.tokens > short && !first.chunkable();
   if (whole) {
     longsLeft--;
@@ -77,7 +77,7 @@ export function selectForwards(
   }
 }
 
-/** A call that follows others of the same batch goes whole: where its keys go is known only when theirs have been placed. */
+/** A call that follows others of the same batch goes whole: the slots of its keys are known only when theirs have been placed. */
 function mayCut(call: BatchCall): boolean {
   return !call.links?.follows && call.chunkable();
 }

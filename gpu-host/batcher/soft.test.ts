@@ -61,7 +61,7 @@ test('projections ride with every forward of a chain, also when they stand betwe
   trace.push('a', { kind: 'forward', reads: [1], fills: [1], writes: [11] }, 'F2');
   trace.push('a', { kind: 'project', reads: [11] }, 'P2');
   trace.push('a', { kind: 'project', reads: [10] }, 'P1 again');
-  // It overwrites the state that P1 reads, so it must wait.
+  // F3 overwrites the state that P1 reads, so it must wait.
   trace.push('a', { kind: 'forward', reads: [1], fills: [1], writes: [10] }, 'F3');
   assert.deepEqual(trace.step(), ['F1', 'F2', 'P1', 'P2', 'P1 again']);
   assert.deepEqual(trace.step(), ['F3']);
@@ -93,7 +93,7 @@ test('who only fills behind a reader follows it, and does not fail with it', () 
 test('who reads one page and fills another of the same call needs it', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', reads: [1], fills: [2] }, 'A');
-  // Behind A's read of 1, then by A's fill of 2; and the other way round.
+  // B follows A's read of 1 and needs A's fill of 2; and the other way round.
   trace.push('a.2', { kind: 'forward', fills: [1], reads: [2] }, 'B');
   const { batch } = trace.start();
   assert.deepEqual(
@@ -190,7 +190,7 @@ test('closing a queue drops followers that have not gone, and lets the device fi
   trace.push('a.2', decodeOn(1), 'other');
   assert.deepEqual(names(trace.batcher.closeQueue(trace.queue('a.1'))), ['dropped']);
   trace.end(batch);
-  // The cut call is on the device's side: its caller ends it or lets it go on.
+  // The cut call is on the device: the caller ends it or lets it go on.
   assert.deepEqual(trace.step(), ['long:36']);
   assert.deepEqual(trace.step(), ['other']);
   assert.equal(trace.queue('a.1').length, 0);

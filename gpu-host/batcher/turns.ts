@@ -1,16 +1,16 @@
 import type { BatchCall } from './call.ts';
 
 /**
- * Whose batch the next one of forwards is: the model's alone, or that of one of its adapters. Were it always the most urgent call's, then one
- * queue whose calls change adapters would hold up everybody with batches of a single call. So they take turns: the model's own calls never
- * wait for more than one batch of others, and adapters go round, the one that has waited for its turn longest first.
+ * Chooses the variant of the next batch of forwards: the model alone, or one of its adapters. If the most urgent call always chose, one
+ * queue whose calls change adapters would hold up all other queues with batches of a single call. So the variants take turns: the model's
+ * own calls never wait for more than one batch of others, and among adapters the one that has waited longest goes first.
  */
 export class VariantTurns {
   /** Adapters that had a batch, the latest last. */
   readonly #served = new Set<string>();
   #wasPlain = false;
 
-  /** The variant of the next batch, of those in `ready`, which are in order of urgency. There must be one. */
+  /** The variant of the next batch. `ready` is in order of urgency and must not be empty. */
   next(ready: readonly BatchCall[]): string | undefined {
     const waiting = new Set<string | undefined>();
     for (const { variant } of ready) waiting.add(variant);

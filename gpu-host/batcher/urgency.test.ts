@@ -5,7 +5,7 @@ import { urgency } from './urgency.ts';
 
 const AGING_MS = 100;
 
-/** One call a batch, so that batches tell the order. */
+/** One call per batch, so that batches show the order. */
 function single(): Trace {
   return new Trace({ maxCalls: 1, agingMs: AGING_MS });
 }

@@ -2,9 +2,8 @@ import { type BatchCall, isReleased } from './call.ts';
 import { linksOf } from './links.ts';
 
 /**
- * Virtual arrival in milliseconds; smaller goes first. It is the moment at which a call would have come had priority been time: a level
- * is worth `agingMs` of waiting, so that higher priority goes first and every wait is bounded. A call that others wait for is as urgent
- * as the most urgent of them.
+ * Virtual arrival in milliseconds; smaller goes first. A level of priority is worth `agingMs` of waiting, so that higher priority goes
+ * first and every wait is bounded. A call that others wait for is as urgent as the most urgent of them.
  */
 export function urgency(call: BatchCall, agingMs: number): number {
   const ownMs = call.arrivedMs - call.queue.priority * agingMs;
@@ -12,7 +11,7 @@ export function urgency(call: BatchCall, agingMs: number): number {
   return lentMs !== undefined && lentMs < ownMs ? lentMs : ownMs;
 }
 
-/** Most urgent first; among equals the first that came. */
+/** Sorts the most urgent first; among equals the first to arrive. */
 export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
   if (!inOrder(calls, agingMs))
     calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.arrival - b.arrival);
@@ -29,9 +28,9 @@ function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
 }
 
 /**
- * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same, to those ahead of them in
- * their queues, and so on. It stops at calls that are as urgent, which have lent theirs before; so a call is visited once for each level
- * of priority at most.
+ * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same resources, to those ahead of
+ * them in their queues, and so on. Stops at calls that are as urgent, which have lent theirs before; so a call is visited at most once for
+ * each level of priority.
  */
 export function lendUrgency(call: BatchCall, agingMs: number): void {
   const urgencyMs = urgency(call, agingMs);
@@ -47,7 +46,7 @@ export function lendUrgency(call: BatchCall, agingMs: number): void {
   }
 }
 
-/** The priority of `call`'s queue has changed: what it waits for may owe it more, and it may owe more to what waits for it. */
+/** Updates lent urgency after the priority of `call`'s queue changed: what `call` lends, and what its dependents lend to it. */
 export function relendUrgency(call: BatchCall, agingMs: number): void {
   lendUrgency(call, agingMs);
   for (const later of call.dependents ?? []) lendUrgency(later, agingMs);

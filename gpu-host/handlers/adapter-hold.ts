@@ -3,12 +3,12 @@ import type { AdapterWant } from './adapter-line.ts';
 import type { Adapters } from './adapters.ts';
 import type { ModelSpace } from './space.ts';
 
-/** One call's hold on the adapter that it computes with: from its turn, or from when the adapter has come, until it is done. */
+/** One call's hold on its adapter: from the call's turn, or the adapter's arrival, until the call is done. */
 export class AdapterHold implements AdapterWant {
   readonly name: string;
   readonly space: ModelSpace;
   readonly #adapters: Adapters;
-  /** Told when the adapter has come, or will not. */
+  /** Called when the adapter has arrived or been refused. */
   readonly #told: () => void;
   #state: 'unasked' | 'waiting' | 'held' | 'refused' | 'over' = 'unasked';
   #adapter: DeviceAdapter | undefined;
@@ -21,19 +21,19 @@ export class AdapterHold implements AdapterWant {
     this.#told = told;
   }
 
-  /** With whom the call shares a batch: one that has been refused fails in anybody's. */
+  /** Variant for batching. A call whose adapter was refused counts as the model's own: it fails in any batch. */
   get variant(): string | undefined {
     return this.#state === 'refused' ? undefined : this.name;
   }
 
-  /** The adapter, once `acquire` was true or `told` was called. @throws what the adapter was refused with */
+  /** The adapter, once `acquire` was true or the call was told. @throws the reason why the adapter was refused */
   get adapter(): DeviceAdapter {
     if (this.#state === 'refused') throw this.#why;
     if (!this.#adapter) throw new Error(`a call computes without its adapter ${this.name}`);
     return this.#adapter;
   }
 
-  /** Asks for it; false when it, or the word that it will not come, is still to come. */
+  /** Asks for the adapter. False while its arrival or refusal is still to come. */
   acquire(): boolean {
     if (this.#state === 'unasked') {
       this.#adapter = this.#adapters.hold(this);
@@ -54,7 +54,7 @@ export class AdapterHold implements AdapterWant {
     this.#told();
   }
 
-  /** The call is done, or dropped. */
+  /** Call when the call is done or dropped. */
   release(): void {
     if (this.#state === 'held') this.#adapters.release(this.name);
     if (this.#state === 'waiting') this.#adapters.drop(this);

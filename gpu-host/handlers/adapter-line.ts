@@ -1,19 +1,19 @@
 import type { DeviceAdapter } from '../backends/backend.ts';
 import type { Payer } from './meter.ts';
 
-/** Somebody who waits for an adapter to be on the device. */
+/** A call or load that waits for an adapter to be on the device. */
 export interface AdapterWant {
   readonly name: string;
-  /** On whose behalf. */
+  /** The inferlet that wants the adapter, and pays for it. */
   readonly space: { readonly owner: { readonly tenant: string }; readonly port: { readonly meter: Payer } };
-  /** It is there, and held for this one until it is released. */
+  /** The adapter is on the device, and held for this want until it is released. */
   arrived(adapter: DeviceAdapter): void;
   failed(why: unknown): void;
 }
 
-/** Which adapters are wanted, and which comes next: tenants take turns, and whoever wants the same one is served with it. */
+/** Order in which adapters come to the device: tenants take turns, and all wants of one adapter are served together. */
 export class AdapterLine {
-  /** Who wants what, by tenant and name; the tenant whose turn it is first. */
+  /** Wants by tenant and name; the tenant whose turn it is comes first. */
   readonly #tenants = new Map<string, Map<string, Set<AdapterWant>>>();
 
   add(want: AdapterWant): void {
@@ -24,7 +24,7 @@ export class AdapterLine {
     this.#tenants.set(tenant, names.set(name, wants.add(want)));
   }
 
-  /** The name that the tenant whose turn it is has wanted longest; then it is the next tenant's turn. Undefined when nobody wants any. */
+  /** The oldest wanted name of the tenant whose turn it is; passes the turn to the next tenant. Undefined without wants. */
   next(): string | undefined {
     const [first] = this.#tenants;
     if (!first) return undefined;
@@ -40,7 +40,7 @@ export class AdapterLine {
     return false;
   }
 
-  /** Takes out everybody who wants it. */
+  /** Removes and returns all wants of an adapter. */
   take(name: string): AdapterWant[] {
     const taken: AdapterWant[] = [];
     for (const [tenant, names] of this.#tenants) {
@@ -61,7 +61,7 @@ export class AdapterLine {
     if (names.size === 0) this.#tenants.delete(tenant);
   }
 
-  /** Takes out all that is wanted on behalf of one inferlet. */
+  /** Removes and returns all wants of one inferlet. */
   dropAll(space: AdapterWant['space']): AdapterWant[] {
     const names = this.#tenants.get(space.owner.tenant);
     const dropped = [...(names?.values() ?? [])].flatMap((wants) => [...wants].filter((want) => want.space === space));

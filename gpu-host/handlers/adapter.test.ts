@@ -28,13 +28,13 @@ const ADAPTERS = {
   pirate: { seed: 3, rank: 3 },
   quiet: { seed: 4, rank: 1, targets: ['q_proj', 'v_proj', 'down_proj'] },
 } as const;
-/** Who computes: the model alone, or with an adapter. */
+/** Name of the adapter that computes; undefined for the model alone. */
 type Who = keyof typeof ADAPTERS | undefined;
 const EVERYBODY: readonly Who[] = [undefined, 'pirate', 'quiet'];
 /** Longer than three pages of eight. */
 const TEXT = Array.from({ length: 30 }, (_, i) => (i * 37 + 11) % 96);
 
-/** A host of a model with two adapters, and for each of them a model with merged weights to ask. */
+/** A host of a model with two adapters, and an oracle with merged weights for each adapter. */
 async function start(options: TestHostOptions = {}) {
   const host = await startTestHost({ adapters: ADAPTERS, ...options });
   const oracles = new Map<Who, Oracle>([[undefined, await Oracle.of(host.model)]]);
@@ -67,7 +67,7 @@ async function said(b: Workbench, ...args: Parameters<typeof request>) {
   return { distribution: distributions[0]!, cachedTokens };
 }
 
-/** Prefills a text in pages of its own and decodes greedily, a step a token. */
+/** Prefills a text in pages of its own and decodes greedily, one step per token. */
 async function decode(b: Workbench, who: Who, prompt: readonly number[], count: number): Promise<number[]> {
   const pages = b.pages(Math.ceil((prompt.length + count) / 8));
   const made: number[] = [];
@@ -108,7 +108,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       scores.forEach((score, i) => {
         assert.ok(Math.abs(score - expected.logProbabilities[i]!) < 1e-4);
       });
-      // A copy that is written to, and a mask.
+      // Then a copy that is written to, and a mask.
       const fork = must(b.inferlet.sharePages(b.queue, pages));
       const forked = await said(b, who, [9], TEXT.length, fork);
       same(forked.distribution, await oracle.top([...TEXT, 9], [...range(0, 31)], 1, 5), 'a fork');
@@ -159,7 +159,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         assert.equal(cachedTokens, cached, `${who} in round ${round}`);
       }
     }
-    // What an adapter computed goes on without it as its owner wants it, and the tree learns nothing of that.
+    // A text computed with an adapter may go on without it; the tree learns nothing of that.
     const b = await bench(host, oracleOf(undefined), 'mixed');
     const pages = b.pages(4);
     await said(b, 'pirate', TEXT.slice(0, 8), 0, pages);
@@ -199,7 +199,7 @@ test('adapters are listed, loaded once, and leave the device for others when it 
   assert.deepEqual(await decode(b, 'quiet', [5, 6, 7], 3), await b.oracle.greedy([5, 6, 7], 3));
   assert.equal(loads, 2);
   assert.deepEqual(await loaded(), ['pirate 3 false', 'quiet 1 true']);
-  // Both at once, again and again: each is right, however often they change places.
+  // Use both concurrently, again and again: each result is right, however often the adapters swap places.
   const names = ['pirate', 'quiet', 'pirate', 'quiet'] as const;
   const texts = await Promise.all(
     names.map(async (who, i) => decode(await bench(made.host, made.oracleOf(who), `both ${i}`), who, [9, 8, 7], 4)),
@@ -207,7 +207,7 @@ test('adapters are listed, loaded once, and leave the device for others when it 
   for (const [i, who] of names.entries()) assert.deepEqual(texts[i], await made.oracleOf(who).greedy([9, 8, 7], 4));
 });
 
-/** The adapters of a model on a device that reads them one by one, each when it is told to. */
+/** The adapters of a model on a device that reads each when the test says so. */
 async function gated({ model, adapters: known }: TestHost, maxBytes?: number) {
   const paid = new Map<AdapterWant['space'], number>();
   const charge = (ms: number, wants: readonly AdapterWant[]) => {
@@ -226,9 +226,9 @@ async function gated({ model, adapters: known }: TestHost, maxBytes?: number) {
   return { adapters: new Adapters({ loadAdapter }, known, maxBytes, charge), reads, released, paid };
 }
 
-/** Lets others go on until something has come to pass. */
+/** Yields to other tasks until `condition` holds. */
 async function until(condition: () => boolean): Promise<void> {
-  // Files are read by other threads, in their own time; the runner's limit is the deadline.
+  // Other threads read files, in their own time; the runner's limit is the deadline.
   while (!condition()) await setImmediate();
 }
 
@@ -358,7 +358,7 @@ test('while an adapter is read everybody else goes on; who waited and ended hold
 
 test('what cannot be computed says why, and what depends on it fails with the cause', async () => {
   await using probe = await start();
-  // Room for the smaller one.
+  // Room for the smaller adapter.
   const room = probe.host.adapters.get('quiet')!.bytes;
   await using made = await start({ model: { adapterMemoryBytes: room } });
   const b = await bench(made.host, made.oracleOf(undefined), 'x');
@@ -386,7 +386,7 @@ test('what cannot be computed says why, and what depends on it fails with the ca
   const changed = await failure('quiet');
   assert.equal(changed.codes[0], 'unavailable');
   assert.match(changed.text, /was changed/);
-  // Others go on.
+  // Other inferlets go on.
   assert.deepEqual(await decode(b, undefined, [1, 2, 3], 3), await b.oracle.greedy([1, 2, 3], 3));
 
   await using bare = await startTestHost();

@@ -8,34 +8,34 @@ import { AdapterLine, type AdapterWant } from './adapter-line.ts';
 
 const MIB = 1024 * 1024;
 
-/** An adapter on the device, and by how many calls it is held there. */
+/** An adapter on the device, and the number of calls that hold it there. */
 interface Resident {
   readonly adapter: DeviceAdapter;
   holds: number;
-  /** What bringing it has cost and nobody has paid yet. */
+  /** Load time that no call has paid yet. */
   unpaidMs: number;
 }
 
 /**
- * The low-rank adapters of one model: which there are, and those of them that are on the device. They come one after the other, in an order
- * that gives every tenant its turn. When their memory passes its bound the least recently used ones leave it, once whoever holds them is done;
- * meanwhile nobody else gets hold of these, so that all who have come to use one are served before it changes places with another.
+ * The low-rank adapters of one model: all known ones, and those on the device. They are loaded one after the other, in an order that gives
+ * every tenant its turn. When their memory passes its bound the least recently used ones leave, once the calls that hold them are done. No
+ * further call gets hold of a leaving adapter, so an adapter serves all that waited for it before another takes its place.
  */
 export class Adapters {
   readonly #backend: Pick<Backend, 'loadAdapter'>;
   readonly #known: ReadonlyMap<string, LoadedAdapter>;
   readonly #maxBytes: number;
   readonly #charge: (ms: number, wants: readonly AdapterWant[]) => void;
-  /** The least recently used first. */
+  /** Least recently used first. */
   readonly #residents = new Map<string, Resident>();
-  /** Residents that make room as soon as nobody holds them. */
+  /** Residents that leave as soon as no call holds them. */
   readonly #leaving = new Set<string>();
   readonly #line = new AdapterLine();
-  /** Bytes on the device of those that have been there. */
+  /** Device bytes of every adapter loaded so far. */
   readonly #sizes = new Map<string, number>();
-  /** Ends when nobody wants any; undefined then. */
+  /** The loading loop; undefined while no call wants an adapter. */
   #work: Promise<void> | undefined;
-  /** Told when there may be room, or nobody may want any. */
+  /** Wakes the loading loop: there may be room, or the want may be gone. */
   #changed: () => void = () => undefined;
 
   constructor(
@@ -50,21 +50,21 @@ export class Adapters {
     this.#charge = charge;
   }
 
-  /** What those on the device take there. */
+  /** Device bytes of the resident adapters. */
   get bytes(): number {
     let bytes = 0;
     for (const { adapter } of this.#residents.values()) bytes += adapter.bytes;
     return bytes;
   }
 
-  /** By name. */
+  /** Sorted by name. */
   list(): readonly AdapterInfo[] {
     return [...this.#known]
       .map(([name, { rank }]) => ({ name, rank, loaded: this.#residents.has(name) }))
       .toSorted((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** Why there is no adapter of that name, `unsupported` when the model has none at all; undefined when there is one. */
+  /** The fault for an unknown adapter, `unsupported` when the model has none at all; undefined when the adapter exists. */
   refuse(name: string): CallFault | undefined {
     if (this.#known.has(name)) return undefined;
     if (this.#known.size === 0) return fault('unsupported', 'this model has no adapters; ask runtime.model-traits');
@@ -72,8 +72,8 @@ export class Adapters {
   }
 
   /**
-   * The adapter when it is on the device, held there until it is released. Otherwise it is brought there, and `want` is told: that it is there
-   * and held; or `unavailable` when it cannot be read, `limit-exceeded` when it is too large.
+   * Returns the adapter when it is on the device, held there until it is released. Otherwise loads it and tells `want` later: `arrived`
+   * once it is there and held; or `failed` with `unavailable` when it cannot be read, `limit-exceeded` when it is too large.
    */
   hold(want: AdapterWant): DeviceAdapter | undefined {
     const { name } = want;
@@ -84,22 +84,22 @@ export class Adapters {
     return undefined;
   }
 
-  /** One of those who hold it is done. */
+  /** Ends one hold. */
   release(name: string): void {
     const resident = this.#residents.get(name);
     if (resident) resident.holds--;
     this.#changed();
   }
 
-  /** It is not wanted any more; `want` is not told. */
+  /** Drops a want without telling it. */
   drop(want: AdapterWant): void {
     this.#line.drop(want);
     this.#changed();
   }
 
   /**
-   * Brings an adapter to the device ahead of its use; it may leave it again at once.
-   * @param space whose inferlet wants it: see `forget`
+   * Brings an adapter to the device ahead of its use; it may leave again at once.
+   * @param space of the inferlet that wants it, for `forget`
    * @throws CallFault as `refuse` and `hold` say
    */
   load(name: string, space: AdapterWant['space']): Promise<void> {
@@ -117,13 +117,13 @@ export class Adapters {
     });
   }
 
-  /** Drops all that an inferlet wants, since it has ended. */
+  /** Drops all wants of an inferlet that has ended. */
   forget(space: AdapterWant['space']): void {
     for (const want of this.#line.dropAll(space)) want.failed(fault('cancelled', 'the inferlet has ended'));
     this.#changed();
   }
 
-  /** Nobody is told of anything any more; resolves when none is being read. */
+  /** Drops all wants without telling them; resolves when no adapter is being read. */
   async close(): Promise<void> {
     this.#line.clear();
     this.#changed();
@@ -131,7 +131,7 @@ export class Adapters {
   }
 
   async #bringAll(): Promise<void> {
-    // Whoever asks may be in the middle of something.
+    // The caller of `hold` may be in the middle of other work.
     await setImmediate();
     for (let name = this.#line.next(); name !== undefined; name = this.#line.next()) {
       try {
@@ -144,7 +144,7 @@ export class Adapters {
     this.#work = undefined;
   }
 
-  /** Whoever has waited for it has it, and pays for its coming. */
+  /** Gives the adapter to all that have waited for it; they pay for the load. */
   #hand(name: string, resident: Resident): void {
     const wants = this.#line.take(name);
     if (wants.length === 0) return;
@@ -153,7 +153,7 @@ export class Adapters {
     for (const want of wants) want.arrived(this.#use(name, resident));
   }
 
-  /** Undefined when nobody wants it any more. */
+  /** Undefined when no call wants the adapter any more. */
   async #bring(name: string): Promise<Resident | undefined> {
     const resident = this.#residents.get(name);
     if (resident) return resident;
@@ -165,7 +165,7 @@ export class Adapters {
     this.#sizes.set(name, adapter.bytes);
     let kept = false;
     try {
-      // It may take more there than was thought.
+      // The device may need more bytes than expected.
       kept = await this.#makeRoom(name, adapter.bytes);
     } finally {
       if (!kept) adapter.release?.();
@@ -192,7 +192,7 @@ export class Adapters {
     return resident.adapter;
   }
 
-  /** Waits until `bytes` more fit, or nobody wants the adapter any more; whether they fit. @throws CallFault when they never will */
+  /** Waits until `bytes` more fit, or no call wants the adapter. @returns whether they fit. @throws CallFault when they never will */
   async #makeRoom(name: string, bytes: number): Promise<boolean> {
     if (bytes > this.#maxBytes) {
       throw fault(
@@ -204,7 +204,7 @@ export class Adapters {
     while (this.#line.wants(name)) {
       fits = this.#evict(bytes);
       if (fits) break;
-      // Calls that hold an adapter have had their turn: they end, by the device or with their inferlet.
+      // Calls that hold an adapter have had their turn and will end, by the device or with their inferlet.
       await new Promise<void>((resolve) => {
         this.#changed = resolve;
       });
@@ -213,7 +213,7 @@ export class Adapters {
     return fits;
   }
 
-  /** Lets the least recently used ones go until `bytes` more fit, or notes that they are to go; whether the bytes fit now. */
+  /** Evicts the least recently used ones until `bytes` more fit, or marks held ones as leaving. @returns whether the bytes fit now */
   #evict(bytes: number): boolean {
     this.#leaving.clear();
     let held = this.bytes;

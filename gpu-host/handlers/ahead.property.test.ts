@@ -10,42 +10,42 @@ import { checkCharged, openedBy } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
- * Inferlets that run, step and end as the dice say, on a device that answers late, refuses or fails: what they are told and what is in their pages is
- * what the oracle says, and the same with steps ahead as without.
+ * Inferlets that run, step and end at random, on a device that answers late, refuses or fails. Their tokens and the content of their pages
+ * must match the oracle, with and without steps ahead.
  */
 
 const SEEDS = 14;
 const SLOW_SEEDS = 2;
 const PAGE_SIZE = 8;
 
-/** What one inferlet does. */
+/** The script of one inferlet. */
 interface Story {
-  /** Turns before it comes, and between its calls. */
+  /** Turns of the event loop before the inferlet opens, and between its calls. */
   readonly delays: readonly number[];
   readonly prompt: readonly number[];
   readonly token: number;
   readonly sampler: Sampler;
   readonly maxTokens: number;
   readonly stopTokens: readonly number[];
-  /** After so many tokens it asks its run to stop, or ends. */
+  /** Token counts after which the inferlet stops its run, or ends. */
   readonly stopAfter: number;
   readonly closeAfter: number;
-  /** It takes nothing for so long that the run waits for it. */
+  /** True when the inferlet reads nothing for so long that the run waits for it. */
   readonly isSlow: boolean;
-  /** Steps of its own instead of a run. */
+  /** True for steps of its own instead of a run. */
   readonly steps: boolean;
 }
 
 interface Plot {
   readonly stories: readonly Story[];
-  /** Which call of the device fails; none for 0. */
+  /** Number of the device call that fails; 0 for none. */
   readonly failsAt: number;
-  /** Of four steps ahead, and of eight steps of several, it refuses so many. */
+  /** Refusal rate: out of four steps ahead, and out of eight joint steps. */
   readonly refuses: number;
   readonly latency: number;
 }
 
-/** What became of a story. */
+/** Outcome of a story. */
 interface Telling {
   readonly tokens: readonly number[];
   readonly finished: string;
@@ -80,7 +80,7 @@ function plotOf(seed: number): Plot {
   };
 }
 
-/** A device whose steps end one after another, each some turns after it could, and that refuses and fails as the plot says. */
+/** A device whose steps end one after another, each some turns late, and that refuses and fails as the plot says. */
 function device(inner: Backend, plot: Plot, ahead: boolean, seed: number): Backend {
   const dice = new Dice(seed + 7);
   let calls = 0;
@@ -108,7 +108,7 @@ async function turns(count: number): Promise<void> {
   for (let i = 0; i < count; i++) await nextTurn();
 }
 
-/** An inferlet's part of the plot. Throws what its calls answer when they fail. */
+/** Plays an inferlet's part of the plot. Throws the errors of its calls. */
 async function live(inferlet: GpuInferlet, story: Story, oracle: Oracle): Promise<Telling> {
   const { prompt, token, sampler, maxTokens, delays } = story;
   const queue = inferlet.createQueue('tiny');
@@ -135,7 +135,7 @@ async function live(inferlet: GpuInferlet, story: Story, oracle: Oracle): Promis
   });
   if (told.finished === 'closed') return told;
   await turns(delays[2]!);
-  // What is in the pages: the last token was handed over and not computed.
+  // Check the pages' content: the last token was handed over and not computed.
   const text = [...prompt, token, ...told.tokens];
   const alike = async (outcome: Outcome<StepResult>, whole: readonly number[], what: string) => {
     const given = must(outcome).distributions[0]!.logProbabilities;
@@ -211,7 +211,7 @@ async function play(plot: Plot, ahead: boolean, seed: number): Promise<Outcomes>
   return { tellings, stepsAhead, batches };
 }
 
-/** Every call was answered once, every page is back or cached, and all of the device's time was charged. */
+/** Checks that every call was answered once, every page is back or cached, and all device time was charged. */
 async function checkAtRest(
   host: TestHost,
   connections: readonly GpuHostConnection[],
@@ -227,7 +227,7 @@ async function checkAtRest(
     for (const { order } of space.queues) assert.equal(order.length + order.outstanding, 0);
   }
   engine.memory.check();
-  // Another one finds the device as it should be.
+  // A further inferlet finds the device in order.
   const inferlet = connections[0]!.openInferlet({ id: 'last', maxPages: 10, arrival: 99 });
   const queue = inferlet.createQueue('tiny');
   const pages = must(inferlet.allocatePages(queue, 2));
@@ -281,7 +281,7 @@ test('steps ahead change nothing that anybody is told, nor what is in memory', a
       else ended++;
     }
   }
-  // How many depends on how the machine runs the turns of both sides: a quarter is usual.
+  // The number depends on how the machine interleaves both sides: a quarter is usual.
   assert.ok(stepsAhead > batches / 10, `${stepsAhead} of ${batches} steps were handed over ahead`);
   assert.ok(failed > 0 && ended > 0);
 });

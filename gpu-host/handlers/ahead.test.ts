@@ -50,7 +50,7 @@ class SteppedDevice {
     this.#ends.shift()?.();
   }
 
-  /** When so many steps have been handed over in all. */
+  /** Resolves when `batches` steps have been handed over in all. */
   async reaches(batches: number): Promise<void> {
     while (this.batches.length < batches)
       await new Promise<void>((resolve) => {

@@ -1,22 +1,22 @@
 /** A run whose next token is being computed. */
 export interface RunUnderWay {
   readonly maxTokens: number;
-  /** Tokens before that one, and those of them that its inferlet has taken. */
+  /** Tokens produced before that one, and the tokens of them that the inferlet has taken. */
   readonly produced: number;
   readonly taken: number;
-  /** It was asked to end. */
+  /** True when the run was asked to end. */
   readonly stopped: boolean;
 }
 
-/** Whose row of a step it is: a run's, or one that is not wanted any more, or anything else. */
+/** A row of a step: a run's, an ended call's, or any other call's. */
 export type RowUnderWay = RunUnderWay | 'ended' | 'other';
 
 /**
- * The rows of a step under way whose runs go on, whatever tokens come: these can be handed to the device now, to be computed right after it.
- * One that meets a stop token has then been computed once in vain.
+ * The rows of a step under way whose runs continue whatever tokens come. These can be handed to the device now, to be computed right after
+ * the step. A run that meets a stop token has then been computed once in vain.
  *
- * None when fewer than half of the rows go on: who has shared the step may be back with its next call by its end, and would wait for another.
- * For the same reason none when somebody else than runs had a part in it.
+ * None when fewer than half of the rows continue: the other rows' inferlets may be back with their next calls when the step ends, and would
+ * wait for another step. For the same reason none when a call other than a run took part.
  *
  * @param windowTokens how far a run may be ahead of its consumer
  */

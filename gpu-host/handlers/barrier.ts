@@ -3,7 +3,7 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { embedKey, HostCall, InstantCall, pageKey } from './call.ts';
 import type { HostQueue } from './space.ts';
 
-/** Something to do once every earlier call of a queue has completed. */
+/** An action that runs once every earlier call of a queue has completed. */
 export class BarrierCall extends HostCall {
   readonly #action: (call: BarrierCall) => void;
 
@@ -16,7 +16,7 @@ export class BarrierCall extends HostCall {
     this.#action(this);
   }
 
-  /** Answers with the first error of the queue since it was last asked, and lets what that error had blocked go on. */
+  /** Answers with the queue's first error since the last report, and unblocks the calls that depended on the failed one. */
   reportFailure(): void {
     const { hostQueue } = this;
     const { space, failure } = hostQueue;
@@ -40,13 +40,13 @@ export function synchronizeCall(queue: HostQueue, id: number): BarrierCall {
   return new BarrierCall(queue, id, (call) => call.reportFailure());
 }
 
-/** What a call would have made. */
+/** Outputs that a call would have made. */
 export interface Outputs {
   readonly outPages: Uint32Array;
   readonly outEmbeds: Uint32Array;
 }
 
-/** A call that was refused when it came; it fails when its turn comes, and so does what needs its `outputs`. */
+/** A call refused on arrival. It fails when its turn comes, and so do calls that need its `outputs`. */
 export class RefusedCall extends InstantCall {
   readonly #why: Error;
   readonly #outputs: Outputs | undefined;

@@ -15,34 +15,34 @@ import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
 import type { StepStats } from './stats.ts';
 
-/** What the runner asks of whoever has it do batches. */
+/** The engine, as the batch runner sees it. */
 export interface BatchTurns {
-  /** Whether nothing but the batch's calls wants the device or the memory, so that runs may go on without being chosen again. */
+  /** True when only the batch's calls want the device or the memory, so that runs may go on without being chosen again. */
   isAlone(): boolean;
-  /** One step of several is done: what was written goes out, and what has come is looked at. */
+  /** Called after one step of several: flushes the results and reads incoming frames. */
   stepped(): Promise<void>;
-  /** A run goes on with a step that is on the device already. */
+  /** A run continues with a step that is on the device already. */
   goesOn(call: HostCall): void;
-  /** It is complete. */
+  /** The call is complete. */
   finish(call: HostCall): void;
-  /** It has inputs left. */
+  /** The call has inputs left. */
   resume(call: HostCall): void;
-  /** It waits for its consumer. */
+  /** The run waits for its consumer. */
   pause(call: HostCall): void;
 }
 
 /**
- * Does one batch on the device: prepares its calls, computes them in one step, hands out what came of it, then projects what did not fit
- * the step. Where runs are alone and the backend works ahead, further steps of theirs follow, each handed over while the one before is computed, until
- * something else waits: memory is not touched before they are done. A call's fault stays its own: what the backend would refuse is found when the call is prepared, and where that was missed, the calls of
- * the batch are computed one by one.
+ * Does one batch on the device: prepares its calls, computes them in one step, hands out the results, then projects the states that the
+ * step did not. Where runs are alone and the backend works ahead, further steps of these runs follow. Each is handed over while the one
+ * before is computed, until another call waits; memory stays untouched until they are done. A call's fault stays its own: preparing a call
+ * finds what the backend would refuse. Where that check misses a fault, the calls of the batch are computed one by one.
  */
 export class BatchRunner {
   readonly #context: ModelContext;
   readonly #stats: StepStats;
   readonly #traces: BatchTracer | undefined;
   readonly #turns: BatchTurns;
-  /** Up to here the device's time was charged. */
+  /** Device time is charged up to this moment. */
   #chargedMs = 0;
 
   constructor(context: ModelContext, stats: StepStats, traces: BatchTracer | undefined, turns: BatchTurns) {
@@ -61,7 +61,7 @@ export class BatchRunner {
     await this.#scores(left.filter((call) => call instanceof ScoreCall));
   }
 
-  /** Projections whose arguments make sense; the others have failed. */
+  /** Returns the projections with valid arguments; the others have failed. */
   #checked(calls: readonly ProjectCall[]): ProjectCall[] {
     return calls.filter((call) =>
       this.#try(call, () => {
@@ -71,7 +71,7 @@ export class BatchRunner {
     );
   }
 
-  /** Computes the forwards; returns the projections that were answered with them. */
+  /** Computes the forwards. Returns the projections that the same step answered. */
   async #forward(grants: readonly Grant[], projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
     const answered = new Set<ProjectCall>();
     const prepared = this.#prepare(grants, projections);
@@ -79,7 +79,7 @@ export class BatchRunner {
     return answered;
   }
 
-  /** @param mayGoOn whether steps of its runs may follow */
+  /** @param mayGoOn true when further steps of the runs may follow */
   async #compute(prepared: readonly StepPart[], answered: Set<ProjectCall>, mayGoOn: boolean): Promise<void> {
     let step: DeviceStep | undefined = new DeviceStep(this.#context.backend, prepared, false);
     while (step) {
@@ -96,7 +96,7 @@ export class BatchRunner {
     }
   }
 
-  /** Hands the step after this one over, when its calls may go on. */
+  /** Hands the next step over while this one is computed, when its runs may continue. */
   #goAhead({ parts, failure }: DeviceStep): DeviceStep | undefined {
     const { backend } = this.#context;
     if (backend.ahead !== true || failure || !this.#turns.isAlone()) return undefined;
@@ -109,7 +109,7 @@ export class BatchRunner {
     return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
   }
 
-  /** At the expense of the parts' inferlets: also when it failed, and of those too that have ended meanwhile. No moment is charged twice. @returns when the device began */
+  /** Charges the step to its parts' inferlets, even after a failure or their end; no moment twice. @returns the device's start */
   #charge({ parts, submittedMs, endedMs }: DeviceStep): number {
     const startedMs = Math.max(submittedMs, this.#chargedMs);
     this.#chargedMs = Math.max(endedMs, this.#chargedMs);
@@ -129,7 +129,7 @@ export class BatchRunner {
     }
   }
 
-  /** Nothing of the step was computed, nor of the one that was handed over ahead for after it. */
+  /** Fails a step: neither it nor the step handed over ahead was computed. */
   async #failStep(
     step: DeviceStep,
     error: unknown,
@@ -143,7 +143,7 @@ export class BatchRunner {
     }
     const refused = error instanceof InvalidInput;
     if (refused && step.isAhead) {
-      // It could not take tokens of the step before; now they are known.
+      // The backend could not take tokens of the step before; now they are known.
       for (const call of openRuns(step)) {
         call.retract();
         if (call.hostQueue.space.closed) this.#turns.finish(call);
@@ -151,12 +151,12 @@ export class BatchRunner {
       }
       return;
     }
-    // One of them is to blame.
+    // One call of the batch is invalid; computing each alone finds it.
     if (refused && step.parts.length > 1) return this.#computeEach(step.parts, answered);
     for (const { call } of step.parts) if (call.state !== 'done') this.#fail(call, deviceError(error));
   }
 
-  /** One after another, as the batch has them: later ones may need what those before them make. */
+  /** Computes the calls one after another, in batch order: later ones may need the results of earlier ones. */
   async #computeEach(prepared: readonly StepPart[], answered: Set<ProjectCall>): Promise<void> {
     for (const each of prepared) {
       if (each.call.state === 'done') continue;
@@ -169,7 +169,7 @@ export class BatchRunner {
     }
   }
 
-  /** Statistics and traces of a step that was computed. */
+  /** Records statistics and traces of a computed step. */
   #tell({ parts, isAhead, endedMs }: DeviceStep, startedMs: number): void {
     const sequences = parts.map(({ sequence }) => sequence);
     this.#stats.step(sequences, endedMs - startedMs, isAhead);
@@ -195,7 +195,7 @@ export class BatchRunner {
         prepared.push({ call, grant, sequence: this.#sequence(call, grant.tokens) });
       });
     }
-    // Room for one call may have been made by ending the inferlet of another: that one's slots are somebody else's now.
+    // Making room for one call may have ended another call's inferlet, whose slots then belong to others.
     return prepared.filter(({ call }) => {
       if (!call.hostQueue.space.closed) return true;
       this.#turns.finish(call);
@@ -204,7 +204,7 @@ export class BatchRunner {
   }
 
   #sequence(call: DeviceCall, tokens: number): SequenceInput {
-    // Its space may have been ended for the room of a call before it.
+    // Making room for an earlier call may have ended this call's inferlet.
     if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
     const { adapter } = call;
     const prepared = call.prepare(tokens);
@@ -240,7 +240,7 @@ export class BatchRunner {
     });
   }
 
-  /** The projections that the forward's own step computed. */
+  /** Answers the projections that the forward's own step computed. */
   #answerRiders({ fusion }: ForwardCall, output: SequenceOutput, answered: Set<ProjectCall>): void {
     if (!fusion || output.kind !== 'top') return;
     for (const { call, row } of fusion.members) {
@@ -273,7 +273,6 @@ export class BatchRunner {
     );
   }
 
-  /** Encodes the calls' pictures in one step. */
   async #encode(calls: readonly EmbedImageCall[]): Promise<void> {
     const ready: EmbedImageCall[] = [];
     const pictures: Uint8Array[] = [];
@@ -301,7 +300,7 @@ export class BatchRunner {
     }
   }
 
-  /** Computes something of the calls' states in one go, and hands each its row. */
+  /** Computes `compute` over the calls' states in one go, and gives each call its row. */
   async #project<C extends ProjectCall, R>(
     calls: readonly C[],
     compute: (states: Float32Array, ready: readonly C[]) => Promise<R>,
@@ -335,7 +334,7 @@ export class BatchRunner {
     }
   }
 
-  /** Has the device do something at the expense of the parts' inferlets: also when it fails, and of those too that have ended meanwhile. */
+  /** Runs device work and charges it to the parts' inferlets, even when it fails or they have ended meanwhile. */
   async #charged<P, R>(
     parts: readonly P[],
     tokens: (part: P) => number,
@@ -350,7 +349,7 @@ export class BatchRunner {
     }
   }
 
-  /** Does something for a call; false, and the call has failed, when that throws. */
+  /** Runs `action` for a call. When it throws, fails the call and returns false. */
   #try(call: HostCall, action: () => void): boolean {
     try {
       action();
@@ -368,7 +367,7 @@ export class BatchRunner {
   }
 }
 
-/** Whose row a part of a step is, to those who decide who goes on. */
+/** Classifies a part of a step for `rowsAhead`. */
 function rowOf({ call }: StepPart): RowUnderWay {
   if (call.state === 'done') return 'ended';
   return call instanceof RunCall ? call : 'other';
@@ -384,12 +383,12 @@ const meterOf = ({ call }: StepPart): Payer => payerOf(call);
 const tokensOf = ({ tokens }: HostCall): number => tokens;
 const payerOf = ({ hostQueue }: HostCall): Payer => hostQueue.space.port.meter;
 
-/** Why the device failed. Arguments were checked before, so that no caller is to blame, whatever the backend says. */
+/** The device's failure as an internal error. Arguments were checked before, so no caller is to blame, whatever the backend says. */
 function deviceError(error: unknown): Error {
   return new Error(error instanceof Error ? error.message : String(error));
 }
 
-/** The distributions that are asked of the states which a forward makes. */
+/** The distributions over states that a forward makes. */
 function ridersOf(forward: ForwardCall, projections: readonly ProjectCall[]): DistributionCall[] {
   const { space } = forward.hostQueue;
   const riders: DistributionCall[] = [];
@@ -400,7 +399,7 @@ function ridersOf(forward: ForwardCall, projections: readonly ProjectCall[]): Di
   return riders;
 }
 
-/** What the calls before it in the batch should have filled is needed. @throws CallFault with the cause of the one that failed */
+/** Checks the calls that this one needs in its batch. @throws CallFault with the cause of the one that failed */
 function checkBefore({ after }: Grant): void {
   const failed = after?.find((call) => failureOf(call) !== undefined);
   if (failed) throw dependencyFault(failureOf(failed) as NonNullable<HostCall['failure']>);

@@ -9,14 +9,14 @@ import type { Adapters } from './adapters.ts';
 import type { RunSlices } from './run-slices.ts';
 import type { HostQueue } from './space.ts';
 
-/** What handlers know of the model that they serve. */
+/** The model, as its calls see it. */
 export interface ModelContext {
   readonly backend: Backend;
   readonly maxTopK: number;
   readonly adapters: Adapters;
-  /** Of its runs. */
+  /** Time slices of the model's runs. */
   readonly slices: RunSlices;
-  /** Grows with each batch that is chosen; in between what calls say of themselves stays the same. */
+  /** Counts chosen batches. Within one round a call's answers to the batcher stay the same. */
   readonly round: number;
   /** Values of a token's embedding; undefined when the host cannot look them up. */
   embedding(token: number): Float32Array | undefined;
@@ -35,13 +35,13 @@ export function embedKey(address: number): number {
 /** One call of an inferlet, from its frame to its result. */
 export abstract class HostCall extends BatchCall {
   readonly hostQueue: HostQueue;
-  /** Id of the result; 0 when none is wanted. */
+  /** Id of the result; 0 when the client wants none. */
   readonly id: number;
-  /** Bytes of its arguments. */
+  /** Bytes of the arguments. */
   bytes = 0;
-  /** Span that it belongs to, 16 hexadecimal digits; empty for none. */
+  /** Span that the call belongs to, 16 hexadecimal digits; empty for none. */
   span = '';
-  /** Why it failed. */
+  /** Error of the failed call. */
   failure: HandlerError | undefined;
 
   constructor(kind: CallKind, queue: HostQueue, id: number) {
@@ -62,13 +62,13 @@ export abstract class HostCall extends BatchCall {
     return false;
   }
 
-  /** It is done, or dropped: what it held of the host's is given back. */
+  /** Gives back what the call holds of the host. Called when it is done or dropped. */
   release(): void {}
 
-  /** What the failed call should have made is marked, so that later calls which need it fail with its cause. */
+  /** Marks what the failed call should have made, so that later calls which need it fail with its cause. */
   protected abstract poison(cause: HandlerError): void;
 
-  /** Ends the call with an error: its future, its queue and its dependents learn of it. */
+  /** Ends the call with an error, which goes to its future, its queue and its dependents. */
   fail(caught: unknown): void {
     const error = toHandlerError(caught);
     this.failure = error;
@@ -85,7 +85,7 @@ export abstract class HostCall extends BatchCall {
     port.touched();
   }
 
-  /** Writes the result with `encode`; one that does not fit a frame becomes an error. */
+  /** Writes the result with `encode`; a result that does not fit a frame becomes an error. */
   protected reply(encode: () => boolean): void {
     const { space } = this.hostQueue;
     if (space.closed || this.id === 0) return;
@@ -103,9 +103,9 @@ export abstract class HostCall extends BatchCall {
   }
 }
 
-/** A call that is done without a step of the device, while none is being computed. */
+/** A call that needs no device step and starts between two steps. */
 export abstract class InstantCall extends HostCall {
-  /** Does it; a promise when its end is still to come, such as on a disk. @throws CallFault */
+  /** Executes the call. Returns a promise when it ends later, for example on a disk. @throws CallFault */
   abstract execute(): undefined | Promise<void>;
 }
 
@@ -113,7 +113,7 @@ export abstract class InstantCall extends HostCall {
 export abstract class DeviceCall extends HostCall {
   readonly #hold: AdapterHold | undefined;
 
-  /** @param hold on the adapter that it computes with, if any */
+  /** @param hold on the adapter that the call computes with, if any */
   constructor(kind: CallKind, queue: HostQueue, id: number, hold?: AdapterHold) {
     super(kind, queue, id);
     this.#hold = hold;
@@ -127,12 +127,12 @@ export abstract class DeviceCall extends HostCall {
     return this.#hold?.acquire() ?? true;
   }
 
-  /** Whether a token is picked of what was computed. */
+  /** True when a token is picked from the output. */
   get samples(): boolean {
     return false;
   }
 
-  /** What it computes with beside the model. @throws CallFault when it cannot be had */
+  /** The adapter that the call computes with. @throws CallFault when it was refused */
   get adapter(): DeviceAdapter | undefined {
     return this.#hold?.adapter;
   }
@@ -141,26 +141,26 @@ export abstract class DeviceCall extends HostCall {
     this.#hold?.release();
   }
 
-  /** The next inputs for the device, up to `granted`. @throws CallFault when the call cannot be done. */
+  /** The next inputs for the device, up to `granted`. @throws CallFault when the call is invalid. */
   abstract prepare(granted: number): SequenceInput;
 
   /** Takes what the device computed for the inputs last prepared. */
   abstract accept(output: SequenceOutput): Progress;
 
-  /** What `prepare` has marked as filled is empty again, because it was not computed. */
+  /** Empties the slots that `prepare` marked as filled, because they were not computed. */
   protected abstract rollback(): void;
 
   override fail(caught: unknown): void {
-    // The pages of a closed space may be somebody else's by now.
+    // The pages of a closed space may belong to another inferlet by now.
     if (!this.hostQueue.space.closed) this.rollback();
     super.fail(caught);
   }
 }
 
-/** `done`; `more` inputs are ready; `held` until its consumer catches up. */
+/** `done`; `more`: inputs are ready; `held` until its consumer catches up. */
 export type Progress = 'done' | 'more' | 'held';
 
-/** Whatever was thrown, as an error of the closed set; only faults of our own tell their text. */
+/** Turns a thrown value into an error of the closed set. */
 export function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);

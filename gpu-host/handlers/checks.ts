@@ -1,6 +1,6 @@
 import { fault } from '../memory/fault.ts';
 
-/** @throws CallFault `invalid-argument` naming the first token that is none. */
+/** @throws CallFault `invalid-argument` naming the first token outside the vocabulary. */
 export function checkTokens(tokens: Uint32Array, vocabularySize: number): void {
   for (let i = 0; i < tokens.length; i++) {
     if ((tokens[i] as number) >= vocabularySize) {

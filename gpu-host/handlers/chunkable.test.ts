@@ -11,7 +11,7 @@ import { type Context, visibility } from './visibility.ts';
 const SEED = 41;
 console.log(`chunkable: seed ${SEED}`);
 
-/** The definition, on the finished matrix: no input sees a later one. */
+/** The definition on the finished matrix: no input sees a later one. */
 function isLowerTriangular(matrix: Uint8Array | 'causal', inputs: number, context: number): boolean {
   if (matrix === 'causal') return true;
   const width = context + inputs;

@@ -1,15 +1,15 @@
 import type { Mask } from '../protocol/calls.ts';
 
 /**
- * Whether a call gives the same result when it is cut between any two inputs: its keys are kept (`outPages`), and no input sees a later one.
- * Looks at the request only, so that it can be asked while a batch is chosen; a mask of the wrong shape is refused later, with its cause.
+ * True when a call gives the same result when it is cut between any two inputs: its keys are kept (`outPages`), and no input sees a later
+ * one. Looks at the request only, because it runs while a batch is chosen. Later checks refuse a malformed mask with its cause.
  */
 export function isChunkable(outPages: number, positions: Uint32Array, mask: Mask | undefined): boolean {
   if (outPages === 0) return false;
   return mask ? seesNothingLater(mask, positions.length) : isSorted(positions);
 }
 
-/** An inferred mask shows keys of smaller positions, so in rising order none of them is later. */
+/** An inferred mask shows keys of smaller positions, so in rising order no input sees a later one. */
 function isSorted(positions: Uint32Array): boolean {
   for (let i = 1; i < positions.length; i++) if ((positions[i] as number) < (positions[i - 1] as number)) return false;
   return true;

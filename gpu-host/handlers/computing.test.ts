@@ -69,7 +69,7 @@ withWorkbench('what calls compute', (handler) => {
     const mixed = must(await b.inferlet.nextDistribution(b.queue, fed[0]!, 5));
     b.inferlet.forward(b.queue, own, ids(copy!), NONE, ids(state!), undefined);
     same(must(await b.inferlet.nextDistribution(b.queue, state!, 5)), mixed, 'the state sees no later token');
-    // At the same position neither sees the other: the token's row is the token's alone.
+    // At the same position neither sees the other: the token's row depends on the token alone.
     b.inferlet.embedText(b.queue, ids(9), ids(2), ids(second!));
     b.inferlet.forward(b.queue, own, ids(copy!, second!), NONE, ids(fed[0]!, fed[1]!), undefined);
     same(
@@ -234,7 +234,7 @@ withWorkbench('what calls compute', (handler) => {
     const other = b.inferlet.createQueue('tiny');
     const own = b.pages(1);
     const sequence = [5, 9, 44, 3, 17, 60];
-    // Written alternately through two queues, each write needing the one before.
+    // Two queues write alternately, each write needing the one before.
     for (const [position, token] of sequence.entries()) {
       const request = {
         tokens: ids(token),
@@ -255,7 +255,7 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
   await using cut = await startTestHost({ model: { maxBatchTokens: 4 } });
   const tokens = Uint32Array.from(PROMPT);
   const positions = range(0, PROMPT.length);
-  // Every input sees the even ones before it and itself; and once one that sees a later input, so that it cannot be cut.
+  // Every input sees itself and the even ones before it. In the second mask one sees a later input, so that it cannot be cut.
   const lower = PROMPT.map((_, i) => PROMPT.map((_, j) => j === i || (j < i && j % 2 === 0)));
   const upper = lower.map((row, i) => row.map((seen, j) => seen || (i === 1 && j === 9)));
   const masks = [undefined, encodeMask(lower), encodeMask(upper)];

@@ -66,7 +66,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
   });
 });
 
-/** Token 7 at `position` after the prompt, of which it sees only some. */
+/** Distribution after token 7 at `position` after the prompt, of which the token sees only `kept`. */
 function only(b: Workbench, kept: readonly number[], position: number): ReturnType<typeof b.oracle.top> {
   const width = PROMPT.length + 1;
   const visible = Array.from({ length: width }, (_, i) =>

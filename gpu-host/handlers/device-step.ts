@@ -12,16 +12,16 @@ export interface StepPart {
 /** A step on the device, from when it is handed over. */
 export class DeviceStep {
   readonly parts: readonly StepPart[];
-  /** Whether it takes tokens of the step before it, which was under way. */
+  /** True when the step takes tokens of the step before it, which was under way. */
   readonly isAhead: boolean;
-  /** When it was handed over, and when the host knew that it had ended. */
+  /** Time of the hand-over, and time when the host knew that the step had ended. */
   readonly submittedMs: number;
   endedMs = 0;
-  /** By part. */
+  /** One output per part; empty after a failure. */
   outputs: readonly SequenceOutput[] = [];
-  /** Why there are none. */
+  /** Set when the step failed. */
   failure: { readonly error: unknown } | undefined;
-  /** Resolves when it has ended, however that was. */
+  /** Resolves when the step has ended, even when it failed. */
   readonly ended: Promise<void>;
 
   constructor(backend: Backend, parts: readonly StepPart[], isAhead: boolean) {

@@ -6,7 +6,7 @@ import type { GpuInferlet, Sampler } from '../protocol/client.ts';
 import { must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
-/** Every cut alone, all together, and none. */
+/** Samplers with each cut alone, all together, and none. */
 const SAMPLERS: readonly Omit<Sampler, 'seed'>[] = [
   { temperature: 1, topK: 0, topP: 1, minP: 0 },
   { temperature: 0.7, topK: 5, topP: 1, minP: 0 },
@@ -16,7 +16,7 @@ const SAMPLERS: readonly Omit<Sampler, 'seed'>[] = [
   { temperature: 0, topK: 0, topP: 1, minP: 0 },
 ];
 
-/** Tokens of a run, and of one step whose every input has an output, of them also among allowed tokens, for each sampler and seed. */
+/** Tokens, per sampler and seed, of a run and of one step whose every input has an output, also with a token mask. */
 async function said(inferlet: GpuInferlet, queue: number): Promise<number[][]> {
   const all: number[][] = [];
   for (const [i, sampler] of SAMPLERS.entries()) {
@@ -47,7 +47,7 @@ async function said(inferlet: GpuInferlet, queue: number): Promise<number[][]> {
 
 test('a device that draws gives the tokens that are picked here otherwise, and nothing else', async () => {
   let drawn = 0;
-  /** Of what came beside the drawn tokens. */
+  /** Total size of the outputs beside the drawn tokens. */
   let sizes = 0;
   const watch = (inner: Backend) =>
     wrapBackend(inner, {

@@ -8,7 +8,7 @@ import { must, NONE, range, startTestHost, type TestHost, type TestHostOptions, 
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 const SIDE = 12;
-/** Embeds of one picture of the tiny tower. */
+/** Number of embeds of one picture through the tiny tower. */
 const EMBEDS = 9;
 const TOP = 5;
 const ERROR = 1e-4;
@@ -19,7 +19,7 @@ const given = (seed: number): Promise<Outcome<Uint8Array>> => Promise.resolve(ok
 /** A part of a text: tokens, or the picture of a seed. */
 type Part = readonly number[] | { readonly picture: number };
 
-/** What follows a text, by a backend of its own that is handed all of it at once. */
+/** Distributions after a text, from a separate backend that gets the whole text at once. */
 class Oracle {
   readonly #backend: Backend;
   readonly #table: Float32Array;
@@ -82,7 +82,7 @@ class Writer {
     return { embeds, done: this.inferlet.embedImage(this.queue, positions, embeds, pixels) };
   }
 
-  /** Appends to the text, one call a part. */
+  /** Appends to the text, one call per part. */
   async write(text: readonly Part[]): Promise<void> {
     for (const part of text) {
       const isPicture = 'picture' in part;
@@ -145,7 +145,7 @@ describe('embed-image', () => {
     await using host = await start();
     const oracle = await Oracle.of(host);
     const after = [...range(20, 40)];
-    // The picture's embeds share a page with the tokens before them, and one with those behind.
+    // The picture's embeds share one page with the tokens before them, and one with those behind.
     const texts: Part[][] = [1, 2].map((seed) => [[5, 6, 7], { picture: seed }, after]);
     texts.push([[5, 6, 7], [...range(50, 50 + EMBEDS)], after]);
     const found: boolean[] = [];
@@ -222,7 +222,7 @@ describe('embed-image', () => {
     ];
     const tags = (await Promise.all(calls)).map(tagOf);
     assert.deepEqual(tags, ['invalid-argument', 'invalid-argument', 'internal', 'not-owned']);
-    // The place of a failed one can be taken again.
+    // The embeds of a failed call can be written again.
     const again = writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), bad.embeds, given(1));
     must(await again);
     must(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!));

@@ -29,8 +29,8 @@ import { openSwap } from './swap.ts';
 import { PageTurnover } from './turnover.ts';
 
 /**
- * One model at work: takes the calls of all inferlets, asks the batcher what to do next and has it done. It never computes two batches at
- * once; while one is computed, calls queue. Memory is touched between two batches only, so that nothing moves under the device.
+ * One model at work: takes the calls of all inferlets, asks the batcher what to do next and runs it. The engine never computes two batches
+ * at once; while one is computed, calls queue. Memory changes between two batches only, so that no page moves while the device uses it.
  */
 export class ModelEngine {
   readonly model: HostedModel;
@@ -40,7 +40,7 @@ export class ModelEngine {
   readonly stats = new StepStats();
   readonly batcher: Batcher;
   readonly spaces = new Set<ModelSpace>();
-  /** Sends the results that were written. */
+  /** Sends the written results. */
   #flush: () => void;
   #swap: SwapStore | undefined;
   readonly #turnover = new PageTurnover();
@@ -51,17 +51,17 @@ export class ModelEngine {
   #running = false;
   #stopped = false;
   #pause = new Pause();
-  /** Spaces that were closed while the device may be using their pages, with what to tell when they are released. */
+  /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
   #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
-  /** What ended meanwhile (on a disk) and is to be told between two batches. */
+  /** Completions of calls (for example on a disk), to be handled between two batches. */
   #ended: (() => void)[] = [];
   #idle: (() => void)[] = [];
-  /** Of graphs that the driver refused, how many the log tells of. */
+  /** Number of refused graphs that the log has reported. */
   #refusalsTold = 0;
 
   /**
-   * @param tenants what they hold on all models of the host
-   * @param flush sends the results that were written
+   * @param tenants pages that the tenants hold on all models of the host
+   * @param flush sends the written results
    * @param tracer makes spans of batches whose inferlets are traced
    */
   constructor(model: HostedModel, tenants: Tenants, flush: () => void, tracer?: Tracer) {
@@ -81,7 +81,7 @@ export class ModelEngine {
       tenants,
       timed: (pages, work) => this.#timed(pages, work),
       freed: (pages, frames) => {
-        // Those of an inferlet that is ended go to whoever it gave way to.
+        // The pages of an ended inferlet go to the one that it gave way to, so they are no turnover.
         if (pages.terminated === undefined) this.#turnover.freed(frames, performance.now());
       },
     });
@@ -174,12 +174,12 @@ export class ModelEngine {
     return queue;
   }
 
-  /** Whether the inferlet waits for something other than this model: its pages may leave the device while none of its calls is pending. */
+  /** Sets whether the inferlet waits for something else: its pages may then leave the device while none of its calls is pending. */
   setWaiting(space: ModelSpace, waiting: boolean): void {
     space.pages.waiting = waiting;
   }
 
-  /** Takes a call with `bytes` of arguments; its turn comes when the queue's earlier calls have gone. */
+  /** Takes a call with `bytes` of arguments; its turn comes after the queue's earlier calls. */
   submit(queue: HostQueue, id: number, operation: QueuedOperation, bytes: number): void {
     const { space } = queue;
     if (space.closed) return;
@@ -205,15 +205,15 @@ export class ModelEngine {
   }
 
   /**
-   * Ends a space: nothing of it goes to the device any more, and `released` is told when its memory is back. Its pending calls are answered
-   * with `why`, those on the device when they come back; without it, nobody waits for them.
+   * Ends a space: no call of it goes to the device any more, and `released` is called when its memory is back. Its pending calls are
+   * answered with `why`, those on the device when they come back; without `why` they get no answer.
    */
   closeSpace(space: ModelSpace, released: () => void, why?: HandlerError): void {
     if (!this.spaces.has(space)) {
       released();
       return;
     }
-    // Whoever shares a limit with it may use its part now, though the device may still be at work on it.
+    // Inferlets that share a limit with this one may use its part now, though the device may still work on it.
     space.pages.leaveLimits();
     this.#dropCalls(space, why);
     this.#closing.push({ space, released });
@@ -221,7 +221,7 @@ export class ModelEngine {
     this.wake();
   }
 
-  /** Sees to it that the next batch leaves, after the frames that have come were read. */
+  /** Starts the next batch, after the frames that have arrived were read. */
   wake(): void {
     this.#pause.wake();
     if (this.#running || this.#stopped) return;
@@ -229,7 +229,7 @@ export class ModelEngine {
     setImmediate(() => void this.#work());
   }
 
-  /** No batch leaves any more; resolves when the device is free and what is written to disk is there. */
+  /** Starts no further batch; resolves when the device is free and all writes to disk are done. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#pause.wake();
@@ -240,7 +240,7 @@ export class ModelEngine {
     this.#swap?.close();
   }
 
-  /** Batch after batch, until nothing is ready. Between two it lets the sockets be read, so that fresh calls make the next one. */
+  /** Runs batch after batch, until nothing is ready. Between two it lets the sockets be read, so that fresh calls join the next one. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
       this.#instants();
@@ -272,11 +272,11 @@ export class ModelEngine {
     if (this.batcher.waiting > 0) return;
     this.memory.check();
     this.stats.time.check((text) => this.#log(text));
-    // From then on the backend may be gone.
+    // After a stop the backend may be gone.
     if (!this.#stopped) this.#tellRefusals();
   }
 
-  /** A driver that refuses graphs makes steps slower, and nothing else would say so. */
+  /** Logs refused graphs: they make steps slower, and no other sign shows it. */
   #tellRefusals(): void {
     const { refused = 0, why } = this.model.backend.graphs?.() ?? {};
     if (refused > this.#refusalsTold)
@@ -332,7 +332,7 @@ export class ModelEngine {
     else space.port.finished();
   }
 
-  /** Memory takes the inferlet's pages back; the device is idle, so they are free at once. Its calls end without an answer of their own. */
+  /** Gives the inferlet's pages back at once, since the device is idle. Its calls end without an answer of their own. */
   #terminate(pages: PageSpace, cause: string): void {
     const space = this.#byPages.get(pages);
     if (!space) throw new Error('a space that is not open was terminated');
@@ -340,12 +340,12 @@ export class ModelEngine {
     this.#dropCalls(space);
     pages.releaseAll();
     this.#forget(space);
-    // Memory is in the middle of something.
+    // Memory is in the middle of a claim.
     this.#later(() => this.memory.closeSpace(pages));
     space.port.terminated(space, { cause, retryAfterMs });
   }
 
-  /** What is done on the device for one inferlet alone, at its expense. */
+  /** Runs device work for one inferlet alone and charges it. */
   #timed(pages: PageSpace, work: () => void): void {
     const startedMs = performance.now();
     try {
@@ -388,14 +388,13 @@ export class ModelEngine {
   }
 }
 
-/** Equal parts. */
 const ONE = (): number => 1;
 const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
 
-/** About what an entry of the scoreboard takes, bytes: the map's place, the entry, and a list of readers. */
+/** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;
 
-/** Keys that the call may put on the scoreboard. */
+/** Number of keys that the call may put on the scoreboard. */
 function keyCount(call: HostCall): number {
   let keys = 0;
   call.visitKeys(() => {
@@ -405,7 +404,7 @@ function keyCount(call: HostCall): number {
 }
 
 /**
- * Answers a call that ends with its space. One that was answered but not yet finished when the space ended is answered again, which the
+ * Answers a call that ends with its space. A call that was answered but not yet finished when the space ended is answered again, which the
  * runtime ignores.
  */
 function answerEnded({ id, hostQueue: { space } }: HostCall): void {
@@ -414,10 +413,10 @@ function answerEnded({ id, hostQueue: { space } }: HostCall): void {
   space.port.touched();
 }
 
-/** Watching the sockets saves the sleep and the waking up, some 30 µs a step, but takes the core that on a lone one the runtime needs. */
+/** Watching the sockets saves the sleep and the wake-up, some 30 µs a step, but takes a core. On a single core the runtime needs it. */
 const MAY_WATCH = availableParallelism() > 1;
 
-/** Rows of the embedding matrix, read when first needed. */
+/** Looks up rows of the embedding matrix, which is read when first needed. */
 function embeddingLookup(model: HostedModel): (token: number) => Float32Array | undefined {
   const { hiddenSize } = model.backend.config;
   let matrix: Float32Array | undefined;

@@ -6,7 +6,7 @@ import type { GpuHostConnection, GpuInferlet, Termination } from '../protocol/cl
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
 
-/** Another inferlet of the workbench's tenant, or of another. */
+/** Another inferlet, of the workbench's tenant by default. */
 function neighbour(b: Workbench, tenant?: string): { inferlet: GpuInferlet; queue: number } {
   const inferlet = b.connection.openInferlet({
     id: `beside ${tenant}`,

@@ -13,7 +13,7 @@ export type ExportOperation = Extract<
   { op: 'export-pages' | 'import-pages' | 'unexport' | 'list-exports' }
 >;
 
-/** A call about pages that have a name in the tenant (exports and KV files). */
+/** A call about the tenant's named pages (exports and KV files). */
 export abstract class NamedPagesCall extends InstantCall {
   protected readonly names: NamedPages;
 
@@ -21,7 +21,7 @@ export abstract class NamedPagesCall extends InstantCall {
     super('instant', queue, id);
     this.names = {
       registry: names.registry,
-      // Before anybody makes room for what cannot be mapped.
+      // Check before memory makes room for what cannot be mapped.
       restore(requester, stored) {
         checkMappable(stored.pages.length);
         return names.restore(requester, stored);
@@ -29,7 +29,7 @@ export abstract class NamedPagesCall extends InstantCall {
     };
   }
 
-  /** Answers once what is being saved is on disk; at once when nothing is. The device and other queues go on meanwhile. */
+  /** Answers once the save is on disk; at once when nothing is saved. The device and other queues go on meanwhile. */
   protected doneAfter(saved: Promise<void> | undefined): undefined | Promise<void> {
     if (saved) return saved.then(() => this.replyDone());
     this.replyDone();
@@ -51,7 +51,7 @@ export abstract class NamedPagesCall extends InstantCall {
 
   override visitKeys(_visit: KeyVisitor): void {}
 
-  /** Nobody knows the addresses of what was not mapped. */
+  /** Pages that were not mapped have no addresses to mark. */
   protected override poison(): void {}
 }
 

@@ -6,10 +6,10 @@ import { NamedPagesCall } from './exports.ts';
 import type { NamedPages } from './named-pages.ts';
 import type { HostQueue, ModelSpace } from './space.ts';
 
-/** How many opens of a name for writing an inferlet has not given back: the registry's lock is one for all of them. */
+/** Number of opens for writing per name that an inferlet has not given back: they share the registry's one lock. */
 const holders = new WeakMap<ModelSpace, Map<string, number>>();
 
-/** What the calls of `wit/kv-files.wit` need of the host: names, locks and rights. The rest of a file is pages like all others. */
+/** The calls of `wit/kv-files.wit` that need the host: names, locks and rights. The rest of a file is ordinary pages. */
 export class FileCall extends NamedPagesCall {
   readonly #operation: FileOperation;
 
@@ -52,7 +52,7 @@ export class FileCall extends NamedPagesCall {
     }
   }
 
-  /** The lock has one more holder. */
+  /** Counts one more holder of the lock. */
   #retain(name: string): void {
     const { space } = this.hostQueue;
     const held = holders.get(space) ?? new Map<string, number>();
@@ -60,7 +60,7 @@ export class FileCall extends NamedPagesCall {
     holders.set(space, held);
   }
 
-  /** The lock has one holder less; without any it is given back. */
+  /** Counts one holder less; without any, gives the lock back. */
   #release(name: string): void {
     const held = holders.get(this.hostQueue.space);
     const left = (held?.get(name) ?? 0) - 1;

@@ -22,7 +22,7 @@ export class ForwardCall extends DeviceCall {
   protected plan: ForwardPlan | undefined;
   readonly #unplanned: Unplanned;
   #inputs: HeldEmbed[] = [];
-  /** States of the rows so far, when the call is cut inside the rows that are wanted. */
+  /** States of the rows so far, when the call is cut inside its output rows. */
   #states: Float32Array[] = [];
   #riders: readonly DistributionCall[] = [];
   /** Projections that this step answers as well, with the row of each. */
@@ -43,22 +43,22 @@ export class ForwardCall extends DeviceCall {
   override chunkable(): boolean {
     const { outPages, mask } = this.operation;
     const inputs = this.#peekInputs();
-    // Without them it fails, with the cause, when it is prepared.
+    // Without inputs the call fails, with the cause, when it is prepared.
     return inputs !== undefined && isChunkable(outPages.length, positionsOf(inputs), mask);
   }
 
-  /** Projections of its states that go with the batch; those that can be computed in the same step are, and stand in `fusion` after `prepare`. */
+  /** Sets the batch's projections of this call's states. After `prepare`, `fusion` has those that the same step computes. */
   ride(riders: readonly DistributionCall[]): void {
     this.#riders = riders;
   }
 
-  /** Whether the state of `embed` is one that it makes. */
+  /** True when the call writes the state of `embed`. */
   makes(embed: number): boolean {
     return this.operation.outEmbeds.includes(embed);
   }
 
   override prepare(granted: number): SequenceInput {
-    // Calls that follow it in the batch count on all of it, even where the cache has lost some since.
+    // Calls that follow this one in the batch count on all of it, even where the cache has lost some inputs since.
     const whole = granted >= this.tokens;
     this.plan ??= this.makePlan();
     const { plan } = this;
@@ -70,7 +70,7 @@ export class ForwardCall extends DeviceCall {
   override accept(output: SequenceOutput): Progress {
     const plan = this.plan as ForwardPlan;
     if (output.kind !== 'none' && output.states) this.#states.push(output.states);
-    // Before the commit: until then a call that fails is taken back.
+    // Write before the commit: until then a failed call can be rolled back.
     if (plan.left === plan.reserved) this.#writeStates(plan);
     plan.commit();
     return plan.left > 0 ? 'more' : 'done';
@@ -116,7 +116,7 @@ export class ForwardCall extends DeviceCall {
     return inputs && this.#request(inputs);
   }
 
-  /** What the in-embeds hold now, when they hold anything. */
+  /** The current content of the in-embeds; undefined when one has none. */
   #peekInputs(): HeldEmbed[] | undefined {
     try {
       return Array.from(this.operation.inEmbeds, (address) => this.hostQueue.space.embeds.get(address));
@@ -125,7 +125,7 @@ export class ForwardCall extends DeviceCall {
     }
   }
 
-  /** Whether keys of the prefix cache may stand for inputs. */
+  /** True when keys of the prefix cache may replace inputs. */
   protected get takesFromCache(): boolean {
     return true;
   }
@@ -158,7 +158,7 @@ export class ForwardCall extends DeviceCall {
 
   override visitKeys(visit: KeyVisitor): void {
     const { inPages, inEmbeds, outPages, outEmbeds } = this.operation;
-    // What it writes first: a page that is both needs no second look.
+    // Written pages first: a page that is both written and read needs no second look.
     for (const page of outPages) visit(pageKey(page), 'fill');
     for (const embed of outEmbeds) visit(embedKey(embed), 'write');
     for (const page of inPages) visit(pageKey(page), 'read');
@@ -176,7 +176,7 @@ function positionsOf(inputs: readonly HeldEmbed[]): Uint32Array {
   return Uint32Array.from(inputs, (embed) => embed.position);
 }
 
-/** The inputs' tokens when all are tokens. */
+/** The inputs' tokens when all inputs are tokens. */
 function tokensOf(inputs: readonly HeldEmbed[]): Uint32Array | undefined {
   const tokens = new Uint32Array(inputs.length);
   for (let i = 0; i < inputs.length; i++) {

@@ -1,19 +1,19 @@
 import type { DistributionCall } from './project.ts';
 
-/** Projections that one forward computes in its own step: embed, forward and next-distribution become one call of the device. */
+/** Projections that one forward computes in its own step: embed, forward and next-distribution become one device call. */
 export interface Fusion {
-  /** The largest that any of them asks. */
+  /** The largest `topK` of the members. */
   readonly topK: number;
   readonly members: readonly {
-    readonly call: DistributionCall /** Among the rows of the step. */;
+    readonly call: DistributionCall /** Index among the rows of the step. */;
     readonly row: number;
   }[];
 }
 
 /**
- * Which of the `riders` a step answers that hands out the last `rows` of the states that go to `outEmbeds`; undefined when it is none.
- * The head runs over all rows of a step or none, so it does where at least half of the rows are asked for. What does not ride is projected
- * from its embed afterwards.
+ * The `riders` that a step answers when it outputs the last `rows` of the states that go to `outEmbeds`; undefined for none. The head runs
+ * over all rows of a step or none, so it runs when at least half of the rows are asked for. The other projections are computed from their
+ * embeds afterwards.
  */
 export function fuse(riders: readonly DistributionCall[], outEmbeds: Uint32Array, rows: number): Fusion | undefined {
   const members: { call: DistributionCall; row: number }[] = [];

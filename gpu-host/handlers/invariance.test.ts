@@ -15,9 +15,9 @@ import {
 import { must, startTestHost, type TestHost, type TestHostOptions } from '../testing/host.ts';
 
 /*
- * The greedy text of a sequence at 32 bits does not depend on its neighbours, on how its prefill is cut, on what comes from the prefix cache,
- * on swap, or on the calls by which it is decoded. Sums in another order differ in the last bits, so that where the two most probable
- * tokens are closer than 1e-4 either may follow: such places are counted, and what comes after one is not compared.
+ * The greedy text of a sequence at 32 bits does not depend on its neighbours, on how its prefill is cut, on the prefix cache, on swap, or
+ * on the calls that decode it. Sums in another order differ in the last bits. Where the two most probable tokens are closer than 1e-4
+ * either may follow: such places are counted, and the text after one is not compared.
  */
 
 const SEED = 20261120;
@@ -27,7 +27,7 @@ console.log(`invariance: seed ${SEED}`);
 
 const random = new Random(SEED);
 const shared = Array.from({ length: 33 }, () => random.below(96));
-/** Some of them begin alike. */
+/** Half of the prompts begin alike. */
 const prompts = Array.from({ length: TEXTS }, (_, i) => {
   const own = Array.from({ length: 1 + random.below(30) }, () => random.below(96));
   return i % 2 ? [...shared.slice(0, 8 + random.below(25)), ...own] : own;
@@ -68,7 +68,7 @@ async function guests(host: TestHost, count: number): Promise<Guest[]> {
   });
 }
 
-/** All prompts at once, each by an inferlet of its own and a way drawn for it. */
+/** Decodes all prompts concurrently, each by an inferlet of its own and in a random way. */
 async function together(host: TestHost, between: (guest: Guest) => Promise<void> = nothing): Promise<Said[]> {
   const all = await guests(host, prompts.length);
   const names = Object.keys(ways);
@@ -150,7 +150,7 @@ for (const seed of [1, 2, 3]) {
       };
       const all = await guests(host, prompts.length);
       for (const [i, guest] of all.entries()) {
-        // A few at a time, so that those who wait have pages to give.
+        // A few at a time, so that waiting guests have pages to give.
         const way = [bySteps, byThreeCalls][i % 2]!;
         const rest = all[(i + 1) % all.length]!;
         const [said] = await Promise.all([

@@ -5,7 +5,7 @@ import { GREEDY, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf 
 import { ids, PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { type Watched, watchBackend, wrapBackend } from '../testing/wrapped-backend.ts';
 
-/** A workbench on a host whose device steps are counted, after its first step has been computed. */
+/** A workbench on a host with counted device steps, after its first step. */
 async function watchedBench(host: TestHost, watched: () => Watched): Promise<Workbench> {
   const bench = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   must(await bench.fill(bench.pages(1), [1]));
@@ -114,7 +114,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       same(must(again), row(0));
       same(must(kept), row(10));
       assert.equal(seen().projected, 3, 'old states');
-      // Most of the rows: they ride.
+      // Most of the rows: the forward's step projects them.
       b.inferlet.forward(b.queue, NONE, inputs, NONE, states, undefined);
       const all = await Promise.all([...states].map((state) => b.inferlet.nextDistribution(b.queue, state, 4)));
       for (const [at, outcome] of all.entries()) same(must(outcome), row(at));

@@ -19,19 +19,19 @@ import { ForwardScoresCall } from './scores.ts';
 import type { HostQueue } from './space.ts';
 import { StepCall } from './step.ts';
 
-/** What calls need of the engine that they belong to. */
+/** The engine, as its calls see it. */
 export interface CallMaker {
   readonly context: ModelContext;
   readonly names: NamedPages;
   /** A held run may go on. */
   resume(run: RunCall): void;
-  /** What a call waited for beside earlier calls has come, or will not. */
+  /** A call has what it waited for beside earlier calls, or its refusal. */
   told(call: HostCall): void;
-  /** A picture of so many bytes, or the word that there is none, has come. */
+  /** A picture of so many bytes, or its refusal, has arrived. */
   arrived(call: EmbedImageCall, bytes: number): void;
 }
 
-/** The call of an operation as it came; whatever is wrong with it shows when its turn has come. */
+/** Makes the call of an operation. An invalid operation fails when its turn comes. */
 export function makeCall(queue: HostQueue, id: number, operation: QueuedOperation, maker: CallMaker): HostCall {
   const { context } = maker;
   const longest = longestList(operation);
@@ -88,7 +88,7 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
 
 const NONE = new Uint32Array(0);
 
-/** A call that computes with an adapter, if it names one; refused, with what it should have made, when there is none of that name. */
+/** Makes a call with the named adapter, if any. For an unknown adapter, a refused call that marks its `outputs`. */
 function withAdapter(
   queue: HostQueue,
   id: number,

@@ -24,7 +24,7 @@ export type MemoryOperation = Extract<
   }
 >;
 
-/** Allocations, frees, copies, masks and token embeds: done as soon as their turn in the queue comes. */
+/** Allocations, frees, copies, masks and token embeds: executed as soon as their turn in the queue comes. */
 export class MemoryCall extends InstantCall {
   readonly operation: MemoryOperation;
   readonly #vocabularySize: number;

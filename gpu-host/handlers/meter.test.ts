@@ -6,7 +6,7 @@ import { PageTurnover } from './turnover.ts';
 
 const weights = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300 });
 
-/** Somebody who pays for `tokens` of a step. */
+/** A payer for each part of a step, with its tokens. */
 const payers = (tokens: readonly number[]) =>
   tokens.map((count) => ({ tokens: count, meter: new Meter(() => undefined) }));
 const tokensOf = ({ tokens }: { tokens: number }) => tokens;
@@ -67,7 +67,7 @@ test('years of steps are checked to the nanosecond, and what nobody pays for is 
   const time = new DeviceTime();
   const [first] = payers([1]);
   assert.ok(first);
-  // Past 2^53 ns, where sums of nanoseconds are not exact any more.
+  // Past 2^53 ns, where sums of nanoseconds are no longer exact.
   time.spendFor(1e11, first.meter);
   for (let i = 0; i < 100; i++) time.spend(0.000_333, payers([7, 3, 5]), tokensOf, meterOf);
   time.check(silent);

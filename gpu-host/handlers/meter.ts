@@ -1,16 +1,16 @@
-/** What one inferlet has used on this host, on all its models: a part of the device's time, and pages for as long as it held them. */
+/** Usage of one inferlet on this host, on all its models: device time, and held pages over time. */
 export class Meter {
   readonly #changed: () => void;
   readonly #now: () => number;
   #deviceNs = 0;
   #pages = 0;
   #pageMs = 0;
-  /** When `pageMs` was last brought up to date. */
+  /** Time up to which `pageMs` is integrated. */
   #sinceMs: number;
 
   /**
-   * @param changed told of each change
-   * @param now milliseconds of a clock that only goes on
+   * @param changed called on each change
+   * @param now milliseconds of a monotonic clock
    */
   constructor(changed: () => void, now: () => number = () => performance.now()) {
     this.#changed = changed;
@@ -18,17 +18,17 @@ export class Meter {
     this.#sinceMs = now();
   }
 
-  /** Nanoseconds of the device, a whole number. */
+  /** Nanoseconds of device time, a whole number. */
   get deviceNs(): number {
     return this.#deviceNs;
   }
 
-  /** Pages that it holds now: each once a model, whoever else holds them too. */
+  /** Pages held now, each once per model, even when other inferlets hold them too. */
   get pages(): number {
     return this.#pages;
   }
 
-  /** The integral of its pages over time, page-milliseconds, up to now. */
+  /** The integral of held pages over time, in page-milliseconds, up to now. */
   get pageMs(): number {
     this.#integrate();
     return this.#pageMs;
@@ -39,7 +39,7 @@ export class Meter {
     this.#changed();
   }
 
-  /** It holds so many distinct pages more, or fewer. */
+  /** Changes the number of distinct pages held. */
   hold(change: number): void {
     this.#integrate();
     this.#pages += change;
@@ -53,23 +53,23 @@ export class Meter {
   }
 }
 
-/** Who pays for a part of a step. */
+/** The inferlet that pays for a part of a step. */
 export type Payer = Pick<Meter, 'charge'>;
 
-/** The time of one device, all of which somebody pays: what was spent and what was charged are the same number of nanoseconds, always. */
+/** The time of one device. Every nanosecond has a payer: time spent and time charged are always equal. */
 export class DeviceTime {
   #spentNs = 0;
-  /** Spent and not charged; by itself, since a sum of years is not exact to the nanosecond. */
+  /** Spent and not charged. Kept apart, since a sum over years is not exact to the nanosecond. */
   #unchargedNs = 0;
 
-  /** For display: exact up to some hundred days. */
+  /** For display: exact up to about a hundred days. */
   get spentNs(): number {
     return this.#spentNs;
   }
 
   /**
-   * Divides the duration of one step among its parts by their tokens, of which each has one at least: in whole nanoseconds that add up to it,
-   * each within 1 of its part, since where the parts end on the way from 0 to the total is rounded, not the parts.
+   * Divides the duration of one step among its parts by their tokens, at least one each. The shares are whole nanoseconds that add up to
+   * the duration, each within 1 of its exact value, since the running totals are rounded, not the shares.
    */
   spend<T>(ms: number, parts: readonly T[], tokensOf: (part: T) => number, payerOf: (part: T) => Payer): void {
     const ns = this.#spent(ms);
@@ -84,12 +84,12 @@ export class DeviceTime {
     }
   }
 
-  /** Charges the whole duration to one. */
+  /** Charges the whole duration to one payer. */
   spendFor(ms: number, payer: Payer): void {
     this.#charge(payer, this.#spent(ms));
   }
 
-  /** Tells, once, of time that was spent for nobody. Cheap: for whenever the model is idle. */
+  /** Reports, once, time that was charged to no payer. Cheap enough to run whenever the model is idle. */
   check(tell: (text: string) => void): void {
     if (this.#unchargedNs === 0) return;
     tell(`${this.#unchargedNs} ns of the device were spent and charged to nobody`);

@@ -8,48 +8,48 @@ import { MAX_EMBEDS } from '../protocol/wire.ts';
 export interface HostedModel {
   readonly name: string;
   readonly backend: Backend;
-  /** Hugging Face directory, told to runtimes for the tokenizer. */
+  /** Hugging Face directory, sent to runtimes for the tokenizer. */
   readonly directory: string;
   /**
-   * Embedding rows, `vocabulary × hiddenSize`, needed when one forward mixes tokens with states and when a token's embed is read. Called at
-   * most once. Without it such a call is `unsupported`.
+   * Embedding rows, `vocabulary × hiddenSize`, needed when one forward mixes tokens with states and when a call reads a token's embed.
+   * Called at most once. Without it such a call is `unsupported`.
    */
   readonly embeddings?: () => Float32Array;
-  /** Names of the WIT interfaces that it offers; `TRAITS` by default. */
+  /** Names of the WIT interfaces that the model offers; `TRAITS` by default. */
   readonly traits?: readonly string[];
   /** Bits of a weight as the device holds it; 32 by default. */
   readonly bits?: number;
-  /** Inputs of one batch; see `BatchLimits`. */
+  /** Maximum inputs of one batch; see `BatchLimits`. */
   readonly maxBatchTokens?: number;
-  /** Sequences of one batch. */
+  /** Maximum sequences of one batch. */
   readonly maxBatchCalls?: number;
-  /** When a batch leaves; adaptive by default. */
+  /** Policy for when a batch leaves; adaptive by default. */
   readonly batchPolicy?: BatchPolicy;
-  /** Whether finished prefixes are kept for later calls of the same tenant; they are by default. */
+  /** True (the default) to keep finished prefixes for later calls of the same tenant. */
   readonly prefixCache?: boolean;
-  /** Host memory for pages of inferlets that wait; none by default. */
+  /** Bytes of host memory for pages of waiting inferlets; none by default. */
   readonly swapMemoryBytes?: number;
-  /** Disk for them past that, in the directory of `kv` or of temporary files; none by default. */
+  /** Bytes of disk for those pages once host memory is full, in the directory of `kv` or of temporary files; none by default. */
   readonly swapDiskBytes?: number;
   /** Low-rank adapters by name; the model offers the trait `adapter` when there is one. */
   readonly adapters?: ReadonlyMap<string, LoadedAdapter>;
-  /** Device memory for adapters; `DEFAULT_ADAPTER_BYTES` by default. */
+  /** Bytes of device memory for adapters; `DEFAULT_ADAPTER_BYTES` by default. */
   readonly adapterMemoryBytes?: number;
-  /** Where persistent exports and the swap file live; without it exports last as long as the process. */
+  /** Directory of persistent exports and the swap file; without it exports last as long as the process. */
   readonly kv?: KvDirectory;
 }
 
 /** The directory of one model's keys and values on disk. */
 export interface KvDirectory {
   readonly directory: string;
-  /** What the model is, so that another one's files are refused. */
+  /** Identity of the model, so that another model's files are refused. */
   readonly fingerprint: Fingerprint;
 }
 
-/** Largest number of candidates that a distribution or a sampler sees. */
+/** Maximum number of candidates that a distribution or a sampler sees. */
 export const MAX_TOP_K = 256;
 
-/** The WIT interfaces that every Llama-family model offers here. `grammar` is the runtime's: all it needs is the token mask of `fused`. */
+/** The WIT interfaces of every Llama-family model here. The runtime implements `grammar`, which needs only `fused`'s token mask. */
 export const TRAITS = [
   'queue',
   'allocate',
@@ -72,7 +72,7 @@ export const DEFAULT_ADAPTER_BYTES = 1024 * 1024 * 1024;
 /** The limits of one inferlet on one model besides its pages. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;
 
-/** Calls of one inferlet on one model that may wait, and the bytes of their arguments and keys; past either it is ended. */
+/** Maximum pending calls of one inferlet on one model, and maximum bytes of their arguments and keys. Past either the inferlet is ended. */
 export const MAX_PENDING_CALLS = 16_384;
 export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 

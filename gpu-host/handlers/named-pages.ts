@@ -3,9 +3,9 @@ import type { StoredSnapshot } from '../memory/registry/snapshot.ts';
 import type { PageSpace } from '../memory/space.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 
-/** The pages that have names, and how those that are on disk only come back. */
+/** The registry of named pages, and the way to bring pages back from disk. */
 export interface NamedPages {
   readonly registry: PageRegistry<PageSnapshot>;
-  /** Makes pages of what was stored; room is made for them as `requester` may. @throws CallFault */
+  /** Makes pages of a stored snapshot; makes room for them on behalf of `requester`. @throws CallFault */
   restore(requester: PageSpace, stored: StoredSnapshot): PageSnapshot;
 }

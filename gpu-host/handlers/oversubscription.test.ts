@@ -13,7 +13,7 @@ const random = new Random(SEED);
 console.log(`oversubscription: seed ${SEED}`);
 
 const prompts = Array.from({ length: 12 }, () => Array.from({ length: 4 + random.below(44) }, () => random.below(96)));
-/** Pages that all inferlets together hold at their ends, forks apart. */
+/** Pages that all inferlets together hold at their ends, without forks. */
 const demand = Array.from({ length: INFERLETS }, (_, i) => promptOf(i)).reduce(
   (pages, prompt) => pages + Math.ceil((prompt.length + COUNT) / PAGE_SIZE),
   0,
@@ -38,7 +38,7 @@ function take<T>(outcome: Outcome<T>): T {
   return outcome.val;
 }
 
-/** Decodes greedily, taking pages one by one; now and then it forks, and now and then it waits for something else. */
+/** Decodes greedily and takes pages one by one; now and then forks, or waits for something else. */
 async function decode(inferlet: GpuInferlet, prompt: readonly number[]): Promise<End> {
   const queue = inferlet.createQueue('tiny');
   try {
@@ -78,7 +78,7 @@ async function decode(inferlet: GpuInferlet, prompt: readonly number[]): Promise
   }
 }
 
-/** A branch that goes its own way for a token and is dropped. */
+/** Decodes one token on a branch and drops the branch. */
 async function tryFork(inferlet: GpuInferlet, queue: number, pages: Uint32Array, position: number): Promise<void> {
   if (position % PAGE_SIZE === 0) return;
   const fork = take(inferlet.sharePages(queue, pages));
@@ -100,7 +100,7 @@ function open(connection: GpuHostConnection, arrival: number): GpuInferlet {
   return connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 40, arrival });
 }
 
-/** What each prompt goes on with, decoded alone. */
+/** Continuation of each prompt, decoded alone. */
 async function textsAlone(): Promise<Said[]> {
   await using host = await startTestHost({ backend: 'onnx', model: { prefixCache: false } });
   const inferlet = open(await host.connect(), 1);
@@ -151,7 +151,7 @@ for (const factor of [2, 4, 8]) {
       assert.equal(pages.owned, 0);
       assert.equal(pages.free + pages.cached, pages.total);
       if (!prefixCache) assert.equal(pages.free, pages.total);
-      // One may have had its result when it was ended.
+      // An inferlet may have had its result when it was ended.
       assert.ok(terminations >= INFERLETS - results);
       host.host.engines[0]!.memory.audit();
       report.push(`${what}: ${results} results, ${terminations} terminated, ${swapsOut} pages swapped out`);
@@ -176,7 +176,7 @@ test('connections that die with their inferlets in the middle of it lose no page
   const inferlet = open(steady, INFERLETS + 1);
   must(await inferlet.synchronize(inferlet.createQueue('tiny')));
   await inferlet.close();
-  // The host hears of a connection's end in its own time, and what it still computes for it is held until then.
+  // The host notices a connection's end later, and holds the pages of its current step until then.
   while (host.host.stats().models[0]!.pages.owned > 0) await new Promise((resolve) => setTimeout(resolve, 2));
   host.host.engines[0]!.memory.audit();
 });

@@ -1,20 +1,20 @@
-/** Waits shorter than this, in milliseconds, are spent in turns of the event loop: a timer is no finer. */
+/** Below this, in milliseconds, a wait spins in turns of the event loop, because a timer is no finer. */
 const SHORTEST_TIMER_MS = 2;
 
-/** The engine's waits between batches: each ends at its time, or when something has come. */
+/** The engine's waits between batches. Each ends at its time, or when a frame or completion wakes the engine. */
 export class Pause {
   #wake: (() => void) | undefined;
 
-  /** Ends the wait that is going on. */
+  /** Ends the current wait. */
   wake(): void {
     this.#wake?.();
   }
 
-  /** Waits up to `ms`, and at least until I/O that has come was handled. */
+  /** Waits up to `ms`, and at least until pending I/O was handled. */
   async wait(ms: number): Promise<void> {
     if (ms < SHORTEST_TIMER_MS) return nextTurn();
     await new Promise<void>((resolve) => {
-      // A millisecond early: the rest is spent in turns.
+      // A millisecond early: turns of the event loop cover the rest.
       const timer = setTimeout(resolve, ms - 1);
       this.#wake = () => {
         clearTimeout(timer);
@@ -25,7 +25,7 @@ export class Pause {
   }
 }
 
-/** Lets I/O that has come be handled. */
+/** Lets pending I/O be handled. */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

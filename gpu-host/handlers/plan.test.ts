@@ -11,14 +11,14 @@ import { ForwardPlan, type ForwardRequest, MAX_UNCUT_SCORES } from './plan.ts';
 const PAGE_SIZE = 8;
 const CONFIG = { contextLength: 16_384, heads: 4 };
 
-/** Tokens from `start` on, over and into `pages`. */
+/** A request for tokens from position `start` on, over and into `pages`. */
 function text(pages: Uint32Array, tokens: readonly number[], start = 0): ForwardRequest {
   const positions = range(start, start + tokens.length);
   const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 1, keepsParts: false, adapter: undefined };
   return { ...rest, positions, tokens: Uint32Array.from(tokens) };
 }
 
-/** Plans the whole call, and says that so many inputs a time were computed. */
+/** Plans the whole call, and commits `parts` inputs at a time. */
 function compute(space: PageSpace, request: ForwardRequest, ...parts: readonly number[]): ForwardPlan {
   const plan = new ForwardPlan(space, request, CONFIG);
   for (const part of parts.length > 0 ? parts : [plan.left]) {
@@ -33,7 +33,7 @@ function begin(plan: ForwardPlan, { tokens }: ForwardRequest, count: number): vo
   plan.begin(count, { kind: 'tokens', tokens: own }, { kind: 'none' });
 }
 
-/** A page's slots, each with its position, and what is known of its tokens. */
+/** Positions of a page's slots, and its known tokens. */
 function contents(space: PageSpace, pages: Uint32Array) {
   return Array.from(pages, (address) => {
     const { page } = space.peek(address);
@@ -114,7 +114,7 @@ describe('a call that fails after some of its parts', () => {
       const kit = makeMemory({ pages: 24, prefixCache });
       const before = kit.open();
       before.allocate(1, 4);
-      // Two pages are found later, the first of them begun with other pages.
+      // Later calls find two pages, the first of them begun with other pages.
       compute(before, text(range(1, 5), OTHER.slice(0, 16)));
       const space = kit.open();
       space.allocate(1, 5);

@@ -8,26 +8,26 @@ import type { Mask } from '../protocol/calls.ts';
 import { isChunkable } from './chunkable.ts';
 import { type Context, checkContext, gatherContext, matrixRows, visibility } from './visibility.ts';
 
-/** What a forward or a step asks of the page table. */
+/** A forward's or a step's request to the page table. */
 export interface ForwardRequest {
   readonly positions: Uint32Array;
   readonly inPages: Uint32Array;
   readonly outPages: Uint32Array;
   readonly mask: Mask | undefined;
-  /** The inputs as far as they are known, when all are tokens: the prefix cache may hold the keys of the first ones. */
+  /** The inputs' known tokens, when all inputs are tokens: the prefix cache may hold the keys of the first ones. */
   readonly tokens: Uint32Array | undefined;
-  /** Inputs, counted from the last, whose outputs are wanted: these are computed in any case. */
+  /** Number of last inputs whose outputs are wanted: these are always computed. */
   readonly rows: number;
-  /** Whether parts that were committed stay when a later one fails: a run's tokens have been handed over. Else all of the call goes. */
+  /** True when committed parts stay although a later one fails: a run's tokens are out. Otherwise the whole call is undone. */
   readonly keepsParts: boolean;
-  /** The low-rank adapter that computes it; undefined for the model alone. */
+  /** The low-rank adapter that computes the forward; undefined for the model alone. */
   readonly adapter: string | undefined;
 }
 
-/** Most scores of a call that cannot be cut (inputs × keys × heads): 64 Mi, which are 256 MiB on the device. */
+/** Maximum scores of a call that cannot be cut (inputs × keys × heads): 64 Mi, which are 256 MiB on the device. */
 export const MAX_UNCUT_SCORES = 64 * 1024 * 1024;
 
-/** Most inputs of a call that cannot be cut, over no context. */
+/** Maximum inputs of a call that cannot be cut, over no context. */
 export function uncutInputs(heads: number): number {
   return Math.floor(Math.sqrt(MAX_UNCUT_SCORES / heads));
 }
@@ -35,14 +35,14 @@ export function uncutInputs(heads: number): number {
 const NO_SLOTS = new Uint32Array(0);
 
 /**
- * A forward resolved to physical slots, to be computed at once or in chunks. It is made when the call's turn has come; the pages it
+ * A forward resolved to physical slots, to be computed at once or in chunks. The call makes it when its turn has come. The pages that it
  * names cannot change before the call is done, and keep their frames as long as calls of their inferlet are pending.
  */
 export class ForwardPlan {
   readonly positions: Uint32Array;
-  /** Inputs that need no computing any more: taken from the prefix cache, or computed. */
+  /** Inputs that need no more computing: taken from the prefix cache, or computed. */
   done: number;
-  /** Inputs after those, whose slots count as filled: they are being computed. */
+  /** Inputs after the done ones that are being computed; their slots count as filled. */
   reserved = 0;
   /** Inputs that came from the prefix cache; the rest have slots. */
   readonly taken: number;
@@ -54,8 +54,8 @@ export class ForwardPlan {
   readonly #keepsParts: boolean;
 
   /**
-   * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit, or
-   *   the call would take more of the device than one may (`limit-exceeded`; nobody has made room for it then).
+   * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
+   * or the call would take more of the device than one may (`limit-exceeded`; makes no room for it then).
    */
   constructor(space: PageSpace, request: ForwardRequest, config: Pick<ModelConfig, 'contextLength' | 'heads'>) {
     const { positions, inPages } = request;
@@ -87,8 +87,8 @@ export class ForwardPlan {
   }
 
   /**
-   * The next `count` inputs as the device wants them. Their slots count as filled from here on, so that the next call of the batch reads
-   * them; `commit` or `rollback` follows. Those after them may begin before that.
+   * The next `count` inputs in the device's form. Their slots count as filled from here on, so that the next call of the batch reads them;
+   * `commit` or `rollback` follows. Later inputs may begin before that.
    */
   begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
     const first = this.done + this.reserved;
@@ -117,26 +117,26 @@ export class ForwardPlan {
   }
 
   /**
-   * The first `count` reserved inputs were computed. With the last input the call is done, and `rollback` does nothing any more.
-   * @param picked their tokens, where these were not known when they began
+   * Marks the first `count` reserved inputs as computed. After the last input the call is done, and `rollback` does nothing.
+   * @param picked tokens of these inputs, where they were not known when the inputs began
    */
   commit(count = this.reserved, picked?: Uint32Array): void {
     this.done += count;
     this.reserved -= count;
     if (picked) this.#prefix?.reserve(picked);
-    // The tree gets nothing of a call that may still be taken back: what it has, others may hold.
+    // Give the tree nothing of a call that may still be undone: others may take what it holds.
     if (this.#keepsParts || this.left === 0) this.#prefix?.commit();
     if (this.left === 0) this.#prefix?.keep();
   }
 
-  /** The last `count` reserved inputs, whose tokens nobody knows yet, are not computed now. They may begin again. */
+  /** Gives up the last `count` reserved inputs, whose tokens are not known yet. They may begin again. */
   retract(count: number): void {
     const end = this.done + this.reserved - this.taken;
     this.#unfill(end - count, end);
     this.reserved -= count;
   }
 
-  /** The call ends here, before its last input: the out-pages are as they were, but for what a call that keeps its parts has committed. */
+  /** Ends the call before its last input: the out-pages are as before, except for committed parts of a call that keeps them. */
   rollback(): void {
     if (this.left === 0) return;
     this.#unfill(this.#keepsParts ? this.done - this.taken : 0, this.done + this.reserved - this.taken);
@@ -152,11 +152,11 @@ export class ForwardPlan {
   }
 }
 
-/** Physical slots and visibility of the inputs that have to be computed. */
+/** Physical slots and visibility of the inputs to compute. */
 function resolve(space: PageSpace, request: ForwardRequest, pages: ContextPages, prefix: PrefixRun | undefined) {
   const { outPages, mask } = request;
   const positions = prefix ? request.positions.subarray(prefix.taken) : request.positions;
-  // Before the context is gathered: an address that is both in and out may move to a copy here.
+  // Before the context is gathered: this may move an address that is both in and out to a copy.
   const slots = outPages.length > 0 ? space.emptySlots(outPages, positions.length) : [];
   const context = gatherContext(space, prefix?.context ?? pages, smallest(positions), slots.length, mask !== undefined);
   const matrix = visibility(positions, context, mask);
@@ -171,7 +171,7 @@ function resolve(space: PageSpace, request: ForwardRequest, pages: ContextPages,
   return { slots, writes, context, matrix };
 }
 
-/** What is asked of the prefix cache for a call; undefined for one that it does not concern. */
+/** The request to the prefix cache; undefined for a call that cannot use it. */
 export function prefixRequest({
   positions,
   inPages,
@@ -186,7 +186,7 @@ export function prefixRequest({
 }
 
 /**
- * A call that can be cut has as many inputs at once as a batch takes; any other has all of them.
+ * Bounds the scores of a call that cannot be cut: all its inputs are computed at once, while a batch bounds any other.
  * @throws CallFault `limit-exceeded`
  */
 function checkScores({ positions, outPages, mask }: ForwardRequest, keys: number, heads: number): void {

@@ -53,7 +53,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       assert.deepEqual(await generate(other.inferlet, other.queue, TEXT, 6), await b.oracle.greedy(TEXT, 6));
       counted.push(statsOf(each).tokens);
     }
-    // Three prefills and a generation beside the first one take three pages of eight each.
+    // Three prefills and a generation beside the first one take three pages of eight tokens each.
     assert.equal(counted[1]! - counted[0]!, 3 * 24);
     assert.equal(statsOf(host).prefix.hitTokens, 3 * 24);
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
@@ -160,7 +160,7 @@ test('a page that the cache loses while the batch is made is computed, before wh
   must(await other.inferlet.synchronize(other.queue));
   assert.equal(statsOf(host).pages.free, 0);
   assert.equal(statsOf(host).pages.cached, 3);
-  // The first call's copy takes a cached page; the second one was to take all three.
+  // The first call's copy takes a cached page that the second call was to take.
   const [, , after] = await Promise.all([
     b.fill(fork, [3], 2),
     other.fill(theirs, TEXT),

@@ -39,7 +39,7 @@ function fill({ inferlet, queue }: Guest, into: Uint32Array, tokens: readonly nu
   });
 }
 
-/** The last token of the prompt again, over those before it, without keeping its key. */
+/** A step of the prompt's last token over those before it, without keeping its key. */
 function probeOf(pages: Uint32Array): StepRequest {
   const last = PROMPT.length - 1;
   return {
@@ -105,7 +105,7 @@ test('a requester that is the newest is the one to go; what can never fit ends n
   must(older.inferlet.allocatePages(older.queue, 4));
   must(await older.inferlet.synchronize(older.queue));
   assert.equal(third.causes.length, 1, 'the oldest may have the whole pool');
-  // A fifth page of room for a copy there is not.
+  // There is no room for a fifth page, the copy.
   const fork = must(older.inferlet.sharePages(older.queue, own));
   assert.equal(tagOf(await fill(older, fork, [4], PROMPT.length)), 'limit-exceeded');
   assert.deepEqual(older.causes, []);
@@ -175,7 +175,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     assert.ok(swappedOutPages + idlePages >= theirs.length, 'what is left may go as well');
     assert.deepEqual(newer.causes, []);
     older.inferlet.freePages(older.queue, own.subarray(2));
-    // Its next call says that it waits no longer; what it reads comes back.
+    // The next call ends the wait; the pages that it reads come back.
     newer.inferlet.freePages(newer.queue, again);
     const fork = must(newer.inferlet.sharePages(newer.queue, theirs));
     newer.inferlet.maskPage(newer.queue, fork[0]!, 0b100);
@@ -206,13 +206,13 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       sampler: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 },
       stopTokens: NONE,
     });
-    // Nobody takes its tokens, so that it stops a window ahead.
+    // The inferlet takes no tokens, so the run stops a window ahead.
     while (pagesOf(host).decodeTokens < 256) await new Promise((resolve) => setTimeout(resolve, 2));
     newer.inferlet.setWaiting(true);
     const own = must(older.inferlet.allocatePages(older.queue, 60));
     must(await fill(older, own, new Array(480).fill(9)));
     assert.ok(pagesOf(host).swappedOutPages >= 20, 'its pages went');
-    // Some stay, so that other frames are free than those that the run's pages had.
+    // Keep some, so that the run's pages come back in other frames.
     older.inferlet.freePages(
       older.queue,
       own.filter((_, i) => i % 3 > 0),

@@ -8,7 +8,7 @@ import { embedKey, HostCall, type ModelContext } from './call.ts';
 import { checkTokens, checkTopK } from './checks.ts';
 import type { HostQueue } from './space.ts';
 
-/** A call that asks something about one state: it needs the head, and no step over pages. */
+/** A call about one state: it needs the head, but no step over pages. */
 export abstract class ProjectCall extends HostCall {
   readonly embed: number;
   protected readonly model: ModelContext;
@@ -19,7 +19,7 @@ export abstract class ProjectCall extends HostCall {
     this.model = model;
   }
 
-  /** Checks the arguments, the state apart. @throws CallFault */
+  /** Checks the arguments except the state. @throws CallFault */
   abstract check(): void;
 
   /** The state to project. @throws CallFault */
@@ -55,7 +55,7 @@ export class DistributionCall extends ProjectCall {
     checkTopK(this.topK, this.model.maxTopK);
   }
 
-  /** Takes row `row` of what the device projected. */
+  /** Replies with row `row` of the device's projection. */
   accept(top: TopTokens, row: number): void {
     const offset = row * top.topK;
     const value = {
@@ -68,9 +68,9 @@ export class DistributionCall extends ProjectCall {
   }
 }
 
-/** `log-probabilities` and `entropy` of `wit/output-text.wit`: what the whole distribution after a state says of some tokens, or of itself. */
+/** `log-probabilities` and `entropy` of `wit/output-text.wit`: the scores of some tokens, or the entropy, after a state. */
 export class ScoreCall extends ProjectCall {
-  /** Tokens to score; undefined when the entropy is asked. */
+  /** Tokens to score; undefined for the entropy. */
   readonly #tokens: Uint32Array | undefined;
 
   constructor(queue: HostQueue, id: number, embed: number, tokens: Uint32Array | undefined, model: ModelContext) {
@@ -86,7 +86,7 @@ export class ScoreCall extends ProjectCall {
     checkTokens(this.scored, this.model.backend.config.vocabularySize);
   }
 
-  /** Takes row `row` of what the device computed. */
+  /** Replies with row `row` of the device's scores. */
   accept(scores: StateScores, row: number): void {
     const values = this.#tokens
       ? (scores.logProbabilities[row] as Float32Array)

@@ -1,4 +1,4 @@
-/** Longest time that the host keeps a token of a run, milliseconds. Each hand-over wakes three processes, which costs more than a token of a small model. */
+/** Maximum milliseconds that the host keeps a token of a run. A hand-over wakes three processes, more than a small model's token costs. */
 export const RUN_SLICE_MS = 25;
 
 /** A run that keeps tokens until its slice ends. */
@@ -8,31 +8,31 @@ export interface SlicedRun {
 }
 
 /**
- * The time slices of one model's runs: all runs that keep tokens hand them over together, in one flush. A slice begins with the first token
- * that is kept, so no token waits longer than one slice, and an idle model has no timer.
+ * The time slices of one model's runs: all runs that keep tokens hand them over together, in one flush. A slice begins with the first kept
+ * token, so no token waits longer than one slice, and an idle model has no timer.
  */
 export class RunSlices {
   readonly #flush: () => void;
   readonly #runs = new Set<SlicedRun>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param flush sends the results that were written */
+  /** @param flush sends the written results */
   constructor(flush: () => void) {
     this.#flush = flush;
   }
 
-  /** The run keeps tokens until the slice ends. */
+  /** Adds a run that keeps tokens until the slice ends. */
   add(run: SlicedRun): void {
     this.#runs.add(run);
     this.#timer ??= setTimeout(() => this.#end(), RUN_SLICE_MS);
   }
 
-  /** The run keeps nothing any more. */
+  /** Removes a run that keeps no tokens any more. */
   delete(run: SlicedRun): void {
     this.#runs.delete(run);
   }
 
-  /** Stops the timer; what is kept is lost. */
+  /** Stops the timer; kept tokens are lost. */
   close(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

@@ -14,29 +14,29 @@ import type { SlicedRun } from './run-slices.ts';
 import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue, OpenRun } from './space.ts';
 
-/** Tokens that a run keeps at most: the consumer answers by quarters of the window, so the device goes on meanwhile. */
+/** Maximum tokens that a run keeps: the consumer acknowledges quarters of the window, so the device goes on meanwhile. */
 const MAX_KEPT_TOKENS = RUN_WINDOW_TOKENS / 4;
 
 /**
- * `run` of `wit/fused.wit`: decodes on the device, one token a batch beside everybody's steps, until a stop token, the limit, or a stop.
- * It holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed. It hands over its first token
- * at once, later ones when their time slice ends, and the last ones with its end.
+ * `run` of `wit/fused.wit`: decodes on the device, one token a batch beside the steps of other calls, until a stop token, the limit, or a
+ * stop. The run holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed. It hands over its
+ * first token at once, later ones when their time slice ends, and the last ones with its end.
  */
 export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedRun {
   readonly #request: RunRequest;
   readonly #model: ModelContext;
-  /** Told when the inferlet has consumed enough for a paused run to go on, or wants it to end. */
+  /** Called when a paused run may go on, or must end, because the inferlet consumed tokens or stopped it. */
   readonly #resume: (run: RunCall) => void;
   #plan: ForwardPlan | undefined;
-  /** Next input, or the one under way. */
+  /** The next input, or the one under way. */
   #token: number;
-  /** Whether the step under way took its token from the one before it; and whether another is under way behind it. */
+  /** `#picked`: the step under way took its token from the step before. `#ahead`: another step is under way behind it. */
   #picked = false;
   #ahead = false;
   #topK = 1;
   #produced = 0;
   #consumed = 0;
-  /** Computed, and not handed over yet. */
+  /** Tokens computed and not handed over yet. */
   #kept: number[] = [];
   #stopped = false;
 
@@ -57,7 +57,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return true;
   }
 
-  /** Whether it has been asked to stop before its next step. */
+  /** True when the run was asked to stop before its next step. */
   get stopped(): boolean {
     return this.#stopped;
   }
@@ -66,17 +66,17 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return this.#request.maxTokens;
   }
 
-  /** Tokens so far, */
+  /** Number of tokens produced so far. */
   get produced(): number {
     return this.#produced;
   }
 
-  /** and those of them that the inferlet has taken. */
+  /** Number of produced tokens that the inferlet has taken. */
   get taken(): number {
     return this.#consumed;
   }
 
-  /** The inferlet has taken `tokens` tokens in all. */
+  /** Records that the inferlet has taken `tokens` tokens in all. */
   consumed(tokens: number): void {
     this.#consumed = Math.min(Math.max(tokens, this.#consumed), this.#produced);
     if (this.state === 'paused' && this.#hasRoom) this.#resume(this);
@@ -92,7 +92,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return this.#begin(this.#plan, this.#position, { kind: 'tokens', tokens: Uint32Array.of(this.#token) });
   }
 
-  /** The input after the one under way, whose token is the one that row `row` of that batch picks. `retract` takes it back. */
+  /** The input after the one under way, whose token row `row` of that batch picks. `retract` undoes this. */
   prepareAhead(row: number): SequenceInput {
     const plan = this.#plan as ForwardPlan;
     const sequence = this.#begin(plan, this.#position + 1, { kind: 'picked', rows: Uint32Array.of(row) });
@@ -100,7 +100,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return sequence;
   }
 
-  /** The last input was not computed, and its token was not taken: it will be prepared again. */
+  /** Gives up the last input: it was not computed, and its token was not taken. It will be prepared again. */
   retract(): void {
     this.#plan?.retract(1);
     if (this.#ahead) this.#ahead = false;
@@ -126,7 +126,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.#token = token;
     this.#produced++;
     const finished = this.#finish(token);
-    // Of what is under way behind it nobody will read.
+    // Undo the step under way behind this one: its token has no reader.
     if (finished) this.rollback();
     this.#kept.push(token);
     const isFirst = this.#produced === 1;
@@ -134,7 +134,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     else this.#model.slices.add(this);
     if (finished) return 'done';
     if (this.#hasRoom) return 'more';
-    // While it waits its pages may be swapped out, and come back in other frames.
+    // While the run waits its pages may be swapped out, and come back in other frames.
     this.#plan = undefined;
     return 'held';
   }
@@ -143,7 +143,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.#plan?.rollback();
   }
 
-  /** Ends it without another step, because it was stopped. */
+  /** Ends a stopped run without another step. */
   endStopped(): void {
     this.handOver('stopped');
   }
@@ -156,7 +156,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, tokens, finished));
   }
 
-  /** The tokens before a failure are good. */
+  /** Hands over the tokens before the failure first: they are good. */
   protected override replyError(error: HandlerError): void {
     this.handOver();
     super.replyError(error);
@@ -167,7 +167,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     super.release();
   }
 
-  /** Of the next input. */
+  /** Position of the next input. */
   get #position(): number {
     return this.#request.position + this.#produced;
   }
@@ -182,7 +182,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return this.#stopped ? 'stopped' : undefined;
   }
 
-  /** For the tokens that are left. */
+  /** A plan for the remaining tokens. */
   #makePlan(): ForwardPlan {
     const { config } = this.#model.backend;
     if (this.#produced === 0) this.#check(config);
@@ -190,7 +190,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     const positions = new Uint32Array(maxTokens - this.#produced);
     for (let i = 0; i < positions.length; i++) positions[i] = position + this.#produced + i;
     const tokens = Uint32Array.of(this.#token);
-    // Every input has an output that somebody waits for, so none may come from the cache; what is decoded goes there.
+    // Every input's output is wanted, so none may come from the cache; decoded pages go to the cache.
     const request = {
       positions,
       inPages: pages,

@@ -8,7 +8,7 @@ import { candidatesWanted, checkSampler, pick } from './sampler.ts';
 
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
-/** The definition, as plainly as it can be said: probabilities over the survivors of each cut in turn, normalised every time. */
+/** The plain definition: probabilities over the survivors of each cut in turn, normalised every time. */
 function oracle(
   sampler: Sampler,
   logProbabilities: readonly number[],
@@ -80,7 +80,7 @@ test('picks what the definition picks, on random distributions and samplers', ()
   fc.assert(
     fc.property(sampler, logits, fc.nat({ max: 100_000 }), (settings, values, position) => {
       const logProbabilities = logSoftmaxSorted(values);
-      // The candidates sit anywhere in a batch's output.
+      // Candidates may sit anywhere in a batch's output.
       const padded = new Float32Array(logProbabilities.length + 7);
       padded.set(logProbabilities, 7);
       const expected = oracle(settings, [...logProbabilities], uniform(settings.seed, position));

@@ -3,7 +3,7 @@ import { drawPlace } from '../backends/draw.ts';
 import { fault } from '../memory/fault.ts';
 import type { Sampler } from '../protocol/calls.ts';
 
-/** Checks a sampler that came from outside. @throws CallFault `invalid-argument` naming the field. */
+/** Checks a guest's sampler. @throws CallFault `invalid-argument` naming the field. */
 export function checkSampler(sampler: Sampler): void {
   const { temperature, topP, minP } = sampler;
   if (!(temperature >= 0 && temperature <= 1e6))
@@ -13,7 +13,7 @@ export function checkSampler(sampler: Sampler): void {
   if (!(minP >= 0 && minP <= 1)) throw fault('invalid-argument', `min-p ${minP}; 0 to 1 is expected`);
 }
 
-/** How many of the most probable tokens the sampler must see. A `topK` of 0 or past the cap takes the cap. */
+/** Number of most probable tokens that the sampler must see. A `topK` of 0 or past the cap takes the cap. */
 export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
   if (sampler.temperature === 0) return 1;
   return sampler.topK === 0 || sampler.topK > maxTopK ? maxTopK : sampler.topK;
@@ -21,8 +21,8 @@ export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
 
 /**
  * Picks one of `count` candidates, most probable first, whose log-probabilities at temperature 1 start at `logProbabilities[offset]`;
- * returns its index. One of log-probability -Infinity is never picked, unless it is the first. Cuts apply in the order top-k, top-p, min-p to probabilities after the temperature, each over what the one before left.
- * The draw is a function of the seed and `position` alone.
+ * returns its index. Never picks a log-probability of -Infinity, unless it is the first. Cuts apply in the order top-k, top-p, min-p to
+ * probabilities after the temperature, each over what the cut before left. The draw is a function of the seed and `position` alone.
  */
 export function pick(
   sampler: Sampler,
@@ -36,7 +36,7 @@ export function pick(
   return drawPlace(draw, logProbabilities, offset, sampler.topK === 0 ? count : Math.min(sampler.topK, count));
 }
 
-/** What a device that draws by itself is told for the inputs at `positions`; undefined for a greedy sampler, which draws nothing. */
+/** The draws at `positions`, for a device that draws by itself; undefined for a greedy sampler, which draws nothing. */
 export function drawsOf(sampler: Sampler, positions: ArrayLike<number>): readonly Draw[] | undefined {
   const { temperature, topP, minP, seed } = sampler;
   if (temperature === 0) return undefined;
@@ -47,7 +47,7 @@ export function drawsOf(sampler: Sampler, positions: ArrayLike<number>): readonl
 }
 
 /**
- * The token of row `row`, whose input is at `position`: the one that the device drew, or else one of `candidates` picked here.
+ * The token of row `row`, whose input is at `position`: the device's draw, or else one of `candidates` picked here.
  * @throws CallFault `internal` when the model computed no numbers
  */
 export function tokenOf(

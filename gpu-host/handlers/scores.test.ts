@@ -6,7 +6,7 @@ import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbenc
 const QUERIES = 4;
 const CONTEXT = PROMPT.length - QUERIES;
 
-/** The last of the prompt's tokens over the others; resolves with its scores. */
+/** Runs the last of the prompt's tokens over the others; resolves with the scores. */
 async function score(
   b: Workbench,
   inPages: Uint32Array,
@@ -35,7 +35,7 @@ withWorkbench('forward-scores', (handler) => {
     close(scores, [...bySlot, ...expected.slice(CONTEXT)]);
     const sum = scores.reduce((total, value) => total + value, 0);
     assert.ok(Math.abs(sum - QUERIES) < 1e-3, 'it sums to the inputs');
-    // It is a forward all the same: its keys are kept, its state is written.
+    // The call is also a forward: its keys are kept, and its state is written.
     same(
       await b.probe(own, 7, PROMPT.length),
       await b.oracle.top([...PROMPT, 7], [...range(0, PROMPT.length + 1)], 1, 5),

@@ -7,14 +7,14 @@ import { ForwardCall } from './forward.ts';
 import type { ForwardPlan } from './plan.ts';
 import { visiblePlaces } from './visibility.ts';
 
-/** `forward-scores` of `wit/introspect.wit`: a forward, and the attention that each slot received from its inputs. */
+/** `forward-scores` of `wit/introspect.wit`: a forward that also returns the attention that each slot received from its inputs. */
 export class ForwardScoresCall extends ForwardCall {
   /** Attention received so far by each context slot, then by each input. */
   #received = new Float32Array(0);
-  /** Where the context slots stand among the in-pages' slots. */
+  /** Index of each context slot among the in-pages' slots. */
   #places: readonly number[] = [];
 
-  /** Every input's attention is asked for, so every input is computed. */
+  /** The guest wants every input's attention, so every input is computed. */
   protected override get takesFromCache(): boolean {
     return false;
   }

@@ -8,34 +8,34 @@ import type { FrameWriter } from '../protocol/words.ts';
 import type { Meter } from './meter.ts';
 import { EMBED_LIMITS } from './model.ts';
 
-/** Whose memory a space is, and what it may do. */
+/** Owner and limits of a space. */
 export interface InferletOwner extends SpaceOwner {
-  /** Which attempt of its invocation it is; a newer one takes its place. */
+  /** Attempt of the invocation; a newer attempt replaces this one. */
   readonly epoch: number;
-  /** Priorities of its queues are held within ±`maxPriority`. */
+  /** The queues' priorities are clamped to ±`maxPriority`. */
   readonly maxPriority: number;
-  /** W3C trace context; undefined when nobody records it. */
+  /** W3C trace context; undefined when the inferlet is not traced. */
   readonly traceparent?: string | undefined;
 }
 
-/** Where the results of one connection go. */
+/** Destination of one inferlet's results. */
 export interface ReplyPort {
   readonly writer: FrameWriter;
-  /** Who pays for what the device does for it. */
+  /** Pays for the inferlet's device time. */
   readonly meter: Meter;
-  /** Span that its calls belong to as they come, 16 hexadecimal digits; empty for none. */
+  /** Span of the calls that arrive now, 16 hexadecimal digits; empty for none. */
   readonly span: string;
-  /** Something was written; it is to leave with the next flush. */
+  /** Announces a written result, to be sent with the next flush. */
   touched(): void;
-  /** A call of the inferlet has completed and its result, if any, was written: too many of them unread end the inferlet. */
+  /** Announces that a call has completed and its result, if any, was written. Too many unread results end the inferlet. */
   finished(): void;
-  /** The inferlet of `space` left more calls pending than the host holds: it is to be ended. */
+  /** The inferlet of `space` left more calls pending than the host holds, and must end. */
   overrun(space: ModelSpace): void;
-  /** The memory of `space` was taken back and its calls are dropped without an answer: its inferlet is to be told, and ended elsewhere. */
+  /** Memory took back `space` and dropped its calls without an answer. The port tells the inferlet, and ends it on other models. */
   terminated(space: ModelSpace, termination: Termination): void;
 }
 
-/** A run as the calls about it see it. */
+/** A run as `run-consumed` and `run-stop` see it. */
 export interface OpenRun {
   /** Tokens computed so far. */
   readonly produced: number;
@@ -49,12 +49,12 @@ export interface OpenImage {
   refuse(why: HandlerError): void;
 }
 
-/** What one inferlet has on one model: its pages, its embeds, and the order between its calls. */
+/** One inferlet on one model: its pages, its embeds, and the order between its calls. */
 export class ModelSpace {
   readonly port: ReplyPort;
   readonly owner: InferletOwner;
   readonly pages: PageSpace;
-  /** Who holds locks: no two spaces of a model are called alike. */
+  /** Name of the lock holder, unique among the spaces of a model. */
   readonly holder: string;
   readonly embeds = new EmbedSpace(EMBED_LIMITS);
   readonly scoreboard = new Scoreboard();
@@ -63,13 +63,13 @@ export class ModelSpace {
   readonly runs = new Map<number, OpenRun>();
   /** Calls with a picture by their id, for `image-pixels` and `image-failed`. */
   readonly images = new Map<number, OpenImage>();
-  /** How many runs wait for their consumer, and pictures for their pixels. */
+  /** Number of runs that wait for their consumer, and of pictures that wait for their pixels. */
   held = 0;
-  /** Bytes that calls which are not done cost: their arguments, and their keys on the scoreboard. */
+  /** Bytes of pending calls: their arguments, and their keys on the scoreboard. */
   pendingBytes = 0;
-  /** No result is wanted any more; memory goes back as soon as the device does not use it. */
+  /** Set when no result is wanted any more. The memory goes back as soon as the device does not use it. */
   closed = false;
-  /** What calls that were pending when it was closed are answered with; without it nobody waits for an answer. */
+  /** Answer to the calls that were pending at the close; without it they get none. */
   ended: HandlerError | undefined;
 
   constructor(port: ReplyPort, owner: InferletOwner, pages: PageSpace) {
@@ -79,7 +79,7 @@ export class ModelSpace {
     this.holder = `${owner.id} ${owner.epoch} ${pages.order}`;
   }
 
-  /** Tells the memory whether calls are pending. A held one is none: its pages, if it has any, are resolved anew when it goes on. */
+  /** Tells memory whether calls are pending. A held call does not count: it resolves its pages anew when it goes on. */
   noteBusy(): void {
     this.pages.busy = this.scoreboard.size > this.held;
   }

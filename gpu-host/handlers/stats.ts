@@ -2,20 +2,20 @@ import type { SequenceInput } from '../backends/backend.ts';
 import { BATCH_WAIT_BOUNDS_MS } from '../protocol/host.ts';
 import { DeviceTime } from './meter.ts';
 
-/** Largest batch that has an entry of its own in the histogram. */
+/** Largest batch with its own entry in the histogram. */
 const HISTOGRAM_SIZES = 256;
 
 /** Counters of one model's device steps. */
 export class StepStats {
   batches = 0;
-  /** Those of them that were handed over while the one before was computed. */
+  /** Batches of these that were handed over while the one before was computed. */
   stepsAhead = 0;
   sequences = 0;
   tokens = 0;
   decodeTokens = 0;
-  /** Projections of states that were computed apart, */
+  /** Projections that were computed separately. */
   projections = 0;
-  /** and those that a forward's own step answered. */
+  /** Projections that a forward's own step answered. */
   fusedProjections = 0;
   /** Pictures encoded. */
   images = 0;
@@ -24,10 +24,10 @@ export class StepStats {
   graceMs = 0;
   failedCalls = 0;
   batchSizes: number[] = [];
-  /** Waits of calls for their batches, by `BATCH_WAIT_BOUNDS_MS`; and all of them together. */
+  /** Waits of calls for their batches, by `BATCH_WAIT_BOUNDS_MS`, and their sum. */
   waitCounts: number[] = noWaits();
   waitMs = 0;
-  /** What of `time` was spent before the last reset. */
+  /** Part of `time` that was spent before the last reset. */
   #earlierNs = 0;
 
   /** Milliseconds that the device worked. */
@@ -35,7 +35,7 @@ export class StepStats {
     return (this.time.spentNs - this.#earlierNs) / 1e6;
   }
 
-  /** One step of the device that took so long; `time` is told apart. */
+  /** Counts one device step of `ms` milliseconds. The caller adds it to `time` separately. */
   step(sequences: readonly SequenceInput[], ms: number, isAhead: boolean): void {
     this.batches++;
     if (isAhead) this.stepsAhead++;
@@ -50,7 +50,7 @@ export class StepStats {
     this.batchSizes[bucket] = (this.batchSizes[bucket] ?? 0) + 1;
   }
 
-  /** A call waited so long for the batch that it was in. */
+  /** Counts a call that waited `ms` milliseconds for its batch. */
   waited(ms: number): void {
     let bucket = 0;
     while (bucket < BATCH_WAIT_BOUNDS_MS.length && ms > (BATCH_WAIT_BOUNDS_MS[bucket] as number)) bucket++;

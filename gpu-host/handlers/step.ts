@@ -23,10 +23,10 @@ export class StepCall extends DeviceCall {
   readonly #model: ModelContext;
   readonly #unplanned: Unplanned;
   #plan: ForwardPlan | undefined;
-  /** Candidates that each row needs; 0 when nothing is handed back. */
+  /** Candidates that each row needs; 0 without output. */
   #topK = 0;
   #rows = 0;
-  /** Greedy: nobody looks at the probabilities. */
+  /** True for a greedy sampler, which needs no probabilities. */
   #tokensOnly = false;
   #tokens: Uint32Array = NO_TOKENS;
   #distributions: Distribution[] = [];
@@ -55,7 +55,7 @@ export class StepCall extends DeviceCall {
   }
 
   override prepare(granted: number): SequenceInput {
-    // Calls that follow it in the batch count on all of it, even where the cache has lost some since.
+    // Calls that follow this one in the batch count on all of it, even where the cache has lost some inputs since.
     const whole = granted >= this.tokens;
     this.#plan ??= this.#makePlan();
     const plan = this.#plan;
@@ -84,7 +84,7 @@ export class StepCall extends DeviceCall {
     this.#plan?.rollback();
   }
 
-  /** What is wanted of the next `count` inputs. */
+  /** The output request for the next `count` inputs. */
   #output(plan: ForwardPlan, count: number): OutputRequest {
     const end = plan.done + count;
     const rows = Math.max(0, Math.min(count, end - (this.#request.tokens.length - this.#rows)));
@@ -103,7 +103,7 @@ export class StepCall extends DeviceCall {
     };
   }
 
-  /** Rows of the inputs just computed; `topK` is the device's stride and may be larger than what was asked. */
+  /** Takes the output rows of the inputs just computed. `topK` is the device's stride and may be larger than the request's. */
   #take(plan: ForwardPlan, top: Extract<SequenceOutput, { kind: 'top' }>): void {
     const { topK, tokens, logProbabilities, drawn } = top;
     const rows = drawn?.length ?? tokens.length / topK;
@@ -179,7 +179,7 @@ export class StepCall extends DeviceCall {
   }
 
   override visitKeys(visit: KeyVisitor): void {
-    // What it writes first: a page that is both needs no second look.
+    // Written pages first: a page that is both written and read needs no second look.
     for (const page of this.#request.outPages) visit(pageKey(page), 'fill');
     for (const page of this.#request.inPages) visit(pageKey(page), 'read');
   }

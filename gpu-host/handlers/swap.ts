@@ -2,7 +2,7 @@ import { tmpdir } from 'node:os';
 import { SwapStore } from '../memory/swap/store.ts';
 import type { HostedModel } from './model.ts';
 
-/** Where a model's pages wait that left the device; undefined when it was given no room for that. */
+/** The store for a model's swapped-out pages; undefined when the model was given no room for one page. */
 export function openSwap({ backend, swapMemoryBytes = 0, swapDiskBytes = 0, kv }: HostedModel): SwapStore | undefined {
   if (swapMemoryBytes + swapDiskBytes < backend.pageBytes) return undefined;
   return new SwapStore({

@@ -1,12 +1,12 @@
-/** How long what came free counts: its weight falls to a third in this time. */
+/** Time constant of the average: the weight of freed pages falls to a third in this time. */
 const MEMORY_MS = 10_000;
-/** Bounds of the hint: below the first a client would come back into the same pressure, past the second it should decide for itself. */
+/** Bounds of the hint: below the first a client would meet the same pressure again, past the second it should decide for itself. */
 const SHORTEST_MS = 1000;
 const LONGEST_MS = 60_000;
 
 /**
- * How fast the pages of one model came free of late, as an average that forgets exponentially: pages that inferlets gave back or left
- * behind, those of inferlets that were ended for others' memory apart. Pure: times are passed in.
+ * Recent rate at which pages of one model came free, as an exponentially decaying average. Counts pages that inferlets gave back or left
+ * behind, except those of inferlets ended for others' memory. Pure: callers pass the time.
  */
 export class PageTurnover {
   /** Pages, weighted by how long ago they came free. */
@@ -18,7 +18,7 @@ export class PageTurnover {
     this.#atMs = nowMs;
   }
 
-  /** When `pages` may have come free again, in whole milliseconds: 1 to 60 s. Without any that came free of late it is 60 s. */
+  /** Expected time until `pages` have come free, in whole milliseconds: 1 to 60 s. 60 s when no pages came free lately. */
   retryAfterMs(pages: number, nowMs: number): number {
     const pagesPerMs = this.#recentAt(nowMs) / MEMORY_MS;
     const expectedMs = pagesPerMs > 0 ? pages / pagesPerMs : LONGEST_MS;

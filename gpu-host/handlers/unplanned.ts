@@ -3,8 +3,8 @@ import type { ModelContext } from './call.ts';
 import { type ForwardRequest, prefixRequest } from './plan.ts';
 
 /**
- * How many inputs a call has to compute that is not planned yet: those that the prefix cache has are left out, so that they take no room in
- * a batch. It stays the same from when a batch is chosen until the call is planned; the plan may find a little more or less.
+ * Number of inputs that an unplanned call has to compute, without those in the prefix cache, so that these take no room in a batch. The
+ * number stays the same from when a batch is chosen until the call is planned; the plan may find a little more or less.
  */
 export class Unplanned {
   readonly #space: PageSpace;
@@ -17,9 +17,9 @@ export class Unplanned {
     this.#model = model;
   }
 
-  /** `request` is undefined when the call is malformed or its inputs are not there yet. */
+  /** @param request undefined when the call is malformed or its inputs are not there yet */
   inputs(count: number, request: () => ForwardRequest | undefined): number {
-    // So short a call finds no page worth a look.
+    // A call of at most one page cannot gain a whole page from the cache.
     if (count <= this.#space.pool.pageSize) return count;
     if (this.#round !== this.#model.round) {
       this.#round = this.#model.round;

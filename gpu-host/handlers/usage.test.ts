@@ -43,7 +43,7 @@ test('usage is told while an inferlet runs, when it is ended for others, and wit
   });
   const newestQueue = newest.createQueue('tiny');
   await fill(newest, newestQueue, 10);
-  // It comes back from swap, and the newest gives way.
+  // The pages come back from swap, and the newest inferlet gives way.
   const probe = {
     tokens: ids(1),
     positions: ids(80),
@@ -116,7 +116,7 @@ test('a step that fails, copies and what makes room for them are charged to whoe
   must(await fill(copying, own));
   const before = host.host.stats().models[0]?.deviceBusyMs ?? 0;
   copying.inferlet.copySlots(copying.queue, own[0] as number, 0, own[1] as number, 0, 8);
-  // The other's pages make room.
+  // The other inferlet's pages make room.
   const more = must(copying.inferlet.allocatePages(copying.queue, 10));
   must(await copying.inferlet.synchronize(copying.queue));
   const copied = host.host.stats().models[0]?.deviceBusyMs ?? 0;
@@ -129,7 +129,7 @@ test('a step that fails, copies and what makes room for them are charged to whoe
   checkCharged(opened, host.host.stats().models[0]?.deviceBusyMs ?? 0);
 });
 
-/** Works for so long. */
+/** Works for `ms` milliseconds. */
 function spin(ms: number): void {
   for (const startedMs = performance.now(); performance.now() - startedMs < ms; );
 }
@@ -165,7 +165,7 @@ withWorkbench('the quota of a tenant', (handler) => {
       { tenant: 'small', pages: 3, maxPages: 8 },
     ]);
     assert.deepEqual((await b.connection.stats({ modelsOnly: true })).tenants, []);
-    // What is imported is the tenant's already.
+    // Imported pages are the tenant's already.
     must(await two.inferlet.importPages(two.queue, 'kept'));
     must(two.inferlet.allocatePages(two.queue, 5));
     must(await two.inferlet.synchronize(two.queue));
@@ -185,7 +185,7 @@ withWorkbench('the quota of a tenant', (handler) => {
     };
     const one = open(b, 'one', 'none', 0, 10);
     assert.match(await claim(one, 1), /^quota kv-pages: 0 pages are held .* 0 is the tenant's limit/);
-    // Opened later, but what it says was read before.
+    // Opened later, but its limit was read earlier.
     const late = open(b, 'late', 'none', null, 9);
     assert.match(await claim(late, 1), /0 is the tenant's limit/);
     one.inferlet.setTenantLimit({ pages: 3, readAt: 11 });

@@ -49,7 +49,7 @@ const setup = fc.record({
   positions: fc.array(fc.nat({ max: 14 }), { minLength: 1, maxLength: 5 }),
 });
 
-/** Every key with its position, in the order of the columns: visible context slots, then inputs. */
+/** Every key with its position, in column order: visible context slots, then inputs. */
 function keysOf(pages: readonly (readonly Slot[])[]): { position: number; physical: number; column: number }[] {
   const keys: { position: number; physical: number; column: number }[] = [];
   let column = 0;

@@ -5,24 +5,24 @@ import type { Mask } from '../protocol/calls.ts';
 
 /** The slots that a call reads: the filled, unmasked ones of its in-pages, in order. */
 export interface Context {
-  /** Physical slots; longer than `count` by the room asked for at least. */
+  /** Physical slots, with room for at least the requested number more after `count`. */
   readonly slots: Uint32Array;
   readonly count: number;
-  /** Position of each, or undefined when all are smaller than the smallest asked about. */
+  /** Position of each slot; undefined when all positions are smaller than the smallest asked about. */
   readonly positions: Uint32Array | undefined;
-  /** For an explicit mask: the column of each among all filled slots, masked ones included; and how many columns there are. */
+  /** For an explicit mask: each slot's column among all filled slots, including masked ones. `filled` is the number of columns. */
   readonly columns: Uint32Array | undefined;
   readonly filled: number;
 }
 
-/** Most slots that a call may read: those of all pages that its inferlet can hold. A page that is named twice counts twice. */
+/** Maximum slots that a call may read: those of all pages that its inferlet can hold. A page that is named twice counts twice. */
 function maxContext({ owner, pool }: PageSpace): number {
   return Math.min(owner.maxPages, pool.total) * pool.pageSize;
 }
 
 /**
- * The unmasked slots of a call's in-pages, wherever these are. Brings no page in and keeps nothing.
- * @throws CallFault `limit-exceeded` when the filled ones are more than a call may read, or as `PageSpace.peek`
+ * Counts the unmasked slots of a call's in-pages, resident or not. Brings no page in and keeps nothing.
+ * @throws CallFault `limit-exceeded` when the filled slots are more than a call may read, or as `PageSpace.peek`
  */
 export function checkContext(space: PageSpace, { text, rest }: ContextPages): number {
   const { pool } = space;
@@ -43,7 +43,7 @@ export function checkContext(space: PageSpace, { text, rest }: ContextPages): nu
 }
 
 /**
- * Gathers the context of a call whose smallest input position is `firstPosition`. `room` more elements are left at the end of `slots`.
+ * Gathers the context of a call whose smallest input position is `firstPosition`. Leaves `room` more elements at the end of `slots`.
  * `explicit` keeps what an explicit mask needs. The pages are on the device, and have passed `checkContext` or are distinct.
  */
 export function gatherContext(
@@ -70,7 +70,7 @@ export function gatherContext(
   return { slots, count, ...detail([...text.mappings, ...rest], pageSize, count) };
 }
 
-/** For each slot that `gatherContext` lists, its place among all slots of `pages`. */
+/** For each slot that `gatherContext` lists, its index among all slots of `pages`. */
 export function visiblePlaces(space: PageSpace, pages: Uint32Array): number[] {
   const { pageSize } = space.pool;
   const places: number[] = [];
@@ -110,8 +110,8 @@ function detail(
 const MAX_MATRIX = 64 * 1024 * 1024;
 
 /**
- * What each input may see: `causal` when that is every context slot and the inputs up to itself, else a matrix of
- * `inputs × (context + inputs)`.
+ * The visibility of each input: `causal` when each sees every context slot and the inputs up to itself, else a matrix of `inputs × (context
+ * + inputs)`.
  * @throws CallFault `invalid-argument` for a mask of the wrong shape.
  */
 export function visibility(positions: Uint32Array, context: Context, mask: Mask | undefined): Uint8Array | 'causal' {
@@ -123,7 +123,7 @@ export function visibility(positions: Uint32Array, context: Context, mask: Mask 
   return mask ? explicitMatrix(mask, inputs, context) : inferredMatrix(positions, context);
 }
 
-/** Inputs in rising order of position, all after the context. */
+/** True when the inputs are in rising order of position, all after the context. */
 function isCausal(positions: Uint32Array, context: Context): boolean {
   for (let i = 1; i < positions.length; i++) if ((positions[i] as number) <= (positions[i - 1] as number)) return false;
   if (!context.positions) return true;
@@ -193,7 +193,7 @@ function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Arra
   return matrix;
 }
 
-/** Rows `from` to `to` of a matrix over `context` slots, for which the inputs before `from` have become context. */
+/** Rows `from` to `to` of a matrix over `context` slots, in which the inputs before `from` have become context. */
 export function matrixRows(matrix: Uint8Array, inputs: number, context: number, from: number, to: number): Uint8Array {
   if (from === 0 && to === inputs) return matrix;
   const width = context + inputs;

@@ -45,7 +45,7 @@ for (const seed of SEEDS) {
   });
 }
 
-/** The schedule's failure, with the shortest part of it that fails. */
+/** The schedule's failure, with its shortest failing part. */
 function failure(seed: number, config: Setting, schedule: readonly Operation[]): Error {
   const shortest = shrink(schedule, (shorter) => 'error' in attempt(config, shorter));
   const outcome = attempt(config, shortest);

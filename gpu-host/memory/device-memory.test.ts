@@ -9,7 +9,7 @@ import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
 
 const PAGE_SIZE = 8;
 
-/** Gives each page from `first` on a value of its own. */
+/** Writes a distinct value to each of `count` pages from `first` on. */
 function fill({ device }: TestMemory, space: PageSpace, first: number, count: number, value: number): void {
   for (let address = first; address < first + count; address++) {
     const [empty] = space.emptySlots(Uint32Array.of(address), 1);

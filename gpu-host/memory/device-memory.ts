@@ -11,7 +11,7 @@ import { FrozenPages, type PageSnapshot } from './space-snapshot.ts';
 import { SwapFault, type SwapStore, type SwapTicket } from './swap/store.ts';
 import { Tenants } from './tenants.ts';
 
-/** The pool of keys and values, by frame. A `Backend` is one. */
+/** The device's store of keys and values, by frame. Every `Backend` implements it. */
 export interface PageDevice {
   /** Bytes of one page as `readPage` gives them. */
   readonly pageBytes: number;
@@ -19,7 +19,7 @@ export interface PageDevice {
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
-  /** Host memory that it copies pages from and to fastest. */
+  /** Allocates the host memory that the device copies pages from and to fastest. */
   allocatePinned?(bytes: number): Uint8Array | undefined;
 }
 
@@ -29,29 +29,29 @@ export interface MemoryOptions {
   /** Frames of the pool. */
   readonly pageCount: number;
   readonly device: PageDevice;
-  /** Whether finished prefixes are kept to be found again. */
+  /** True to keep finished prefixes, so that later calls find them. */
   readonly prefixCache: boolean;
-  /** Where pages of waiting inferlets and unmapped snapshots may go. */
+  /** Store for pages of waiting inferlets and of unmapped snapshots. */
   readonly swap: SwapStore | undefined;
-  /** Whether the model's keys can be rotated to other positions. */
+  /** True when the model's keys can be rotated to other positions. */
   readonly rotates: boolean;
-  /** Ends an inferlet to make room. Called in the middle of a claim: it must call `space.releaseAll()` before it returns, and nothing else of memory. */
+  /** Ends an inferlet to make room, during a claim. Must call `space.releaseAll()` before it returns, and nothing else of memory. */
   terminate(space: PageSpace, cause: string): void;
-  /** What the tenants hold on all models of the host; this model's own by default. */
+  /** Pages that each tenant holds on all models of the host; by default on this model only. */
   readonly tenants?: Tenants;
-  /** Runs what uses the device for `space` (copies, and pages that move between the device and elsewhere), and measures it. */
+  /** Runs and measures `work`, which uses the device for `space` (copies, and pages that move to or from the device). */
   readonly timed?: (space: PageSpace, work: () => void) => void;
-  /** Told when a space has given pages back, once for all of them: so many frames more can be had. */
+  /** Called when a space has given pages back, once for all of them: `frames` more frames are available. */
   readonly freed?: (space: PageSpace, frames: number) => void;
 }
 
 export interface MemoryStats extends PoolCounts {
   readonly prefix: PrefixStats;
-  /** Pages moved out and back, and inferlets ended to make room, since the start. */
+  /** Totals since the start: pages moved out and back, and inferlets ended to make room. */
   readonly swapsOut: number;
   readonly swapsIn: number;
   readonly terminations: number;
-  /** Frames that inferlets which wait would let go to swap, as far as that has room; what several of them share counts for each. */
+  /** Frames that waiting inferlets could let go to swap, as far as it has room; a page that several share counts for each. */
   readonly idle: number;
 }
 
@@ -59,17 +59,17 @@ const NO_COPIES: ReadonlyMap<Page, number> = new Map();
 const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evictions: 0 };
 
 /**
- * All pages of one model on one device, and who gives way when they run out: first cached prefixes that nobody uses, then pages of
- * inferlets that wait on I/O and of unmapped snapshots (they go to swap), then the newest inferlets (they are ended; Pie, SOSP '25,
- * section 5.3). Everything here happens between device steps, so nothing waits.
+ * All pages of one model on one device. When frames run out, memory frees them in this order: cached prefixes that no inferlet uses; pages
+ * of inferlets that wait on I/O and of unmapped snapshots (moved to swap); the newest inferlets (ended; Pie, SOSP '25, section 5.3). All of
+ * this happens between device steps, so no call waits for it.
  *
- * free + cached + owned = frames, always. The oldest inferlet's claims succeed unless they pass its limit or the pool, less the
- * pages of snapshots that swap has no room for.
+ * free + cached + owned = frames, always. The oldest inferlet's claims succeed unless they pass its limit or the pool, less the pages of
+ * snapshots that swap has no room for.
  */
 export class DeviceMemory implements SpaceMemory {
   readonly pool: PagePool;
   readonly prefixes: PrefixTree<Page> | undefined;
-  /** What exports and KV files hold. */
+  /** Pages that exports and KV files hold. */
   readonly snapshots: FrozenPages;
   readonly rotates: boolean;
   readonly #device: PageDevice;
@@ -80,7 +80,7 @@ export class DeviceMemory implements SpaceMemory {
   readonly #tenants: Tenants;
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
-  /** One page on its way. */
+  /** Holds one page while it moves between the device and swap or disk. */
   readonly #buffer: Uint8Array;
   #opened = 0;
   #swapsOut = 0;
@@ -106,7 +106,7 @@ export class DeviceMemory implements SpaceMemory {
     return this.#spaces;
   }
 
-  /** @param changed told of each distinct page that the space holds from then on, or no more */
+  /** @param changed called for each distinct page that the space begins (1) or ceases (-1) to hold */
   openSpace(owner: SpaceOwner, changed?: (change: 1 | -1) => void): PageSpace {
     const limits = new SpaceLimits({
       maxPages: owner.maxPages,
@@ -122,7 +122,7 @@ export class DeviceMemory implements SpaceMemory {
     return space;
   }
 
-  /** Gives back everything that a space holds; it must not be used any more. */
+  /** Gives back everything that a space holds; the caller must not use the space afterwards. */
   closeSpace(space: PageSpace): void {
     space.leaveLimits();
     space.releaseAll();
@@ -130,9 +130,9 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Sees to it that `frames` frames are free, and one more for each copy that a write through so many mappings of each of `copies` needs.
-   * Pages of the requester are never swapped out for it.
-   * @throws CallFault `limit-exceeded` when that can never be: nobody was ended then; `terminated` when the requester was the one to end.
+   * Frees `frames` frames, and one more for each copy that a write through so many mappings of each of `copies` needs.
+   * Never swaps out pages of the requester.
+   * @throws CallFault `limit-exceeded` when they can never fit (ends no inferlet then); `terminated` when the requester must end.
    */
   claim(requester: PageSpace, frames: number, copies: ReadonlyMap<Page, number> = NO_COPIES): void {
     const need: FrameNeed = { frames, copies };
@@ -143,14 +143,14 @@ export class DeviceMemory implements SpaceMemory {
       const idle = this.#idleBut(requester);
       const swapFull = !this.#swapOut(requester, need, idle);
       if (this.#fits(need)) return;
-      // Each turn ends somebody or throws, so there are no more turns than spaces.
+      // Each turn ends an inferlet or throws, so there are no more turns than spaces.
       this.#endNewest(requester, need, swapFull ? undefined : idle);
     }
   }
 
   /**
-   * Makes pages of a snapshot that is on disk only, claimed for `requester`, who is about to map them all, and holds them for the snapshot.
-   * @throws as `claim`, `limit-exceeded` when the requester may not hold so many more (nobody has made room then), and what reading throws
+   * Makes pages for a snapshot that is on disk only. Claims frames for `requester`, which maps them next, and holds them for the snapshot.
+   * @throws as `claim`, `limit-exceeded` when the requester may not hold so many more (makes no room then), and what reading throws
    */
   restore(requester: PageSpace, stored: StoredSnapshot): PageSnapshot {
     requester.checkLimit(stored.pages.length);
@@ -218,12 +218,12 @@ export class DeviceMemory implements SpaceMemory {
     };
   }
 
-  /** Throws when a page was lost. Cheap: for whenever the model is idle. */
+  /** Throws when a page was lost. Cheap enough to run whenever the model is idle. */
   check(): void {
     this.pool.check();
   }
 
-  /** Throws when counts or references are not those of the holders, all of whom are asked. For tests. */
+  /** Throws when counts or references disagree with the holders; asks every holder. For tests. */
   audit(): void {
     this.check();
     this.prefixes?.check();
@@ -277,7 +277,7 @@ export class DeviceMemory implements SpaceMemory {
     for (const page of pages) this.pool.abandon(page);
   }
 
-  /** Whose pages may go to swap when `requester` claims: what it holds itself, stays. */
+  /** Holders whose pages may go to swap when `requester` claims. The requester's own pages stay. */
   #idleBut(requester: PageSpace): IdleHolders {
     const spaces = [...this.#spaces].filter((space) => space !== requester && space.idle);
     return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.snapshots.held };
@@ -292,7 +292,7 @@ export class DeviceMemory implements SpaceMemory {
     return Math.max(0, Math.min(held, owned, swap.capacity - swap.memoryPages - swap.diskPages));
   }
 
-  /** @returns whether swap took all that it was to take */
+  /** @returns true when swap took every page it was given */
   #swapOut(requester: PageSpace, need: FrameNeed, idle: IdleHolders): boolean {
     let room = this.#swap !== undefined;
     for (const page of swappable(idle)) {
@@ -312,7 +312,7 @@ export class DeviceMemory implements SpaceMemory {
     return room;
   }
 
-  /** At the expense of whoever needs the frame. */
+  /** Moves a page to swap. The requester pays for the time, because it needs the frame. */
   #put(requester: PageSpace, page: Page): SwapTicket | undefined {
     let ticket: SwapTicket | undefined;
     this.#timed(requester, () => {
@@ -374,7 +374,7 @@ export class DeviceMemory implements SpaceMemory {
   }
 }
 
-/** How somebody is called to whom `victim` gave way: other tenants' names are nobody's business. */
+/** Names the inferlet that `victim` gave way to. Names of other tenants' functions stay secret. */
 function nameFor(victim: PageSpace, { owner }: PageSpace): string {
   if (owner.tenant !== victim.owner.tenant) return 'an earlier invocation of another tenant';
   return owner.functionName ? `an earlier invocation of ${owner.functionName}` : 'an earlier invocation';

@@ -2,7 +2,7 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
 
-/** What an embed holds: nothing yet, a token to embed when it is used, the values of a state, or those of a part of a picture. */
+/** Content of an embed: nothing yet, a token to embed when it is used, the values of a state, or those of a part of a picture. */
 export type Embed =
   | { readonly kind: 'empty' }
   | { readonly kind: 'token'; readonly token: number; readonly position: number }
@@ -12,14 +12,14 @@ const EMPTY: Embed = { kind: 'empty' };
 
 export interface EmbedLimits {
   readonly maxEmbeds: number;
-  /** Most bytes of values of states and pictures. */
+  /** Maximum bytes of values of states and pictures. */
   readonly maxStateBytes: number;
 }
 
 /** The embeds of one inferlet on one model, by address. Token embeds cost two numbers: their values are looked up on the device. */
 export class EmbedSpace {
   #embeds = new Map<number, Embed>();
-  /** What failed calls should have made. */
+  /** Causes of the calls that should have filled an address and failed. */
   readonly failures = new Failures();
   #stateBytes = 0;
   #limits: EmbedLimits;
@@ -36,7 +36,7 @@ export class EmbedSpace {
     return this.#stateBytes;
   }
 
-  /** @throws CallFault `limit-exceeded`; nothing is allocated then. */
+  /** @throws CallFault `limit-exceeded` or `invalid-argument`; allocates nothing then. */
   allocate(first: number, count: number): void {
     if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'embed addresses past 2^32');
     if (this.#embeds.size + count > this.#limits.maxEmbeds) {
@@ -51,12 +51,12 @@ export class EmbedSpace {
     for (let i = 0; i < count; i++) this.#embeds.set(first + i, EMPTY);
   }
 
-  /** Marks what these addresses hold as never computed, because of `cause` in `source`; addresses that are not held are left alone. */
+  /** Marks the content of these addresses as never computed, because of `cause` in `source`. Ignores addresses that are not held. */
   fail(addresses: Uint32Array, cause: HandlerError, source: object): void {
     for (const address of addresses) if (this.#embeds.has(address)) this.failures.mark(address, cause, source);
   }
 
-  /** @throws CallFault `not-owned` or `invalid-argument`; nothing is freed then. */
+  /** @throws CallFault `not-owned` or `invalid-argument`; frees nothing then. */
   free(addresses: Uint32Array): void {
     if (new Set(addresses).size !== addresses.length)
       throw fault('invalid-argument', 'an embed is named twice in one free');
@@ -78,7 +78,7 @@ export class EmbedSpace {
     for (const address of addresses) if (!this.#embeds.has(address)) throw this.#missing(address);
   }
 
-  /** What an address holds. @throws CallFault `not-owned`, `dependency-failed`, or `invalid-argument` when nothing was written to it. */
+  /** Content of an address. @throws CallFault `not-owned`, `dependency-failed`, or `invalid-argument` when nothing was written to it. */
   get(address: number): Exclude<Embed, { kind: 'empty' }> {
     const embed = this.#embeds.get(address);
     if (!embed) throw this.#missing(address);

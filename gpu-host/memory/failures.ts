@@ -11,26 +11,26 @@ interface FailedRange extends Failure {
   readonly count: number;
 }
 
-/** Ranges remembered; past it the oldest is forgotten, and its addresses are then merely not held. */
+/** Maximum ranges remembered. Past it the oldest range is dropped, and its addresses then count as merely not held. */
 const MAX_RANGES = 64;
 
-/** Why addresses stand for nothing: the call that should have made or filled them failed. Kept until its queue has been told. */
+/** Causes of the failed calls that should have made or filled addresses. Kept until their queue has reported the failure. */
 export class Failures {
   #addresses = new Map<number, Failure>();
   #ranges: FailedRange[] = [];
 
-  /** What `address` holds was never computed. The first cause stays. */
+  /** Marks the content of `address` as never computed. The first cause stays. */
   mark(address: number, cause: HandlerError, source: object): void {
     if (!this.#addresses.has(address)) this.#addresses.set(address, { cause, source });
   }
 
-  /** The addresses of an allocation that failed. */
+  /** Marks the addresses of an allocation that failed. */
   markRange(first: number, count: number, cause: HandlerError, source: object): void {
     this.#ranges.push({ first, count, cause, source });
     if (this.#ranges.length > MAX_RANGES) this.#ranges.shift();
   }
 
-  /** Whether there is any. */
+  /** True when at least one failure is recorded. */
   get some(): boolean {
     return this.#addresses.size > 0 || this.#ranges.length > 0;
   }
@@ -45,12 +45,12 @@ export class Failures {
     return undefined;
   }
 
-  /** The address was given back or written anew. */
+  /** Call when the address was given back or written anew. */
   forget(address: number): void {
     if (this.#addresses.size > 0) this.#addresses.delete(address);
   }
 
-  /** Forgets what calls of `source` left, or everything. */
+  /** Forgets the failures of `source`, or all of them without one. */
   clear(source?: object): void {
     if (!source) {
       this.#addresses.clear();

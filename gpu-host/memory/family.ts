@@ -1,9 +1,9 @@
-/** Whose pages are counted together with those of others: an invocation and its children, of which only the first was admitted. */
+/** An invocation and its children, whose pages are counted together: the scheduler admitted only the root invocation. */
 export interface FamilyName {
   readonly name: string;
-  /** Which attempt of the first it is: what an earlier one held is nothing of this one's. */
+  /** Attempt of the root invocation. Pages of an earlier attempt do not count for this one. */
   readonly epoch: number;
-  /** Most distinct pages of all its members together, those that two of them hold counted twice. */
+  /** Maximum distinct pages of all members together; a page that two members hold counts twice. */
   readonly maxPages: number;
 }
 
@@ -22,7 +22,7 @@ export class Families {
     return this.#families.size;
   }
 
-  /** The family of that name, with a member more. */
+  /** Adds a member to the family of that name and returns the family. */
   join({ name, epoch, maxPages }: FamilyName): Family {
     const key = keyOf(name, epoch);
     let family = this.#families.get(key);
@@ -34,7 +34,7 @@ export class Families {
     return family;
   }
 
-  /** A member that held `pages` is none any more. */
+  /** Removes a member that held `pages`. */
   leave(family: Family, pages: number): void {
     family.held -= pages;
     if (--family.members === 0) this.#families.delete(keyOf(family.name, family.epoch));

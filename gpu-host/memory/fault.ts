@@ -1,11 +1,11 @@
 import { type HandlerError, type HandlerErrorTag, handlerError } from '../protocol/errors.ts';
 
-/** Thrown by a handler that refuses its call; it reaches the inferlet as the error of that call. Nothing was changed when it is thrown. */
+/** Thrown by a handler that refuses its call, before it changed anything. The inferlet receives `error` as the error of that call. */
 export class CallFault extends Error {
   override readonly name = 'CallFault';
   readonly error: HandlerError;
   constructor(error: HandlerError) {
-    // A guest can cause these by the thousand; where in the host they were found interests nobody, and a trace costs more than the call.
+    // A guest can cause thousands of these. The host's stack does not help the guest, and a trace costs more than the call.
     const limit = Error.stackTraceLimit;
     Error.stackTraceLimit = 0;
     super(error.val);
@@ -18,7 +18,7 @@ export function fault(tag: HandlerErrorTag, message: string): CallFault {
   return new CallFault(handlerError(tag, message));
 }
 
-/** What an earlier failure means for a call that needs what it should have made. */
+/** The error of a call that needs the result of an earlier, failed call. */
 export function dependencyFault(cause: HandlerError): CallFault {
   if (cause.tag === 'dependency-failed') return new CallFault(cause);
   return fault(

@@ -7,7 +7,7 @@ import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
 
 const PAGE_SIZE = 4;
 const ALL = [1, 2, 3, 4, 5];
-/** Three full pages, and half of a fourth. */
+/** Three and a half pages. */
 const TOKENS = 14;
 
 /** A text in the pages 1 to 4 of a space of its own. */
@@ -26,7 +26,7 @@ function written(adapter?: string): { kit: TestMemory; space: PageSpace } {
   return { kit, space };
 }
 
-/** What the next call over these pages finds known, which is where the pages are; it ends without keeping it. */
+/** Pages that the next call over `pages` finds known. Ends that call without keeping its text. */
 function known(space: PageSpace, pages: readonly number[] = ALL, adapter?: string): number[] {
   const { text, rest } = space.takePages(Uint32Array.from(pages), adapter);
   const mappings = [...text.mappings, ...rest];

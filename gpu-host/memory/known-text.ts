@@ -3,15 +3,15 @@ import type { Page } from './pool.ts';
 import type { Mapping } from './space.ts';
 
 /**
- * The full pages that a text begins with, and their slots, kept from one call over it to the next: so a call that goes on with a long text looks
- * closely at the last of its pages only. It belongs to the mapping of its first page and lives as long as that; a call takes it from there and
- * has it for itself until it is done.
+ * The full pages that a text begins with, and their slots, kept from one call over the text to the next. A call that continues a long text
+ * then checks only the last of its pages closely. The mapping of the first page owns this object; a call takes it from there and has
+ * exclusive use of it until the call is done.
  */
 export class KnownText {
   readonly #pageSize: number;
   readonly #fullBits: number;
   readonly #mappings: Mapping[] = [];
-  /** What each page held. A full page's is never changed, so the same object says that the page still holds it. */
+  /** Identity of each page when it was added. A full page's identity never changes, so the same object proves the same content. */
   readonly #prefixes: PagePrefix[] = [];
   #slots = new Uint32Array(0);
 
@@ -24,19 +24,19 @@ export class KnownText {
     return this.#mappings;
   }
 
-  /** The last of its pages. */
+  /** The last of the known pages. */
   get last(): Page | undefined {
     return this.#mappings.at(-1)?.page;
   }
 
-  /** Physical slots of its pages, in order, and after them places for `room` more, which are the caller's to fill. */
+  /** Physical slots of the known pages, in order, followed by `room` places that the caller fills. */
   slots(room: number): Uint32Array {
     const count = this.#mappings.length * this.#pageSize;
     if (this.#slots.length < count + room) this.#slots = grown(this.#slots, count, count + room);
     return this.#slots;
   }
 
-  /** Forgets pages that are not as they were (given back, masked, changed, moved), or with which `addresses` does not begin, and all after them. */
+  /** Drops the first page that changed (given back, masked, changed, moved) or that differs from `addresses`, and all pages after it. */
   check(addresses: Uint32Array, adapter: string | undefined): void {
     const wanted = this.#prefixes[0]?.adapter === adapter ? Math.min(addresses.length, this.#mappings.length) : 0;
     let same = 0;
@@ -57,7 +57,7 @@ export class KnownText {
     );
   }
 
-  /** Adds the page that follows, which is on the device, if all of it is text; false otherwise. */
+  /** Adds the next page, which is on the device, when all of its slots are text; returns false otherwise. */
   add(mapping: Mapping): boolean {
     const { page, masked } = mapping;
     const { prefix, frame } = page;
@@ -71,7 +71,7 @@ export class KnownText {
   }
 }
 
-/** A longer list with the same first `count` values; so much longer that a text which grows by single tokens is rarely copied. */
+/** Copies the first `count` values into a longer list. The slack of half keeps copies rare for a text that grows by single tokens. */
 function grown(values: Uint32Array, count: number, length: number): Uint32Array<ArrayBuffer> {
   const longer = new Uint32Array(length + (count >> 1));
   longer.set(values.subarray(0, count));

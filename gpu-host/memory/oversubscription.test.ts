@@ -8,15 +8,15 @@ import { type Actor, World } from './testing/world.ts';
 const INFERLETS = 128;
 const SEED = 20261120;
 
-/** What one inferlet does: so many tokens, in pieces, with a wait for I/O now and then. */
+/** An inferlet's work: `left` tokens, in pieces, with a wait for I/O now and then. */
 interface Program {
   left: number;
-  /** Rounds that it still waits. */
+  /** Remaining rounds of the wait. */
   waits: number;
   outcome: 'running' | 'finished' | 'ended';
 }
 
-/** Inferlets that together want `factor` times the pool, all at once. */
+/** Opens inferlets that together want `factor` times the pool, all at once. */
 function oversubscribe(factor: number, swapPages: number): Record<string, number> {
   const random = seeded(SEED + factor);
   const programs = Array.from(
@@ -54,7 +54,7 @@ function oversubscribe(factor: number, swapPages: number): Record<string, number
       if (program.waits > 0) program.waits--;
       else calls.push(nextCall(who, program, random));
     }
-    // Those who are served first are not always the oldest.
+    // Random order: the first call served need not be the oldest inferlet's.
     const order = calls.map((call) => ({ call, at: random(1 << 20) })).sort((a, b) => a.at - b.at);
     const oldest = oldestOf(programs, world);
     const before = oldest ? tokensOf(oldest.actor) : 0;
@@ -79,7 +79,7 @@ function nextCall(who: number, { left }: Program, random: (below: number) => num
   return { kind: 'text', who, tokens, keep: 1, bend: 'none', pick: 1, adapter: 0 };
 }
 
-/** Who has finished what it wanted ends, and who was ended has a cause. */
+/** Ends inferlets that have finished their work, and checks that every terminated one has a cause. */
 function settle(
   programs: readonly Program[],
   world: World,

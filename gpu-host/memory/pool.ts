@@ -1,26 +1,26 @@
 import type { PagePrefix } from './identity.ts';
 import type { SwapTicket } from './swap/store.ts';
 
-/** Slots that a page may have: their flags fit the bits of one number. */
+/** Maximum slots of a page: their flags fit the bits of one number. */
 export const MAX_PAGE_SIZE = 32;
 
-/** One logical KV page. What is filled belongs to the page; what is masked belongs to each mapping of it. */
+/** One logical KV page. Filled bits belong to the page; masked bits belong to each mapping of it. */
 export interface Page {
-  /** Its place on the device, -1 while it has none: slot `s` is physical slot `frame × pageSize + s`. */
+  /** Frame on the device; -1 while the page has none. Slot `s` is physical slot `frame × pageSize + s`. */
   frame: number;
-  /** Mappings, snapshots and the prefix tree that hold it; 0 when it is gone. */
+  /** References from mappings, snapshots and the prefix tree; 0 once the page is gone. */
   references: number;
-  /** Whether one of the references is the prefix tree's. */
+  /** True when the prefix tree holds one of the references. */
   inTree: boolean;
-  /** Bit `s` is set when slot `s` holds a key and a value, or is reserved for those of a call that is being computed. */
+  /** Bit `s` is set when slot `s` holds a key and a value, or is reserved for a call that is being computed. */
   filled: number;
   /** Position of each filled slot. */
   readonly positions: Uint32Array;
-  /** At least the largest position of a filled slot, so that the common causal case needs no look at every slot. */
+  /** Upper bound on the positions of the filled slots. With it the common causal case need not look at every slot. */
   maxPosition: number;
-  /** The tokens that its keys and values were computed from, when they are a prefix and nothing else. */
+  /** Identity of the page's keys and values; undefined when they are not a plain prefix. */
   prefix: PagePrefix | undefined;
-  /** Where its keys and values are while it has no frame; undefined when it is empty. */
+  /** Location of the keys and values while the page has no frame; undefined when the page is empty. */
   swapped: SwapTicket | undefined;
 }
 
@@ -31,16 +31,16 @@ export interface PoolCounts {
   /** Frames of all other pages. */
   readonly owned: number;
   readonly total: number;
-  /** Pages without a frame; apart from the total. */
+  /** Pages without a frame; not part of the total. */
   readonly swappedOut: number;
 }
 
 /** A fixed pool of frames, and the logical pages with their reference counts. */
 export class PagePool {
   readonly pageSize: number;
-  /** Frames. */
+  /** Number of frames. */
   readonly total: number;
-  /** Bits of all slots of a page. */
+  /** Flags with the bits of all slots of a page set. */
   readonly fullBits: number;
   /** Free frames, as a stack. */
   readonly #free: number[] = [];
@@ -49,7 +49,7 @@ export class PagePool {
   #owned = 0;
   #swappedOut = 0;
 
-  /** `dropTicket` is told when the last holder of a swapped-out page lets it go. */
+  /** @param dropTicket called when the last holder of a swapped-out page lets it go */
   constructor(pageSize: number, total: number, dropTicket: (ticket: SwapTicket) => void) {
     if (!(pageSize >= 1 && pageSize <= MAX_PAGE_SIZE))
       throw new RangeError(`page size ${pageSize}; 1 to ${MAX_PAGE_SIZE}`);
@@ -69,7 +69,7 @@ export class PagePool {
     return this.#cached;
   }
 
-  /** An empty page with one reference, or undefined when no frame is free. */
+  /** Takes a frame for an empty page with one reference; undefined when no frame is free. */
   take(): Page | undefined {
     const frame = this.#free.pop();
     return frame === undefined ? undefined : this.#make(frame);
@@ -97,7 +97,7 @@ export class PagePool {
     if (page.references === 0) this.#end(page);
   }
 
-  /** The prefix tree's reference to a page; it has one at most. */
+  /** Adds the prefix tree's reference to a page, which has at most one. */
   adopt(page: Page): void {
     if (page.inTree) throw new Error('a page is in the prefix tree already');
     if (page.references === 0) throw new Error('a page that is gone cannot be cached');
@@ -107,7 +107,7 @@ export class PagePool {
     this.#count(page);
   }
 
-  /** Ends what `adopt` began. */
+  /** Undoes `adopt`. */
   abandon(page: Page): void {
     if (!page.inTree) throw new Error('a page is not in the prefix tree');
     this.#uncount(page);
@@ -117,7 +117,7 @@ export class PagePool {
     if (page.references === 0) this.#end(page);
   }
 
-  /** The page's keys and values, if it has any, are in `ticket` now; its frame is free. */
+  /** Frees the page's frame. The caller has stored the keys and values, if there are any, in `ticket`. */
   swapOut(page: Page, ticket: SwapTicket | undefined): void {
     if (page.frame < 0 || page.references === 0) throw new Error('only a page with a frame can be swapped out');
     this.#uncount(page);
@@ -128,8 +128,8 @@ export class PagePool {
   }
 
   /**
-   * Gives a swapped-out page a free frame, or that of `donor`, a page that is about to be released. Keys and values are the caller's to
-   * write, and the former ticket to drop.
+   * Gives a swapped-out page a free frame, or that of `donor`, a page that is about to be released. The caller writes the keys and values
+   * and drops the former ticket.
    */
   swapIn(page: Page, donor?: Page): void {
     if (page.frame >= 0 || page.references === 0) throw new Error('only a page without a frame can be swapped in');
@@ -141,7 +141,7 @@ export class PagePool {
     this.#count(page);
   }
 
-  /** Frames that are free, or those of pages that only the prefix tree holds. */
+  /** Frames that are free or belong to pages that only the prefix tree holds. */
   get available(): number {
     return this.#free.length + this.#cached;
   }
@@ -156,7 +156,7 @@ export class PagePool {
     };
   }
 
-  /** Throws when free + cached + owned is not the total: the invariant of the pool, cheap enough to check whenever it is idle. */
+  /** Throws when free + cached + owned is not the total. Cheap enough to check whenever the pool is idle. */
   check(): void {
     const { free, cached, owned, total } = this.counts();
     if (free + cached + owned !== total)
@@ -211,22 +211,22 @@ export class PagePool {
   }
 }
 
-/** References that are not the prefix tree's. */
+/** References other than the prefix tree's. */
 export function holders(page: Page): number {
   return page.inTree ? page.references - 1 : page.references;
 }
 
-/** Whether only the prefix tree holds it. */
+/** True when only the prefix tree holds the page. */
 export function isCached(page: Page): boolean {
   return page.inTree && page.references === 1;
 }
 
-/** Bits 0 to `count - 1`. */
+/** Flags with bits 0 to `count - 1` set. */
 export function slotBits(count: number): number {
   return count >= 32 ? 0xffff_ffff : (1 << count) - 1;
 }
 
-/** Set bits of a page's flags. */
+/** Number of set bits. */
 export function bitCount(bits: number): number {
   let count = 0;
   for (let left = bits >>> 0; left !== 0; left &= left - 1) count++;
@@ -240,7 +240,7 @@ export function fillSlot(page: Page, slot: number, position: number): void {
   if (position > page.maxPosition) page.maxPosition = position;
 }
 
-/** Takes back a reservation: what the slot should have held was not computed. */
+/** Undoes a reservation: the slot's key and value were not computed. */
 export function unfillSlot(page: Page, slot: number): void {
   page.filled = (page.filled & ~(1 << slot)) >>> 0;
   page.maxPosition = Math.max(0, largestPosition(page));

@@ -1,35 +1,35 @@
 import { holders, type Page } from './pool.ts';
 
-/** Somebody who holds pages: references by page. */
+/** A holder of pages, with its references by page. */
 export interface PageHolding {
   readonly held: ReadonlyMap<Page, number>;
 }
 
-/** What a call needs: frames for new pages, and copies of pages that it writes through so many mappings each. */
+/** Frames that a call needs: those for new pages, and those for copies of pages that it writes through so many mappings each. */
 export interface FrameNeed {
   readonly frames: number;
   readonly copies: ReadonlyMap<Page, number>;
 }
 
-/** Who would let pages go to swap: those whose inferlets wait, newest first, and the snapshots. */
+/** Holders whose pages may go to swap: the spaces of waiting inferlets, newest first, and the snapshots. */
 export interface IdleHolders {
   readonly spaces: readonly PageHolding[];
   readonly snapshots: ReadonlyMap<Page, number>;
 }
 
-/** Frames that have to be free for `need` once all of `ended` have let go. The prefix tree is no reason to copy: a page can leave it. */
+/** Frames that `need` takes once all of `ended` have let go. A page in the prefix tree alone needs no copy: it can leave the tree. */
 export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): number {
   let frames = need.frames;
   for (const [page, mappings] of need.copies) {
     let left = holders(page) - mappings;
     for (const { held } of ended) left -= held.get(page) ?? 0;
-    // The last one to write a page that nobody else holds writes it in place.
+    // The last mapping to write a page that no other holder has writes it in place.
     frames += left > 0 ? mappings : mappings - 1;
   }
   return frames;
 }
 
-/** Frames that come free when all of `ended` let go; with `idle`, those too whose other holders would then let them be swapped out. */
+/** Frames that come free when all of `ended` let go. With `idle`, includes pages whose other holders could then all be swapped out. */
 export function framesFreed(ended: readonly PageHolding[], idle: IdleHolders | undefined): number {
   const gone = countHeld(ended);
   let freed = 0;
@@ -49,8 +49,8 @@ export function framesFreed(ended: readonly PageHolding[], idle: IdleHolders | u
 }
 
 /**
- * Pages that may be swapped out, in the order in which they should: each has no holder but idle ones (and the prefix tree). First those of
- * snapshots that nobody has mapped, since nobody waits for them; then those of one inferlet alone; last the shared ones.
+ * Pages that may be swapped out, in order: each has only idle holders (and the prefix tree). Pages of unmapped snapshots come first, since
+ * no inferlet waits for them; then those of one inferlet alone; last the shared ones.
  */
 export function* swappable(idle: IdleHolders): Generator<Page> {
   for (const [page, count] of idle.snapshots) if (page.frame >= 0 && holders(page) === count) yield page;

@@ -19,7 +19,7 @@ function setUp(pages: number, values: readonly number[], rotates = true): { kit:
   return { kit, space };
 }
 
-/** Value, position and rotation of each slot of a page; undefined where nothing is. */
+/** Value, position and rotation of each slot of a page; undefined for an empty slot. */
 function slotsOf({ device }: TestMemory, space: PageSpace, address: number): (number[] | undefined)[] {
   const { page } = space.mapping(address);
   return Array.from({ length: PAGE_SIZE }, (_, slot) => {
@@ -155,7 +155,7 @@ test('tokens are counted over the filled slots of all sources, a page that is na
   const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
   space.copySlots(slotCopy([3, 0, 1, 2, 1, 0]));
   space.mask(2, 0b10);
-  // Page 1 holds 10, 11, 13 … 17, page 3 nothing, page 2 18 and 19.
+  // Page 1 holds 10, 11, 13 … 17, page 2 holds 18 and 19, page 3 is empty.
   space.copyTokens(tokenCopy([3, 1, 3, 2, 1], [0, 2, 6, 7, 8, 9, 15], [4]));
   assert.deepEqual(
     slotsOf(kit, space, 4).map((slot) => slot?.[0]),
@@ -179,7 +179,7 @@ test('a page under very many addresses is refused as what is written to, in the 
     destinations: addresses,
     positions: Uint32Array.of(),
   };
-  // Looking through all the earlier ones for each address would take minutes here.
+  // A scan of all earlier addresses for each one would take minutes here.
   const refused = faultOf(() => space.copyTokens(copy)).error;
   assert.equal(refused.tag, 'limit-exceeded');
   assert.match(refused.val, /more than 8 pages to write/);

@@ -16,14 +16,14 @@ export interface SlotCopy {
 /** `copy-tokens` of wit/allocate.wit. */
 export interface TokenCopy {
   readonly sources: Uint32Array;
-  /** Which of the sources' filled slots, counted in order over all of them. */
+  /** Indices of the filled slots to copy, counted in order over all sources. */
   readonly indices: Uint32Array;
   readonly destinations: Uint32Array;
   /** New position of each token; empty keeps the old ones. */
   readonly positions: Uint32Array;
 }
 
-/** Positions are kept within what a shift can express. */
+/** Maximum position that a shift can express. */
 const MAX_POSITION = 0x7fff_ffff;
 
 /** One slot to copy. */
@@ -35,7 +35,7 @@ interface SlotMove {
   readonly position: number;
 }
 
-/** A page of its own with the same content, in a frame that must be free; it comes with one reference. */
+/** Copies a page into a free frame, which must exist. The copy has one reference. */
 export function copyPage(space: PageSpace, page: Page): Page {
   const { pool } = space;
   const copy = pool.take();
@@ -84,7 +84,7 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
   const to = space.mapping(destination);
   space.makeWritable([to]);
   const from = space.mapping(source).page;
-  // Before any flag changes: the destination may be the source.
+  // Read before any flag changes: the destination may be the source.
   const { filled } = from;
   const moves: SlotMove[] = [];
   const shifts = shift === 0 ? undefined : new Int32Array(count).fill(shift);
@@ -135,7 +135,7 @@ interface SourceToken {
   readonly masked: boolean;
 }
 
-/** The filled slots at `indices`, counted over all of `addresses`. @throws CallFault `invalid-argument` for one past the last */
+/** The filled slots at `indices`, counted over all of `addresses`. @throws CallFault `invalid-argument` for an index past the last */
 function sourceTokens(space: PageSpace, addresses: Uint32Array, indices: Uint32Array): SourceToken[] {
   /** Filled slots up to the end of each page. */
   const ends = new Uint32Array(addresses.length);
@@ -154,7 +154,7 @@ function sourceTokens(space: PageSpace, addresses: Uint32Array, indices: Uint32A
   });
 }
 
-/** Place of the first of the rising `numbers` that is larger than `value`; there is one. */
+/** Index of the first of the rising `numbers` that is larger than `value`; one must exist. */
 function firstAbove(numbers: Uint32Array, value: number): number {
   let [low, high] = [0, numbers.length - 1];
   while (low < high) {
@@ -165,7 +165,7 @@ function firstAbove(numbers: Uint32Array, value: number): number {
   return low;
 }
 
-/** The filled slot with `before` filled ones before it. */
+/** The filled slot with `before` filled slots before it. */
 function filledSlot({ filled }: Page, before: number): number {
   let left = filled;
   for (let i = 0; i < before; i++) left &= left - 1;
@@ -185,7 +185,7 @@ function shiftsTo(space: PageSpace, tokens: readonly SourceToken[], positions: U
   return shifts;
 }
 
-/** A copied token is hidden where its source was. */
+/** Gives each copied token the mask of its source. */
 function setMasks(tokens: readonly SourceToken[], rooms: readonly Mapping[], slots: readonly EmptySlot[]): void {
   let at = 0;
   for (const room of rooms) {

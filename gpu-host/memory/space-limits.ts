@@ -4,20 +4,20 @@ import type { Page } from './pool.ts';
 import type { TenantPages, Tenants } from './tenants.ts';
 
 export interface SpaceLimitsOptions {
-  /** Most distinct pages of the space. */
+  /** Maximum distinct pages of the space. */
   readonly maxPages: number;
   /** Frames of the pool. */
   readonly poolPages: number;
   readonly families: Families;
   readonly tenants: Tenants;
-  /** With whom the space shares another limit. */
+  /** Family whose limit the space shares, if any. */
   readonly family: Family | undefined;
   readonly tenant: TenantPages;
-  /** Told of each distinct page that is held from now on, or no more. */
+  /** Called for each distinct page that the space begins (1) or ceases (-1) to hold. */
   readonly changed: ((change: 1 | -1) => void) | undefined;
 }
 
-/** What bounds the distinct pages of one space: its own limit, the pool, its family's limit and its tenant's quota. */
+/** Bounds the distinct pages of one space: its own limit, the pool, its family's limit and its tenant's quota. */
 export class SpaceLimits {
   readonly #options: SpaceLimitsOptions;
   #family: Family | undefined;
@@ -30,38 +30,38 @@ export class SpaceLimits {
     this.#tenant = options.tenant;
   }
 
-  /** Most distinct pages that the space alone may hold. */
+  /** Maximum distinct pages that the space alone may hold. */
   get most(): number {
     return Math.min(this.#options.maxPages, this.#options.poolPages);
   }
 
-  /** Whether one page more than `held` is within every limit. */
+  /** True when one page more than `held` stays within every limit. */
   hasRoom(held: number): boolean {
     const family = this.#family;
     if (held >= this.most || this.#tenant?.room === 0) return false;
     return !family || family.held < family.maxPages;
   }
 
-  /** By how many of the tenant's spaces and snapshots a page is held. */
+  /** Number of the tenant's spaces and snapshots that hold the page. */
   tenantHolders(page: Page): number {
     return this.#tenant?.holders(page) ?? 0;
   }
 
-  /** The space holds a page that it did not hold before. */
+  /** Counts a page that the space newly holds. */
   hold(page: Page): void {
     if (this.#family) this.#family.held++;
     this.#tenant?.hold(page);
     this.#options.changed?.(1);
   }
 
-  /** The space holds a page no more. */
+  /** Counts a page that the space no longer holds. */
   letGo(page: Page): void {
     if (this.#family) this.#family.held--;
     this.#tenant?.letGo(page);
     this.#options.changed?.(-1);
   }
 
-  /** Keeps a place for a page of the tenant's until `unreserve`. */
+  /** Reserves a place in the tenant's quota until `unreserve`. */
   reserve(): void {
     if (!this.#tenant) return;
     this.#tenant.reserved++;
@@ -74,7 +74,7 @@ export class SpaceLimits {
     this.#reserved--;
   }
 
-  /** The space is about to be closed: the pages that it still holds count for it alone from here on. */
+  /** Leaves the family and the tenant before the space is closed: pages that it still holds then count for the space alone. */
   leave(held: ReadonlyMap<Page, number>): void {
     const { families, tenants } = this.#options;
     while (this.#reserved > 0) this.unreserve();
@@ -85,8 +85,8 @@ export class SpaceLimits {
   }
 
   /**
-   * @param newToTenant those of `more` that the tenant does not hold yet
-   * @throws CallFault `limit-exceeded` when `more` distinct pages beside those `held` pass a limit, or what the pool can ever hold
+   * @param newToTenant pages of `more` that the tenant does not hold yet
+   * @throws CallFault `limit-exceeded` when `held` and `more` distinct pages together pass a limit, or the size of the pool
    */
   check(held: number, more: number, newToTenant: number): void {
     const { maxPages, poolPages } = this.#options;

@@ -61,7 +61,7 @@ function prepare(
   };
 }
 
-/** Addresses of the pages that the inputs which are left see. */
+/** Addresses of the pages that the remaining inputs see. */
 function contextOf({ run }: Prepared): number[] {
   const { text, rest } = run?.context ?? { text: undefined, rest: [] };
   return [...(text?.mappings ?? []), ...rest].map(({ address }) => address);

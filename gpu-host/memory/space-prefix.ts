@@ -5,27 +5,27 @@ import { type Page, slotBits } from './pool.ts';
 import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
 import type { ContextPages, Mapping, PageSpace } from './space.ts';
 
-/** A call that may take from the prefix tree. */
+/** A call that may take pages from the prefix tree. */
 export interface PrefixRequest {
   readonly inPages: Uint32Array;
   readonly outPages: Uint32Array;
-  /** One an input. */
+  /** One position per input. */
   readonly positions: Uint32Array;
-  /** The inputs' tokens, as far as they are known: a run on the device knows its first only. */
+  /** The inputs' known tokens: of a run on the device only the first is known. */
   readonly tokens: Uint32Array;
-  /** So many of the last inputs must be computed, because something is wanted of them. */
+  /** Number of last inputs that must be computed, because the caller wants their outputs. */
   readonly keep: number;
-  /** Whether each input sees all context and the inputs up to itself: there is no explicit mask. */
+  /** True when each input sees all context and the inputs up to itself: there is no explicit mask. */
   readonly causal: boolean;
   /** The low-rank adapter that computes; undefined for the model alone. */
   readonly adapter?: string | undefined;
 }
 
-/** The text that a call goes on with: pages that hold its start, and the pages that take the inputs. */
+/** The text that a call continues: the pages that hold its start, and those that take the inputs. */
 interface Text {
-  /** Full pages after those that are known, in order. */
+  /** Full pages after those of the known text, in order. */
   readonly full: readonly Mapping[];
-  /** The page that the text ends in, when it is not at a page's end. */
+  /** The page that the text ends in, unless the text ends at a page's end. */
   readonly partial: Mapping | undefined;
   /** Tokens so far. */
   readonly length: number;
@@ -33,20 +33,20 @@ interface Text {
 
 interface Replacement {
   readonly room: Mapping;
-  /** What to put back; an empty page if undefined. */
+  /** The page to put back; undefined for an empty page. */
   readonly former: Page | undefined;
-  /** Whether the tenant holds a page fewer meanwhile, whose place is kept. */
+  /** True when a place in the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
   readonly reserved: boolean;
 }
 
 /**
- * A call over a plain text from position 0 on, whose pages can be found by their tokens: its first inputs may have been taken from the
- * prefix tree, and the pages that it fills go there (RadixAttention, SGLang, section 3).
+ * A call over a plain text from position 0 on, whose pages can be found by their tokens. Its first inputs may come from the prefix tree,
+ * and the pages that it fills go there (RadixAttention, SGLang, section 3).
  */
 export class PrefixRun {
-  /** Inputs whose keys and values were mapped from the tree: the call computes those after them, over `context`. */
+  /** Inputs whose keys and values were mapped from the tree. The call computes the remaining inputs, over `context`. */
   readonly taken: number;
-  /** The pages that precede the inputs that are left. They stand in for the call's in-pages. */
+  /** The pages before the remaining inputs. They replace the call's in-pages. */
   readonly context: ContextPages;
   readonly #space: PageSpace;
   readonly #tree: PrefixTree<Page>;
@@ -55,9 +55,9 @@ export class PrefixRun {
   readonly #rooms: readonly Mapping[];
   /** Tokens whose slots are filled or reserved. */
   #length: number;
-  /** Pages that were offered to the tree. */
+  /** Number of pages offered to the tree. */
   #offered: number;
-  /** Out-pages that pages of the tree stand in for; forgotten once that is settled. */
+  /** Out-pages that pages of the tree replace; emptied by `commit` or `revert`. */
   #replaced: readonly Replacement[];
 
   constructor(
@@ -83,7 +83,7 @@ export class PrefixRun {
     this.#offered = Math.floor(text.length / space.pool.pageSize);
   }
 
-  /** The next inputs, with these tokens, have had their slots filled. `unfillSlot` takes this back as well. */
+  /** Records the tokens of the next inputs, whose slots were just filled. `unfillSlot` undoes this as well. */
   reserve(tokens: Uint32Array): void {
     const { pool, owner } = this.#space;
     const { pageSize } = pool;
@@ -101,7 +101,7 @@ export class PrefixRun {
     }
   }
 
-  /** What was reserved was unfilled: the out-pages are as they were before. Nothing after the first `commit`. */
+  /** Puts the replaced out-pages back after the reserved slots were unfilled. Does nothing after the first `commit`. */
   revert(): void {
     for (const { room, former, reserved } of this.#replaced) {
       if (reserved) this.#space.limits.unreserve();
@@ -117,7 +117,7 @@ export class PrefixRun {
     this.#replaced = [];
   }
 
-  /** What was reserved so far has been computed (if only by being taken) and stays: the pages that are full go to the tree. */
+  /** Makes the reserved inputs final once they are computed (or were taken): their full pages go to the tree. */
   commit(): void {
     for (const { former, reserved } of this.#replaced) {
       if (reserved) this.#space.limits.unreserve();
@@ -136,7 +136,7 @@ export class PrefixRun {
     plant(this.#space, this.#tree, full, (at) => this.#page(at));
   }
 
-  /** The call is done: what is known of the text now is kept for the next one that goes on with it. */
+  /** Keeps the known text for the next call that continues it. Call when this call is done. */
   keep(): void {
     const { text } = this.context;
     for (const room of this.#rooms) if (!text.add(room)) break;
@@ -150,10 +150,10 @@ export class PrefixRun {
 }
 
 /**
- * Sees whether a call can use the prefix tree, and maps what the tree has of its inputs in the place of its empty out-pages. Afterwards the
- * context is on the device and `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call is no plain text that goes on:
- * something is masked, its context was not computed from tokens alone by what computes now, or its positions skip.
- * @throws CallFault as `emptySlots` does; nothing has changed then
+ * Maps the pages that the prefix tree has of a call's inputs over its empty out-pages. Afterwards the context is on the device and
+ * `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call does not continue a plain text: something is masked, its
+ * context was not computed from tokens alone by what computes now, or its positions skip.
+ * @throws CallFault as `emptySlots` does, and changes nothing then
  */
 export function beginPrefix(
   space: PageSpace,
@@ -185,8 +185,8 @@ export function beginPrefix(
 }
 
 /**
- * How many inputs of a call `beginPrefix` would take if it came now, as long as no page has to leave for them. Nothing is mapped, used or
- * counted by asking; 0 for a call that cannot use the tree, or fails.
+ * Number of inputs of a call that `beginPrefix` would take now, as long as no page has to leave for them. Changes neither mappings, order
+ * of use nor statistics; 0 for a call that cannot use the tree, or fails.
  */
 export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): number {
   let plain: PlainCall | undefined;
@@ -210,14 +210,14 @@ export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: Pr
   return Math.max(0, pages * space.pool.pageSize - begun);
 }
 
-/** A call that goes on with a plain text. */
+/** A call that continues a plain text. */
 interface PlainCall {
   readonly text: Text;
   /** The out-pages that its inputs fill. */
   readonly rooms: Mapping[];
-  /** Tokens of the page that the text ends in. */
+  /** Number of tokens on the page that the text ends in. */
   readonly begun: number;
-  /** Pages that the tree could have, the begun one included. */
+  /** Maximum pages to take from the tree, the begun one included. */
   readonly wanted: number;
 }
 
@@ -234,7 +234,7 @@ function plainCall(space: PageSpace, request: PrefixRequest, pages: ContextPages
   return { text, rooms, begun, wanted: Math.floor((begun + inputs) / space.pool.pageSize) };
 }
 
-/** The text that these pages hold, or undefined when they hold anything else. Empty pages may follow. */
+/** The text that these pages hold; undefined when they hold anything else. Empty pages may follow. */
 function textOf(space: PageSpace, { text, rest }: ContextPages, adapter: string | undefined): Text | undefined {
   const { pageSize } = space.pool;
   const full: Mapping[] = [];
@@ -260,7 +260,7 @@ function textOf(space: PageSpace, { text, rest }: ContextPages, adapter: string 
   return { full, partial, length: pages * pageSize + (partial?.page.prefix?.known ?? 0) };
 }
 
-/** Whether the page's filled slots are just those whose tokens are known. */
+/** True when the page's filled slots are exactly those whose tokens are known. */
 function isKnown(page: Page): boolean {
   return page.prefix !== undefined && page.filled === slotBits(page.prefix.known) >>> 0;
 }
@@ -270,7 +270,7 @@ function runsOn(positions: Uint32Array, from: number): boolean {
   return positions.length > 0;
 }
 
-/** Whether inputs that fill these pages go on right where the text ends. */
+/** True when inputs that fill these pages continue right where the text ends. */
 function continues(text: Text, rooms: readonly Mapping[]): boolean {
   const { partial } = text;
   if (partial && rooms[0] !== partial) return false;
@@ -305,7 +305,7 @@ function sequenceOf(text: Text, tokens: Uint32Array): Uint32Array {
   return sequence;
 }
 
-/** Maps what was found in the place of `rooms`, one page each, as far as it can be had without putting anybody under pressure. */
+/** Maps the found pages over `rooms`, one each, as far as that puts no inferlet under memory pressure. */
 function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: readonly Mapping[]): Replacement[] {
   const replaced: Replacement[] = [];
   const { pool } = space;
@@ -313,11 +313,11 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
     const room = rooms[replaced.length];
     if (!room) break;
     const begun = room.page.filled !== 0;
-    // A page that has tokens stays for the time being: it counts, and its frame is taken.
+    // A page that has tokens stays until `commit`: it counts, and its frame is taken.
     if (begun && !space.hasRoom) break;
     if (!bringBack(space, page, begun ? undefined : room.page)) break;
     let former = begun ? room.page : undefined;
-    // Should this be reverted, no limit of which less is used from now on must have been used up meanwhile.
+    // Keep enough of every limit that a revert cannot fail.
     const held = space.held.has(page);
     const reserved = !former && !held && space.tenantHolds(page);
     if (former) space.keep(former);
@@ -333,7 +333,7 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
   return replaced;
 }
 
-/** Brings a cached page back if it was swapped out, if need be in the frame of the empty page that it stands in for. */
+/** Swaps a cached page in if it was swapped out, if need be into the frame of the empty page that it replaces. */
 function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boolean {
   if (page.frame >= 0) return true;
   if (!donor && space.pool.free === 0) return false;
@@ -347,14 +347,14 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
   }
 }
 
-/** Puts the full pages that a text starts with, `count` of them, in the tree, up to the first that is still to be computed. @returns the node of the last */
+/** Puts the first `count` full pages of a text in the tree, up to the first uncomputed one. @returns the node of the last */
 function plant(
   space: PageSpace,
   tree: PrefixTree<Page>,
   count: number,
   pageAt: (at: number) => Page | undefined,
 ): PrefixNode<Page> | undefined {
-  // What is in the tree has been computed, and so has all before it: a long text is looked at from its end.
+  // A page in the tree has been computed, and so has every page before it, so search a long text from its end.
   let missing = count;
   while (missing > 0 && !pageAt(missing - 1)?.prefix?.node?.attached) missing--;
   const parent = pageAt(missing - 1)?.prefix?.node;
@@ -376,8 +376,8 @@ function plant(
 }
 
 /**
- * Whether a text has been computed, `known` being the last of its pages that are known: pages that the batch being made will write must stay where they
- * are. What is known was full when it was kept, and may be reserved by a call that is still under way; it is computed in order.
+ * True when a text has been computed, `known` being the last of its known pages: pages that the batch being made will write must stay where
+ * they are. A known page was full when it was kept, but a call under way may have reserved it. Pages are computed in order.
  */
 function isThere({ full, partial }: Text, known?: Page): boolean {
   if (known && !isComputed(known)) return false;
@@ -385,7 +385,7 @@ function isThere({ full, partial }: Text, known?: Page): boolean {
   return full.every(({ page }) => isComputed(page)) && prefix?.computed === prefix?.known;
 }
 
-/** Whether all of a full page is there, and not merely reserved. */
+/** True when all of a full page is computed, and not merely reserved. */
 function isComputed({ prefix }: Page): boolean {
   return prefix !== undefined && prefix.computed === prefix.tokens.length;
 }

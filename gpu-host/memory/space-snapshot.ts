@@ -1,9 +1,9 @@
 import { bitCount, largestPosition, type Page, type PagePool } from './pool.ts';
 import type { Tenants } from './tenants.ts';
 
-/** Pages frozen at one moment: whoever keeps it retains its pages, so that later writes copy. */
+/** Pages frozen at one moment. The holder of a snapshot retains its pages, so that later writes copy. */
 export interface PageSnapshot {
-  /** Whose they are. */
+  /** Tenant that owns the pages. */
   readonly tenant: string;
   readonly pages: readonly FrozenPage[];
   /** Filled slots. */
@@ -18,7 +18,7 @@ export interface FrozenPage {
   readonly masked: number;
 }
 
-/** What these pages hold now. Nothing is retained. */
+/** The content of these pages now. Retains nothing. */
 export function snapshotOf(tenant: string, pages: readonly FrozenPage[]): PageSnapshot {
   let tokens = 0;
   let nextPosition = 0;
@@ -29,14 +29,14 @@ export function snapshotOf(tenant: string, pages: readonly FrozenPage[]): PageSn
   return { tenant, pages, tokens, nextPosition };
 }
 
-/** The pages that snapshots hold (exports and KV files, `registry/`), counted so that memory knows which of them nobody else uses. */
+/** The pages that snapshots hold (exports and KV files, `registry/`), counted so that memory finds pages with no other holder. */
 export class FrozenPages {
   readonly #pool: PagePool;
   readonly #tenants: Tenants;
   readonly #read: (page: Page, into: Uint8Array) => void;
   readonly #held = new Map<Page, number>();
 
-  /** `read` copies out keys and values of a page, wherever they are. */
+  /** @param read copies out the keys and values of a page, on the device or in swap */
   constructor(pool: PagePool, tenants: Tenants, read: (page: Page, into: Uint8Array) => void) {
     this.#pool = pool;
     this.#tenants = tenants;
@@ -55,7 +55,7 @@ export class FrozenPages {
     }
   }
 
-  /** Takes over the reference that a page was made with, for a snapshot of `tenant`. */
+  /** Takes over the reference that a new page comes with, for a snapshot of `tenant`. */
   adopt(tenant: string, page: Page): void {
     this.#hold(tenant, page);
   }
@@ -71,7 +71,7 @@ export class FrozenPages {
     }
   }
 
-  /** Copies out keys and values of the page at `index`. @throws CallFault `internal` when swap lost them */
+  /** Copies out the keys and values of the page at `index`. @throws CallFault `internal` when swap lost them */
   readPage(snapshot: PageSnapshot, index: number, into: Uint8Array): void {
     const frozen = snapshot.pages[index];
     if (!frozen) throw new RangeError(`page ${index} of a snapshot of ${snapshot.pages.length}`);

@@ -11,35 +11,35 @@ import type { SpaceLimits } from './space-limits.ts';
 import { beginPrefix, type PrefixRequest, type PrefixRun, peekPrefix } from './space-prefix.ts';
 import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 
-/** Whose a space is. */
+/** Owner of a space. */
 export interface SpaceOwner {
   readonly id: string;
   readonly tenant: string;
-  /** Place in line; smaller is older. Children carry their root's. */
+  /** Place in the scheduler's order; smaller is older. Children have their root's. */
   readonly arrival: number;
-  /** Function that runs, so that whoever gives way to it may be told. */
+  /** Function that runs; named to inferlets of the tenant that give way to this one. */
   readonly functionName?: string | undefined;
-  /** Most distinct pages, resident or not. */
+  /** Maximum distinct pages, resident or not. */
   readonly maxPages: number;
-  /** Most that its tenant may hold on this host. */
+  /** Maximum pages that the tenant may hold on this host. */
   readonly tenantPages?: TenantLimit | undefined;
-  /** With whom it shares another limit. */
+  /** Family whose limit the space shares. */
   readonly family?: FamilyName | undefined;
 }
 
-/** What an address stands for. */
+/** The page behind an address. */
 export interface Mapping {
   readonly address: number;
   page: Page;
   /** Bit `s` set hides slot `s` from calls through this address. */
   masked: number;
-  /** Whether the address still stands for it. */
+  /** True while the address is mapped to this object. */
   held: boolean;
-  /** What is known of the text that begins with it, while no call has taken that. */
+  /** Known text that begins with this page, while no call has taken it. */
   text: KnownText | undefined;
 }
 
-/** The pages that a call reads, looked up once: those of a text that is known from calls before it, then the others. */
+/** The pages that a call reads, looked up once: those of the text known from earlier calls, then the others. */
 export interface ContextPages {
   readonly text: KnownText;
   readonly rest: readonly Mapping[];
@@ -51,51 +51,50 @@ export interface EmptySlot {
   readonly slot: number;
 }
 
-/** What a space needs of the memory that it lives in. */
+/** The memory of one model, as its spaces see it. */
 export interface SpaceMemory {
   readonly pool: PagePool;
   readonly prefixes: PrefixTree<Page> | undefined;
-  /** Whether keys can be rotated on. */
+  /** True when keys can be rotated to other positions. */
   readonly rotates: boolean;
-  /** Sees to it that so many frames are free, and one for each copy that a write through so many mappings of each page needs. */
+  /** Frees `frames` frames, and one more for each copy that a write through so many mappings of each page needs. */
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
-  /** Brings a page back for `requester`, to a free frame or to that of a page that is about to go. @throws CallFault `internal` when swap lost it */
+  /** Brings a page back, to a free frame or to that of `donor`, which is about to go. @throws CallFault `internal` when swap lost it */
   swapIn(requester: PageSpace, page: Page, donor?: Page): void;
   copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
-  /** `space` has given pages back, and so many frames more can be had. */
+  /** Reports that `space` has given pages back and `frames` more frames are available. */
   freed(space: PageSpace, frames: number): void;
-  /** Takes a page and all that follows it out of the prefix tree. */
+  /** Takes a page and its descendants out of the prefix tree. */
   uncache(page: Page): void;
 }
 
 /**
- * The pages of one inferlet on one model, by address. Every access checks that the address is held. Pages are shared copy-on-write: a
- * write through an address whose page has other holders moves the address to a copy first. Every method that throws has changed nothing,
- * except that pages may have been swapped in.
+ * The pages of one inferlet on one model, by address. Every access checks that the address is held. Pages are shared copy-on-write: a write
+ * through an address whose page has other holders moves the address to a copy first. A method that throws has changed nothing, except that
+ * pages may have been swapped in.
  *
- * Whatever needs a frame may put others under pressure (`DeviceMemory.claim`), and ends this space when it is the newest: it then throws
- * CallFault `terminated`, as everything does from then on.
+ * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`), and ends this space when it is the newest. It
+ * then throws CallFault `terminated`, as every method does from then on.
  */
 export class PageSpace {
   readonly owner: SpaceOwner;
-  /** Tells those of one arrival apart: who was opened later is newer. */
+  /** Breaks ties between equal arrivals: the space opened later is newer. */
   readonly order: number;
   readonly memory: SpaceMemory;
   readonly pool: PagePool;
-  /** What failed calls should have made. */
+  /** Causes of failed calls, by the address that they should have made. */
   readonly failures = new Failures();
-  /** Its inferlet waits on I/O. */
+  /** True while the inferlet waits on I/O. */
   waiting = false;
-  /** It has calls that are not done. */
+  /** True while calls of the inferlet are pending. */
   busy = false;
-  /** Why it was ended to make room, if it was. */
+  /** Set when memory ended the inferlet to make room. */
   terminated: string | undefined;
   readonly #mappings = new Map<number, Mapping>();
-  /** Addresses per page; its size is what counts against the limit. */
+  /** Addresses per page. Its size counts against the limit. */
   readonly #held = new Map<Page, number>();
-  /** Pages that no address stands for while the call that replaced them may still fail. */
+  /** Pages without an address, kept while the call that replaced them may still fail. */
   readonly #kept = new Set<Page>();
-  /** What bounds its pages. */
   readonly limits: SpaceLimits;
 
   /** Made by `DeviceMemory.openSpace`. */
@@ -121,22 +120,22 @@ export class PageSpace {
     return this.#held;
   }
 
-  /** Whether one page more is within every limit. */
+  /** True when one page more stays within every limit. */
   get hasRoom(): boolean {
     return this.limits.hasRoom(this.#held.size);
   }
 
-  /** Whether its tenant holds the page, through it or anything else. */
+  /** True when the tenant holds the page, through this space or anything else. */
   tenantHolds(page: Page): boolean {
     return this.#held.has(page) || this.limits.tenantHolders(page) > 0;
   }
 
-  /** From here on its pages count neither for its family nor for its tenant. */
+  /** From here on the pages count for neither the family nor the tenant. */
   leaveLimits(): void {
     this.limits.leave(this.#held);
   }
 
-  /** Whether its pages may be swapped out. */
+  /** True when the pages may be swapped out. */
   get idle(): boolean {
     return this.waiting && !this.busy;
   }
@@ -152,12 +151,12 @@ export class PageSpace {
     for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take() as Page, 0);
   }
 
-  /** Marks what these addresses hold as never computed, because of `cause` in `source`; addresses that are not held are left alone. */
+  /** Marks the content of these addresses as never computed, because of `cause` in `source`. Ignores addresses that are not held. */
   fail(addresses: Uint32Array, cause: HandlerError, source: object): void {
     for (const address of addresses) if (this.#mappings.has(address)) this.failures.mark(address, cause, source);
   }
 
-  /** Gives addresses back. @throws CallFault `not-owned` when one is not held (or is named twice); nothing is freed then. */
+  /** Gives addresses back. @throws CallFault `not-owned`, or `invalid-argument` for one named twice; frees nothing then. */
   free(addresses: Uint32Array): void {
     const distinct = new Set(addresses);
     if (distinct.size !== addresses.length) throw fault('invalid-argument', 'a page is named twice in one free');
@@ -167,7 +166,6 @@ export class PageSpace {
     });
   }
 
-  /** Gives everything back. */
   releaseAll(): void {
     this.#giveBack(() => {
       for (const address of [...this.#mappings.keys()]) this.#unmap(address);
@@ -194,7 +192,7 @@ export class PageSpace {
   }
 
   /**
-   * What `address` stands for, on the device: a page that was swapped out is brought back.
+   * The mapping of `address`, on the device: a swapped-out page is brought back.
    * @throws CallFault `not-owned`, `dependency-failed` when a failed call should have filled it, or what `DeviceMemory.claim` throws.
    */
   mapping(address: number): Mapping {
@@ -203,7 +201,7 @@ export class PageSpace {
     return mapping;
   }
 
-  /** Brings those in that were swapped out, with one claim. @throws CallFault what `DeviceMemory.claim` throws */
+  /** Brings swapped-out pages in, with one claim. @throws CallFault what `DeviceMemory.claim` throws */
   makeResident(mappings: readonly Mapping[]): void {
     let absent: Set<Page> | undefined;
     for (const { page } of mappings) {
@@ -234,7 +232,7 @@ export class PageSpace {
   /** The mappings whose pages have the first `count` empty slots; they need be neither resident nor writable. @throws as `emptySlots` */
   roomIn(addresses: Uint32Array, count: number): Mapping[] {
     const wanted = new Set<Mapping>();
-    // Once they are written, no two of them share a page.
+    // After the write no two mappings share a page, so each counts against the limit.
     const { most } = this.limits;
     let room = 0;
     for (const address of addresses) {
@@ -265,7 +263,7 @@ export class PageSpace {
     copyTokens(this, request);
   }
 
-  /** Freezes what these addresses hold; whoever keeps it retains it (`FrozenPages.retain`). */
+  /** Freezes the content of these addresses. The caller retains the snapshot to keep it (`FrozenPages.retain`). */
   snapshot(addresses: Uint32Array): PageSnapshot {
     if (new Set(addresses).size !== addresses.length)
       throw fault('invalid-argument', 'a page is named twice in one snapshot');
@@ -295,24 +293,24 @@ export class PageSpace {
     }
   }
 
-  /** What of a call's inputs the prefix tree has; undefined for calls that can neither take from the tree nor give to it. */
+  /** Begins a call's use of the prefix tree; undefined for a call that can neither take from the tree nor give to it. */
   beginPrefix(request: PrefixRequest, pages = this.takePages(request.inPages, request.adapter)): PrefixRun | undefined {
     const tree = this.memory.prefixes;
     return tree && beginPrefix(this, tree, request, pages);
   }
 
-  /** How many of a call's inputs the prefix tree has now. Changes nothing, and counts as no lookup. */
+  /** Number of a call's inputs that the prefix tree has now. Changes nothing, and counts as no lookup. */
   peekPrefix(request: PrefixRequest): number {
     const tree = this.memory.prefixes;
     return tree ? peekPrefix(this, tree, request) : 0;
   }
 
-  /** What an address stands for, resident or not. @throws CallFault `not-owned` or `dependency-failed` */
+  /** The mapping of an address, resident or not. @throws CallFault `not-owned` or `dependency-failed` */
   peek(address: number): Mapping {
     return this.#lookup(address);
   }
 
-  /** As `peek`, of all addresses from the one at `first` on. */
+  /** As `peek`, for all addresses from index `first` on. */
   peekAll(addresses: Uint32Array, first = 0): Mapping[] {
     const mappings: Mapping[] = [];
     for (let i = first; i < addresses.length; i++) mappings.push(this.#lookup(addresses[i] as number));
@@ -320,8 +318,8 @@ export class PageSpace {
   }
 
   /**
-   * What the addresses of a call by `adapter` stand for, resident or not, with what is known of the text that begins there: that is the call's until it
-   * is done (`keepText`), or lost. @throws CallFault as `peek`
+   * The mappings of a call's addresses, resident or not, with the known text that begins there. The call by `adapter` owns that text until
+   * it is done (`keepText`), or the text is lost. @throws CallFault as `peek`
    */
   takePages(addresses: Uint32Array, adapter: string | undefined): ContextPages {
     const text = this.#takeText(addresses) ?? new KnownText(this.pool);
@@ -329,19 +327,19 @@ export class PageSpace {
     return { text, rest: this.peekAll(addresses, text.mappings.length) };
   }
 
-  /** For the next call over these pages. */
+  /** Keeps a known text for the next call over these pages. */
   keepText(text: KnownText): void {
     const [first] = text.mappings;
     if (first) first.text = text;
   }
 
-  /** Moves an address to another page, which somebody holds. */
+  /** Moves an address to another page, which must have a holder. */
   remap(mapping: Mapping, page: Page): void {
     this.pool.retain(page);
     this.#move(mapping, page);
   }
 
-  /** Holds a page until `letGo`, or until everything is given back. */
+  /** Holds a page until `letGo` or `releaseAll`. */
   keep(page: Page): void {
     this.pool.retain(page);
     this.#kept.add(page);
@@ -367,9 +365,9 @@ export class PageSpace {
   }
 
   /**
-   * @param newToTenant those of them that its tenant does not hold yet
-   * @throws CallFault `limit-exceeded` when `more` distinct pages pass the inferlet's limit, its family's or its tenant's, or what the pool
-   *   can ever hold
+   * @param newToTenant pages of `more` that the tenant does not hold yet
+   * @throws CallFault `limit-exceeded` when `more` distinct pages pass the limit of the inferlet, its family or its tenant, or the size of
+   * the pool
    */
   checkLimit(more: number, newToTenant: number = more): void {
     this.limits.check(this.#held.size, more, newToTenant);
@@ -397,7 +395,7 @@ export class PageSpace {
     for (const mapping of mappings) if (holders(mapping.page) > 1) this.#moveToCopy(mapping);
     for (const mapping of mappings) {
       if (!mapping.page.inTree) continue;
-      // The cached page is worth a free frame, but no pressure.
+      // Copy to keep the cached page only while a frame is free: it is not worth memory pressure.
       if (this.pool.free > 0) this.#moveToCopy(mapping);
       else this.memory.uncache(mapping.page);
     }

@@ -3,32 +3,31 @@ import { PAGE_QUOTA } from '../protocol/errors.ts';
 import { fault } from './fault.ts';
 import type { Page } from './pool.ts';
 
-/** What one tenant holds on this host. */
+/** Pages that one tenant holds on this host. */
 export interface TenantStats {
   readonly tenant: string;
   /** Distinct pages, resident or not. */
   readonly pages: number;
-  /** Null when it has no limit. */
+  /** Null without a limit. */
   readonly maxPages: number | null;
 }
 
 /**
  * The pages of one tenant: those that its inferlets, its exports and its KV files hold, on all models of this host. A page counts once,
- * however many of them share it, and whether it is on the device or swapped out; one that other tenants hold as well (it came from
- * `system/`) counts for each of them. What only the prefix cache
- * holds, or only a file on disk, counts for nobody.
+ * however many of them share it, and whether it is on the device or swapped out. A page that other tenants hold as well (it came from
+ * `system/`) counts for each of them. Pages that only the prefix cache or a file on disk holds count for no tenant.
  */
 export class TenantPages {
   readonly name: string;
-  /** Infinite when it has no limit. */
+  /** Infinity without a limit. */
   #maxPages = Number.POSITIVE_INFINITY;
-  /** When that was read where limits are kept. */
+  /** Time when the limit was read from its store. */
   #readAt = 0;
-  /** Spaces that are open. */
+  /** Open spaces. */
   members = 0;
-  /** Places kept for pages that calls under way may have to take back. */
+  /** Places reserved for pages that a call under way may have to take back. */
   reserved = 0;
-  /** By how many spaces and snapshots each page is held. */
+  /** Number of spaces and snapshots that hold each page. */
   readonly #holders = new Map<Page, number>();
 
   constructor(name: string) {
@@ -39,17 +38,17 @@ export class TenantPages {
     return this.#holders.size;
   }
 
-  /** Null when it has no limit. */
+  /** Null without a limit. */
   get maxPages(): number | null {
     return Number.isFinite(this.#maxPages) ? this.#maxPages : null;
   }
 
-  /** Pages that may still be held. */
+  /** Number of further pages that the tenant may hold. */
   get room(): number {
     return Math.max(0, this.#maxPages - this.held - this.reserved);
   }
 
-  /** Takes a limit, unless one that was read later is known. */
+  /** Sets the limit unless one that was read later is already set. */
   limit({ pages, readAt }: TenantLimit): void {
     if (readAt < this.#readAt) return;
     this.#maxPages = pages ?? Number.POSITIVE_INFINITY;
@@ -85,7 +84,7 @@ export class TenantPages {
 export class Tenants {
   readonly #tenants = new Map<string, TenantPages>();
 
-  /** The tenant of that name, with a space more. Of the limits that are told the one that was read last counts. */
+  /** Adds a space to the tenant of that name. Of all limits given, the one that was read last counts. */
   join(name: string, limit?: TenantLimit): TenantPages {
     const tenant = this.#of(name);
     if (limit) tenant.limit(limit);
@@ -93,19 +92,19 @@ export class Tenants {
     return tenant;
   }
 
-  /** Nothing is kept of the limit of one that has neither inferlets nor pages: its next inferlet tells it. */
+  /** Ignores tenants without inferlets and pages: their next inferlet brings the limit. */
   limit(name: string, limit: TenantLimit): void {
     this.#tenants.get(name)?.limit(limit);
   }
 
-  /** A space that held these pages is none of the tenant's any more. */
+  /** Removes a space that held these pages from the tenant. */
   leave(tenant: TenantPages, pages: Iterable<Page>): void {
     for (const page of pages) tenant.letGo(page);
     tenant.members--;
     this.#settle(tenant);
   }
 
-  /** A snapshot of the tenant's holds a page. */
+  /** Counts a page that a snapshot of the tenant holds. */
   hold(name: string, page: Page): void {
     this.#of(name).hold(page);
   }
@@ -116,7 +115,7 @@ export class Tenants {
     this.#settle(tenant);
   }
 
-  /** Those that hold most first, `most` of them. */
+  /** The `most` tenants that hold most pages, largest first. */
   stats(most: number): TenantStats[] {
     return [...this.#tenants.values()]
       .sort((a, b) => b.held - a.held)
@@ -133,7 +132,7 @@ export class Tenants {
     return tenant;
   }
 
-  /** Nothing is kept of one that has neither inferlets nor pages. */
+  /** Forgets a tenant that has neither inferlets nor pages. */
   #settle(tenant: TenantPages): void {
     if (tenant.members === 0 && tenant.held === 0) this.#tenants.delete(tenant.name);
   }

@@ -5,16 +5,16 @@ import { ModelError } from './errors.ts';
 export const PROJECTIONS = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'gate_proj', 'up_proj', 'down_proj'] as const;
 export type Projection = (typeof PROJECTIONS)[number];
 
-/** What a backend must know of a low-rank adapter, read from the `adapter_config.json` of Hugging Face's PEFT. */
+/** Parameters of a low-rank adapter that a backend needs, read from the `adapter_config.json` of Hugging Face's PEFT. */
 export interface AdapterConfig {
   readonly rank: number;
-  /** What `B · A` is multiplied by before it is added to the matrix that it changes. */
+  /** Factor on `B · A` before the backend adds the product to the matrix. */
   readonly scale: number;
-  /** The projections that it changes, in every layer. */
+  /** The projections that the adapter changes, in every layer. */
   readonly targets: readonly Projection[];
 }
 
-// Above any matrix that could be of low rank; it keeps products of sizes exact.
+// Far above any real rank; the bound keeps products of sizes exact.
 const MAX_RANK = 65_536;
 
 const configSchema = z.looseObject({
@@ -27,7 +27,7 @@ const configSchema = z.looseObject({
   init_lora_weights: z.union([z.boolean(), z.string()]).nullish(),
 });
 
-/** Settings that change what is computed, each with what the refusal says of it. */
+/** Settings that change the computation, each with the text of its refusal. */
 const UNSUPPORTED: Readonly<Record<string, string>> = {
   use_dora: 'DoRA is not supported',
   use_qalora: 'QALoRA is not supported',
@@ -44,14 +44,14 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
   fan_in_fan_out: 'transposed matrices are not supported',
 };
 
-/** Initialisations that leave the model's own weights as they are. */
+/** Initialisations that leave the model's own weights unchanged. */
 const PLAIN_STARTS: readonly unknown[] = [undefined, null, true, false, 'gaussian', 'eva', 'orthogonal'];
 
 /**
- * Reads the parsed JSON of an `adapter_config.json`. The scale is `lora_alpha / r` (Hu et al., LoRA, 2021, section 4.1), or `lora_alpha / √r`
- * with `use_rslora` (Kalajdzievski, 2023).
+ * Reads the parsed JSON of an `adapter_config.json`. The scale is `lora_alpha / r` (Hu et al., LoRA, 2021, section 4.1), or
+ * `lora_alpha / √r` with `use_rslora` (Kalajdzievski, 2023).
  *
- * @throws ModelError `malformed-config` with the field, `unsupported-adapter` when the matrices would not mean what the backends compute.
+ * @throws ModelError `malformed-config` with the field, `unsupported-adapter` when the backends do not implement the adapter's computation.
  */
 export function parseAdapterConfig(json: unknown): AdapterConfig {
   const parsed = configSchema.safeParse(json);
@@ -85,7 +85,7 @@ function targetsOf(modules: readonly string[] | string): readonly Projection[] {
 
 const NAMES = PROJECTIONS.join(', ');
 
-/** Whether a setting says anything: false and empty lists say nothing. */
+/** True when a setting has an effect: false, null and empty lists have none. */
 function isSet(value: unknown): boolean {
   if (value === undefined || value === null || value === false) return false;
   return typeof value !== 'object' || Object.keys(value).length > 0;

@@ -92,7 +92,7 @@ describe('loadAdapter', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  /** A random adapter of `q_proj` and `down_proj`, some tensors of which are left out, added or of another shape. */
+  /** A random adapter of `q_proj` and `down_proj`, with some tensors left out, added or of another shape. */
   const written = async (
     name: string,
     change: (tensor: string, shape: readonly number[]) => readonly number[] | null,

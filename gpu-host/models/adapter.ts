@@ -14,7 +14,7 @@ export interface LowRank {
   readonly b: Float32Array;
 }
 
-/** An adapter in PEFT layout whose names and shapes have been checked. Matrices are read when asked for. */
+/** An adapter in PEFT layout with checked names and shapes. `read` loads matrices on demand. */
 export interface LoadedAdapter extends AdapterConfig {
   /** Absolute path of the directory with adapter_config.json and adapter_model.safetensors. */
   readonly directory: string;
@@ -22,7 +22,7 @@ export interface LoadedAdapter extends AdapterConfig {
   readonly bytes: number;
   /**
    * The matrices of one projection, from disk; undefined when the adapter does not change it.
-   * @throws ModelError `malformed-weights` when the file is another one than was checked, or holds numbers that are none
+   * @throws ModelError `malformed-weights` when the file changed after the check, or holds numbers that are not finite
    */
   read(layer: number, projection: Projection): LowRank | undefined;
 }
@@ -30,7 +30,7 @@ export interface LoadedAdapter extends AdapterConfig {
 /**
  * Opens an adapter's directory in the layout of Hugging Face's PEFT, for a model of this config.
  *
- * @throws ModelError naming the file, the field, the tensor that is missing or in excess, or the tensor of a wrong shape.
+ * @throws ModelError naming the file, the field, the missing or extra tensor, or the tensor of a wrong shape.
  */
 export async function loadAdapter(directory: string, model: ModelConfig): Promise<LoadedAdapter> {
   const root = resolve(directory);
@@ -71,7 +71,7 @@ export async function loadAdapter(directory: string, model: ModelConfig): Promis
   };
 }
 
-/** Every tensor that an adapter of these targets has, with its shape. */
+/** Every tensor of an adapter with these targets, with its shape. */
 export function adapterTensors(
   model: ModelConfig,
   { rank, targets }: Pick<AdapterConfig, 'rank' | 'targets'>,
@@ -89,7 +89,7 @@ export function adapterTensors(
   );
 }
 
-/** The tensor of a model that an adapter changes by a projection's matrices. */
+/** The tensor of a model that an adapter's matrices for `projection` change. */
 export function weightName(layer: number, projection: Projection): string {
   return `${moduleName(layer, projection)}.weight`;
 }
@@ -117,13 +117,13 @@ function checkShape(name: string, info: TensorInfo | undefined, shape: readonly 
   );
 }
 
-/** A plain loop: with a call for each number this took most of the time of a load. */
+/** A plain loop, because a callback per number took most of the load time. */
 function areFinite(values: Float32Array): boolean {
   for (let i = 0; i < values.length; i++) if (!Number.isFinite(values[i])) return false;
   return true;
 }
 
-/** Another one for another content, as far as size and time tell. */
+/** Identifies a file's content by size and modification time. */
 function versionOf(file: string): string {
   try {
     const { size, mtimeNs } = statSync(file, { bigint: true });

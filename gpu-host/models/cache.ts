@@ -7,9 +7,9 @@ import { parseConfig } from './config.ts';
 import { readJson } from './load.ts';
 import { cacheName, parseSource } from './source.ts';
 
-/** Written last into a model's directory: a directory without it is not a finished model. */
+/** `publish` writes this file last into a model's directory: a directory without it is not a finished model. */
 const MANIFEST = 'pie-model.json';
-/** Raised when conversions change, so that models converted before are made again. */
+/** Raise this version when conversions change, so that pulls convert older models again. */
 const LAYOUT_VERSION = 1;
 
 const ABANDONED_AFTER_MS = 14 * 24 * 3_600_000;
@@ -22,11 +22,11 @@ const manifestSchema = z.looseObject({
   pulledAt: z.string(),
 });
 
-/** Where a cached model came from. */
+/** Origin of a cached model. */
 export interface ModelManifest {
   readonly name: string;
   readonly source: string;
-  /** Of what was downloaded, as `sha512-…` or `sha256:…`; null when the source gave none. */
+  /** Checksum of the download, as `sha512-…` or `sha256:…`; null when the source gave none. */
   readonly checksum: string | null;
   /** ISO 8601. */
   readonly pulledAt: string;
@@ -38,7 +38,7 @@ export interface CachedModel extends ModelManifest {
   readonly family: string;
   readonly contextLength: number;
   readonly vocabularySize: number;
-  /** Of all files. */
+  /** Bytes of all files. */
   readonly bytes: number;
 }
 
@@ -55,8 +55,8 @@ export async function findCached(name: string, cacheDirectory: string): Promise<
 }
 
 /**
- * The directory of a model source when it is here already, without touching the network: what a process that serves models asks. A
- * `file:` source in Hugging Face layout is its own directory.
+ * The directory of a model source that is already on this machine, without network access; processes that serve models call this. A `file:`
+ * source in Hugging Face layout is its own directory.
  */
 export async function findModel(source: string, cacheDirectory = defaultCacheDirectory()): Promise<string | null> {
   const parsed = parseSource(source);
@@ -68,7 +68,7 @@ export async function findModel(source: string, cacheDirectory = defaultCacheDir
   return findCached(cacheName(parsed), cacheDirectory);
 }
 
-/** The finished models of the cache, by name. Directories that are not, or no longer, readable are left out. */
+/** The finished models of the cache, by name, without unreadable directories. */
 export async function listCached(cacheDirectory = defaultCacheDirectory()): Promise<CachedModel[]> {
   const names = await readdir(cacheDirectory).catch(() => []);
   const models = await Promise.all(
@@ -77,17 +77,17 @@ export async function listCached(cacheDirectory = defaultCacheDirectory()): Prom
   return models.filter((model) => model !== null).sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** A directory of the cache in which a model is made ready; publish it or remove it. */
+/** Makes a directory of the cache in which a pull prepares a model; the caller must publish or remove the directory. */
 export async function createStaging(name: string, cacheDirectory: string): Promise<string> {
   await mkdir(cacheDirectory, { recursive: true });
-  // Left by a pull that was killed: the caller holds the model's lock, so nobody works in them.
+  // Killed pulls left these directories. The caller holds the model's lock, so no other pull uses them.
   for (const entry of await readdir(cacheDirectory)) {
     if (entry.startsWith(stagingPrefix(name))) await rm(join(cacheDirectory, entry), { recursive: true, force: true });
   }
   return mkdtemp(join(cacheDirectory, stagingPrefix(name)));
 }
 
-/** Where broken downloads wait to be resumed. Those that nobody came back for are removed. */
+/** Folder of broken downloads that a later pull resumes. Removes abandoned ones. */
 export async function prepareDownloads(cacheDirectory: string): Promise<string> {
   const downloads = join(cacheDirectory, '.downloads');
   await mkdir(downloads, { recursive: true });
@@ -99,13 +99,13 @@ export async function prepareDownloads(cacheDirectory: string): Promise<string> 
   return downloads;
 }
 
-/** Makes a staged directory the model `manifest.name` in one step: readers see the old one, or the whole new one. */
+/** Publishes a staged directory as the model `manifest.name`. Readers never see a half-written model. */
 export async function publish(staging: string, manifest: ModelManifest, cacheDirectory: string): Promise<string> {
   await writeFile(
     join(staging, MANIFEST),
     `${JSON.stringify({ layoutVersion: LAYOUT_VERSION, ...manifest }, null, 2)}\n`,
   );
-  // Temporary directories are made for one user only; what is published is as readable as the cache.
+  // mkdtemp makes directories readable by one user only; a published model must be as readable as the cache.
   await chmod(staging, 0o755);
   const directory = join(cacheDirectory, manifest.name);
   const replaced = `${staging}-replaced`;

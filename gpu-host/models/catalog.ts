@@ -1,6 +1,6 @@
 import type { ImportLayout } from './import.ts';
 
-/** A model that people can name without knowing where it comes from. Everything that is fetched is pinned by its content. */
+/** A model that users can name without knowing its source. Checksums pin everything that a pull fetches. */
 export interface CatalogModel {
   readonly name: string;
   readonly description: string;

@@ -10,23 +10,23 @@ export interface ChatMessage {
   readonly content: string;
 }
 
-/** What a template may name, plain JSON values. A template is the operator's; its variables may be a stranger's. */
+/** Variables of a template, plain JSON values. The operator provides the template; untrusted callers may provide the variables. */
 export type TemplateVariables = Readonly<Record<string, unknown>>;
 
 /**
- * Nodes of a template that one rendering may evaluate, and the time that it may take: it blocks the thread, and two nested loops over a
- * stranger's messages are quadratic.
+ * Most template nodes of one rendering, and the most time it may take: a rendering blocks the thread, and two nested loops over untrusted
+ * messages are quadratic.
  */
 const MAX_STEPS = 1_000_000;
 const MAX_RENDER_MS = 100;
-/** Values in the variables, each message three of them and one: they become Jinja's own in one go, before the first step. */
+/** Most values in the variables (three per message, and one for their list): the library converts all of them before the first step. */
 export const MAX_CHAT_VALUES = 32_768;
-/** Numbers that `range` hands out at once. */
+/** Most numbers in one `range`. */
 const MAX_RANGE = 100_000;
 
 const namedTemplates = z.array(z.looseObject({ name: z.string(), template: z.string() }));
 
-/** The template of a `chat_template` field: a text, or a list in which the one named `default` is meant. */
+/** The template of a `chat_template` field: a text, or the entry named `default` (else the first entry) of a list. */
 export function pickChatTemplate(field: unknown): string | null {
   if (typeof field === 'string') return field;
   const named = namedTemplates.safeParse(field);
@@ -35,12 +35,12 @@ export function pickChatTemplate(field: unknown): string | null {
 }
 
 /**
- * A renderer for a Jinja chat template as Hugging Face models carry it. Variables become Jinja's own values, in maps: nothing of
- * JavaScript's objects, their prototypes least of all, can be named by a template.
+ * A renderer for a Jinja chat template of a Hugging Face model. Variables become Jinja's own values, in maps: a template cannot name
+ * properties of JavaScript objects, such as their prototypes.
  *
- * @param specialTokens `bos_token`, `eos_token`, … as the template may name them, unless the variables have their own
- * @throws ModelError `malformed-tokenizer` when the template does not parse; rendering throws `invalid-messages`, with the template's own
- * words when it refuses the variables, and when it takes too long over them
+ * @param specialTokens `bos_token`, `eos_token`, … for the template; variables of the same name override them
+ * @throws ModelError `malformed-tokenizer` when the template does not parse; rendering throws `invalid-messages` when the template refuses
+ * the variables (with the template's message) and when rendering takes too long
  */
 export function compileChatTemplate(
   source: string,
@@ -70,7 +70,7 @@ function parse(source: string): Template['parsed'] {
   }
 }
 
-/** What every template may use besides the language; the same as the library's own, with a bound on `range`. */
+/** Global names of every template; the same as the library's own, with a bound on `range`. */
 const GLOBALS = {
   true: true,
   false: false,
@@ -90,7 +90,7 @@ const GLOBALS = {
   strftime_now: (format: string): string => formatTime(new Date(), format),
 };
 
-/** The library's own declarations do not resolve by Node's rules: what is used of it. */
+/** The part of the library's interpreter used here; the library's own declarations do not resolve by Node's rules. */
 const Unbounded: new (
   environment: object,
 ) => {
@@ -98,7 +98,7 @@ const Unbounded: new (
   evaluate(node: object | undefined, environment: object): object;
 } = Interpreter;
 
-/** The time of one rendering, from before its variables are made Jinja's. What the thread did not get of its processor does not count. */
+/** The time of one rendering, including the conversion of its variables. Time in which the thread got no CPU does not count. */
 class RenderClock {
   readonly #endsAt = performance.now() + MAX_RENDER_MS;
   readonly #cpuEndsAt = cpuMs() + MAX_RENDER_MS;
@@ -123,7 +123,7 @@ class BoundedInterpreter extends Unbounded {
   }
 
   override evaluate(node: object | undefined, environment: object): object {
-    // One step may turn all messages into JSON, so every step looks.
+    // One step may turn all messages into JSON, so every step checks the clock.
     if (++this.#steps > MAX_STEPS || this.#clock.late) {
       throw new Error('it takes too long over them; send fewer or shorter ones');
     }
@@ -131,7 +131,7 @@ class BoundedInterpreter extends Unbounded {
   }
 }
 
-/** @throws Error when there are more values than one rendering may have */
+/** @throws Error when the variables have more than {@link MAX_CHAT_VALUES} values */
 function checkSize(variables: TemplateVariables): void {
   const left: unknown[] = [variables];
   let count = 0;

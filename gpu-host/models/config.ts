@@ -3,9 +3,9 @@ import { ModelError } from './errors.ts';
 import { LLAVA, splitLlava } from './vision/llava.ts';
 
 /**
- * What a backend must know of a Llama-family model, read from a Hugging Face `config.json`.
+ * Parameters of a Llama-family model that a backend needs, read from a Hugging Face `config.json`.
  *
- * One shape for Llama 2 and 3, SmolLM2, Qwen2 and 3, Mistral and TinyLlama: what a family lacks is off here, never undefined.
+ * One shape for Llama 2 and 3, SmolLM2, Qwen2 and 3, Mistral and TinyLlama: a feature that a family lacks is off here, never undefined.
  */
 export interface ModelConfig {
   /** `llama`, `mistral`, `qwen2` or `qwen3`: the `model_type` of the file. */
@@ -18,7 +18,7 @@ export interface ModelConfig {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly vocabularySize: number;
-  /** Tokens that the model was trained to see at once. */
+  /** Most tokens of a context, from the model's training. */
   readonly contextLength: number;
   readonly ropeTheta: number;
   /** Llama 3 frequency scaling, or null. */
@@ -49,7 +49,7 @@ export function kvSize(config: ModelConfig): number {
 /** The `model_type`s that the backends implement. */
 export const FAMILIES = ['llama', 'mistral', 'qwen2', 'qwen3'] as const;
 
-// Far above any real model; they keep products of sizes exact and a hostile file from asking for absurd memory.
+// These bounds are far above any real model. They keep products of sizes exact, and keep a hostile file from claiming absurd memory.
 const size = z
   .int()
   .min(1)
@@ -98,9 +98,9 @@ const configSchema = z.looseObject({
 type ConfigFile = z.infer<typeof configSchema>;
 
 /**
- * Reads the parsed JSON of a `config.json` (of one with a vision tower the text model's part), and of `generation_config.json` where there is one (it may name more end tokens).
- *
- * @throws ModelError `malformed-config` with the field, `unsupported-model` when the weights would not mean what the backends compute.
+ * Reads the parsed JSON of a `config.json` (with a vision tower: the text model's part) and of an optional `generation_config.json`, which
+ * may name more end tokens.
+ * @throws ModelError `malformed-config` with the field, `unsupported-model` when the backends do not implement the model's computation.
  */
 export function parseConfig(json: unknown, generation: unknown = {}): ModelConfig {
   const text = splitLlava(json)?.text ?? json;
@@ -141,7 +141,7 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
   };
 }
 
-/** The `config.json` that {@link parseConfig} reads back as `config`; converters and test models write it. */
+/** The `config.json` that {@link parseConfig} reads back as `config`; converters and test models write this file. */
 export function configToJson(config: ModelConfig): Record<string, unknown> {
   const architecture = { llama: 'Llama', mistral: 'Mistral', qwen2: 'Qwen2', qwen3: 'Qwen3' }[config.family] ?? 'Llama';
   const scaling = config.ropeScaling;
@@ -194,7 +194,7 @@ function refuseUnsupported(file: ConfigFile): void {
       'use the checkpoint with bf16, fp16 or fp32 weights; Pie quantises by its own option',
     );
   }
-  // Llama and Qwen3 put a bias on the output projection too when this is set; Qwen2 always has q, k and v biases only.
+  // With `attention_bias`, Llama and Qwen3 put a bias on the output projection, too; Qwen2 always has q, k and v biases only.
   if (file.attention_bias && file.model_type !== 'qwen2') refuse('attention_bias is not supported for this model type');
   if (file.mlp_bias) refuse('mlp_bias is not supported');
   if (file.hidden_act && file.hidden_act !== 'silu' && file.hidden_act !== 'swish') {
@@ -202,7 +202,7 @@ function refuseUnsupported(file: ConfigFile): void {
   }
 }
 
-/** Inside the sliding window full attention is the same, so the window bounds the context instead of changing the mask. */
+/** Full attention gives the same results inside the sliding window, so the window bounds the context instead of changing the mask. */
 function contextLengthOf(file: ConfigFile): number {
   const sliding = file.use_sliding_window ?? file.model_type === 'mistral';
   const window = sliding ? (file.sliding_window ?? file.max_position_embeddings) : file.max_position_embeddings;

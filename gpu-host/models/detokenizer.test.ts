@@ -60,7 +60,7 @@ describe('parseDecoder', () => {
 });
 
 describe('createTokenStream', () => {
-  /** Each "token" is its bytes. */
+  /** A stream in which a token's id is the index of its bytes. */
   const streamOf = (tokens: readonly Uint8Array[], strips: boolean) => createTokenStream((id) => tokens[id]!, strips);
 
   it('hands out pieces that make up the whole, and never half a character', () => {

@@ -1,11 +1,11 @@
 import { z } from 'zod';
 import { ModelError } from './errors.ts';
 
-/** What a `tokenizer.json` decoder does, reduced to what every supported one is: bytes per token, and maybe one leading space less. */
+/** A `tokenizer.json` decoder in the form of all supported decoders: bytes per token, and an optional strip of one leading space. */
 export interface TokenDecoder {
-  /** Bytes that a token contributes, whatever stands around it. */
+  /** Bytes that a token contributes, independent of its neighbours. */
   bytesOf(token: string): Uint8Array;
-  /** SentencePiece puts a space before a text's first word; decoding takes it off again. */
+  /** True when decoding must remove a text's first space, which SentencePiece adds before the first word. */
   readonly stripsLeadingSpace: boolean;
 }
 
@@ -88,7 +88,7 @@ function fallbackByte(token: string): Uint8Array | undefined {
   return /^<0x[0-9A-Fa-f]{2}>$/.test(token) ? Uint8Array.of(Number.parseInt(token.slice(3, 5), 16)) : undefined;
 }
 
-/** GPT-2's table: printable Latin-1 stands for itself, every other byte for a character from U+0100 on, in order. */
+/** GPT-2's table: printable Latin-1 characters stand for their bytes; characters from U+0100 on stand for the other bytes, in order. */
 const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = (() => {
   const printable = (byte: number) => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
   const table = new Map<string, number>();
@@ -101,7 +101,7 @@ function byteLevelBytes(token: string): Uint8Array {
   const bytes: number[] = [];
   for (const character of token) {
     const byte = BYTE_OF_CHARACTER.get(character);
-    // Not written in the table, as in added tokens: the token stands for itself.
+    // A token with a character outside the table, such as an added token, stands for itself.
     if (byte === undefined) return encoder.encode(token);
     bytes.push(byte);
   }

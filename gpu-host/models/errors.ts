@@ -1,4 +1,4 @@
-/** Why a model could not be fetched, read or used. A closed set: each has one meaning for scripts and for people. */
+/** Reasons why a model could not be fetched, read or used. The set is closed: each code has one meaning for scripts and for people. */
 export type ModelErrorCode =
   | 'unknown-model'
   | 'invalid-source'
@@ -19,7 +19,7 @@ export type ModelErrorCode =
   | 'busy'
   | 'cancelled';
 
-/** The one error of this folder: what happened, with a hint on what to do where there is something to do. */
+/** The error class of this folder. Its message says what happened; its hint, if any, says what the user can do. */
 export class ModelError extends Error {
   override readonly name = 'ModelError';
   readonly code: ModelErrorCode;
@@ -32,7 +32,7 @@ export class ModelError extends Error {
   }
 }
 
-/** The text of anything caught, for a message that names its cause. `fetch failed` says nothing, its cause does. */
+/** The text of a caught value, for a message that names its cause. `fetch failed` explains nothing, so its own cause is used. */
 export function causeText(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   if (cause.message === 'fetch failed' && cause.cause !== undefined) return causeText(cause.cause);

@@ -18,7 +18,7 @@ describe('fingerprint', () => {
   let model: LoadedModel;
   before(async () => {
     root = await mkdtemp(join(tmpdir(), 'pie-fingerprint-'));
-    // Embeddings of 1 MiB: larger than what is read of a tensor.
+    // Embeddings of 1 MiB: larger than the samples of a tensor.
     model = await randomModel(join(root, 'tiny'), { vocabularySize: 4096, hiddenSize: 64 }, 1);
   });
   after(() => rm(root, { recursive: true, force: true }));
@@ -94,7 +94,7 @@ describe('fingerprint', () => {
     const hash = hashOf(model);
     let sampled = 0;
     for (let byte = 0; byte < info.bytes; byte += 1021) if (hashWithByte(info, byte) !== hash) sampled++;
-    // 64 KiB of 1 MiB.
+    // The samples are 64 KiB of 1 MiB.
     assert.ok(sampled > 50 && sampled < 80, `${sampled} of ${Math.ceil(info.bytes / 1021)} bytes were seen`);
     for (const byte of [0, 4095, info.bytes - 4096, info.bytes - 1]) assert.notEqual(hashWithByte(info, byte), hash);
   });

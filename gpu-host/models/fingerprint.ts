@@ -5,38 +5,38 @@ import { ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel } from './load.ts';
 import type { TensorInfo } from './safetensors.ts';
 
-/** What keys and values were made by: those of one fingerprint mean nothing to another. */
+/** Identifies the model and settings that made keys and values. Keys and values are valid only under an equal fingerprint. */
 export interface Fingerprint {
-  /** For people: the model's directory, and how it is run. */
+  /** Text for people: the model's directory and its run settings. */
   readonly name: string;
-  /** SHA-256, hexadecimal; equal exactly when keys and values can be exchanged, as far as samples of the weights can tell. */
+  /** SHA-256, hexadecimal; equal exactly when keys and values are interchangeable, as far as samples of the weights can tell. */
   readonly hash: string;
 }
 
-/** How a model is run, as far as it decides what its keys and values are and how they lie. */
+/** The run settings that decide a model's keys and values and their layout. */
 export interface FingerprintOptions {
   readonly backend: string;
   /** Bits of the weights, and of the output head. */
   readonly bits: number;
   readonly headBits: number;
-  /** Where as many bits may mean different numbers: which. */
+  /** Number format, where the number of bits alone does not determine it. */
   readonly precision?: string;
-  /** How keys and values are kept, where not as they are computed. */
+  /** Format of kept keys and values, when it differs from the computation's. */
   readonly kv?: string;
   /** Slots of a page. */
   readonly pageSize: number;
 }
 
-/** Raised when backends change what their pages hold. */
+/** Raise this version when backends change the contents of their pages. */
 const LAYOUT_VERSION = 1;
 
-/** Of each tensor: blocks spread evenly from its first to its last byte. Tensors no larger than all of them are read whole. */
+/** Sampled blocks per tensor, spread evenly from its first to its last byte. Tensors no larger than all blocks together are read whole. */
 const SAMPLE_BLOCKS = 16;
 const SAMPLE_BLOCK_BYTES = 4096;
 
 /**
- * The fingerprint of a model: its config, the names, types and shapes of its tensors, samples of their values, and how it is run. Reads at most
- * 64 KiB a tensor, so that 16 GB of weights take as long as 100 MB. Where the model lies does not matter.
+ * The fingerprint of a model: its config, the names, types and shapes of its tensors, samples of their values, and its run settings. Reads
+ * at most 64 KiB per tensor, so 16 GB of weights take as long as 100 MB. The model's path does not affect the hash.
  *
  * @throws ModelError `malformed-weights` when a file ends before a tensor does
  */
@@ -82,7 +82,7 @@ function addSamples(hash: Hash, fd: number, info: TensorInfo): void {
   }
 }
 
-/** Preceded by its length, so that no two sequences of texts are the same bytes. */
+/** Hashes a text after its length, so that different sequences of texts never give the same bytes. */
 function addText(hash: Hash, text: string): void {
   const bytes = Buffer.from(text);
   const length = Buffer.alloc(4);

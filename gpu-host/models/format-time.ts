@@ -6,7 +6,7 @@ const DAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 
 /** Letters of a short name. */
 const SHORT = 3;
 
-/** Directives of Python's `strftime` that chat templates use, in English whatever the machine's language. */
+/** Directives of Python's `strftime` that chat templates use, in English on every machine. */
 const DIRECTIVES: Readonly<Record<string, (date: Date) => string>> = {
   Y: (date) => String(date.getFullYear()),
   y: (date) => twoDigits(date.getFullYear() % 100),
@@ -22,7 +22,7 @@ const DIRECTIVES: Readonly<Record<string, (date: Date) => string>> = {
   '%': () => '%',
 };
 
-/** Formats a local time as Python's `strftime` does; a directive that is not known stays as it is written. */
+/** Formats a local time as Python's `strftime` does; an unknown directive stays unchanged. */
 export function formatTime(date: Date, format: string): string {
   return format.replaceAll(/%([a-zA-Z%])/g, (written, directive: string) => DIRECTIVES[directive]?.(date) ?? written);
 }

@@ -5,7 +5,7 @@ import { convertLlama2c, type FileSlice } from './convert/llama2c.ts';
 import { convertOnnxQ8, copySideFiles } from './convert/onnx-q8.ts';
 import { ModelError } from './errors.ts';
 
-/** In which form a model arrives; paths are relative to the directory it arrives in. */
+/** Format of a model to import; paths are relative to the model's directory. */
 export type ImportLayout =
   | { readonly kind: 'huggingface' }
   | { readonly kind: 'onnx-q8'; readonly graph: string }
@@ -19,9 +19,9 @@ const ONNX_GRAPHS = [
 ];
 
 /**
- * Finds out what a directory, or a llama2.c checkpoint file with its tokenizer.bin beside it, holds.
+ * Detects the format of a directory, or of a llama2.c checkpoint file with its tokenizer.bin beside it.
  *
- * @throws ModelError `invalid-source` when it is none of the known forms
+ * @throws ModelError `invalid-source` when the format is unknown
  */
 export function detectLayout(path: string): { root: string; layout: ImportLayout } {
   if (path.endsWith('.bin')) {
@@ -42,7 +42,7 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
   });
 }
 
-/** Brings a model that arrived in `root` into Hugging Face layout in `directory`, moving what needs no conversion. */
+/** Brings the model in `root` into Hugging Face layout in `directory`; moves weights that need no conversion. */
 export async function importModel(
   root: string,
   layout: ImportLayout,

@@ -8,12 +8,12 @@ import { readSafetensorsHeader, readTensor, type TensorInfo } from './safetensor
 import { parseVision, type VisionConfig } from './vision/config.ts';
 import { expectedVisionTensors, llavaTensors } from './vision/tensors.ts';
 
-/** A model in Hugging Face layout whose names and shapes have been checked. Weights are read when asked for. */
+/** A model in Hugging Face layout with checked names and shapes. `tensors` reads weights on demand. */
 export interface LoadedModel {
   /** Absolute path of the directory with config.json, the weights and the tokenizer. */
   readonly directory: string;
   readonly config: ModelConfig;
-  /** The text model's under the names of `expectedTensors`, the vision tower's under those of `expectedVisionTensors`. */
+  /** The text model's tensors, named as in `expectedTensors`, and the vision tower's, named as in `expectedVisionTensors`. */
   readonly tensors: TensorStore;
   /** Set for models that take images. */
   readonly vision?: VisionConfig;
@@ -49,7 +49,7 @@ export async function loadModel(directory: string): Promise<LoadedModel> {
   return { directory: root, config, tensors, vision };
 }
 
-/** Every tensor that a model of this config has, in the order of the forward pass. */
+/** Every tensor of a model with this config, in the order of the forward pass. */
 export function expectedTensors(config: ModelConfig): [name: string, shape: readonly number[]][] {
   const { hiddenSize: hidden, intermediateSize: intermediate, headDim } = config;
   const queries = config.heads * headDim;
@@ -124,7 +124,7 @@ async function openTensors(directory: string): Promise<TensorStore> {
   const shards = new Map<string, Map<string, TensorInfo>>();
   const tensors = new Map<string, TensorInfo>();
   for (const [name, shard] of Object.entries(parsed.data.weight_map)) {
-    // The index comes from outside: it must not name files of other directories.
+    // The index is untrusted input: it must not name files of other directories.
     if (!isShardName(shard))
       throw new ModelError('malformed-weights', `${indexFile}: "${shard}" is not a shard's name`);
     let header = shards.get(shard);
@@ -141,7 +141,7 @@ async function openTensors(directory: string): Promise<TensorStore> {
   return store(tensors);
 }
 
-/** Whether a shard of an index is a plain safetensors file beside it. */
+/** True when a shard's name is a plain safetensors file name, without a directory. */
 export function isShardName(name: string): boolean {
   return /^[\w.-]+\.safetensors$/.test(name) && !name.startsWith('.');
 }
@@ -170,7 +170,7 @@ export async function readJson(file: string): Promise<unknown> {
   }
 }
 
-/** Like {@link readJson}, and undefined when there is no such file. */
+/** Like {@link readJson}, but undefined when the file does not exist. */
 export async function readOptionalJson(directory: string, name: string): Promise<unknown> {
   const file = join(directory, name);
   return existsSync(file) ? readJson(file) : undefined;

@@ -28,7 +28,7 @@ describe('withLock', () => {
       withLock(file, { pollMs: 5, onWait }, async () => {
         inside++;
         most = Math.max(most, inside);
-        // The first stays until all the others have been told.
+        // The first holder keeps the lock until `onWait` was called for all others.
         await allWait;
         await delay(1);
         inside--;

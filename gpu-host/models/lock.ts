@@ -7,9 +7,9 @@ import { ModelError } from './errors.ts';
 
 export interface LockOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Called once when somebody else holds the lock. */
+  /** Called once when another process holds the lock. */
   readonly onWait?: () => void;
-  /** A holder that showed no life for this long is taken for dead. 30 s unless told. */
+  /** A holder without a heartbeat for this long counts as dead. 30 s by default. */
   readonly staleAfterMs?: number;
   readonly pollMs?: number;
 }
@@ -17,10 +17,10 @@ export interface LockOptions {
 const holderSchema = z.object({ pid: z.int(), host: z.string(), token: z.string() });
 
 /**
- * Runs `body` while holding a lock file, across processes and machines that share the directory. Waits while another one holds it; takes
- * over from a holder that died (its process is gone on this machine, or its file has not been touched for `staleAfterMs`).
+ * Runs `body` while holding a lock file, across processes and machines that share the directory. Waits while another holder has the lock;
+ * takes over from a dead holder (its process is gone on this machine, or its file has not been touched for `staleAfterMs`).
  *
- * The lock saves work and disk; what is published stays right without it, because publishing is a rename of checked content.
+ * The lock saves work and disk. Published models stay correct without it, because publishing is a rename of checked content.
  *
  * @throws ModelError `cancelled` when the signal fires while waiting
  */
@@ -52,7 +52,7 @@ export async function withLock<T>(file: string, options: LockOptions, body: () =
 }
 
 async function tryTake(file: string, token: string): Promise<boolean> {
-  // Written apart and linked into place, so that nobody ever reads half a lock.
+  // Write a separate file and link it into place, so that no process ever reads half a lock.
   const prepared = `${file}.${token}`;
   const handle = await open(prepared, 'wx');
   try {
@@ -64,7 +64,7 @@ async function tryTake(file: string, token: string): Promise<boolean> {
     if ((cause as NodeJS.ErrnoException).code === 'EEXIST') return false;
     throw cause;
   } finally {
-    // Closed already, unless writing failed; that error is on its way.
+    // The handle is already closed unless the write failed; the caller then gets the write's error.
     await handle.close().catch(() => undefined);
     await rm(prepared, { force: true });
   }
@@ -76,7 +76,7 @@ async function removeStale(file: string, staleAfterMs: number): Promise<boolean>
   if (stats === null) return true;
   const dead = holder !== null && holder.host === hostname() && !isAlive(holder.pid);
   if (!dead && Date.now() - stats.mtimeMs < staleAfterMs) return false;
-  // Renamed first: of many that judge the lock stale only one gets it, and it can see whether it got the one it judged.
+  // Rename first: of many processes that judge the lock stale, only one gets it, and can then check that it got the lock it judged.
   const taken = `${file}.stale-${randomUUID()}`;
   try {
     await rename(file, taken);
@@ -84,7 +84,7 @@ async function removeStale(file: string, staleAfterMs: number): Promise<boolean>
     return true;
   }
   const got = await readHolder(taken);
-  // The wrong one: it is put back, unless somebody has taken the lock meanwhile.
+  // This is another holder's lock: put it back, unless another process has taken the lock meanwhile.
   if (got?.token !== holder?.token) await link(taken, file).catch(() => undefined);
   await rm(taken, { force: true });
   return true;

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** From this length on, in characters, a word is merged here; shorter ones are the library's, which caches them. */
+/** Characters from which a word is long enough for this merger; the library merges shorter words and caches them. */
 export const LONG_WORD = 48;
 
 const mergesSchema = z.looseObject({
@@ -11,18 +11,18 @@ const mergesSchema = z.looseObject({
   end_of_word_suffix: z.string().nullish(),
 });
 
-/** Ids and positions are packed into one exact number each way. */
+/** Bounds that let a pair of ids, or a rank and a position, fit one exact number. */
 const MAX_IDS = 2 ** 21;
 const MAX_POSITIONS = 2 ** 27;
 const UNKNOWN = -1;
 
 /**
- * Byte-pair merging of one word over ids instead of strings, for words that are long: text without spaces, hostile or not, would
- * otherwise hold its thread for microseconds a character. The result is that of the plain algorithm: always the pair of the lowest rank,
- * the leftmost of equal ones.
+ * Byte-pair merging of one long word over ids instead of strings: text without spaces, hostile or not, would otherwise block its thread
+ * for microseconds per character. The result equals that of the plain algorithm, which always merges the pair of the lowest rank, the
+ * leftmost of equal ones.
  *
  * @param model the `model` of a tokenizer.json
- * @returns pieces of a word; null when the model is not of a kind that can be merged this way
+ * @returns a function that cuts a word into pieces; null when this algorithm does not support the model
  */
 export function createLongWordMerger(model: unknown): ((word: string) => string[]) | null {
   const parsed = mergesSchema.safeParse(model);
@@ -71,7 +71,7 @@ function mergeWord(
   const queue = new NumberQueue();
   const offer = (position: number) => {
     const rank = rankAt(position);
-    // Ordered by rank, then by position.
+    // The key orders offers by rank, then by position.
     if (rank !== undefined) queue.push(rank * MAX_POSITIONS + position);
   };
   for (let position = 0; position < length - 1; position++) offer(position);
@@ -79,7 +79,7 @@ function mergeWord(
   for (let key = queue.pop(); key !== undefined; key = queue.pop()) {
     const position = key % MAX_POSITIONS;
     const rank = (key - position) / MAX_POSITIONS;
-    // An offer goes stale when a neighbour was merged away; what is there now has been offered anew.
+    // An offer is stale after a neighbour's merge; the merge has offered the new pair at this position.
     if (removed[position] === 1 || rankAt(position) !== rank) continue;
     const right = next[position] as number;
     const afterRight = next[right] as number;

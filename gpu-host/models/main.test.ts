@@ -79,7 +79,7 @@ describe('pie models', () => {
     let pid = 0;
     const poll = setInterval(() => {
       if (!server.requests.some(({ method, path }) => method === 'GET' && path.includes('slow'))) return;
-      // Once: a second one would end it on the spot.
+      // Send SIGINT once: a second one would end the process at once.
       clearInterval(poll);
       process.kill(pid, 'SIGINT');
     }, 50);

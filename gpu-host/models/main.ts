@@ -92,7 +92,7 @@ async function list(options: { json?: boolean }): Promise<void> {
   }
 }
 
-/** Columns padded with spaces, two between them. */
+/** Prints columns padded with spaces, with two spaces between them. */
 function table(rows: readonly (readonly string[])[]): void {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
   for (const row of rows)

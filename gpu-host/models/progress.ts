@@ -4,11 +4,11 @@ import type { PullProgress } from './pull.ts';
 /** Shows a pull on stderr; stdout is for results. */
 export interface ProgressView {
   update(progress: PullProgress): void;
-  /** Ends the display; more than once does no harm. */
+  /** Ends the display; further calls do nothing. */
   stop(): void;
 }
 
-/** Lines in a pipe come no more often than this. */
+/** Shortest time between two lines in a pipe. */
 const LINE_INTERVAL_MS = 5_000;
 
 /** A bar with rate and time left, for a terminal. */
@@ -129,7 +129,7 @@ export function formatBytes(bytes: number): string {
   return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** Bytes per second since the first call; what was there before (a resumed download) does not count. */
+/** Bytes per second since the first call, without the bytes before that call (of a resumed download). */
 function createRate(): (doneBytes: number) => number {
   let start: { ms: number; bytes: number } | null = null;
   return (doneBytes) => {

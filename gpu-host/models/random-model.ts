@@ -6,7 +6,7 @@ import { configToJson, type ModelConfig } from './config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
 import { writeSafetensors } from './safetensors.ts';
 
-/** Small enough for the float64 reference, with grouped queries and a head narrower than the width divided by the heads would be. */
+/** A model small enough for the float64 reference, with grouped queries. */
 const TINY: ModelConfig = {
   family: 'llama',
   hiddenSize: 32,
@@ -28,8 +28,8 @@ const TINY: ModelConfig = {
 };
 
 /**
- * Writes a tiny random model in Hugging Face layout (config.json, model.safetensors, a tokenizer of one token per byte or character) and
- * loads it: for tests that need a real model of every shape. The same config and seed give the same bytes. `family: 'qwen2'` brings biases, `'qwen3'` query and key norms.
+ * Writes a tiny random model for tests in Hugging Face layout (config.json, model.safetensors, a tokenizer of one token per byte or
+ * character) and loads it. Same config and seed, same bytes. `family: 'qwen2'` adds biases, `'qwen3'` query and key norms.
  */
 export async function randomModel(directory: string, config: Partial<ModelConfig>, seed: number): Promise<LoadedModel> {
   const full = tinyConfig(config);
@@ -46,7 +46,7 @@ export async function randomModel(directory: string, config: Partial<ModelConfig
   return loadModel(directory);
 }
 
-/** A tiny model's config with what `config` changes. */
+/** A tiny model's config, with the fields of `config` replaced. */
 export function tinyConfig(config: Partial<ModelConfig>): ModelConfig {
   const family = config.family ?? (config.attentionBias ? 'qwen2' : config.queryKeyNorm ? 'qwen3' : TINY.family);
   return { ...TINY, ...config, family, attentionBias: family === 'qwen2', queryKeyNorm: family === 'qwen3' };
@@ -58,7 +58,7 @@ export async function writePlainTokenizer(directory: string, vocabularySize: num
   await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify(TOKENIZER_CONFIG));
 }
 
-/** What {@link randomAdapter} writes; rank 2, scale 2 and all projections by default. */
+/** Options of {@link randomAdapter}; rank 2, scale 2 and all projections by default. */
 export interface RandomAdapterOptions {
   readonly rank?: number;
   readonly alpha?: number;
@@ -67,8 +67,8 @@ export interface RandomAdapterOptions {
 }
 
 /**
- * Writes a random low-rank adapter for a model in PEFT layout and loads it: for tests. Its changes are as large as the weights of
- * {@link randomModel}, so that they cannot be overlooked. The same options and seed give the same bytes.
+ * Writes a random low-rank adapter in PEFT layout for tests, and loads it. Its changes are as large as the weights of {@link randomModel},
+ * so that a test cannot miss them. The same options and seed give the same bytes.
  */
 export async function randomAdapter(
   directory: string,
@@ -81,7 +81,7 @@ export async function randomAdapter(
   const tensors = adapterTensors(model, { rank, targets }).map(([name, shape]) => ({
     name,
     shape,
-    // `A` keeps what it gets near one, `B` hands on a third of it.
+    // `A` keeps the magnitude of its input near one; `B` passes on about a third of it.
     data: () => randomTensor(name, shape, () => random() * (name.includes('lora_A') ? 0.7 : 0.3)),
   }));
   const config = {
@@ -133,7 +133,7 @@ function plainTokenizer(vocabularySize: number): object {
   };
 }
 
-/** Scaled so that activations stay near one through any depth and logits differ clearly. */
+/** A random tensor, scaled so that activations stay near one at any depth and logits differ clearly. */
 export function randomTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
   const values = new Float32Array(shape.reduce((product, dimension) => product * dimension, 1));
   const isNorm = name.endsWith('norm.weight');

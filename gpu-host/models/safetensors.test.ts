@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { ModelError } from './errors.ts';
 import { readSafetensorsHeader, readTensor, writeSafetensors } from './safetensors.ts';
 
-/** A file of the format from a header and data, nothing checked. */
+/** Builds a safetensors file from a header and data, without checks. */
 function file(header: unknown, data: Uint8Array, headerBytes?: bigint): Buffer {
   const json = Buffer.from(typeof header === 'string' ? header : JSON.stringify(header));
   const length = Buffer.alloc(8);

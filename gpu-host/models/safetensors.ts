@@ -6,7 +6,7 @@ import { causeText, ModelError } from './errors.ts';
 /** The element types that weights may have; all are read as 32-bit floats. */
 export type FloatType = 'F32' | 'F16' | 'BF16';
 
-/** Where one tensor lies: `bytes` bytes from `offset` (from the start of the file), row-major. */
+/** Place of one tensor: `bytes` bytes from `offset` (from the start of the file), row-major. */
 export interface TensorInfo {
   readonly dtype: FloatType;
   readonly shape: readonly number[];
@@ -35,7 +35,7 @@ const ELEMENT_BYTES: Readonly<Record<string, number>> = {
 };
 /** The format's own limit. */
 const MAX_HEADER_BYTES = 100_000_000;
-/** One read call; the kernel refuses more than 2 GiB at once. */
+/** Most bytes of one read call; the kernel refuses more than 2 GiB at once. */
 const READ_BYTES = 1 << 30;
 
 const entrySchema = z.object({
@@ -45,8 +45,8 @@ const entrySchema = z.object({
 });
 
 /**
- * Reads the header of a safetensors file and checks it as the format demands: every tensor inside the file, its size that of its
- * shape, the data without gaps or overlaps. Tensors that are not floats are checked and left out.
+ * Reads the header of a safetensors file and checks it as the format demands: every tensor lies inside the file, its size matches its
+ * shape, and the data has no gaps or overlaps. Tensors that are not floats are checked and left out.
  *
  * @throws ModelError `malformed-weights`, naming the tensor.
  * @see https://github.com/huggingface/safetensors#format
@@ -142,7 +142,7 @@ function toFloat32(raw: Buffer<ArrayBuffer>, dtype: FloatType): Float32Array {
 }
 
 function readRange(fd: number, file: string, offset: number, bytes: number): Buffer<ArrayBuffer> {
-  // Not from the shared pool: the tensor keeps this memory, and its elements must be aligned.
+  // Do not use Node's shared buffer pool: the tensor keeps this memory, and its elements must be aligned.
   const buffer = Buffer.from(new ArrayBuffer(bytes));
   let done = 0;
   while (done < bytes) {
@@ -153,7 +153,7 @@ function readRange(fd: number, file: string, offset: number, bytes: number): Buf
   return buffer;
 }
 
-/** A tensor to write. `data` is called once, when its turn comes, so that a converter holds one tensor at a time. */
+/** A tensor to write. The writer calls `data` once, when it writes this tensor, so that a converter holds one tensor at a time. */
 export interface TensorSource {
   readonly name: string;
   readonly shape: readonly number[];
@@ -174,7 +174,7 @@ export async function writeSafetensors(
     position += bytes;
   }
   const json = Buffer.from(JSON.stringify(header));
-  // Padded so that every float is aligned in a memory-mapped file.
+  // Pad the header so that every float is aligned in a memory-mapped file.
   const padded = Buffer.alloc(Math.ceil((json.length + 8) / 64) * 64 - 8, ' ');
   json.copy(padded);
   const length = Buffer.alloc(8);

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { CATALOG, type CatalogModel, catalogModel } from './catalog.ts';
 import { ModelError } from './errors.ts';
 
-/** Where a model comes from, parsed. */
+/** A parsed model source. */
 export type ModelSource =
   | { readonly kind: 'catalog'; readonly model: CatalogModel }
   | { readonly kind: 'npm'; readonly package: string; readonly version: string }
@@ -42,7 +42,7 @@ export function parseSource(text: string): ModelSource {
   }
 }
 
-/** The name of the model's directory in the cache: readable, and one per content where the source fixes it. */
+/** The name of the model's directory in the cache: readable, and unique per content where the source fixes the content. */
 export function cacheName(source: ModelSource): string {
   switch (source.kind) {
     case 'catalog':

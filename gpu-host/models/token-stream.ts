@@ -1,16 +1,16 @@
-/** Turns a stream of tokens into text: what comes out, joined, equals the decoding of all tokens at once. */
+/** Turns a stream of tokens into text. The joined pieces equal the decoding of all tokens at once. */
 export interface TokenStream {
   /** The text that these tokens complete; never half a character. @throws RangeError for an id outside the vocabulary */
   push(tokens: Uint32Array | readonly number[]): string;
-  /** What is left, with U+FFFD for bytes that never became a character. The stream then starts anew. */
+  /** Returns the remaining text, with U+FFFD for bytes that did not complete a character, and resets the stream. */
   finish(): string;
 }
 
 /**
- * A stream over the bytes of each token. Constant time per token: nothing is decoded twice.
+ * Creates a stream over the bytes of each token. It decodes each token once, in constant time.
  *
- * @param bytesOf bytes of a token id, empty for one that is left out
- * @param stripsLeadingSpace whether the first space of the stream, if its text begins with one, is dropped
+ * @param bytesOf bytes of a token id, empty for a token that is left out
+ * @param stripsLeadingSpace true to drop a space at the beginning of the stream's text
  */
 export function createTokenStream(bytesOf: (id: number) => Uint8Array, stripsLeadingSpace: boolean): TokenStream {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });

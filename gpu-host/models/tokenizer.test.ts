@@ -67,7 +67,7 @@ describe('a SentencePiece tokenizer (stories15m)', () => {
   it('tokenizes as llama-tokenizer-js does, and decodes to the text', () => {
     fc.assert(
       fc.property(anyText, (fragments) => {
-        // The mark for a space cannot be told from a space again.
+        // Decoding cannot tell the space mark `▁` from a space.
         const text = fragments.join('').replaceAll('▁', '_');
         const tokens = tokenizer.encode(text);
         if (text !== '') assert.deepEqual([...tokens], llamaTokenizer.encode(text, false, true));
@@ -246,7 +246,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
   });
 });
 
-// 55 MB of tokenizers that nothing else needs: only in the long suite.
+// These tests download 55 MB of tokenizers that no other test needs, so only the long suite runs them.
 describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL' }, () => {
   let directory: string;
   before(async () => {

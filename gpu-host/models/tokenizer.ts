@@ -12,44 +12,44 @@ import { createTokenStream, type TokenStream } from './token-stream.ts';
 export type { ChatMessage, TemplateVariables } from './chat-template.ts';
 export type { TokenStream } from './token-stream.ts';
 
-/** Text to token ids and back, as the model's own tokenizer.json says. */
+/** Converts text to token ids and back, as the model's own tokenizer.json defines. */
 export interface Tokenizer {
   /**
-   * Ids of `text`, with none added around it. Special tokens written in the text (`<|im_end|>`) are recognised only when `special` is
-   * true; otherwise they are text like any other, so that what a user wrote cannot end a turn.
+   * Ids of `text`, without added tokens around it. Special tokens written in the text (`<|im_end|>`) are recognised only when `special` is
+   * true; otherwise they are ordinary text, so that a user's text cannot end a turn.
    */
   encode(text: string, options?: { special?: boolean }): Uint32Array;
   /** Text of `tokens`; special tokens are left out unless `special`. @throws RangeError for an id outside the vocabulary */
   decode(tokens: Uint32Array | readonly number[], options?: { special?: boolean }): string;
   /**
-   * A detokenizer for tokens that come one after the other. With `continuation` the text goes on from an earlier one, so that
-   * SentencePiece's space before the first word stays.
+   * A detokenizer for tokens that arrive one after the other. With `continuation`, the text continues an earlier text, so SentencePiece's
+   * space before the first word stays.
    */
   stream(options?: { special?: boolean; continuation?: boolean }): TokenStream;
-  /** Ids are below this: the size of the model's output, which may be padded past the tokenizer's last id. */
+  /** Upper bound of ids: the size of the model's output, which may be padded past the tokenizer's last id. */
   readonly vocabularySize: number;
   /** Bytes that a token stands for: a special token's name, nothing for a padded id. @throws RangeError outside the vocabulary */
   tokenBytes(id: number): Uint8Array;
   readonly special: SpecialTokens;
-  /** Special tokens, which decoding leaves out, and whether a text's first space is none. */
+  /** Ids of special tokens, which decoding leaves out; `stripsLeadingSpace` is true when decoding drops a text's first space. */
   readonly decoding: { readonly specialIds: ReadonlySet<number>; readonly stripsLeadingSpace: boolean };
   /** Jinja source, or null when the model has none. */
   readonly chatTemplate: string | null;
   /**
    * The conversation as text, to be encoded with `special`.
    *
-   * @throws ModelError `no-chat-template`, or `invalid-messages` with the template's words
+   * @throws ModelError `no-chat-template`, or `invalid-messages` with the template's message
    */
   applyChatTemplate(messages: readonly ChatMessage[], addGenerationPrompt: boolean): string;
   /**
    * The chat template applied to any variables (`messages`, `tools`, `add_generation_prompt`, …), to be encoded with `special`.
    *
-   * @throws ModelError `no-chat-template`, or `invalid-messages` with the template's words
+   * @throws ModelError `no-chat-template`, or `invalid-messages` with the template's message
    */
   renderChat(variables: TemplateVariables): string;
 }
 
-/** Ids with a meaning to whoever drives the model. */
+/** Ids of tokens with a special role. */
 export interface SpecialTokens {
   readonly bos: number | null;
   /** Any of these ends a text. */
@@ -58,7 +58,7 @@ export interface SpecialTokens {
   readonly unknown: number | null;
 }
 
-/** Real ones reach 20 MB; a bound keeps a wrong file from filling the memory. */
+/** Real files reach 20 MB; the bound keeps a wrong file from filling the memory. */
 const MAX_TOKENIZER_BYTES = 128 << 20;
 
 const addedToken = z.looseObject({ id: z.int().min(0), content: z.string(), special: z.boolean().default(false) });
@@ -140,7 +140,7 @@ function build(
     if (!Number.isInteger(id) || id < 0 || id >= vocabularySize) {
       throw new RangeError(`token id ${id} is outside the vocabulary of ${vocabularySize}`);
     }
-    // A special token stands for its name, whatever the decoder makes of other tokens.
+    // A special token stands for its name; the decoder's rules apply to other tokens only.
     const special = specialIds.has(id) ? spellings.get(id) : undefined;
     const token = recognising.id_to_token(id);
     const made = special !== undefined ? Buffer.from(special) : token === undefined ? NOTHING : decoder.bytesOf(token);
@@ -197,7 +197,7 @@ function build(
 
 const NOTHING = new Uint8Array(0);
 
-/** One encoder that recognises special tokens in text and one that does not; they share the vocabulary, which is large. */
+/** One encoder that recognises special tokens in text, and one that does not. They share the vocabulary, because it is large. */
 function createEncoders(json: z.infer<typeof tokenizerSchema>): {
   recognising: HuggingFaceTokenizer;
   literal: HuggingFaceTokenizer;
@@ -229,7 +229,7 @@ function mergesPairs(model: object | null): model is PairMerger {
 
 function mergeLongWordsFaster(model: PairMerger, json: object): void {
   const plain = model.bpe.bind(model);
-  // Its tables are as large as the vocabulary, so they wait for the first long word.
+  // The merger's tables are as large as the vocabulary, so the first long word creates them.
   let merge: ReturnType<typeof createLongWordMerger> | undefined;
   model.bpe = (word) => {
     if (word.length < LONG_WORD) return plain(word);
@@ -239,8 +239,8 @@ function mergeLongWordsFaster(model: PairMerger, json: object): void {
 }
 
 /**
- * SentencePiece models come without a pre-tokenizer, and then a whole text is one word to merge. When no token has a `▁` after
- * another character, no merge reaches from one word into the next, so that the words may be taken one by one (and cached).
+ * SentencePiece models have no pre-tokenizer, so the library would merge a whole text as one word. When no token has a `▁` after
+ * another character, no merge reaches from one word into the next, so the library may merge (and cache) words one by one.
  */
 function wordSplit(model: object): object | null {
   const vocabulary = bpeSchema.safeParse(model);

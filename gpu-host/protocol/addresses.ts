@@ -1,10 +1,10 @@
 import { handlerError } from './errors.ts';
 
-/** Addresses are words. */
+/** Number of addresses: each is one word. */
 export const ADDRESSES = 0x1_0000_0000;
 export const NO_ADDRESSES = handlerError('limit-exceeded', 'the inferlet has used up its addresses on this model');
 
-/** The first of `count` addresses of pages that were never handed out; undefined when there are no more. */
+/** The first of `count` unused page addresses; undefined when too few are left. */
 export function takePageAddresses(space: { nextPage: number }, count: number): number | undefined {
   const first = space.nextPage;
   if (first + count > ADDRESSES) return undefined;

@@ -2,7 +2,7 @@ import type { Distribution, StepResult } from './calls.ts';
 import { type Outcome, ok } from './errors.ts';
 import type { DecodedResult } from './results.ts';
 
-/* What calls make of their results; undefined for a result of another kind. */
+/* Convert results to the values of calls; undefined for a result of another kind. */
 
 export function distributionOf(result: DecodedResult): Outcome<Distribution> | undefined {
   return result.kind === 'distribution' ? ok(result.value) : undefined;

@@ -7,7 +7,7 @@
 export interface Mask {
   /** Runs of all rows, one row after another; in a row they alternate hidden, visible, hidden, … */
   readonly runs: Uint32Array;
-  /** How many runs each row has; one row per input. */
+  /** Number of runs of each row; one row per input. */
   readonly rowLengths: Uint32Array;
 }
 
@@ -18,21 +18,21 @@ export interface Distribution {
   readonly logProbabilities: Float32Array;
 }
 
-/** How the device picks a token; see `fused.sampler` in `wit/fused.wit`. */
+/** Parameters for the device's choice of a token; see `fused.sampler` in `wit/fused.wit`. */
 export interface Sampler {
   /** 0 is greedy and ignores the rest. */
   readonly temperature: number;
   /** 0 takes the host's cap. */
   readonly topK: number;
-  /** 1 switches it off. */
+  /** 1 disables the cut. */
   readonly topP: number;
-  /** 0 switches it off. */
+  /** 0 disables the cut. */
   readonly minP: number;
   /** Equal seeds give equal tokens: the draw depends on the seed and the input's position only. */
   readonly seed: number;
 }
 
-/** What a step hands back for each of its last `rows` inputs. */
+/** Output of a step for each of its last `rows` inputs. */
 export type StepOutput =
   | { readonly tag: 'none' }
   | { readonly tag: 'sample'; readonly val: Sampler }
@@ -47,20 +47,18 @@ export interface StepRequest {
   /** Inputs, counted from the last, that get an output. */
   readonly rows: number;
   readonly output: StepOutput;
-  /**
-   * Tokens that may be chosen, one row of `ceil(vocabularySize / 32)` words per output row: bit `t % 32` of word `t / 32`. Without it all may.
-   */
+  /** Allowed tokens, one row of `ceil(vocabularySize / 32)` words per output row: bit `t % 32` of word `t / 32`. Without it all are. */
   readonly allowed?: Uint32Array | undefined;
   /** Name of the low-rank adapter to compute with. */
   readonly adapter?: string | undefined;
 }
 
 export interface StepResult {
-  /** One token a row for `sample`, else empty. */
+  /** One token per row for `sample`, else empty. */
   readonly tokens: Uint32Array;
-  /** One a row for `distributions`, else empty. */
+  /** One per row for `distributions`, else empty. */
   readonly distributions: readonly Distribution[];
-  /** Inputs that the prefix cache had: they were not computed again. */
+  /** Inputs taken from the prefix cache instead of computed. */
   readonly cachedTokens: number;
 }
 
@@ -87,7 +85,7 @@ export interface RunChunk {
   readonly finished: FinishReason | undefined;
 }
 
-/** What an import or an opened file mapped. */
+/** The pages that an import or an opened file mapped. */
 export interface Imported {
   readonly pages: Uint32Array;
   /** Filled slots. */
@@ -105,7 +103,7 @@ export interface ExportInfo {
   readonly persistent: boolean;
 }
 
-/** What others in the tenant may do with a file, in the order of their wire codes, from 0. */
+/** Rights of the tenant's other functions on a file, in the order of their wire codes, from 0. */
 export const FILE_RIGHTS = ['private', 'readable', 'writable'] as const;
 export type FileRights = (typeof FILE_RIGHTS)[number];
 
@@ -116,7 +114,7 @@ export interface FileInfo {
   readonly nextPosition: number;
   readonly persistent: boolean;
   readonly rights: FileRights;
-  /** The function that made it. */
+  /** The function that made the file. */
   readonly owner: string;
   readonly locked: boolean;
 }
@@ -125,11 +123,11 @@ export interface FileInfo {
 export interface AdapterInfo {
   readonly name: string;
   readonly rank: number;
-  /** Whether it is in the device's memory. */
+  /** True when the adapter is in the device's memory. */
   readonly loaded: boolean;
 }
 
-/** How a file is saved. */
+/** Options of a file save. */
 export interface FileSave {
   readonly persistent: boolean;
   readonly rights: FileRights;
@@ -137,10 +135,10 @@ export interface FileSave {
   readonly functionName: string;
 }
 
-/** Most pages of all that a tenant has on one host, as it was read at some time. */
+/** Maximum pages that a tenant holds on one host, as read at some time. */
 export interface TenantLimit {
   /** Null for no limit. */
   readonly pages: number | null;
-  /** When it was read, ms since the epoch by the clock of the store that keeps it: of two limits the one that was read later counts. */
+  /** Time of the reading, ms since the epoch by the clock of the limit's store: of two limits the later reading counts. */
   readonly readAt: number;
 }

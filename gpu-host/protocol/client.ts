@@ -32,9 +32,9 @@ export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';
 
 export interface ConnectOptions {
-  /** What the host is called where it is spoken of; its address by default. */
+  /** Name of the host in messages and logs; its address by default. */
   readonly name?: string;
-  /** Longest wait for the host's hello, in milliseconds: 10,000 by default. */
+  /** Maximum wait for the host's hello, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
   readonly reconnectMs?: { readonly first: number; readonly longest: number };
@@ -51,8 +51,8 @@ const STATS_DEADLINE_MS = 10_000;
 /**
  * A runtime's connection to one GPU host, shared by all its inferlets. The calls of one event-loop turn leave in one write.
  *
- * When it is lost, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: what they held
- * died with the host or was released by it. It reconnects by itself; inferlets opened after that work.
+ * After a loss, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: what they held died
+ * with the host or was released by it. The connection reconnects by itself; inferlets opened after that work.
  */
 export class GpuHostConnection {
   readonly name: string;
@@ -91,8 +91,8 @@ export class GpuHostConnection {
   }
 
   /**
-   * Connects to several hosts and waits for all of them, though no longer than `othersMs` for the rest once one is there: one that loads for longer, or does
-   * not come up, keeps nobody from the others. It is there as soon as it says hello.
+   * Connects to several hosts and waits for all of them, but no longer than `othersMs` for the rest once the first has answered: a host
+   * that loads for longer, or does not come up, does not delay the others. It joins as soon as it says hello.
    * @throws Error when no host answered in time.
    */
   static async connectAll(
@@ -116,7 +116,7 @@ export class GpuHostConnection {
     return connections;
   }
 
-  /** Calls that the host has not answered. */
+  /** Number of calls that the host has not answered. */
   get pending(): number {
     return this.#link?.pending.size ?? 0;
   }
@@ -126,22 +126,22 @@ export class GpuHostConnection {
     return this.#hello?.models ?? [];
   }
 
-  /** Whether calls reach a host now. */
+  /** True when calls can reach a host now. */
   get connected(): boolean {
     return this.#link !== undefined;
   }
 
-  /** When a host said hello last, milliseconds since the Unix epoch. */
+  /** Time of the last hello, milliseconds since the Unix epoch. */
   get connectedAt(): number | undefined {
     return this.#helloAt;
   }
 
-  /** When the connection was lost last, milliseconds since the Unix epoch. */
+  /** Time of the last connection loss, milliseconds since the Unix epoch. */
   get lostAt(): number | undefined {
     return this.#lostAt;
   }
 
-  /** Which life of which host answered last; see `HostHello`. */
+  /** Id of the host process that answered last; see `HostHello`. */
   get hostId(): string | undefined {
     return this.#hello?.hostId;
   }
@@ -151,14 +151,14 @@ export class GpuHostConnection {
     return this.#hello?.processId;
   }
 
-  /** Opens an inferlet's address space on the host. Without a connection it is born dead: its calls answer `unavailable`. */
+  /** Opens an inferlet's address space on the host. Without a connection the inferlet is dead: its calls answer `unavailable`. */
   openInferlet(options: InferletOptions): GpuInferlet {
     this.#lastInferlet = (this.#lastInferlet + 1) >>> 0 || 1;
     return new DeviceInferlet(this.#link ?? DOWN, this.#lastInferlet, options, this.models);
   }
 
   /**
-   * The host's counters; `reset` starts them anew after reading, `modelsOnly` leaves out all but the models.
+   * The host's counters; `reset` resets them after reading, `modelsOnly` reads only the models.
    * @throws Error when the host cannot be reached.
    */
   stats(options: StatsOptions = {}): Promise<GpuHostStats> {
@@ -179,13 +179,13 @@ export class GpuHostConnection {
     });
   }
 
-  /** Calls `listener` each time the connection is lost (not when it is closed from here); returns how to stop that. */
+  /** Calls `listener` on each connection loss (not on `close`); returns a function that removes the listener. */
   onLost(listener: (cause: string) => void): () => void {
     this.#lostListeners.add(listener);
     return () => this.#lostListeners.delete(listener);
   }
 
-  /** Calls `listener` each time a host has said hello again: it may be another life of it, with other models and pages. Returns how to stop that. */
+  /** Calls `listener` on each hello; the host may have new models and pages. Returns a function that removes the listener. */
   onReady(listener: () => void): () => void {
     this.#readyListeners.add(listener);
     return () => this.#readyListeners.delete(listener);
@@ -248,7 +248,7 @@ const DOWN = {
   lost: handlerError('unavailable', 'the GPU host cannot be reached; it is restarting or its address is wrong'),
 } as const;
 
-/** Whether a promise has resolved in so many milliseconds. */
+/** True when the promise resolves within `ms` milliseconds; false when they pass first. */
 async function within(ms: number, promise: Promise<unknown>): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<boolean>((resolve) => {

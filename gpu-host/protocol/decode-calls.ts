@@ -13,7 +13,7 @@ import type { CallHeader, DecodedCall } from './operations.ts';
 import { MAX_PIXEL_BYTES, NO_PAGE_LIMIT, OP, STEP_OUTPUT } from './wire.ts';
 import type { WordReader } from './words.ts';
 
-/** Reads the calls of one frame's body in order, each with the bytes that it took. Throws `ProtocolFault` on anything that is not exactly a call. */
+/** Reads the calls of one frame's body in order, each with its bytes. Throws `ProtocolFault` on anything that is not exactly a call. */
 export function decodeCalls(reader: WordReader, end: number, handle: (call: DecodedCall, bytes: number) => void): void {
   while (!reader.done) {
     const words = reader.enter(end);

@@ -48,7 +48,7 @@ export function encodeSetTenantLimit(writer: FrameWriter, inferlet: number, limi
   return writer.end();
 }
 
-/** A limit that a word cannot say is none: no host has so many pages. */
+/** Writes a limit past a word as no limit: no host has so many pages. */
 function putTenantLimit(writer: FrameWriter, { pages, readAt }: TenantLimit): void {
   writer.put(Math.min(pages ?? NO_PAGE_LIMIT, NO_PAGE_LIMIT));
   writer.putWide(readAt);
@@ -144,7 +144,7 @@ export function encodeForward(
   return writer.end();
 }
 
-/** What every kind of forward carries. */
+/** Fields of every kind of forward. */
 function putForward(
   writer: FrameWriter,
   inPages: Uint32Array | readonly number[],
@@ -321,7 +321,7 @@ export function encodeImagePixels(writer: FrameWriter, inferlet: number, id: num
   return writer.end();
 }
 
-/** Why the embed-image with that id gets no pixels. */
+/** The reason why the embed-image with that id gets no pixels. */
 export function encodeImageFailed(writer: FrameWriter, inferlet: number, id: number, why: HandlerError): boolean {
   begin(writer, OP.imageFailed, inferlet, 0, id);
   writer.put(HANDLER_ERROR_TAGS.indexOf(why.tag));

@@ -15,19 +15,19 @@ export const HANDLER_ERROR_TAGS = [
   'internal',
 ] as const;
 
-/** Why a handler call failed, as a program can match it. */
+/** Case of a handler error, for programs to match. */
 export type HandlerErrorTag = (typeof HANDLER_ERROR_TAGS)[number];
 
-/** Why a handler call failed: the case, and a text that says what happened and what to do about it. */
+/** A handler error: its case, and a text that says what happened and what to do about it. */
 export interface HandlerError {
   readonly tag: HandlerErrorTag;
   readonly val: string;
 }
 
-/** A WIT `result` as it looks on the host's side. Promises of outcomes resolve always; they never reject. */
+/** A WIT `result` in JavaScript. Promises of outcomes always resolve and never reject. */
 export type Outcome<T> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: HandlerError };
 
-/** The one place where handler errors are made. */
+/** The only constructor of handler errors. */
 export function handlerError(tag: HandlerErrorTag, val: string): HandlerError {
   return { tag, val };
 }
@@ -40,10 +40,10 @@ export function err(error: HandlerError): { readonly tag: 'err'; readonly val: H
   return { tag: 'err', val: error };
 }
 
-/** Name of the quota of KV pages, as `limit-exceeded` names it when a tenant holds all that it may. */
+/** Name of the quota of KV pages in `limit-exceeded` errors. */
 export const PAGE_QUOTA = 'kv-pages';
 
-/** Why a connection was ended by the side that reads it. Codes travel in the `error` frame. */
+/** Reason why a peer ended the connection. Codes travel in the `error` frame. */
 export type ProtocolFaultCode =
   /** The frame or a field of it ends before its announced length. */
   | 'truncated'
@@ -53,7 +53,7 @@ export type ProtocolFaultCode =
   | 'version'
   /** A kind, operation or field value that does not exist. */
   | 'malformed'
-  /** A frame that may not come at this point, such as calls before the hello. */
+  /** A frame that is not allowed at this point, such as calls before the hello. */
   | 'unexpected'
   /** No hello in time. */
   | 'timeout'

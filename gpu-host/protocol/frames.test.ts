@@ -55,7 +55,7 @@ interface Made {
   readonly encode: Encode;
 }
 
-/** Every operation, with how it is written. */
+/** Every operation, with its encoder. */
 const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
   const plain = { inferlet, queue, id: 0 };
   const all: fc.Arbitrary<Made>[] = [

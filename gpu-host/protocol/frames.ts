@@ -2,21 +2,21 @@ import { ProtocolFault } from './errors.ts';
 import { FRAME, FRAME_HEADER_WORDS, type FrameKind, MAX_FRAME_WORDS, PROTOCOL_VERSION } from './wire.ts';
 import { WordReader } from './words.ts';
 
-/** Called with each whole frame: its kind, a reader placed at its body, and the body's end. The reader is only valid during the call. */
+/** Receives each whole frame: its kind, a reader at its body, and the body's end. The reader is valid only during the call. */
 export type FrameHandler = (kind: FrameKind, reader: WordReader, end: number) => void;
 
 const INITIAL_BYTES = 64 * 1024;
 
 /**
- * Cuts a byte stream into frames. It holds at most one frame's bytes besides the chunk that is being read, and refuses a frame as soon
- * as its header is there.
+ * Cuts a byte stream into frames. Buffers at most one frame besides the chunk being read, and refuses a bad frame as soon as its header is
+ * complete.
  */
 export class FrameReader {
   #bytes = new Uint8Array(INITIAL_BYTES);
   #words = new Uint32Array(this.#bytes.buffer);
   #length = 0;
 
-  /** Takes a chunk and hands on the frames that it completes. Throws `ProtocolFault`; the stream cannot be read on after that. */
+  /** Takes a chunk and passes on the frames that it completes. Throws `ProtocolFault`; the stream is unreadable after that. */
   push(chunk: Uint8Array, handle: FrameHandler): void {
     let offset = 0;
     while (offset < chunk.length) {

@@ -1,10 +1,10 @@
 import type { HistogramPoint, Labels, MetricFamily, NumberPoint } from '#infra/telemetry/family.ts';
 import { BATCH_WAIT_BOUNDS_MS, type GpuHostStats, type ModelStats } from './host.ts';
 
-/** Sizes of batches that are told apart. */
+/** Bounds of the batch size histogram. */
 const SIZE_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** A host's counters as metrics: for its own exporter, and for the runtime that shows them. `host` is its name in the configuration. */
+/** A host's counters as metrics, for its own exporter and for the runtime. `host` is its name in the configuration. */
 export function hostFamilies({ connections, models }: GpuHostStats, host: string): MetricFamily[] {
   const counter = numbers('counter', models);
   const gauge = numbers('gauge', models);
@@ -87,7 +87,7 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
   ];
 }
 
-/** The same for a life of the host: labels that say something and do not grow. */
+/** Labels that stay the same for the life of the host process. */
 function computeLabels({ name, backend, precision, kv, device }: ModelStats): Labels {
   return {
     ...{ model: name, backend, precision },
@@ -111,7 +111,7 @@ function memoryPoints({ name, device }: ModelStats): NumberPoint[] {
 }
 
 type Read = (stats: ModelStats) => number;
-/** One number a model, or one for each value of a label. */
+/** One number per model, or one for each value of a label. */
 type Reads = Read | Readonly<Record<string, Readonly<Record<string, Read>>>>;
 
 function numbers(kind: 'counter' | 'gauge', models: readonly ModelStats[]) {

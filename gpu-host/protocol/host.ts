@@ -1,31 +1,31 @@
 import type { Vitals } from '#infra/telemetry/vitals.ts';
 
-/** Bounds of the waits that `ModelStats.waitCounts` tells apart, milliseconds. */
+/** Bounds of the histogram `ModelStats.waitCounts`, milliseconds. */
 export const BATCH_WAIT_BOUNDS_MS = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000];
 
-/** What computes a model, and in which form. */
+/** Backend, precision and device of a model. */
 export interface ModelCompute {
   readonly backend: string;
-  /** Of the weights, such as `bf16`. */
+  /** Precision of the weights, such as `bf16`. */
   readonly precision: string;
-  /** Of keys and values, where it is another one. */
+  /** Precision of keys and values, where it differs. */
   readonly kv?: string;
   readonly device: DeviceSummary;
 }
 
 export interface DeviceSummary {
-  /** The card's, or `CPU`. */
+  /** Name of the card, or `CPU`. */
   readonly name: string;
-  /** Which of several, as the driver counts them. */
+  /** Index of the card, as the driver counts. */
   readonly index?: number;
-  /** Of its memory what the model takes, adapters apart, and all that there is; not told of a CPU. */
+  /** Device memory: the model's, without adapters, and the total. Absent for a CPU. */
   readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
 }
 
-/** What the hello says of one model. */
+/** One model's part of the hello. */
 export interface ModelSummary extends ModelCompute {
   readonly name: string;
-  /** Tokens that the model was trained to see at once; positions past it are refused. */
+  /** Maximum tokens that the model was trained to see at once; later positions are refused. */
   readonly contextLength: number;
   readonly vocabularySize: number;
   /** Slots of one KV page. */
@@ -36,7 +36,7 @@ export interface ModelSummary extends ModelCompute {
   readonly traits: readonly string[];
   /** Hugging Face directory on the host's machine, for the tokenizer. */
   readonly directory: string;
-  /** Largest `topK` of a distribution. */
+  /** Maximum `topK` of a distribution. */
   readonly maxTopK: number;
   /** Bits of a weight as the device holds it. */
   readonly bits: number;
@@ -45,23 +45,23 @@ export interface ModelSummary extends ModelCompute {
 /** The host's part of the hello frame. */
 export interface HostHello {
   readonly models: readonly ModelSummary[];
-  /** Random, one for each life of the host's process: it tells runtimes on any machine whether they share a host. */
+  /** Random id of one host process: runtimes on any machine can tell by it whether they share a host. */
   readonly hostId: string;
-  /** Process id, so that a reader of logs and tests can tell one life of the host from the next. */
+  /** Process id, so that logs and tests can tell a restarted host. */
   readonly processId: number;
 }
 
 /** Pages of one model's pool: free + cached + owned = total, always. */
 export interface PageStats {
   readonly free: number;
-  /** Held by nobody but kept for their content (prefix cache). */
+  /** Pages without a holder, kept for their content (prefix cache). */
   readonly cached: number;
-  /** Held by at least one inferlet; a shared page counts once. */
+  /** Pages held by at least one inferlet; a shared page counts once. */
   readonly owned: number;
   readonly total: number;
 }
 
-/** What the prefix cache saved since the start (a reset leaves it alone): tokens asked of it, and which of them it gave. */
+/** Savings of the prefix cache since the start, unaffected by a reset: tokens looked up, found and missed. */
 export interface PrefixStats {
   readonly lookups: number;
   readonly hitTokens: number;
@@ -74,9 +74,9 @@ export interface PrefixStats {
 export interface ModelStats extends ModelCompute {
   readonly name: string;
   readonly pages: PageStats;
-  /** Pages whose content is in the swap store, and in no frame of the pool. */
+  /** Pages whose content is in the swap store and in no frame of the pool. */
   readonly swappedOutPages: number;
-  /** Owned pages that would go to the swap store when others need room, as far as that has any; about. */
+  /** Approximate number of owned pages that could go to the swap store when other inferlets need room, as far as it has any. */
   readonly idlePages: number;
   readonly prefix: PrefixStats;
   /** Pages moved to the swap store, and back. */
@@ -92,9 +92,9 @@ export interface ModelStats extends ModelCompute {
   readonly waitingCalls: number;
   /** Device steps. */
   readonly batches: number;
-  /** Those of them that were handed over while the one before was computed. */
+  /** Batches of these that were handed over while the one before was computed. */
   readonly stepsAhead: number;
-  /** Mean of sequences per batch; 0 without batches. */
+  /** Mean sequences per batch; 0 without batches. */
   readonly meanBatchSize: number;
   /** `batchSizes[n]` batches had n sequences; the last entry holds all larger ones. */
   readonly batchSizes: readonly number[];
@@ -106,18 +106,18 @@ export interface ModelStats extends ModelCompute {
   readonly images: number;
   /** Calls that failed. */
   readonly failedCalls: number;
-  /** Milliseconds that the device was computing. */
+  /** Milliseconds that the device computed. */
   readonly deviceBusyMs: number;
   /** Milliseconds per batch on the device, mean. */
   readonly meanStepMs: number;
-  /** Milliseconds that a free device waited for queues which had just got results. */
+  /** Milliseconds that a free device waited for queues that had just got results. */
   readonly graceMs: number;
-  /** How long calls waited for their batches: `waitCounts[i]` up to `BATCH_WAIT_BOUNDS_MS[i]`, the last longer; and all of it, milliseconds. */
+  /** Waits of calls for their batches: `waitCounts[i]` up to `BATCH_WAIT_BOUNDS_MS[i]`, the last longer; `waitMs` is their sum. */
   readonly waitCounts: readonly number[];
   readonly waitMs: number;
   /** Share of the computed input × key work that was padding, 0 to 1; 0 for a backend that does not pad. */
   readonly paddingShare: number;
-  /** Times that the driver has refused a graph of a step since the start: such steps are slower. 0 for a backend without graphs. */
+  /** Graphs of steps that the driver has refused since the start: such steps are slower. 0 for a backend without graphs. */
   readonly graphsRefused: number;
 }
 
@@ -127,9 +127,9 @@ export function aheadShare({ stepsAhead, batches }: Pick<ModelStats, 'stepsAhead
 }
 
 export interface StatsOptions {
-  /** Counters start anew after reading. */
+  /** Resets the counters after reading. */
   readonly reset?: boolean;
-  /** All but the models is left out. */
+  /** Reads only the models. */
   readonly modelsOnly?: boolean;
 }
 
@@ -138,17 +138,17 @@ export interface GpuHostStats {
   readonly elapsedMs: number;
   readonly connections: number;
   readonly models: readonly ModelStats[];
-  /** Those that hold most pages first; at most 1,000. Empty when only the models were asked for. */
+  /** The tenants that hold most pages, largest first; at most 1,000. Empty with `modelsOnly`. */
   readonly tenants: readonly TenantPageStats[];
-  /** How the process is; absent when nobody watches it, or only the models were asked for. */
+  /** Health of the process; absent when it is not watched, and with `modelsOnly`. */
   readonly vitals?: Vitals;
 }
 
-/** What one tenant holds on this host: inferlets, exports and KV files, on all models. */
+/** Pages of one tenant on this host: inferlets, exports and KV files, on all models. */
 export interface TenantPageStats {
   readonly tenant: string;
-  /** Distinct pages, resident or not: what several of them share counts once. */
+  /** Distinct pages, resident or not: a shared page counts once. */
   readonly pages: number;
-  /** Null when it has no limit. */
+  /** Null without a limit. */
   readonly maxPages: number | null;
 }

@@ -45,7 +45,7 @@ import { MAX_EMBEDS, MAX_IMPORT_PAGES, OP, type Op } from './wire.ts';
 
 type List = Uint32Array;
 
-/** Addresses of one model that were handed out. */
+/** Addresses of one model that the client has handed out. */
 interface Space {
   nextPage: number;
   nextEmbed: number;
@@ -53,7 +53,7 @@ interface Space {
   readonly pages: PageBudget;
 }
 
-/** The client's side of one inferlet: hands out addresses, counts what is held, and writes its calls. */
+/** The client's side of one inferlet: hands out addresses, counts held pages and embeds, and writes the calls. */
 export class DeviceInferlet implements GpuInferlet {
   #issuer: Issuer;
   #handle: number;
@@ -83,7 +83,7 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   get pendingCalls(): number {
-    // One without its picture waits for whoever makes that, not for the device.
+    // A call without its picture waits for the picture's source, not for the device.
     return Math.max(0, this.#issuer.pending - this.#unsentPictures);
   }
 
@@ -391,7 +391,7 @@ export class DeviceInferlet implements GpuInferlet {
     return this.#issuer.close();
   }
 
-  /** A call that maps pages: as many addresses are kept for it as there may be. */
+  /** Sends a call that maps pages. Reserves addresses for the maximum number of pages. */
   #import(queue: number, encode: (link: Link, id: number, first: number) => boolean): Promise<Outcome<Imported>> {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return Promise.resolve(err(space));

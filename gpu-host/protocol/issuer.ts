@@ -6,30 +6,30 @@ import type { Link, LinkedInferlet, Pending } from './link.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
 import { MAX_FRAME_BYTES, OP } from './wire.ts';
 
-/** A link, or why there is none. */
+/** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
 
-/** Older than any that was read. */
+/** Stands for no known limit: older than any that was read. */
 const UNKNOWN_LIMIT = { pages: null, readAt: 0 };
 const CLOSE_DEADLINE_MS = 30_000;
-/** Bytes of calls that may wait unsent; an inferlet that issues more without awaiting anything is flooding. */
+/** Maximum bytes of unsent calls; an inferlet that issues more without awaiting anything is flooding. */
 const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
 
 const UNREACHABLE = handlerError('unavailable', 'the GPU host cannot be reached');
 const TOO_LARGE = handlerError('limit-exceeded', `the call is larger than ${MAX_FRAME_BYTES} bytes; split it`);
 
 /**
- * Sends one inferlet's calls over a link and keeps those whose result is awaited, until the inferlet is closed, terminated or lost: then
- * all of them are answered with the reason, and so is every later one.
+ * Sends one inferlet's calls over a link and keeps those whose result is awaited. Once the inferlet is closed, terminated or lost, all of
+ * these and every later call are answered with the reason.
  */
 export class Issuer implements LinkedInferlet {
   readonly handle: number;
   #link: Link | undefined;
   #options: InferletOptions;
   #pending = new Set<number>();
-  /** Why nothing can be called any more: closed, terminated, lost, flooding. */
+  /** Error of every later call: closed, terminated, lost, flooding. */
   #dead: HandlerError | undefined;
-  /** Why there was no link to begin with. */
+  /** Error when there was no link to begin with. */
   #unreachable: HandlerError | undefined;
   #unsentBytes = 0;
   #unsentSince = 0;
@@ -62,7 +62,7 @@ export class Issuer implements LinkedInferlet {
     return this.#pending.size;
   }
 
-  /** What the host has said so far; the last of it comes with the end. */
+  /** Usage reported so far; the last report comes at the end. */
   get usage(): DeviceUsage {
     return this.#usage;
   }
@@ -71,28 +71,28 @@ export class Issuer implements LinkedInferlet {
     return this.#issued;
   }
 
-  /** Why nothing can be called any more, as far as is known without a look at the link. */
+  /** Error of every later call, as far as it is known without a look at the link. */
   get dead(): HandlerError | undefined {
     return this.#dead;
   }
 
-  /** Why its host cannot be reached any more, if so: whatever the host held for it is gone. */
+  /** Error when the host cannot be reached any more: everything that it held for the inferlet is gone. */
   get lost(): HandlerError | undefined {
     return this.#link ? this.#link.lost : this.#unreachable;
   }
 
-  /** Why nothing can be called now, if so. */
+  /** Error of a call made now; undefined when the call can be sent. */
   refusal(): HandlerError | undefined {
     return this.#dead ?? (this.#writable() ? undefined : this.#lostError());
   }
 
-  /** Sends a call without a result. What cannot be sent is the matter of later calls, but for one that is too large. */
+  /** Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. */
   send(encode: (link: Link) => boolean): HandlerError | undefined {
     const link = this.#awake();
     return !link || this.#sent(link, encode(link)) ? undefined : TOO_LARGE;
   }
 
-  /** Sends a call and resolves with what `read` makes of its result; a result that is not of its kind is an `internal` error. */
+  /** Sends a call and resolves with what `read` makes of its result; a result of another kind becomes an `internal` error. */
   ask<T>(
     read: (result: DecodedResult) => Outcome<T> | undefined,
     encode: (link: Link, id: number) => boolean,
@@ -119,7 +119,7 @@ export class Issuer implements LinkedInferlet {
     });
   }
 
-  /** Sends a call with many results, which `make` takes; `make` is given how to say that the last one has come. */
+  /** Sends a call with many results, which `make`'s object receives; that object calls `over` at the last one. */
   stream<T extends Pending>(
     encode: (link: Link, id: number) => boolean,
     make: (id: number, over: () => void) => T,
@@ -141,7 +141,7 @@ export class Issuer implements LinkedInferlet {
     if (link) this.#tellWaiting(link, waiting);
   }
 
-  /** No call of the inferlet's: it waits on if it does. */
+  /** Not a call of the inferlet: a waiting inferlet goes on waiting. */
   setTenantLimit(limit: TenantLimit): void {
     const link = this.#writable();
     if (!link) return;
@@ -188,7 +188,7 @@ export class Issuer implements LinkedInferlet {
     } finally {
       clearTimeout(timer);
       link.pending.delete(id);
-      // The host has said before that what it used in the end.
+      // The host reports the final usage before it answers the close.
       link.inferlets.delete(this.handle);
       this.#link = undefined;
     }
@@ -211,7 +211,7 @@ export class Issuer implements LinkedInferlet {
     return fits;
   }
 
-  /** Its calls are lost from here on; the host is told to release what it holds. */
+  /** Fails all later calls and lets the host release what the inferlet holds. */
   #flood(): void {
     this.#dead ??= handlerError(
       'limit-exceeded',
@@ -224,7 +224,7 @@ export class Issuer implements LinkedInferlet {
     return this.#dead ?? this.#link?.lost ?? UNREACHABLE;
   }
 
-  /** The link for a call; whoever calls waits no longer. */
+  /** The link for a call. A call ends the inferlet's wait. */
   #awake(): Link | undefined {
     const link = this.#writable();
     if (link && this.#waiting) this.#tellWaiting(link, false);

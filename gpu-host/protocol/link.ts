@@ -21,9 +21,9 @@ export interface Pending {
   fail(error: HandlerError): void;
 }
 
-/** An open inferlet, as its host speaks of it. */
+/** An open inferlet as the link sees it. */
 export interface LinkedInferlet {
-  /** The host has taken its memory. */
+  /** Call when the host has taken the inferlet's memory. */
   terminated(termination: Termination): void;
   used(usage: DeviceUsage): void;
 }
@@ -31,19 +31,19 @@ export interface LinkedInferlet {
 export interface LinkEvents {
   onHello(hello: HostHello): void;
   onStats(id: number, json: string): void;
-  /** Once, after every pending call was answered `unavailable`. */
+  /** Called once, after every pending call was answered `unavailable`. */
   onLost(cause: string): void;
 }
 
-/** One life of the socket to a GPU host: from connect to the first error or end. It is never reopened; the connection makes a new one. */
+/** One socket to a GPU host: from connect to the first error or end. A link is never reopened; the connection makes a new one. */
 export class Link {
   readonly writer = new FrameWriter();
   readonly pending = new Map<number, Pending>();
   /** Open inferlets by their handle. */
   readonly inferlets = new Map<number, LinkedInferlet>();
-  /** Why nothing can be sent any more. */
+  /** Set when nothing can be sent any more. */
   lost: HandlerError | undefined;
-  /** Counts the moments at which everything written had left this process; bounds what an inferlet may leave unsent. */
+  /** Counts the moments at which the kernel had taken every written byte; bounds what an inferlet may leave unsent. */
   drains = 0;
   #socket: Socket;
   #events: LinkEvents;
@@ -67,14 +67,14 @@ export class Link {
     this.#socket.on('close', () => this.close('the GPU host closed the connection'));
   }
 
-  /** An id for a call that wants a result: 1 to 2^32 - 1, never one that is pending. */
+  /** An unused id for a call that wants a result: 1 to 2^32 - 1. */
   nextId(): number {
     do this.#lastId = this.#lastId === 0xffff_ffff ? 1 : this.#lastId + 1;
     while (this.pending.has(this.#lastId));
     return this.#lastId;
   }
 
-  /** Sends what the writer holds at the end of this event-loop turn, in one write. */
+  /** Sends the writer's content at the end of this event-loop turn, in one write. */
   scheduleFlush(): void {
     if (this.#flushing) return;
     this.#flushing = true;
@@ -89,7 +89,7 @@ export class Link {
     });
   }
 
-  /** Ends this life: every pending call is answered `unavailable` with the cause. */
+  /** Ends the link: every pending call is answered `unavailable` with the cause. */
   close(cause: string): void {
     if (this.lost) return;
     const text = this.#remoteError ?? cause;
@@ -141,13 +141,13 @@ export class Link {
   }
 
   #settle = (id: number, result: DecodedResult): void => {
-    // No pending call: its inferlet was closed while the result was on its way.
+    // Without a pending call, its inferlet was closed while the result was on its way.
     const call = this.pending.get(id);
     if (call?.settle(result)) this.pending.delete(id);
   };
 }
 
-/** `host:port` is TCP; anything with a slash is a unix socket's path. */
+/** Parses an address: `host:port` is TCP; anything with a slash is a unix socket's path. */
 export function socketAddress(address: string): { path: string } | { host: string; port: number } {
   const tcp = /^(?:tcp:\/\/)?\[?([^/]*?)\]?:(\d+)$/.exec(address);
   if (!tcp) return { path: address.replace(/^unix:(?:\/\/)?/, '') };

@@ -1,15 +1,15 @@
 import type { FileRights, Mask, RunRequest, StepRequest, TenantLimit } from './calls.ts';
 import type { HandlerError } from './errors.ts';
 
-/** Who calls: the inferlet's handle on this connection, its queue, and the id that the result will carry. */
+/** The inferlet's handle on this connection, its queue, and the id of the result. */
 export interface CallHeader {
   readonly inferlet: number;
   readonly queue: number;
-  /** 0 when no result is wanted. */
+  /** 0 when the client wants no result. */
   readonly id: number;
 }
 
-/** One call as the host reads it. Lists are copies. Nothing is checked here but the frame's shape: values are the handlers' matter. */
+/** One call as the host reads it. Lists are copies. The decoder checks only the frame's shape: handlers check the values. */
 export type DecodedCall = CallHeader &
   (
     | OpenInferletOperation
@@ -29,31 +29,31 @@ export type DecodedCall = CallHeader &
 
 export interface OpenInferletOperation {
   readonly op: 'open-inferlet';
-  /** Most pages on each model. */
+  /** Maximum pages on each model. */
   readonly maxPages: number;
-  /** Priorities of its queues are held within ±`maxPriority`. */
+  /** Priorities of the queues are clamped to ±`maxPriority`. */
   readonly maxPriority: number;
   readonly arrival: number;
   /** The invocation's id. */
   readonly name: string;
-  /** Of its attempt: a newer one takes the place of those before it. */
+  /** Attempt of the invocation: a newer attempt replaces earlier ones. */
   readonly epoch: number;
   readonly tenant: string;
-  /** Whose pages count together with its own; empty when nobody's do. */
+  /** Family whose pages are counted together; empty for none. */
   readonly family: string;
-  /** Of the attempt of the family's first. */
+  /** Attempt of the family's root. */
   readonly familyEpoch: number;
-  /** Most pages of the whole family on each model. */
+  /** Maximum pages of the whole family on each model. */
   readonly familyPages: number;
-  /** Most pages of all that the tenant has on the host. */
+  /** Maximum pages of the tenant on the host. */
   readonly tenantPages: TenantLimit;
   /** The function that runs. */
   readonly functionName: string;
-  /** W3C trace context; empty when nobody records it. */
+  /** W3C trace context; empty when the inferlet is not traced. */
   readonly traceparent: string;
 }
 
-/** The calls that take part in the order of a queue. */
+/** The calls that are ordered by a queue. */
 export type QueuedOperation =
   | { readonly op: 'allocate-pages' | 'allocate-embeds'; readonly first: number; readonly count: number }
   | { readonly op: 'free-pages'; readonly pages: Uint32Array }
@@ -93,10 +93,10 @@ export interface CopySlotsOperation {
 export interface CopyTokensOperation {
   readonly op: 'copy-tokens';
   readonly sources: Uint32Array;
-  /** Of the filled slots of `sources`, in order. */
+  /** Indices of filled slots of `sources`, in order. */
   readonly indices: Uint32Array;
   readonly destinations: Uint32Array;
-  /** One a token; empty keeps the old ones. */
+  /** One per token; empty keeps the old ones. */
   readonly positions: Uint32Array;
 }
 
@@ -129,9 +129,9 @@ export interface FileOpenOperation {
   /** Address of the first page. */
   readonly first: number;
   readonly name: string;
-  /** With the file's lock. */
+  /** True to take the file's lock. */
   readonly write: boolean;
-  /** The function that asks. */
+  /** The function that opens the file. */
   readonly functionName: string;
 }
 
@@ -152,7 +152,7 @@ export interface EmbedTextOperation {
   readonly embeds: Uint32Array;
 }
 
-/** The pixels follow by its id, or why there are none; until then it keeps its place in its queue. */
+/** The pixels, or an error, follow with the same id; until then the call keeps its place in its queue. */
 export interface EmbedImageOperation {
   readonly op: 'embed-image';
   readonly positions: Uint32Array;

@@ -1,25 +1,25 @@
 import { type HandlerError, handlerError } from './errors.ts';
 
 /**
- * Pages that several inferlets hold together, by model: those of one root share its limit. Like all of a `PageBudget` this is a count of
- * addresses; the host, which is told the family's name and limit, counts the copies as well.
+ * Pages that several inferlets hold together, by model: the inferlets of one root share its limit. Like `PageBudget` this counts addresses.
+ * The host, which gets the family's name and limit, counts the copies as well.
  */
 export class SharedPages {
   readonly maxPages: number;
-  /** Tells families apart; not empty. */
+  /** Name of the family; not empty. */
   readonly family: string;
-  /** Which attempt of the root it is; told before any of them is opened. */
+  /** Attempt of the root; set before any of the inferlets is opened. */
   epoch = 0;
   readonly #held = new Map<string, number>();
   readonly #peak = new Map<string, number>();
 
-  /** @param maxPages of all together, per model */
+  /** @param maxPages of all inferlets together, per model */
   constructor(family: string, maxPages: number) {
     this.family = family;
     this.maxPages = maxPages;
   }
 
-  /** Most pages held at once, by model. */
+  /** Maximum pages held at once so far, by model. */
   get peak(): ReadonlyMap<string, number> {
     return this.#peak;
   }
@@ -37,21 +37,21 @@ export class SharedPages {
 
 /**
  * The client's count of the pages behind one inferlet's addresses, so that an allocation past the limit is refused at once. The host counts
- * again, exactly: copies made by writes to shared pages are known only there.
+ * again, exactly: only it knows the copies made by writes to shared pages.
  */
 export class PageBudget {
   #maxPages: number;
   #poolPages: number;
-  /** Page behind each address, named by the address that allocated it; only of addresses that are shared or were. */
+  /** Page behind each address, named by the address that allocated it; only for addresses that are or were shared. */
   #origins = new Map<number, number>();
-  /** Addresses of each shared page that are still held. */
+  /** Number of held addresses of each shared page. */
   #sharers = new Map<number, number>();
   #live = new Set<number>();
   #shared: SharedPages | undefined;
   #model: string;
   #held = 0;
 
-  /** @param shared what it holds together with others, and `model` is where */
+  /** @param shared budget shared with other inferlets, counted under `model` */
   constructor(maxPages: number, poolPages: number, shared?: SharedPages, model = '') {
     this.#maxPages = maxPages;
     this.#poolPages = poolPages;
@@ -63,14 +63,14 @@ export class PageBudget {
     return this.#held;
   }
 
-  /** Whatever was held is gone. */
+  /** Drops all held pages. */
   close(): void {
     this.#count(-this.#held);
     this.#live.clear();
     this.#shared = undefined;
   }
 
-  /** Why `count` more pages cannot be had, if they cannot. */
+  /** Error when `count` more pages cannot be allocated. */
   refuse(count: number): HandlerError | undefined {
     if (count > this.#poolPages) {
       return handlerError('limit-exceeded', `${count} pages were asked and the whole pool has ${this.#poolPages}`);

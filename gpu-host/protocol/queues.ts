@@ -1,25 +1,25 @@
 import { type HandlerError, handlerError } from './errors.ts';
 
-/** A queue of one inferlet as the client knows it. */
+/** The client's record of one queue. */
 export interface ClientQueue {
-  /** Its model's place in the hello; negative for an unknown one. */
+  /** Index of the model in the hello; negative for an unknown one. */
   readonly model: number;
-  /** Why every call on it fails: an unknown model. */
+  /** Error of every call on the queue: an unknown model. */
   readonly broken: HandlerError | undefined;
-  /** First failure found on this side since the last `synchronize`. */
+  /** First failure found by the client since the last `synchronize`. */
   failure: HandlerError | undefined;
-  /** Looks at it before a call, so that what follows on a call can be told. */
+  /** Counts the calls on the queue, by their checks before sending. */
   looks: number;
 }
 
 const MAX_QUEUES = 4096;
 
-/** The queues of one inferlet, by number. Past their limit nothing is kept of one more, and every call on it is refused. */
+/** The queues of one inferlet, by number. A queue past the limit is not kept, and every call on it is refused. */
 export class ClientQueues {
   readonly #open = new Map<number, ClientQueue>();
   #last = 0;
 
-  /** A number for one more queue; `model` is negative when nobody offers the one of that name. */
+  /** Adds a queue and returns its number; `model` is negative for an unknown model. */
   add(model: number, name: string): { readonly queue: number; readonly kept: boolean } {
     const queue = ++this.#last;
     if (this.#open.size >= MAX_QUEUES) return { queue, kept: false };
@@ -36,7 +36,7 @@ export class ClientQueues {
     this.#open.delete(queue);
   }
 
-  /** Why no call can be made on a queue, if so. Asked before each call. */
+  /** Error of a call on the queue, if any. Run before each call, which it counts. */
   refusal(queue: number): HandlerError | undefined {
     const state = this.#open.get(queue);
     if (state) {

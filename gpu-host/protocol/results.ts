@@ -3,10 +3,10 @@ import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.t
 import { FRAME, MAX_JSON_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** Kinds of a result, so that a reader needs no memory of what was asked to know its shape. */
+/** Kinds of results: a reader knows a result's shape without the call. */
 const RESULT = { done: 0, distribution: 1, step: 2, run: 3, error: 4, floats: 5, imported: 6, text: 7 } as const;
 
-/** What one result says of the call `id`. A run has many results, the last of which is an error or has `finished`. */
+/** One result of the call `id`. A run has many results, the last of which is an error or has `finished`. */
 export type DecodedResult =
   | { readonly kind: 'done' }
   | { readonly kind: 'distribution'; readonly value: Distribution }
@@ -17,7 +17,7 @@ export type DecodedResult =
   | ({ readonly kind: 'imported' } & ImportedCounts)
   | { readonly kind: 'text'; readonly text: string };
 
-/** What an import mapped; its pages are the `pages` addresses from the first one that the call named. */
+/** Counts of an import; its pages are the `pages` addresses from the call's first one on. */
 export interface ImportedCounts {
   readonly pages: number;
   readonly tokens: number;
@@ -30,7 +30,7 @@ function begin(writer: FrameWriter, id: number, kind: number): void {
   writer.put(kind);
 }
 
-/** The host's side: false when the result does not fit a frame. */
+/** Host side. Encoders return false when the result does not fit a frame. */
 export function encodeDone(writer: FrameWriter, id: number): boolean {
   begin(writer, id, RESULT.done);
   return writer.end();
@@ -85,7 +85,7 @@ export function encodeImported(writer: FrameWriter, id: number, counts: Imported
   return writer.end();
 }
 
-/** JSON; false, and nothing is written, for more than `MAX_JSON_BYTES` of it. */
+/** JSON. Returns false, and writes nothing, past `MAX_JSON_BYTES`. */
 export function encodeText(writer: FrameWriter, id: number, text: string): boolean {
   if (Buffer.byteLength(text) > MAX_JSON_BYTES) return false;
   begin(writer, id, RESULT.text);
@@ -93,10 +93,10 @@ export function encodeText(writer: FrameWriter, id: number, text: string): boole
   return writer.end();
 }
 
-/** Why an inferlet's memory was taken. */
+/** Cause of an inferlet's termination. */
 export interface Termination {
   readonly cause: string;
-  /** When room for as much may be there again, milliseconds; a guess. */
+  /** Estimated milliseconds until as much room may be free again. */
   readonly retryAfterMs: number;
 }
 
@@ -109,15 +109,15 @@ export function encodeTerminated(writer: FrameWriter, inferlet: number, { cause,
   return writer.end();
 }
 
-/** What an inferlet has used on a host since it was opened, on all its models. */
+/** Usage of an inferlet on a host since it was opened, on all its models. */
 export interface DeviceUsage {
-  /** Its part of the device's time, microseconds. */
+  /** The inferlet's share of the device's time, microseconds. */
   readonly gpuUs: number;
-  /** Pages held, times the milliseconds for which they were. */
+  /** Integral of held pages over time, page-milliseconds. */
   readonly pageMs: number;
 }
 
-/** The frame that says what an inferlet has used so far: whole numbers. */
+/** The frame that reports an inferlet's usage so far, in whole numbers. */
 export function encodeUsage(writer: FrameWriter, inferlet: number, { gpuUs, pageMs }: DeviceUsage): boolean {
   writer.begin(FRAME.usage);
   writer.put(inferlet);
@@ -131,7 +131,7 @@ function putDistribution(writer: FrameWriter, value: Distribution): void {
   writer.putFloats(value.logProbabilities);
 }
 
-/** The client's side: reads the results of one frame's body in order. */
+/** Client side: reads the results of one frame's body in order. */
 export function decodeResults(
   reader: WordReader,
   end: number,

@@ -5,7 +5,7 @@ import type { DecodedResult } from './results.ts';
 import { DeviceRun } from './run.ts';
 import { RUN_WINDOW_TOKENS } from './wire.ts';
 
-/** A run whose wire is written down. */
+/** A run that records what it sends. */
 function makeRun() {
   const sent: string[] = [];
   const run = new DeviceRun({

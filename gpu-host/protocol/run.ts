@@ -6,21 +6,21 @@ import { RUN_WINDOW_TOKENS } from './wire.ts';
 
 /** Tokens decoded ahead of the inferlet. */
 export interface RunHandle {
-  /** Tokens since the last `next`: at least one unless finished. One at a time. */
+  /** Tokens since the last `next`: at least one unless finished. Only one `next` may be pending. */
   next(): Promise<Outcome<RunChunk>>;
-  /** Asks the device to stop; what is already decoded is still handed over. */
+  /** Asks the device to stop; tokens decoded before are still handed over. */
   stop(): void;
 }
 
 interface RunWire {
-  /** The last result has come. */
+  /** Called when the last result has come. */
   over(): void;
-  /** Tells the host how many tokens were handed to the inferlet in all, so that it decodes on. */
+  /** Tells the host the total number of tokens handed to the inferlet, so that it decodes on. */
   consumed(tokens: number): void;
   stop(): void;
 }
 
-/** The client's side of a run: keeps what came until it is asked for; the host stops a window ahead of what was consumed. */
+/** The client's side of a run: buffers tokens until `next`. The host pauses a window ahead of the consumed tokens. */
 export class DeviceRun implements RunHandle, Pending {
   #wire: RunWire;
   #tokens: number[] = [];
@@ -81,7 +81,7 @@ export class DeviceRun implements RunHandle, Pending {
     resolve(ready);
   }
 
-  /** Tokens come before the error that ended the run; the end is repeated for whoever asks again. */
+  /** Hands out tokens before the error that ended the run; repeats the end on every later call. */
   #take(): Outcome<RunChunk> | undefined {
     if (this.#tokens.length === 0) {
       if (this.#error) return err(this.#error);

@@ -1,37 +1,37 @@
 import { endianness } from 'node:os';
 
-/** Version of the frames; a peer that speaks another is refused. */
+/** Version of the frames; a peer with another version is refused. */
 export const PROTOCOL_VERSION = 4;
 
-/** Longest frame, header included. A call that does not fit one frame is refused by the client. */
+/** Maximum frame, header included. The client refuses a call that does not fit one frame. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;
 export const MAX_FRAME_WORDS = MAX_FRAME_BYTES / 4;
 
 /** Words of a frame's header: length, then version and kind. */
 export const FRAME_HEADER_WORDS = 2;
 
-/** Longest text field (error texts, ids), in bytes of UTF-8. Longer ones are cut by the writer and refused by the reader. */
+/** Maximum text field (error texts, ids), in bytes of UTF-8. The writer cuts longer texts; the reader refuses them. */
 export const MAX_TEXT_BYTES = 4096;
 
-/** Longest JSON field (hello, stats, text results), in bytes. */
+/** Maximum JSON field (hello, stats, text results), in bytes. */
 export const MAX_JSON_BYTES = 1024 * 1024;
 
-/** Most bytes of one picture's pixels; they go in one frame, with room for what names them. */
+/** Maximum bytes of one picture's pixels; they go in one frame, with room for the call's header. */
 export const MAX_PIXEL_BYTES = MAX_FRAME_BYTES - 1024;
 
-/** Embeds that one inferlet may hold on one model. */
+/** Maximum embeds of one inferlet on one model. */
 export const MAX_EMBEDS = 262_144;
 
-/** Addresses or tokens in one list of a call. Longer ones are refused before anything looks at them: one call must not hold up the host. */
+/** Maximum addresses or tokens in one list of a call. The host refuses longer lists unread: one call must not hold up the host. */
 export const MAX_LIST = 262_144;
 
-/** Addresses that the client keeps free for the pages of one import; the host refuses to import more. */
+/** Addresses that the client reserves for the pages of one import; the host refuses larger imports. */
 export const MAX_IMPORT_PAGES = 65_536;
 
-/** Tokens of a run that the host decodes past what the inferlet has consumed. */
+/** Maximum tokens of a run that the host decodes past what the inferlet has consumed. */
 export const RUN_WINDOW_TOKENS = 256;
 
-/** Stands for no limit of a tenant's pages. */
+/** Encodes that a tenant's pages have no limit. */
 export const NO_PAGE_LIMIT = 0xffff_ffff;
 
 /** Bits of a stats request's flags. */

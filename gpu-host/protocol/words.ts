@@ -7,8 +7,8 @@ const text = new TextDecoder();
 /**
  * Frames under construction: one growing buffer of words that holds any number of frames, each any number of entries.
  *
- * An entry is `[words, …fields]`, its own length first. It is added between `begin` and `end`; a frame that the entry would take past the
- * limit is closed and a new one of the same kind is opened, so that callers never see frame boundaries.
+ * An entry is `[words, …fields]`, its own length first. It is written between `begin` and `end`. When the entry takes a frame past the
+ * limit, the writer closes the frame and opens a new one of the same kind, so that callers never see frame boundaries.
  */
 export class FrameWriter {
   #words = new Uint32Array(1024);
@@ -23,7 +23,7 @@ export class FrameWriter {
     return this.#length;
   }
 
-  /** Words of the entry written last. */
+  /** Words of the last entry. */
   get entryWords(): number {
     return this.#length - this.#entryStart;
   }
@@ -34,7 +34,7 @@ export class FrameWriter {
     this.put(0);
   }
 
-  /** Closes the entry; false, and the entry is gone, when it alone is larger than a frame. */
+  /** Closes the entry. Returns false, and drops the entry, when it alone is larger than a frame. */
   end(): boolean {
     const entryWords = this.#length - this.#entryStart;
     if (entryWords + FRAME_HEADER_WORDS > MAX_FRAME_WORDS) {
@@ -88,7 +88,7 @@ export class FrameWriter {
     this.putBytes(bytes.length > maxBytes ? bytes.subarray(0, maxBytes) : bytes);
   }
 
-  /** Their count, then bytes padded to a whole word. */
+  /** Byte count, then bytes padded to a whole word. */
   putBytes(bytes: Uint8Array): void {
     this.put(bytes.length);
     const words = (bytes.length + 3) >> 2;
@@ -98,7 +98,7 @@ export class FrameWriter {
     this.#length += words;
   }
 
-  /** Everything written so far as bytes of their own, and an empty writer. */
+  /** Returns a copy of everything written so far and empties the writer. */
   take(): Buffer {
     this.#closeFrame();
     const bytes = Buffer.allocUnsafe(this.#length * 4);
@@ -163,7 +163,7 @@ export class WordReader {
     return this.#at >= this.#end;
   }
 
-  /** Steps into the next entry of a frame and hands out its length in words; `leave` steps back out. */
+  /** Enters the next entry of a frame and returns its length in words; `leave` leaves it. */
   enter(outerEnd: number): number {
     this.#end = outerEnd;
     const start = this.#at;

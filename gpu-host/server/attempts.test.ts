@@ -6,7 +6,7 @@ import { Attempts } from './attempts.ts';
 
 const ROOT = 'invocation';
 
-/** An attempt of one invocation, or of a child of it. */
+/** Opens an attempt of one invocation, or of a child of it. */
 function open(connection: GpuHostConnection, epoch: number, id = ROOT) {
   const sharedPages = new SharedPages(ROOT, 6);
   sharedPages.epoch = epoch;
@@ -50,7 +50,7 @@ test('a newer attempt ends all that an older one holds, wherever that hangs, and
   const cause = 'a newer attempt of its invocation has taken its place';
   assert.deepEqual([old.told, child.told, fresh.told], [[cause], [cause], []]);
 
-  // What is left of the old one goes; the new one's lock stays.
+  // The rest of the old attempt goes; the new attempt keeps its lock.
   hanging.close();
   while (host.host.stats().connections > 1) await new Promise((resolve) => setTimeout(resolve, 2));
   const other = open(alive, 1, 'other');

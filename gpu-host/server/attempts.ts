@@ -1,6 +1,6 @@
-/** An inferlet of some attempt. */
+/** An inferlet of an attempt. */
 export interface Attempted {
-  /** A newer attempt has taken its place. */
+  /** Called when a newer attempt has replaced this one. */
   superseded(): void;
 }
 
@@ -10,8 +10,8 @@ interface Newest {
 }
 
 /**
- * The newest attempt of each invocation that has an inferlet open on this host, those of its children included. A runtime that hangs, or
- * whose link is broken, may keep an attempt open that has been given up elsewhere: it must hold nothing beside the one that took its place.
+ * The newest attempt of each invocation that has an inferlet open on this host, including its children's. A runtime that hangs, or whose
+ * link is broken, may keep an attempt open that the scheduler has given up: it must hold nothing beside the attempt that replaced it.
  */
 export class Attempts {
   readonly #roots = new Map<string, Newest>();
@@ -20,7 +20,7 @@ export class Attempts {
     return this.#roots.size;
   }
 
-  /** An inferlet of this attempt of `root` is open until `leave`. One of an older attempt is superseded: this one at once, or those that are open. */
+  /** Registers an inferlet of this attempt of `root` until `leave`. Supersedes older attempts: this one, or the open ones. */
   enter(root: string, epoch: number, inferlet: Attempted): void {
     const newest = this.#roots.get(root);
     if (!newest) {

@@ -15,29 +15,29 @@ import { HostInferlet, type ResultLine } from './inferlet.ts';
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
   hello(): HostHello;
-  /** Of the whole host: they end one another across connections. */
+  /** Shared by the whole host: attempts supersede one another across connections. */
   readonly attempts: Attempts;
   limitTenant(tenant: string, limit: TenantLimit): void;
   stats(options: StatsOptions): GpuHostStats;
-  /** Results were written; they are to leave with the next flush. */
+  /** Announces written results, to be sent with the next flush. */
   touched(connection: Connection): void;
   ended(connection: Connection): void;
 }
 
 export interface ConnectionLimits {
-  /** Longest wait for the peer's hello, milliseconds. */
+  /** Maximum wait for the peer's hello, milliseconds. */
   readonly helloMs: number;
-  /** Bytes of results that the peer may leave unread for `maxUnreadMs`. */
+  /** Bytes of results that the peer may leave unread for longer than `maxUnreadMs`. */
   readonly maxUnreadBytes: number;
-  /** How long more than `maxUnreadBytes` may stay unread, milliseconds: what many inferlets ask for at once takes a while to be read. */
+  /** Maximum time with more than `maxUnreadBytes` unread, milliseconds: reading the results of many inferlets takes a while. */
   readonly maxUnreadMs: number;
-  /** Bytes of results that one inferlet may have unread before it is ended. */
+  /** Maximum bytes of unread results of one inferlet before it is ended. */
   readonly maxInferletUnreadBytes: number;
-  /** Inferlets open at once. */
+  /** Maximum inferlets open at once. */
   readonly maxInferlets: number;
-  /** What inferlets have used is said this often while it changes, milliseconds, */
+  /** Interval of usage reports while usage changes, milliseconds. */
   readonly usageMs: number;
-  /** and this often while they hold pages and nothing else changes. */
+  /** Interval of usage reports while an inferlet holds pages and nothing else changes, milliseconds. */
   readonly holdingMs: number;
 }
 
@@ -69,8 +69,8 @@ type QueueCall = Exclude<
 >;
 
 /**
- * One runtime's connection: frames in, calls to the engines, results out. A frame that cannot be read ends this connection with a code;
- * when it ends, everything that its inferlets held is released.
+ * One runtime's connection: frames in, calls to the engines, results out. An unreadable frame ends this connection with a code. The end of
+ * the connection releases everything that its inferlets held.
  */
 export class Connection implements ResultLine {
   readonly writer = new FrameWriter();
@@ -81,12 +81,12 @@ export class Connection implements ResultLine {
   #greeted = false;
   #ended = false;
   #inferlets = new Map<number, HostInferlet>();
-  /** Bytes of results written since the last flush. */
+  /** Bytes of results written since the last flush, by inferlet. */
   #written = new Map<HostInferlet, number>();
-  /** Since when more than its limit has been unread. */
+  /** Time since which more than `maxUnreadBytes` has been unread. */
   #unreadSinceMs: number | undefined;
   #helloTimer: NodeJS.Timeout;
-  /** Inferlets of which there is usage to tell. */
+  /** Inferlets with unreported usage. */
   #used = new Set<HostInferlet>();
   #usageTimer: NodeJS.Timeout | undefined;
   #holdingTimer: NodeJS.Timeout;
@@ -144,12 +144,12 @@ export class Connection implements ResultLine {
     this.writer.putText(message);
     this.writer.end();
     this.#socket.end(this.writer.take());
-    // A peer that keeps its side open does not keep ours.
+    // Do not wait for a peer that keeps its side open.
     this.#socket.setTimeout(1000, () => this.#socket.destroy());
     this.#close();
   }
 
-  /** Whether the peer does not read: judged by what earlier flushes left, since one inferlet's results must not end its neighbours. */
+  /** True when the peer does not read. Counts what earlier flushes left, since one inferlet's results must not end its neighbours. */
   #stalled(): boolean {
     if (this.#socket.writableLength <= this.#limits.maxUnreadBytes) {
       this.#unreadSinceMs = undefined;
@@ -166,7 +166,7 @@ export class Connection implements ResultLine {
     this.#used.clear();
   }
 
-  /** Who holds pages pays for them, whether or not anything happens. */
+  /** Bill held pages even while the inferlet is idle. */
   #writeHoldings(): void {
     for (const inferlet of this.#inferlets.values()) inferlet.writeUsage();
   }
@@ -180,7 +180,7 @@ export class Connection implements ResultLine {
         this.end(error.code, error.message);
         return;
       }
-      // Whatever it was, it concerns this connection; its inferlets' memory goes back, and everybody else goes on.
+      // The error concerns this connection only: its inferlets' memory goes back, and all other connections go on.
       console.error('gpu-host: a frame could not be handled:', error);
       this.end('internal', 'the GPU host could not handle a frame; its log says why');
     }
@@ -233,7 +233,7 @@ export class Connection implements ResultLine {
     const inferlet = this.#inferlets.get(call.inferlet);
     if (!inferlet) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is not open`);
     if (call.op === 'close-inferlet') this.#closeInferlet(inferlet, call.id);
-    // They name an earlier call, which may be over, as its queue may be.
+    // These name an earlier call, which may be over, as may its queue.
     else if (call.op === 'run-consumed') inferlet.run(call.id)?.consumed(call.tokens);
     else if (call.op === 'run-stop') inferlet.run(call.id)?.stop();
     else if (call.op === 'image-pixels') inferlet.image(call.id)?.pixels(call.pixels);
@@ -331,7 +331,7 @@ export class Connection implements ResultLine {
   }
 }
 
-/** The invocation by whose attempts an inferlet's place goes: its own, or that of the family's first. */
+/** The invocation whose attempts supersede an inferlet: its own, or the family's root. */
 function rootOf({ owner: { id, epoch, tenant, family } }: HostInferlet): { root: string; rootEpoch: number } {
   const { name, epoch: rootEpoch } = family ?? { name: id, epoch };
   return { root: JSON.stringify([tenant, name]), rootEpoch };

@@ -7,14 +7,14 @@ import { encodeError, encodeTerminated, encodeUsage, type Termination } from '..
 import type { FrameWriter } from '../protocol/words.ts';
 import type { Attempted } from './attempts.ts';
 
-/** Where the results of all inferlets of one connection are written. */
+/** Destination of the results of all inferlets of one connection. */
 export interface ResultLine {
   readonly writer: FrameWriter;
-  /** Something was written; it is to leave with the next flush. */
+  /** Announces a written entry, to be sent with the next flush. */
   touched(): void;
-  /** `bytes` of results of `inferlet` were written; `inferlet.taken` is told when the socket has taken them. */
+  /** Announces `bytes` of results of `inferlet`; `inferlet.taken` is called when the socket has taken them. */
   wrote(inferlet: HostInferlet, bytes: number): void;
-  /** What `inferlet` has used is not what was last said of it. */
+  /** Announces that the usage of `inferlet` has changed since its last report. */
   used(inferlet: HostInferlet): void;
 }
 
@@ -23,7 +23,7 @@ interface OpenQueue {
   readonly queue: HostQueue;
 }
 
-/** One inferlet of a connection: its queues, what it holds on each model, and how much of its results the peer has not taken yet. */
+/** One inferlet of a connection: its queues, its space on each model, and the bytes of its results that the peer has not taken yet. */
 export class HostInferlet implements ReplyPort, Attempted {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
@@ -32,18 +32,18 @@ export class HostInferlet implements ReplyPort, Attempted {
   readonly #line: ResultLine;
   readonly #maxUnreadBytes: number;
   #spaces = new Map<ModelEngine, ModelSpace>();
-  /** It waits for something other than the device. */
+  /** True while the inferlet waits for something other than the device. */
   #waiting = false;
   #dead: HandlerError | undefined;
   #unreadBytes = 0;
   #span = '';
-  /** Whether what was last said of its usage is out of date. */
+  /** True when usage has changed since the last report. */
   #usageChanged = false;
-  /** Spaces that are being released, and who waits for that. */
+  /** Number of spaces being released, and callbacks for when all are. */
   #releasing = 0;
   #released: (() => void)[] = [];
 
-  /** @param maxUnreadBytes of results that it may leave untaken; past them it is ended */
+  /** @param maxUnreadBytes of results that the peer may leave untaken; past it the inferlet is ended */
   constructor(handle: number, owner: InferletOwner, line: ResultLine, maxUnreadBytes: number) {
     this.handle = handle;
     this.#owner = owner;
@@ -51,7 +51,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     this.#maxUnreadBytes = maxUnreadBytes;
   }
 
-  /** Why its calls are refused: it broke a limit of the host, or its memory was taken. */
+  /** Error of every call: the inferlet broke a limit of the host, or its memory was taken. */
   get dead(): HandlerError | undefined {
     return this.#dead;
   }
@@ -68,17 +68,17 @@ export class HostInferlet implements ReplyPort, Attempted {
     return this.#span;
   }
 
-  /** The calls that follow belong to this span; 0 and 0 is none. */
+  /** Sets the span of the following calls; 0 and 0 is none. */
   setSpan(high: number, low: number): void {
     this.#span = high === 0 && low === 0 ? '' : [high, low].map((word) => word.toString(16).padStart(8, '0')).join('');
   }
 
-  /** What it opens from now on says so too. */
+  /** Sets the tenant's limit for the spaces that the inferlet opens from now on. */
   setTenantLimit(tenantPages: TenantLimit): void {
     this.#owner = { ...this.#owner, tenantPages };
   }
 
-  /** Writes what it has used, unless that was written before and nothing of it has changed since. */
+  /** Reports usage, unless it is unchanged since the last report and the inferlet holds no pages. */
   writeUsage(): void {
     if (!this.#usageChanged && this.meter.pages === 0) return;
     this.#usageChanged = false;
@@ -93,7 +93,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     this.#line.wrote(this, bytes);
   }
 
-  /** The socket has taken `bytes` of its results. */
+  /** Call when the socket has taken `bytes` of the results. */
   taken(bytes: number): void {
     this.#unreadBytes -= bytes;
   }
@@ -107,7 +107,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     this.#end('too many calls are pending, or their arguments are too large; await some before issuing more');
   }
 
-  /** An engine took its memory: the runtime is told, and what it holds on other models goes back as well. */
+  /** An engine took the inferlet's memory: tells the runtime, and gives back the memory on other models too. */
   terminated(space: ModelSpace, termination: Termination): void {
     for (const [engine, taken] of this.#spaces) if (taken === space) this.#spaces.delete(engine);
     this.#terminate(termination);
@@ -141,7 +141,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     for (const [engine, space] of this.#spaces) engine.setWaiting(space, waiting);
   }
 
-  /** The run of call `id`, whatever became of its queue; undefined once it is over. */
+  /** The run of call `id`, even after its queue was closed; undefined once the run is over. */
   run(id: number): OpenRun | undefined {
     for (const space of this.#spaces.values()) {
       const run = space.runs.get(id);
@@ -150,7 +150,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     return undefined;
   }
 
-  /** The call `id` that waits for its picture; undefined once it is over. */
+  /** The call `id` that waits for its picture; undefined once the call is over. */
   image(id: number): OpenImage | undefined {
     for (const space of this.#spaces.values()) {
       const image = space.images.get(id);
@@ -159,7 +159,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     return undefined;
   }
 
-  /** Answers a call with an error instead of doing it. */
+  /** Answers a call with an error instead of executing it. */
   refuse(id: number, why: HandlerError): void {
     if (id === 0) return;
     encodeError(this.writer, id, why);
@@ -167,8 +167,8 @@ export class HostInferlet implements ReplyPort, Attempted {
   }
 
   /**
-   * Gives back what it holds on every model, then tells, once all that was released before is back as well. Calls that are pending are
-   * answered with `why`, if that is given.
+   * Gives back the inferlet's memory on every model. Calls `released` once that and all earlier releases are done. Pending calls are
+   * answered with `why`, if given.
    */
   release(released: () => void, why?: HandlerError): void {
     const spaces = [...this.#spaces];
@@ -194,7 +194,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     this.#line.used(this);
   }
 
-  /** It broke a limit: it ends, its neighbours do not. */
+  /** Ends an inferlet that broke a limit; its neighbours go on. */
   #end(why: string): void {
     if (this.#dead) return;
     this.#dead = handlerError('limit-exceeded', why);

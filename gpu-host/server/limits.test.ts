@@ -6,7 +6,7 @@ import { Link } from '../protocol/link.ts';
 import { OP } from '../protocol/wire.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 
-/** Long enough that a run of most of it is held by its window. */
+/** Long enough that the window holds most of a run. */
 const LONG = { pageCount: 160, shape: { layers: 1, contextLength: 1024 } } as const;
 const RUN_TOKENS = 800;
 
@@ -25,7 +25,7 @@ async function drain(run: RunHandle) {
   }
 }
 
-/** That a neighbour on the same connection is told what the model says. */
+/** Checks that a neighbour on the same connection gets the model's tokens. */
 async function checkNeighbour(host: TestHost, connection: Awaited<ReturnType<TestHost['connect']>>): Promise<void> {
   const oracle = await Oracle.of(host.model);
   const neighbour = connection.openInferlet({ id: 'neighbour', maxPages: 40, arrival: 9 });
@@ -48,7 +48,7 @@ test('a run outlives its queue: it is consumed to its end, and stopped, after th
     const { tokens, end } = await drain(run);
     if (way === 'consumed') assert.deepEqual([first + tokens, end], [RUN_TOKENS, 'max-tokens']);
     else assert.equal(end, 'stopped');
-    // It is over: what is said of it now concerns nobody.
+    // The run is over: a late stop has no effect.
     run.stop();
     await inferlet.close();
   }
@@ -99,7 +99,7 @@ test('what is said of a run that is not known ends no connection', async () => {
 });
 
 test('an inferlet that asks for too many results at once ends itself: each of its calls is answered, and its neighbours go on', async () => {
-  // Both bounds are below what is asked at once: one ends the inferlet, and the other does not end the connection.
+  // Both bounds are below the size of the requested results: one ends the inferlet, and the other must not end the connection.
   const limits = { maxInferletUnreadBytes: 1 << 20, maxUnreadBytes: 1 << 14 };
   await using host = await startTestHost({ host: { limits } });
   const connection = await host.connect();
@@ -128,7 +128,7 @@ test('inferlets that share a limit hold no more than it together, copies of shar
     const { free, cached, total } = host.host.stats().models[0]!.pages;
     return total - free - cached;
   };
-  // Each looks as if it held one page, and makes six of it.
+  // Each inferlet seems to hold one page, and makes six copies of it.
   const copying = async (id: string) => {
     const inferlet = connection.openInferlet({ id, maxPages: 8, arrival: 1, sharedPages });
     const queue = inferlet.createQueue('tiny');
@@ -192,7 +192,7 @@ test('keys of pending calls count: an inferlet that names too many behind a bloc
   await checkNeighbour(host, connection);
   await inferlet.close();
 
-  // Addresses that are asked for count as well.
+  // Requested addresses count as well.
   const asker = connection.openInferlet({ id: 'asks much', maxPages: 160, arrival: 2 });
   const blocked = asker.createQueue('tiny');
   const held = startRun(asker, blocked);

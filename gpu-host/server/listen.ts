@@ -3,8 +3,8 @@ import { connect, type Server } from 'node:net';
 import { socketAddress } from '../protocol/link.ts';
 
 /**
- * Listens on a unix socket's path or `host:port` (port 0 picks one); resolves with the address to connect to. The file that a host left
- * which died without closing it is replaced; one at which somebody answers is not.
+ * Listens on a unix socket's path or `host:port` (port 0 picks one); resolves with the address to connect to. Replaces the socket file of a
+ * host that died without closing it, but not one at which a process answers.
  * @throws Error when the address is taken or cannot be used.
  */
 export async function listen(server: Server, address: string): Promise<string> {

@@ -9,12 +9,12 @@ import { FRAME, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from '../protocol/wire.t
 import { FrameWriter } from '../protocol/words.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 
-/** Waits until something holds; the test runner's own limit is the deadline. */
+/** Waits until `holds` returns true; the test runner's own limit is the deadline. */
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await sleep(2);
 }
 
-/** The first inferlet of a raw peer. */
+/** Opens the first inferlet of a raw peer. */
 function openInferlet(writer: FrameWriter): void {
   encodeOpenInferlet(writer, 1, {
     ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
@@ -29,7 +29,7 @@ function unheldPages(host: TestHost): number {
   return free + cached;
 }
 
-/** A peer that speaks bytes. */
+/** A peer that sends raw bytes. */
 class RawPeer {
   readonly socket: Socket;
   error: { code: string; message: string } | undefined;
@@ -104,7 +104,7 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
         }),
     ],
     [
-      // It holds pages when it goes wrong.
+      // The peer holds pages when it goes wrong.
       'malformed',
       (peer) =>
         peer.greet().send((writer) => {
@@ -276,7 +276,7 @@ test('an inferlet that floods ends itself, and only itself', async () => {
   const flood = connection.openInferlet({ id: 'flood', maxPages: 40, arrival: 1 });
   const queue = flood.createQueue('tiny');
   const [page] = must(flood.allocatePages(queue, 12));
-  // Behind a run that is never consumed nothing drains.
+  // Behind a run without a consumer no call drains.
   const run = flood.run(queue, {
     token: 1,
     position: 0,

@@ -1,4 +1,4 @@
-/** What each trait of a model needs; a trait that is not named here needs none. */
+/** Traits that each trait builds on; a trait that is not listed builds on none. */
 const SUPERTRAITS: Readonly<Record<string, readonly string[]>> = {
   forward: ['allocate'],
   'output-text': ['allocate'],
@@ -11,14 +11,14 @@ const SUPERTRAITS: Readonly<Record<string, readonly string[]>> = {
   adapter: ['forward', 'fused'],
 };
 
-/** A model claims what it cannot offer. */
+/** A model claims a trait that it cannot offer. */
 export class TraitError extends Error {
   override readonly name = 'TraitError';
 }
 
 /**
- * Checks that a model which claims a trait claims what that trait builds on.
- * @throws TraitError naming the model, each such trait and what is missing.
+ * Checks that a model which claims a trait also claims the traits that it builds on.
+ * @throws TraitError naming the model, each such trait and the missing ones.
  */
 export function checkTraits(model: string, traits: readonly string[]): void {
   const claimed = new Set(traits);

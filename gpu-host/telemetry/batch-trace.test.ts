@@ -63,7 +63,7 @@ test('batches are below the step that asked for them; calls of no step make no s
     ),
     ['tiny', 1, 3, 3, 0],
   );
-  // An inferlet that was opened without a trace has none, whatever its calls say.
+  // An inferlet that was opened without a trace has no spans, whatever span its calls name.
   const untraced = await guest(host, 'untraced');
   untraced.inferlet.setSpan(1, 2);
   must(await step(untraced, 0, 3));

@@ -3,13 +3,13 @@ import type { Device } from '../backends/backend.ts';
 import type { HostCall } from '../handlers/call.ts';
 import type { ModelSpace } from '../handlers/space.ts';
 
-/** One call of a batch, and how many of its inputs were computed. */
+/** One call of a batch, and its number of computed inputs. */
 export interface BatchPart {
   readonly call: HostCall;
   readonly inputs: number;
 }
 
-/** A device step that was done; times are of `performance.now`. */
+/** A completed device step; times are of `performance.now`. */
 export interface TracedStep {
   readonly startedMs: number;
   readonly endedMs: number;
@@ -17,20 +17,20 @@ export interface TracedStep {
   readonly padding: number;
 }
 
-/** Spans that one inferlet gets of one model: batches and samplings. Past them it is computed untraced. */
+/** Maximum spans of one inferlet on one model: batches and samplings. Later steps are not traced. */
 export const MAX_SPANS = 1024;
-/** Spans of the same batch that a span links to. */
+/** Maximum links of a span to others of the same batch. */
 export const MAX_LINKS = 16;
 
 /**
- * The spans of a model's batches. Whoever shares a batch has a span of its own, in its own trace, below the step that it asked for; those
- * of one batch link to each other. Calls without a span cost a look at a field.
+ * The spans of a model's batches. Each call of a batch has a span of its own, in its inferlet's trace, below the step that asked for it;
+ * the spans of one batch link to each other. An untraced call costs one field access.
  */
 export class BatchTracer {
   readonly #tracer: Tracer;
   readonly #attributes: Attributes;
   readonly #spans = new WeakMap<ModelSpace, number>();
-  /** Calls whose first part had several inputs: their last one may have one, and is still a prefill. */
+  /** Calls whose first part had several inputs: the last part may have one, and is still a prefill. */
   readonly #prefills = new WeakSet<HostCall>();
 
   constructor(tracer: Tracer, model: string, { name, index }: Pick<Device, 'name' | 'index'>) {
@@ -41,7 +41,7 @@ export class BatchTracer {
     };
   }
 
-  /** A batch was computed. */
+  /** Records a computed batch. */
   computed(parts: readonly BatchPart[], { startedMs, endedMs, padding }: TracedStep): void {
     const traced = parts.filter(({ call }) => call.span !== '');
     if (traced.length === 0) return;
@@ -67,7 +67,7 @@ export class BatchTracer {
     }
   }
 
-  /** A token of the call's distribution was picked. */
+  /** Records the pick of a token from the call's distribution. */
   sampled(call: HostCall, startedMs: number, endedMs: number): void {
     if (call.span === '') return;
     this.#start(call, 'sample', startedMs, this.#attributes)?.end(endedMs);
@@ -85,7 +85,7 @@ export class BatchTracer {
   }
 }
 
-/** The span that a call belongs to: of the trace that its inferlet was opened with. */
+/** The span that a call belongs to, in the trace that its inferlet was opened with. */
 function parentOf(traceparent: string | undefined, spanId: string | undefined): SpanContext | undefined {
   const traceId = /^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$/.exec(traceparent ?? '')?.[1];
   if (traceId === undefined || spanId === undefined) return undefined;

@@ -7,14 +7,14 @@ export interface Guest {
   readonly queue: number;
 }
 
-/** A text that was decoded greedily. */
+/** A greedily decoded text. */
 export interface Said {
   readonly tokens: readonly number[];
-  /** By how much each token's logit was ahead of the next one's, where that was asked. */
+  /** Lead of each token's logit over the next one's, where requested. */
   readonly margins: readonly number[];
 }
 
-/** A way of decoding greedily: all of them say the same. */
+/** A way of decoding greedily; all ways give the same text. */
 export type Way = (
   guest: Guest,
   prompt: readonly number[],
@@ -27,7 +27,7 @@ const PAGE_SIZE = 8;
 /** Sums in another order differ in the last bits: where the two most probable tokens are closer than this, either may follow. */
 export const TIE = 1e-4;
 
-/** Where a text parts from the one decoded alone, and whether two tokens were so close there that it may; undefined when it does not. */
+/** Index where a text differs from the one decoded alone, and whether its two tokens tie there; undefined when it does not differ. */
 export function parting(
   given: readonly number[],
   alone: Said,
@@ -36,7 +36,7 @@ export function parting(
   return at < 0 ? undefined : { at, tie: (alone.margins[at] ?? 0) < TIE };
 }
 
-/** One fused step a token, each with its two most probable. */
+/** One fused step per token, each with its two most probable tokens. */
 export async function bySteps(
   guest: Guest,
   prompt: readonly number[],
@@ -72,7 +72,7 @@ export async function bySteps(
   return { tokens, margins };
 }
 
-/** The prompt in parts that nobody waits for, then sampled steps. */
+/** The prompt in parts that the guest does not await, then sampled steps. */
 export function inParts(cuts: (length: number) => readonly number[]): Way {
   return async (guest, prompt, count, between) => {
     const { inferlet, queue } = guest;

@@ -19,7 +19,7 @@ export const NONE = new Uint32Array();
 
 export interface TestHost extends AsyncDisposable {
   readonly model: LoadedModel;
-  /** Those that were asked for. */
+  /** The adapters of `options.adapters`. */
   readonly adapters: ReadonlyMap<string, LoadedAdapter>;
   readonly host: GpuHost;
   readonly address: string;
@@ -42,9 +42,9 @@ export interface TestHostOptions {
   readonly model?: Partial<HostedModel>;
   /** Random low-rank adapters by name, with the seed of each. */
   readonly adapters?: Readonly<Record<string, RandomAdapterOptions & { readonly seed: number }>>;
-  /** Puts something around each backend that is made, such as a counter. */
+  /** Wraps each backend, for example with a counter. */
   readonly wrap?: (backend: Backend) => Backend;
-  /** Keep persistent exports and the swap file on disk, across restarts. */
+  /** True to keep persistent exports and the swap file on disk, across restarts. */
   readonly kv?: boolean;
   readonly host?: GpuHostOptions;
 }
@@ -121,13 +121,13 @@ function fingerprintOf(model: LoadedModel, { name, pageSize }: Backend): Fingerp
   return fingerprint(model, { backend: name, bits: 32, headBits: 32, pageSize });
 }
 
-/** The value, or a test failure that shows the error. */
+/** The value, or a test failure with the error. */
 export function must<T>(outcome: Outcome<T>): T {
   if (outcome.tag === 'err') throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
   return outcome.val;
 }
 
-/** The case of an error, or `ok`. */
+/** The tag of an error, or `ok`. */
 export function tagOf(outcome: Outcome<unknown>): string {
   return outcome.tag === 'ok' ? 'ok' : outcome.val.tag;
 }
@@ -169,9 +169,7 @@ export async function generate(
   return made;
 }
 
-/**
- * What the model says without any of the host between: whole sequences, computed at once by a backend of their own.
- */
+/** The model's results without the host: whole sequences, computed at once by a separate backend. */
 export class Oracle {
   readonly #backend: Backend;
 
@@ -183,7 +181,7 @@ export class Oracle {
     return new Oracle(await createReferenceBackend(model, { pageSize: 8, pageCount: 4 }));
   }
 
-  /** The most probable tokens after each of the last `rows` inputs; `visible[i][j]` says whether input i sees input j (causal without). */
+  /** The most probable tokens after each of the last `rows` inputs; `visible[i][j]` is true when input i sees input j (causal without). */
   async top(
     tokens: readonly number[],
     positions: readonly number[],
@@ -222,7 +220,7 @@ export class Oracle {
     return tokens.map((_, i) => output.states.slice(i * hiddenSize, (i + 1) * hiddenSize));
   }
 
-  /** The attention that each of `tokens` received from the last `queries` of them, summed over these. */
+  /** The attention that each of `tokens` received from the last `queries` of them, summed. */
   async attention(tokens: readonly number[], queries: number): Promise<Float32Array> {
     const context = tokens.length - queries;
     const rest = { mask: 'causal', output: { kind: 'none' } } as const;

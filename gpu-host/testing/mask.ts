@@ -1,6 +1,6 @@
 import type { Mask } from '../protocol/calls.ts';
 
-/** Rows of visibility (true or 1 where a key may be seen) as the wire has them: runs that begin hidden. */
+/** Encodes rows of visibility (true or 1 where a key may be seen) for the wire: runs that begin hidden. */
 export function encodeMask(rows: readonly (readonly (boolean | number)[])[]): Mask {
   const runs: number[] = [];
   const rowLengths: number[] = [];

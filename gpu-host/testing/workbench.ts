@@ -7,7 +7,7 @@ export const PROMPT = [1, 5, 9, 44, 3, 17, 60, 2, 8, 31, 12];
 
 export const ids = (...values: number[]): Uint32Array => Uint32Array.from(values);
 
-/** One inferlet on a tiny model, with shorthands for what tests do over and over. */
+/** One inferlet on a tiny model, with shorthands for tests. */
 export class Workbench {
   readonly host: TestHost;
   readonly oracle: Oracle;
@@ -57,7 +57,7 @@ export function same(
   }
 }
 
-/** A suite over one host for each backend; each of its tests has an inferlet of its own, and must leave no page behind when that closes. */
+/** A suite over one host per backend. Each test has an inferlet of its own, and must leave no page behind when the inferlet closes. */
 export function withWorkbench(
   name: string,
   suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
@@ -102,7 +102,7 @@ function suiteOn(
   });
 }
 
-/** All inferlets that a connection opens from now on. */
+/** Collects all inferlets that a connection opens from now on. */
 export function openedBy(connection: GpuHostConnection): readonly GpuInferlet[] {
   const opened: GpuInferlet[] = [];
   const open = connection.openInferlet.bind(connection);
@@ -114,7 +114,7 @@ export function openedBy(connection: GpuHostConnection): readonly GpuInferlet[] 
   return opened;
 }
 
-/** All the time of the device was charged to somebody; each of them was told whole microseconds. */
+/** Checks that all device time was charged; hosts report whole microseconds to each inferlet. */
 export function checkCharged(ended: readonly GpuInferlet[], deviceBusyMs: number): void {
   let charged = 0;
   for (const { usage } of ended) charged += usage.gpuUs;

@@ -10,16 +10,16 @@ export function wrapBackend(inner: Backend, replaced: Partial<Backend>): Backend
   });
 }
 
-/** What a backend was asked. */
+/** A record of a backend's calls. */
 export interface Watched {
   readonly backend: Backend;
   /** The batches, in order. */
   readonly batches: (readonly SequenceInput[])[];
-  /** States projected apart. */
+  /** Number of states projected outside a forward. */
   projected: number;
 }
 
-/** A backend whose device steps can be counted. */
+/** Records the device steps of a backend. */
 export function watchBackend(inner: Backend): Watched {
   const watched: Watched = {
     batches: [],

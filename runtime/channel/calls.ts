@@ -2,14 +2,14 @@ import type { ChannelCall } from '#wit/generate/channel-io.ts';
 import { CHANNEL_CALLS, CHANNEL_RESOURCES } from '#wit/generated/channel.ts';
 import type { HostTable } from '../lowering/compile.ts';
 
-/** Numbers of the calls by interface and core name. */
+/** Numbers of the calls, by interface and core name. */
 const numbers = new Map(CHANNEL_CALLS.map((call, number) => [`${call.interface}#${call.name}`, number] as const));
 
-/** Number of a call, undefined for a function that does not go over the channel. */
+/** Number of a call; undefined for a function that does not use the channel. */
 export const callNumber = (interfaceName: string, name: string): number | undefined =>
   numbers.get(`${interfaceName}#${name}`);
 
-/** A hash (FNV-1a) of the calls that both ends must know under the same numbers. */
+/** Hash (FNV-1a) of the calls, which both ends must number equally. */
 export const FINGERPRINT: number = [
   ...CHANNEL_CALLS.map((call) => `${call.interface}#${call.name}${call.writeArguments}${call.writeResult}`),
   ...CHANNEL_RESOURCES,
@@ -22,15 +22,15 @@ export const FINGERPRINT: number = [
 export const ANSWER = {
   /** A value follows. */
   value: 0,
-  /** A value follows, and the runtime wants to hear when the guest has read or dropped it. */
+  /** A value follows. The runtime must be told when the guest has read or dropped the future. */
   kept: 1,
-  /** The guest had dropped the future before. */
+  /** The guest has already dropped the future. */
   gone: 2,
 } as const;
 
 type HostCall = (context: unknown, ...args: unknown[]) => unknown;
 
-/** The host's functions by the number of their call. @throws TypeError when the host lacks one */
+/** The host's functions, indexed by call number. @throws TypeError when the host lacks one */
 export function hostCalls(host: HostTable): readonly HostCall[] {
   return CHANNEL_CALLS.map((call: ChannelCall) => {
     const fn = host[call.interface]?.[call.name];

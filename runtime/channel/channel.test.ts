@@ -24,10 +24,10 @@ interface Sent {
 
 const NOTHING = { signal: () => undefined };
 
-/** A message of a size, each byte of which follows from a mark. */
+/** A message of `size` bytes that depend on a mark. */
 const payloadOf = ({ size, mark }: Sent): Buffer => Buffer.alloc(size, mark & 255);
 
-/** Sizes of messages as they come: mostly small, some of a frame, some of many. */
+/** Random message sizes: mostly small, some of about a frame, some of many frames. */
 function sizeOf(random: () => number): number {
   const kind = random();
   if (kind < 0.6) return Math.floor(random() * 200);
@@ -35,7 +35,7 @@ function sizeOf(random: () => number): number {
   return Math.floor(random() * 3 * 2 ** 20);
 }
 
-/** Sends random messages on random lanes, both ways, with lanes that pause at random; resolves when all have come in. */
+/** Sends random messages on random lanes in both directions, and pauses lanes at random; resolves when all messages have arrived. */
 async function play(seed: number): Promise<void> {
   const random = randomOf(seed);
   const streams = splitPair(random);
@@ -273,7 +273,7 @@ describe('a channel', () => {
   it('ends when the peer takes nothing of what all invocations are sent together', { timeout: 30_000 }, async () => {
     const { send, hello, lost, channel } = raw();
     send(hello);
-    // One buffer for all: what waits is counted, not copied.
+    // All messages share one buffer: the channel counts waiting bytes and does not copy them.
     const payload = Buffer.alloc(MAX_MESSAGE_BYTES);
     for (let number = 2; channel.fault === null; number++) {
       channel.open(number, { message: () => undefined, signal: () => undefined }).send(KIND.answer, payload);

@@ -14,22 +14,22 @@ import {
 import { Outbound } from './outbound.ts';
 import type { SharedThread, ThreadShare } from './shared-thread.ts';
 
-/** What takes the frames of one invocation. */
+/** Receives the frames of one invocation. */
 export interface LaneEvents {
-  /** One whole message; its payload belongs to the taker. */
+  /** Takes one whole message and the ownership of its payload. */
   message(kind: number, payload: Buffer): void;
-  /** A signal; its payload is valid until the call returns. */
+  /** Takes a signal; its payload is valid until the call returns. */
   signal(kind: number, payload: Buffer): void;
 }
 
 export interface ChannelOptions {
-  /** Of the contract; both ends must have the same. */
+  /** Fingerprint of the contract; both ends must have the same. */
   readonly fingerprint: number;
-  /** A frame of an invocation without a lane: answers a new lane when the frame begins one. */
+  /** Called for a frame of an invocation without a lane; returns a new lane when the frame begins one. */
   readonly unknown: (lane: number, kind: number) => Lane | null;
-  /** Where other channels are served, too: this one takes its turns. Without it everything is taken as it comes. */
+  /** Thread that the channel shares with others, taking turns. Without it, the channel takes every frame at once. */
   readonly thread?: SharedThread;
-  /** Once, when the channel has ended, for any reason. */
+  /** Called once, when the channel has ended, for any reason. */
   readonly lost: (fault: ChannelFault) => void;
 }
 
@@ -44,7 +44,7 @@ export class Lane {
   readonly #channel: Channel;
   readonly #events: LaneEvents;
   readonly #early: Buffer[] = [];
-  /** It only waits for the peer's `closed`. */
+  /** True while the lane only waits for the peer's `closed`. */
   #closing = false;
 
   constructor(channel: Channel, number: number, room: SharedRoom, events: LaneEvents) {
@@ -61,7 +61,7 @@ export class Lane {
     });
   }
 
-  /** Sends a message behind those that wait. @throws ChannelFault `too-much-in-flight` when too many bytes wait */
+  /** Queues a message. @throws ChannelFault `too-much-in-flight` when too many bytes wait */
   send(kind: number, payload: Buffer): void {
     const most = this.number === 0 ? MAX_CONTROL_QUEUED_BYTES : MAX_QUEUED_BYTES;
     if (this.outbound.queuedBytes + payload.length > most) {
@@ -71,28 +71,28 @@ export class Lane {
     this.#channel.ready(this);
   }
 
-  /** Runtime: sends a signal before the messages that wait, but behind the first: the sandbox knows no invocation before its opening. */
+  /** Runtime: sends a signal before waiting messages, but after the opening: before that, the sandbox does not know the invocation. */
   signalBehindOpening(kind: number, payload: Buffer): void {
     if (this.outbound.begun) this.signal(kind, payload);
     else this.#early.push(frame(this.number, kind, 0, payload));
   }
 
-  /** Signals that waited for the opening. */
+  /** Returns the signals that waited for the opening. */
   takeEarly(): Buffer[] {
     return this.#early.splice(0);
   }
 
-  /** Sends a signal before the messages that wait. */
+  /** Sends a signal before waiting messages. */
   signal(kind: number, payload: Buffer): void {
     this.#channel.urgent(frame(this.number, kind, 0, payload));
   }
 
-  /** Runtime: ends the invocation. The lane takes nothing more, and is forgotten when the sandbox has heard of it. */
+  /** Runtime: ends the invocation. The lane takes nothing more, and is forgotten when the sandbox has answered. */
   close(payload: Buffer): void {
     if (this.#closing) return;
     this.#closing = true;
     if (!this.outbound.begun) {
-      // The sandbox has not heard of it, and a signal would pass its opening.
+      // The sandbox does not know the invocation, and a signal would overtake the opening.
       this.forget();
       return;
     }
@@ -107,7 +107,7 @@ export class Lane {
     this.forget();
   }
 
-  /** Forgets the lane: its number is unknown from here on. */
+  /** Forgets the lane, whose number is then unknown. */
   forget(): void {
     this.inbound.end();
     this.outbound.end();
@@ -134,8 +134,8 @@ export class Lane {
 }
 
 /**
- * Messages of many invocations over one duplex stream of bytes. All frames of one turn of the event loop leave in one write. Invocations take
- * turns, a frame each; so do channels that share a thread. A peer that breaks a rule ends the channel.
+ * Messages of many invocations over one duplex byte stream. All frames of one turn of the event loop leave in one write. Invocations take
+ * turns, a frame each; channels that share a thread take turns, too. A peer that breaks a rule ends the channel.
  */
 export class Channel {
   readonly #stream: Duplex;
@@ -143,10 +143,10 @@ export class Channel {
   readonly #parser = new FrameParser();
   readonly #lanes = new Map<number, Lane>();
   readonly #share: ThreadShare | null;
-  /** Lanes with messages that wait, in turn. */
+  /** Lanes with waiting messages, in turn. */
   readonly #waiting = new Set<Lane>();
   #serving = false;
-  /** Room for messages in parts, of all lanes. */
+  /** Room for partial messages of all lanes. */
   readonly room = new SharedRoom(MAX_ASSEMBLY_BYTES);
   #urgent: Buffer[] = [];
   #urgentBytes = 0;
@@ -177,22 +177,22 @@ export class Channel {
     this.urgent(frame(0, KIND.hello, 0, hello));
   }
 
-  /** Why the channel has ended, or null. */
+  /** Fault that ended the channel, or null. */
   get fault(): ChannelFault | null {
     return this.#fault;
   }
 
-  /** Invocations that have a lane. */
+  /** Number of lanes, including the control lane. */
   get lanes(): number {
     return this.#lanes.size;
   }
 
-  /** What the peer sent waits here for the thread. */
+  /** True while data of the peer waits for the thread. */
   get behind(): boolean {
     return this.#share?.waiting ?? false;
   }
 
-  /** Counts time of the thread that went into answers. */
+  /** Counts time of the thread that was spent on answers. */
   spent(ms: number): void {
     if (!this.#fault) this.#share?.spend(ms);
   }
@@ -209,19 +209,19 @@ export class Channel {
     this.#waiting.delete(lane);
   }
 
-  /** Messages of this lane wait to be taken. */
+  /** Called when messages of this lane wait to be handled. */
   waits(lane: Lane): void {
     this.#waiting.add(lane);
     this.#serve();
   }
 
-  /** This lane may have something to send. */
+  /** Called when this lane may have something to send. */
   ready(lane: Lane): void {
     this.#ready.add(lane);
     this.#schedule();
   }
 
-  /** So many bytes more of messages wait, or less. */
+  /** Adds to the number of waiting bytes; negative when bytes were sent. */
   queued(bytes: number): void {
     this.#queuedBytes += bytes;
     if (this.#queuedBytes > MAX_CHANNEL_QUEUED_BYTES) this.fail(new ChannelFault('too-much-in-flight', UNTAKEN));
@@ -281,7 +281,7 @@ export class Channel {
         batch.push(early);
         bytes += early.length;
       }
-      // Behind the others; the loop comes to it again.
+      // The lane goes behind the others; the loop reaches it again.
       this.#ready.add(lane);
     }
     const [only] = batch;
@@ -296,7 +296,7 @@ export class Channel {
     this.#serve();
   }
 
-  /** Takes what is here, as far as it may: the rest waits for a later turn, and the peer with it. */
+  /** Handles the received data as far as the thread share allows. The rest waits for a later turn, and the stream pauses. */
   #serve(): void {
     if (this.#serving || this.#fault) return;
     this.#serving = true;
@@ -312,7 +312,7 @@ export class Channel {
     }
   }
 
-  /** False when it has to wait. */
+  /** Returns false when the channel has to wait for its turn. */
   #takeAll(): boolean {
     const share = this.#share;
     if (share && !share.begin()) {
@@ -327,7 +327,7 @@ export class Channel {
     return true;
   }
 
-  /** Takes one message or frame. False when there is none. */
+  /** Handles one message or frame. Returns false when there is none. */
   #takeOne(): boolean {
     for (const lane of this.#waiting) {
       this.#waiting.delete(lane);
@@ -341,7 +341,7 @@ export class Channel {
     this.#frame(number, kind, flags, payload);
 
   #frame(number: number, kind: number, flags: number, payload: Buffer): void {
-    // What follows a fault in the same chunk is not looked at.
+    // Ignores frames after a fault in the same chunk.
     if (this.#fault) return;
     if (!this.#greeted) {
       this.#greet(kind, payload);

@@ -17,7 +17,7 @@ type Read = (r: MessageReader) => unknown;
 
 const functions = codec as unknown as Record<string, Write & Read>;
 
-/** Handles of any number; a resource is its own number here. */
+/** Accepts any number; here, a resource is its own number. */
 const HANDLES = { get: (_: number, number: number) => number, take: (_: number, number: number) => number };
 
 const writer = () => new MessageWriter((_, value) => Number(value));
@@ -33,7 +33,7 @@ function namedTypes(): NamedType[] {
   return [...found];
 }
 
-/** Values to write, how, and how to read them back. */
+/** Values with functions to write them and read them back. */
 const CODECS = [
   ...namedTypes().map((type) => {
     const name = codecName(type);
@@ -115,7 +115,7 @@ describe('the codec of the channel', () => {
             assert.ok(['bad-value', 'too-large'].includes(error.code), error.code);
             return;
           }
-          // Each value that can be read is one that can be written.
+          // Every value that can be read can also be written.
           const again = writer();
           write(again, read1);
           assert.deepEqual(decode(read, again.take()), read1, name);
@@ -126,7 +126,7 @@ describe('the codec of the channel', () => {
   });
 
   it('writes every number where its buffer has just grown', () => {
-    // The buffer begins with 4,096 bytes and grows to what is needed at least twice over.
+    // The buffer begins with 4,096 bytes and grows to the needed size, at least to double its size.
     for (let before = 4080; before <= 4096; before++) {
       const w = new MessageWriter();
       w.numbers(new Uint8Array(before - 4));

@@ -15,11 +15,11 @@ interface Transcript {
   readonly ending: unknown;
   /** Calls that the runtime answers, in order. */
   readonly runtime: string[];
-  /** Calls that are answered beside the guest, in order. */
+  /** Calls that the sandbox answers, in order. */
   readonly local: string[];
 }
 
-/** A recording host whose events are never refused, as those of a sandbox with credit. */
+/** A recording host that never refuses events, like a sandbox with credit. */
 function recorder() {
   const { host, lines } = recordingHost();
   const send = ((_context: unknown, message: unknown) => {
@@ -30,7 +30,7 @@ function recorder() {
   return { table, lines };
 }
 
-/** Splits the calls by the side that answers them. The matcher of a constrained step is known to either side by a name of its own. */
+/** Splits the calls by the side that answers them. Hides the matcher of a constrained step, which each side names differently. */
 function split(lines: readonly string[]): Pick<Transcript, 'runtime' | 'local'> {
   const kept = lines.filter((line) => !line.includes(' [resource-drop]'));
   const isRemote = (line: string) => {

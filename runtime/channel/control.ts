@@ -3,7 +3,7 @@ import { ChannelFault } from './fault.ts';
 /** Most bytes of the description in a message of a sandbox to its runtime. */
 export const MAX_CONTROL_BYTES = 1 << 20;
 
-/** A message beside the calls of invocations: a description as JSON and a body of bytes. */
+/** Encodes a control message, which belongs to no invocation: a JSON description and a body of bytes. */
 export function encodeControl(description: unknown, body: Uint8Array = new Uint8Array(0)): Buffer {
   const json = Buffer.from(JSON.stringify(description));
   const payload = Buffer.allocUnsafe(4 + json.length + body.length);

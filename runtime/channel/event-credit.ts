@@ -4,15 +4,15 @@ import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session-state.ts';
 import { callNumber } from './calls.ts';
 import { EVENT_COST, eventBytes } from './event-relay.ts';
 
-/** Characters of a log line that can make a difference: the host cuts it there, and says so. */
+/** The host cuts log lines to fewer characters and says so; this bound is one above the cut. */
 const MAX_LINE_CHARACTERS = 16_385;
 
-/** Events of one inferlet that are not in its log yet, as its sandbox counts them: the bounds are those of `host/session-state.ts`. */
+/** The sandbox's count of one inferlet's events that are not in the log yet; the bounds are those of `host/session-state.ts`. */
 export class EventCredit {
   #pending = 0;
   #droppedLines = 0;
 
-  /** Takes credit for one event; null, why there is none for a message, or `dropped` for a line. */
+  /** Takes credit for one event. Returns null, the reason for refusing a message, or `dropped` for a log line. */
   take(call: ChannelCall, args: readonly unknown[]): HandlerError | 'dropped' | null {
     const isLine = call.interface === 'runtime';
     const bytes = eventBytes(args);
@@ -30,7 +30,7 @@ export class EventCredit {
     return null;
   }
 
-  /** An event as it is sent: of a long line, as much as the host looks at. */
+  /** Returns the event to send; long lines are cut to what the host reads. */
   sent(args: readonly unknown[]): readonly unknown[] {
     const [level, line] = args;
     return typeof line === 'string' && line.length > MAX_LINE_CHARACTERS
@@ -38,12 +38,12 @@ export class EventCredit {
       : args;
   }
 
-  /** The log has taken so many bytes. */
+  /** Returns credit for bytes that the log has taken. */
   written(bytes: number): void {
     this.#pending = Math.max(0, this.#pending - bytes);
   }
 
-  /** The call that says how many lines were dropped, once; null for none. */
+  /** Returns, once, the call that reports the number of dropped lines; null for none. */
   droppedLine(): { readonly index: number; readonly args: readonly unknown[] } | null {
     const index = callNumber('runtime', 'log');
     if (this.#droppedLines === 0 || index === undefined) return null;

@@ -4,7 +4,7 @@ import type { Message } from '#wit/generated/host.ts';
 import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session-state.ts';
 import { ChannelFault } from './fault.ts';
 
-/** What an event costs beside its bytes: without it, events without content would need no credit. */
+/** Cost of an event in addition to its bytes: without it, empty events would need no credit. */
 export const EVENT_COST = 256;
 
 /** Bytes of an event's text or content. */
@@ -16,23 +16,23 @@ export function eventBytes(args: readonly unknown[]): number {
 }
 
 export interface EventRelayOptions {
-  /** Resolves when the log has taken all events so far, in its own time or at once; false when it never can. */
+  /** Resolves when the log has taken all events so far, immediately if `atOnce`; false when it never can. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
-  /** The log has taken so many bytes of events. */
+  /** Called when the log has taken this many bytes of events. */
   readonly written: (bytes: number) => void;
   readonly pause: () => void;
   readonly resume: () => void;
-  /** Told of what an event's call throws when it is made later. */
+  /** Called with the error of an event's call that is made later. */
   readonly failed: (error: unknown) => void;
 }
 
 /**
- * Events of one invocation on their way from its sandbox to the log. The sandbox has said yes to the guest already: an event that finds no room
- * waits, and all that follows it waits behind it.
+ * Events of one invocation on their way from its sandbox to the log. The sandbox has already accepted the event for the guest, so an event
+ * without room waits, and all later messages wait behind it.
  */
 export class EventRelay {
   readonly #options: EventRelayOptions;
-  /** Bytes that the sandbox was not given credit for yet. */
+  /** Bytes for which the sandbox has not got its credit back. */
   #pending = 0;
   #sent = 0;
   #acknowledged = 0;
@@ -43,7 +43,7 @@ export class EventRelay {
     this.#options = options;
   }
 
-  /** Makes the call of one event, now or when there is room for it. */
+  /** Makes the call of one event, now or when the log has room. */
   take(args: readonly unknown[], make: () => unknown): void {
     const bytes = eventBytes(args);
     const cost = bytes + EVENT_COST;
@@ -59,12 +59,12 @@ export class EventRelay {
     void this.#drain();
   }
 
-  /** Bytes of events so far, when the guest asks for a flush; -1 for another call. */
+  /** Bytes of events so far if the call is a flush; -1 for another call. */
   mark(call: ChannelCall): number {
     return call.interface === 'session' && call.name === 'flush' ? this.#sent : -1;
   }
 
-  /** A call of the guest's is about to be answered. After a flush it may send again at once, so the credit goes before the answer. */
+  /** Called before a call is answered. The guest may send again right after a flush, so the credit goes before the answer. */
   settled(mark: number, outcome: unknown): void {
     if (mark >= 0 && !refused(outcome)) this.#acknowledge(mark);
   }
@@ -77,7 +77,7 @@ export class EventRelay {
     try {
       do {
         if (!(await this.#options.flushed(true))) break;
-        // A log that takes everything at once answers without a turn of the event loop.
+        // A log that always accepts at once resolves without a turn of the event loop.
         await setImmediate();
       } while (!this.#ended && refused(make()));
     } catch (error) {

@@ -1,4 +1,4 @@
-/** Why a channel ended. */
+/** Reason for the end of a channel. */
 export type ChannelFaultCode =
   /** The stream ended or failed: the peer is gone. */
   | 'lost'
@@ -6,24 +6,24 @@ export type ChannelFaultCode =
   | 'closed'
   /** The peer was made from another contract. */
   | 'version'
-  /** A frame with a header that no peer writes. */
+  /** A frame has a header that no peer writes. */
   | 'bad-frame'
-  /** A value that does not fit its type: bounds, case, UTF-8, count. */
+  /** A value does not fit its type: bounds, case, UTF-8, count. */
   | 'bad-value'
-  /** A message or a value past a documented size. */
+  /** A message or a value exceeds a documented size. */
   | 'too-large'
-  /** More bytes, calls or handles than the peer was given credit for. */
+  /** The peer sent more bytes, calls or handles than its credit allows. */
   | 'too-much-in-flight'
-  /** An invocation that is not open. */
+  /** The peer named an invocation that is not open. */
   | 'unknown-invocation'
-  /** A function that is not called over the channel. */
+  /** The peer called a function that is not available over the channel. */
   | 'unknown-function'
-  /** A handle or future that this invocation does not hold, or that it holds already. */
+  /** The peer named a handle or future that the invocation does not hold, or reused one that it holds. */
   | 'bad-number'
-  /** An answer to a call that does not wait for one. */
+  /** The peer answered a call that does not wait for an answer. */
   | 'unasked-answer';
 
-/** Ends one channel. The cause is kept for the log. */
+/** Ends one channel. The log shows the cause. */
 export class ChannelFault extends Error {
   override readonly name = 'ChannelFault';
   readonly code: ChannelFaultCode;
@@ -33,7 +33,7 @@ export class ChannelFault extends Error {
     this.code = code;
   }
 
-  /** Makes a fault of anything that was caught while a frame was read. */
+  /** Converts an error that was caught while a frame was read. */
   static from(error: unknown): ChannelFault {
     if (error instanceof ChannelFault) return error;
     const message = error instanceof Error ? error.message : String(error);

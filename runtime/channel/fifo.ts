@@ -3,7 +3,7 @@ interface Node<T> {
   next: Node<T> | null;
 }
 
-/** A line whose first leaves in constant time, however long it is: `Array.shift` moves all others. */
+/** A queue whose `shift` takes constant time; `Array.shift` moves all other elements. */
 export class Fifo<T> {
   #first: Node<T> | null = null;
   #last: Node<T> | null = null;

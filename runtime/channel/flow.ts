@@ -1,7 +1,7 @@
 import { ChannelFault } from './fault.ts';
 import { WINDOW_BYTES } from './limits.ts';
 
-/** Credit of one invocation to send, in bytes with their frames' headers. */
+/** Credit for sending to one invocation, in bytes including frame headers. */
 export class SendCredit {
   #left = WINDOW_BYTES;
 
@@ -9,14 +9,14 @@ export class SendCredit {
     return this.#left;
   }
 
-  /** Uses credit, if there is enough. */
+  /** Uses credit; returns false when there is too little. */
   take(bytes: number): boolean {
     if (bytes > this.#left) return false;
     this.#left -= bytes;
     return true;
   }
 
-  /** The peer has taken so many bytes. @throws ChannelFault when it was not sent as many */
+  /** Returns credit for bytes that the peer has taken. @throws ChannelFault when the peer was not sent that many */
   give(bytes: number): void {
     if (bytes === 0 || this.#left + bytes > WINDOW_BYTES) {
       throw new ChannelFault('too-much-in-flight', `the peer took ${bytes} bytes, which it was not sent`);
@@ -25,12 +25,12 @@ export class SendCredit {
   }
 }
 
-/** Credit that the peer has to send to one invocation here. */
+/** Credit that the peer has for one invocation on this side. */
 export class ReceiveCredit {
   #outstanding = 0;
   #taken = 0;
 
-  /** Bytes that came in and were not given back. */
+  /** Bytes that arrived and whose credit was not given back. */
   get outstanding(): number {
     return this.#outstanding;
   }
@@ -44,8 +44,8 @@ export class ReceiveCredit {
   }
 
   /**
-   * These bytes were taken. Answers how many to give back now: half a window at least, so that credit costs few frames. The other half is larger
-   * than a frame, so the peer can always send one.
+   * Counts taken bytes and returns the credit to give back now: at least half a window, so that credit needs few frames. The other half is
+   * larger than a frame, so the peer can always send one.
    */
   took(bytes: number): number {
     this.#taken += bytes;
@@ -57,7 +57,7 @@ export class ReceiveCredit {
   }
 }
 
-/** Room that large messages of all invocations share while they are put together. First come, first served. */
+/** Room that large messages of all invocations share while they are assembled. First come, first served. */
 export class SharedRoom {
   #free: number;
   readonly #waiting: { readonly bytes: number; readonly begin: () => void }[] = [];
@@ -74,7 +74,7 @@ export class SharedRoom {
     return this.#waiting.length;
   }
 
-  /** Calls `begin`, now or later, when there is room. Answers how to leave the line. */
+  /** Calls `begin`, now or later, when there is room. Returns a function that leaves the line. */
   reserve(bytes: number, begin: () => void): () => void {
     const entry = { bytes, begin };
     this.#waiting.push(entry);

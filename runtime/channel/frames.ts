@@ -3,16 +3,16 @@ import { HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
 
 /**
  * Kinds of frames. A *message* is one frame, or several of one kind whose first begins with the message's whole length. Kinds below
- * {@link FIRST_MESSAGE} are signals: they need no credit, are never cut, and pass the messages that wait.
+ * {@link FIRST_MESSAGE} are signals: they need no credit, are never cut, and overtake waiting messages.
  */
 export const KIND = {
-  /** First frame of each side: which contract its codec is made from. */
+  /** First frame of each side: the fingerprint of its codec's contract. */
   hello: 1,
-  /** Bytes that the receiver has taken: as many more may be sent. */
+  /** Bytes that the receiver has taken: the sender may send as many more. */
   credit: 2,
-  /** Runtime: the invocation is over, and why. Nothing more of it follows. */
+  /** Runtime: the invocation is over, with the reason. No more frames of the invocation follow. */
   close: 3,
-  /** Sandbox: the answer to `close`. Nothing more of the invocation follows. */
+  /** Sandbox: the answer to `close`. No more frames of the invocation follow. */
   closed: 6,
   /** Runtime: the guest is asked to stop. */
   stop: 4,
@@ -20,7 +20,7 @@ export const KIND = {
   written: 5,
   /** Runtime: CPU time that the platform spent for the guest. */
   charge: 7,
-  /** Both: a message of lane 0, beside the calls of invocations. */
+  /** Both: a control message on lane 0, which belongs to no invocation. */
   control: 21,
   /** Runtime: an invocation begins. */
   open: 16,
@@ -30,19 +30,19 @@ export const KIND = {
   call: 18,
   /** Sandbox: the guest has read or dropped a future. */
   letGo: 19,
-  /** Sandbox: how the guest ended. It calls nothing more, and the runtime answers with `close`. */
+  /** Sandbox: the guest's ending. The guest makes no more calls, and the runtime answers with `close`. */
   ended: 20,
 } as const;
 
 export const FIRST_MESSAGE = 16;
 
-/** The message goes on in the next frame of its invocation. */
+/** The message continues in the next frame of its invocation. */
 export const FLAG_MORE = 1;
 
-/** What takes frames. `payload` is a view that is valid until the call returns. */
+/** Receives frames. `payload` is a view that is valid until the call returns. */
 export type OnFrame = (invocation: number, kind: number, flags: number, payload: Buffer) => void;
 
-/** A frame, header first: bytes of its payload, invocation, kind, flags, two bytes of 0. */
+/** Makes a frame, header first: bytes of its payload, invocation, kind, flags, two bytes of 0. */
 export function frame(invocation: number, kind: number, flags: number, payload: Uint8Array, prefix = -1): Buffer {
   const start = prefix < 0 ? HEADER_BYTES : HEADER_BYTES + 4;
   const bytes = Buffer.allocUnsafe(start + payload.length);
@@ -56,7 +56,7 @@ export function frame(invocation: number, kind: number, flags: number, payload: 
   return bytes;
 }
 
-/** Finds the frames in a stream of bytes. */
+/** Finds the frames in a byte stream. */
 export class FrameParser {
   #bytes: Buffer = EMPTY;
   #at = 0;
@@ -67,7 +67,7 @@ export class FrameParser {
     this.#at = 0;
   }
 
-  /** Hands on one frame. False when none is whole. @throws ChannelFault `bad-frame`, and what `onFrame` throws */
+  /** Hands on one frame. Returns false when none is complete. @throws ChannelFault `bad-frame`, and errors of `onFrame` */
   next(onFrame: OnFrame): boolean {
     const [bytes, at] = [this.#bytes, this.#at];
     if (bytes.length - at < HEADER_BYTES) return this.#keep();
@@ -90,7 +90,7 @@ export class FrameParser {
     return true;
   }
 
-  /** What is left is less than a frame, and goes into a copy: the chunk is larger. */
+  /** Copies the remaining partial frame, because the chunk that contains it is larger. */
   #keep(): false {
     if (this.#at > 0) this.#bytes = this.#at < this.#bytes.length ? Buffer.from(this.#bytes.subarray(this.#at)) : EMPTY;
     this.#at = 0;

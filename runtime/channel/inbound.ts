@@ -4,41 +4,41 @@ import { ReceiveCredit, type SharedRoom } from './flow.ts';
 import { FLAG_MORE } from './frames.ts';
 import { HEADER_BYTES, MAX_MESSAGE_BYTES } from './limits.ts';
 
-/** A message that came in whole. */
+/** A complete message. */
 interface Arrived {
   readonly kind: number;
   readonly payload: Buffer;
-  /** Bytes to give back once it is taken. */
+  /** Credit to give back after the message is taken. */
   readonly cost: number;
-  /** Shared room to give back once it is taken. */
+  /** Shared room to give back after the message is taken. */
   readonly room: number;
 }
 
-/** A message of which more frames follow. */
+/** A message with more frames to come. */
 interface Parts {
   readonly kind: number;
   readonly total: number;
   got: number;
   /** Null until there is room for the whole message. */
   whole: Buffer | null;
-  /** Frames that wait for that, at most a window of them. */
+  /** Frames that wait for room, at most a window of them. */
   readonly held: Buffer[];
   leave: () => void;
 }
 
 export interface InboundOptions {
   readonly room: SharedRoom;
-  /** The peer may send so many more bytes. */
+  /** Gives the peer credit for this many more bytes. */
   readonly give: (bytes: number) => void;
-  /** Takes one message; its payload is its own. */
+  /** Takes one message and the ownership of its payload. */
   readonly take: (kind: number, payload: Buffer) => void;
-  /** Messages wait that `handNext` may hand on. */
+  /** Called when messages wait for `handNext`. */
   readonly waits: () => void;
-  /** Told of what `take` throws, outside of a frame's arrival. */
+  /** Called with an error of `take` outside of a frame's arrival. */
   readonly failed: (error: unknown) => void;
 }
 
-/** Messages of one invocation as they come in: in order, put together from their frames, and held back while it is paused. */
+/** Incoming messages of one invocation: assembled from frames, in order, and held back during a pause. */
 export class Inbound {
   readonly #options: InboundOptions;
   readonly #credit = new ReceiveCredit();
@@ -51,12 +51,12 @@ export class Inbound {
     this.#options = options;
   }
 
-  /** Bytes that wait here, without those in the shared room. */
+  /** Bytes that wait, excluding those in the shared room. */
   get outstanding(): number {
     return this.#credit.outstanding;
   }
 
-  /** @param payload a view that is valid until this returns */
+  /** @param payload a view that is valid until this call returns */
   frame(kind: number, flags: number, payload: Buffer): void {
     const cost = HEADER_BYTES + payload.length;
     this.#credit.accept(cost);
@@ -66,7 +66,7 @@ export class Inbound {
     else this.#arrived({ kind, payload: Buffer.from(payload), cost, room: 0 });
   }
 
-  /** Takes no message until as many calls of `resume` as of `pause`. */
+  /** Hands on no message until `resume` was called as often as `pause`. */
   pause(): void {
     this.#pauses++;
   }
@@ -76,7 +76,7 @@ export class Inbound {
     if (this.#pauses === 0 && this.#inbox.first) this.#options.waits();
   }
 
-  /** Takes the first message that waits, unless it is paused. */
+  /** Hands on the first waiting message, unless the invocation is paused. */
   handNext(): void {
     if (this.#pauses > 0) return;
     const next = this.#inbox.shift();
@@ -85,7 +85,7 @@ export class Inbound {
     this.#hand(next);
   }
 
-  /** Takes nothing any more, and gives no more credit: what is here and what still comes is forgotten. */
+  /** Discards waiting and future messages, and gives no more credit. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;

@@ -3,17 +3,17 @@ import { SendCredit } from './flow.ts';
 import { FLAG_MORE, frame } from './frames.ts';
 import { HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
 
-/** What a message takes here besides its payload, about: an invocation cannot fill the memory with small ones. */
+/** Approximate memory of a waiting message besides its payload: without it, small messages could fill the memory. */
 const QUEUED_COST = 128;
 
 interface Waiting {
   readonly kind: number;
   readonly payload: Buffer;
-  /** Bytes of the payload that were sent. */
+  /** Bytes of the payload that were already sent. */
   sent: number;
 }
 
-/** Messages of one invocation that wait to be sent, in order, cut into frames as its credit allows. */
+/** Messages of one invocation that wait to be sent, in order. Cuts them into frames as the credit allows. */
 export class Outbound {
   readonly credit = new SendCredit();
   readonly #invocation: number;
@@ -23,18 +23,18 @@ export class Outbound {
   #ended = false;
   #begun = false;
 
-  /** @param changed told how many bytes more wait, or less */
+  /** @param changed called with the change of the number of waiting bytes */
   constructor(invocation: number, changed: (bytes: number) => void) {
     this.#invocation = invocation;
     this.#changed = changed;
   }
 
-  /** Bytes that messages take which wait here. */
+  /** Bytes of the waiting messages, including their overhead. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
 
-  /** A frame of it was sent. */
+  /** True when a frame was sent. */
   get begun(): boolean {
     return this.#begun;
   }
@@ -45,7 +45,7 @@ export class Outbound {
     this.#count(payload.length + QUEUED_COST);
   }
 
-  /** The next frame; null when nothing waits, or there is no credit for it. */
+  /** Returns the next frame; null when no message waits, or the credit is too small. */
   next(): Buffer | null {
     const message = this.#queue.first;
     if (!message) return null;
@@ -63,7 +63,7 @@ export class Outbound {
     return frame(this.#invocation, kind, whole ? 0 : FLAG_MORE, part, cut ? payload.length : -1);
   }
 
-  /** Forgets what waits, and takes nothing more. */
+  /** Forgets the waiting messages and takes no more. */
   end(): void {
     this.#ended = true;
     this.#queue.clear();

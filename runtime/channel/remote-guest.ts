@@ -20,34 +20,34 @@ import { ResourceTable } from './resource-table.ts';
 import { MessageReader } from './value-reader.ts';
 import { MessageWriter } from './value-writer.ts';
 
-/** How an invocation in a sandbox came to its end. */
+/** Outcome of an invocation in a sandbox. */
 export type RemoteEnding =
   | { readonly tag: 'ended'; readonly ended: LifecycleEnded }
   /** A function of the host threw, or an answer could not be sent. */
   | { readonly tag: 'trapped'; readonly val: LifecycleTrap }
-  /** The sandbox, or the way to it, is gone. */
+  /** The sandbox, or the channel to it, is gone. */
   | { readonly tag: 'sandbox-lost'; readonly fault: ChannelFault };
 
 export interface RemoteGuestOptions {
   /** First argument of every host function: the invocation's `Inferlet`. */
   readonly context: unknown;
-  /** Charges the guest for time that a call took in this process. */
+  /** Charges the guest for the time that a call took in this process. */
   readonly charge: (cpuMs: number) => void;
-  /** Resolves when every event so far is in the log; false when it can never be. */
+  /** Resolves when every event so far is in the log; false when that cannot happen. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
-  /** Once, when the number is given back. The owner releases the context. */
+  /** Called once, when the invocation's number is released. The owner releases the context. */
   readonly ended: (ending: RemoteEnding) => void;
 }
 
 interface Wiring extends RemoteGuestOptions {
   readonly calls: ReturnType<typeof hostCalls>;
-  /** Time of the thread that an answer took. */
+  /** Counts time of the thread that an answer took. */
   readonly spent: (ms: number) => void;
-  /** The invocation's number is given back. */
+  /** Called when the invocation's number is released. */
   readonly closed: () => void;
 }
 
-/** Time of this thread that a guest has used is charged when it comes to so much: telling the sandbox takes time, too. */
+/** Time of this thread that a guest uses before it is charged: telling the sandbox about a charge takes time, too. */
 const CHARGED_MS = 0.25;
 
 /** A future that the guest holds. */
@@ -57,8 +57,8 @@ interface Future {
 }
 
 /**
- * One invocation that runs in a sandbox, as the runtime sees it: takes its calls, makes them in the name of its context, sends the answers. The
- * host's functions check rights and bounds as they do for a guest in this process.
+ * The runtime's side of one invocation in a sandbox: takes its calls, makes them with its context, and sends the answers. The host's
+ * functions check rights and bounds as they do for a guest in this process.
  */
 export class RemoteGuest implements LaneEvents {
   readonly #wiring: Wiring;
@@ -69,9 +69,9 @@ export class RemoteGuest implements LaneEvents {
   #lane: Lane | null = null;
   #lastNumber = 0;
   #unchargedMs = 0;
-  /** Promises of the host that have not settled, of futures that were dropped as well. */
+  /** Number of host promises that have not settled, including those of dropped futures. */
   #unsettled = 0;
-  /** The guest is suspended for an answer. */
+  /** True while the guest is suspended for an answer. */
   #waiting = false;
   #ended = false;
   #isClosed = false;
@@ -87,7 +87,7 @@ export class RemoteGuest implements LaneEvents {
     });
   }
 
-  /** Futures and resources that the guest holds here. */
+  /** Number of futures and resources that the guest holds in the runtime. */
   get held(): number {
     return this.#futures.size + this.#resources.size;
   }
@@ -100,21 +100,21 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.send(kind, payload);
   }
 
-  /** Asks the guest to stop: its timers complete with the reason, and `is-cancelled` says so. */
+  /** Asks the guest to stop: its timers complete with the reason, and `is-cancelled` returns true. */
   stop(reason: HandlerError): void {
     if (this.#isClosed) return;
     writeLifecycleStop(this.#writer, { reason });
     this.#lane?.signalBehindOpening(KIND.stop, this.#writer.take());
   }
 
-  /** CPU time that the platform spent for the guest. */
+  /** Charges the guest CPU time that the platform spent for it. */
   charge(cpuMs: number): void {
     if (this.#isClosed) return;
     writeLifecycleCharge(this.#writer, { cpuMs });
     this.#lane?.signalBehindOpening(KIND.charge, this.#writer.take());
   }
 
-  /** Ends the invocation at once and gives its number back. `ended` is not called. */
+  /** Ends the invocation at once and releases its number. Does not call `ended`. */
   close(trap: LifecycleTrap = { code: 'terminated', message: 'the invocation has ended' }): void {
     if (this.#isClosed) return;
     this.#over();
@@ -122,7 +122,7 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.close(this.#writer.take());
   }
 
-  /** The channel is gone. */
+  /** Called when the channel is gone. */
   lost(fault: ChannelFault): void {
     if (this.#isClosed) return;
     this.#over();
@@ -220,7 +220,7 @@ export class RemoteGuest implements LaneEvents {
     const mark = this.#events.mark(call);
     const future: Future = { answered: false, letGo: letGoOf(promise) };
     this.#futures.set(number, future);
-    // An honest guest that drops futures faster than they settle waits for some of them.
+    // Makes an honest guest that drops futures faster than they settle wait for some of them.
     if (++this.#unsettled === MAX_NUMBERS) this.#lane?.inbound.pause();
     const settled = () => {
       if (this.#unsettled-- === MAX_NUMBERS) this.#lane?.inbound.resume();
@@ -257,7 +257,7 @@ export class RemoteGuest implements LaneEvents {
     );
   }
 
-  /** Answers when no message of the guest's is taken. */
+  /** Answers outside of the handling of a message, so the time must be counted here. */
   #answerLater(number: number, flag: number, call: (typeof CHANNEL_CALLS)[number], value: unknown): void {
     const fromMs = performance.now();
     this.#answer(number, flag, call, value);
@@ -266,7 +266,7 @@ export class RemoteGuest implements LaneEvents {
     this.#used(tookMs);
   }
 
-  /** This thread has worked for the guest. */
+  /** Counts time that this thread worked for the guest. */
   #used(ms: number): void {
     this.#unchargedMs += ms;
     if (this.#unchargedMs < CHARGED_MS || this.#ended) return;
@@ -299,7 +299,7 @@ export class RemoteGuest implements LaneEvents {
   #letGo(number: number): void {
     const future = this.#futures.get(number);
     if (!future) {
-      // Its answer and this message crossed.
+      // The answer and this message crossed.
       if (number > this.#lastNumber)
         throw new ChannelFault('bad-number', `the sandbox dropped future ${number}, which it does not hold`);
       return;
@@ -327,7 +327,7 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.signalBehindOpening(KIND.written, this.#writer.take());
   }
 
-  /** A host function threw, or its answer cannot be sent: the guest traps, as one in this process does. */
+  /** Called when a host function threw or its answer cannot be sent: the guest traps, as one in this process does. */
   #failed(error: unknown): void {
     if (this.#isClosed) return;
     const trap = {
@@ -353,5 +353,5 @@ export class RemoteGuest implements LaneEvents {
   }
 }
 
-/** Of the text that says why an invocation was closed: it is a signal, which takes no credit. */
+/** Bound on the reason for a close, because a close is a signal and signals need no credit. */
 const MAX_REASON_CHARACTERS = 4096;

@@ -8,7 +8,7 @@ interface Held {
   readonly value: unknown;
 }
 
-/** Resources that one invocation holds in the runtime, under numbers that its sandbox chose. A number is good for its own kind only. */
+/** Resources that one invocation holds in the runtime, under numbers that its sandbox chose. A number is valid only for its own kind. */
 export class ResourceTable implements Handles {
   readonly #held = new Map<number, Held>();
 

@@ -15,7 +15,7 @@ import { RawSandbox } from './testing/raw-sandbox.ts';
 import { ending } from './testing/run-remote.ts';
 import type { MessageWriter } from './value-writer.ts';
 
-/** A runtime's end with invocations whose sandbox is hostile. */
+/** A runtime's end with invocations in a hostile sandbox. */
 async function attacked(invocations = 1, over: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {
   const [mine, theirs] = duplexPair();
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
@@ -180,7 +180,7 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     assert.deepEqual(told, ['future 1']);
     sandbox.letGo(0, 2);
     while (told.length < 2) await new Promise(setImmediate);
-    // Both crossed an answer: they say nothing new.
+    // Each of these messages crossed an answer and reports nothing new.
     sandbox.letGo(0, 1);
     sandbox.letGo(0, 2);
     settle[0]!({ tag: 'ok', val: undefined });

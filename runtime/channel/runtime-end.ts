@@ -10,21 +10,21 @@ import { RemoteGuest, type RemoteGuestOptions } from './remote-guest.ts';
 import type { SharedThread } from './shared-thread.ts';
 import { MessageWriter } from './value-writer.ts';
 
-/** Invocations that the sandbox was told to end and has not yet. An honest one answers in the same turn. */
+/** Bound on invocations that the sandbox was told to end and has not ended. An honest sandbox answers in the same turn. */
 const MAX_CLOSING = 4096;
 
 export interface RuntimeEndOptions {
-  /** What the runtime answers: `runtime/host/table.ts`. */
+  /** Functions with which the runtime answers calls: `runtime/host/table.ts`. */
   readonly host: HostTable;
   /** Serves the channels of all sandboxes. */
   readonly thread: SharedThread;
-  /** Told of the sandbox's messages beside its calls: a stranger's data. What it throws ends the channel. */
+  /** Called with the sandbox's control messages, which are untrusted data. An exception ends the channel. */
   readonly control: (description: unknown, body: Buffer) => void;
-  /** Once, when the channel has ended; each guest has heard of it before. */
+  /** Called once, when the channel has ended; each guest has been told before. */
   readonly lost: (fault: ChannelFault) => void;
 }
 
-/** The runtime's end of a sandbox's channel. The peer is not trusted: it names an invocation by the number that it was given here. */
+/** The runtime's end of a sandbox's channel. The peer is not trusted and can name only invocations whose number it got from the runtime. */
 export class RuntimeEnd {
   readonly #channel: Channel;
   readonly #calls: ReturnType<typeof hostCalls>;
@@ -56,24 +56,24 @@ export class RuntimeEnd {
     });
   }
 
-  /** Sends a message beside the calls. Nothing happens when the channel has ended. */
+  /** Sends a control message. Does nothing when the channel has ended. */
   tell(description: unknown, body?: Uint8Array): void {
     if (!this.#channel.fault) this.#control.send(KIND.control, encodeControl(description, body));
   }
 
-  /** What the sandbox sent waits for this thread: its silence says nothing of it. */
+  /** True while messages of the sandbox wait for this thread: then silence does not mean that the sandbox is stuck. */
   get behind(): boolean {
     return this.#channel.behind;
   }
 
-  /** Invocations that run. */
+  /** Number of running invocations. */
   get guests(): number {
     return this.#guests.size;
   }
 
-  /** Invocations that the sandbox has not let go of, those that run among them. */
+  /** Number of invocations that the sandbox has not released, including running ones. */
   get lanes(): number {
-    // Lane 0 is no invocation's.
+    // Lane 0 belongs to no invocation.
     return Math.max(0, this.#channel.lanes - 1);
   }
 

@@ -10,11 +10,11 @@ import { SharedThread } from './shared-thread.ts';
 import { MessageReader } from './value-reader.ts';
 
 export interface SandboxEndOptions {
-  /** The runtime begins an invocation: attach what runs it. */
+  /** Called when the runtime begins an invocation; attaches an owner to it. */
   readonly opened: (invocation: SandboxInvocation) => void;
-  /** Told of the runtime's messages beside the answers to calls. */
+  /** Called with the runtime's control messages. */
   readonly control: (description: unknown, body: Buffer) => void;
-  /** Once, when the channel has ended; each invocation has heard of it before. */
+  /** Called once, when the channel has ended; each invocation has been told before. */
   readonly lost: (fault: ChannelFault) => void;
 }
 
@@ -29,7 +29,7 @@ export class SandboxEnd {
     this.#options = options;
     this.#channel = new Channel(stream, {
       fingerprint: FINGERPRINT,
-      // Alone on its thread, it takes turns with timers and answers: each message may run a guest.
+      // The only channel of its thread still takes turns, here with timers and answers: each message may run a guest.
       thread: new SharedThread(),
       unknown: (number, kind) => (kind === KIND.open ? this.#begin(number) : null),
       lost: (fault) => {
@@ -46,12 +46,12 @@ export class SandboxEnd {
     });
   }
 
-  /** Sends a message beside the calls. */
+  /** Sends a control message. */
   tell(description: unknown): void {
     if (!this.#channel.fault) this.#control.send(KIND.control, encodeControl(description));
   }
 
-  /** Invocations that the runtime has not closed. */
+  /** Number of invocations that the runtime has not closed. */
   get invocations(): number {
     return this.#invocations.size;
   }
@@ -60,10 +60,10 @@ export class SandboxEnd {
     this.#channel.close();
   }
 
-  /** A lane whose first message is the opening. */
+  /** Makes a lane whose first message is the opening. */
   #begin(number: number): Lane {
     let invocation: SandboxInvocation | null = null;
-    // Signals that came while the opening was put together.
+    // Signals that arrived while the opening was incomplete.
     const early: { readonly kind: number; readonly payload: Buffer }[] = [];
     const lane = this.#channel.open(number, {
       message: (kind, payload) => {

@@ -23,11 +23,11 @@ import { MAX_QUEUED_BYTES } from './limits.ts';
 import { MessageReader } from './value-reader.ts';
 import { MessageWriter } from './value-writer.ts';
 
-/** A resource that the runtime holds, as the sandbox knows it. */
+/** The sandbox's reference to a resource that the runtime holds. */
 export class RemoteResource {
   readonly resource: number;
   readonly number: number;
-  /** Why the runtime was not asked for it: each call of it answers this. */
+  /** Reason why the request to make the resource was not sent; each call of the resource returns this error. */
   readonly refused: HandlerError | null;
 
   constructor(resource: number, number: number, refused: HandlerError | null) {
@@ -37,20 +37,20 @@ export class RemoteResource {
   }
 }
 
-/** Thrown by a call whose answer the guest must be suspended for; `suspending.ts` catches it. */
+/** Thrown by a call when the guest must be suspended for the answer; `suspending.ts` catches it. */
 export class AnswerPending extends Error {
   override readonly name = 'AnswerPending';
 }
 
-/** A future that was not answered. */
+/** A future without an answer. */
 interface Pending {
   readonly call: ChannelCall;
   readonly resolve: (value: unknown) => void;
-  /** The guest has dropped it. */
+  /** True when the guest has dropped the future. */
   dropped: boolean;
 }
 
-/** What the guest of an invocation is suspended for. */
+/** A call for which the guest is suspended. */
 interface Waiting {
   readonly number: number;
   readonly call: ChannelCall;
@@ -58,29 +58,29 @@ interface Waiting {
   wake: (() => void) | null;
 }
 
-/** What an owner attaches to an invocation. */
+/** Callbacks that an owner attaches to an invocation. */
 export interface InvocationOwner {
-  /** Suspends the guest: its `Execution`. */
+  /** Suspends the guest; the guest's `Execution`. */
   readonly task: Pick<Task, 'block'>;
-  /** The platform spent CPU time for the guest. */
+  /** Charges the guest CPU time that the platform spent for it. */
   readonly charge: (cpuMs: number) => void;
-  /** The invocation is over: what still runs is killed. Nothing can be sent any more. */
+  /** Called when the invocation is over: the owner kills the guest. Nothing can be sent any more. */
   readonly closed: (trap: GuestTrap) => void;
 }
 
 const SENT: Outcome<undefined> = ok(undefined);
 
-/** Calls that a guest makes count against this half of the queue; the other half is for what cannot be refused. */
+/** Calls of a guest may use this half of the queue; the other half is for messages that cannot be refused. */
 const MAX_REFUSABLE_BYTES = MAX_QUEUED_BYTES / 2;
 
-/** One invocation in a sandbox: the context of its guest's calls, those to the runtime and those that are answered here. */
+/** One invocation in a sandbox: the context of all calls of its guest, whether the runtime or the sandbox answers them. */
 export class SandboxInvocation {
   readonly opening: LifecycleOpening;
   readonly #lane: Lane;
   readonly #onClosed: (self: SandboxInvocation) => void;
   readonly #writer: MessageWriter;
   readonly #pending = new Map<number, Pending>();
-  /** Answered futures whose end the runtime wants to hear of. */
+  /** Answered futures for which the runtime must be told that the guest has read or dropped them. */
   readonly #kept = new Set<number>();
   readonly #events = new EventCredit();
   #owner: InvocationOwner | null = null;
@@ -90,7 +90,7 @@ export class SandboxInvocation {
   #waiting: Waiting | null = null;
   #stopped: HandlerError | null = null;
   #ended = false;
-  /** Why nothing can be sent any more. */
+  /** Trap after which nothing can be sent any more. */
   #closed: GuestTrap | null = null;
 
   constructor(lane: Lane, opening: LifecycleOpening, onClosed: (self: SandboxInvocation) => void) {
@@ -103,23 +103,23 @@ export class SandboxInvocation {
     });
   }
 
-  /** Once, before the guest starts. */
+  /** Called once, before the guest starts. */
   attach(owner: InvocationOwner): void {
     this.#owner = owner;
     if (this.#closed) owner.closed(this.#closed);
   }
 
-  /** Why the guest was asked to stop, or null. */
+  /** Reason for which the guest was asked to stop, or null. */
   get stopped(): HandlerError | null {
     return this.#stopped;
   }
 
-  /** Futures that wait for an answer. */
+  /** Number of futures that wait for an answer. */
   get pending(): number {
     return this.#pending.size;
   }
 
-  /** Makes call number `index`. Answers what the host's function would. @throws AnswerPending when the guest must be suspended first */
+  /** Makes call number `index` and returns the host function's result. @throws AnswerPending when the guest must be suspended first */
   call(index: number, args: readonly unknown[]): unknown {
     const call = CHANNEL_CALLS[index] as ChannelCall;
     const waited = this.#waiting;
@@ -152,7 +152,7 @@ export class SandboxInvocation {
     }
   }
 
-  /** Suspends the guest until the call that threw `AnswerPending` is answered: its next call takes the answer. */
+  /** Suspends the guest until the call that threw `AnswerPending` has its answer; the guest's next call takes the answer. */
   suspend(): Promise<void> {
     const waiting = this.#waiting;
     const owner = this.#owner;
@@ -162,7 +162,7 @@ export class SandboxInvocation {
     });
   }
 
-  /** The guest has ended. Nothing of it can be called any more. */
+  /** Reports the guest's end. The guest can make no more calls. */
   end(ended: LifecycleEnded): void {
     if (this.#ended || this.#closed) return;
     this.#ended = true;
@@ -213,7 +213,7 @@ export class SandboxInvocation {
     }
   }
 
-  /** The channel is gone. */
+  /** Called when the channel is gone. */
   lost(fault: ChannelFault): void {
     this.#close(new GuestTrap('terminated', `runtime-lost: ${fault.message}`, { cause: fault }));
   }
@@ -225,7 +225,7 @@ export class SandboxInvocation {
     const pending = [...this.#pending.values()];
     this.#pending.clear();
     const error = handlerError('unavailable', trap.message);
-    // A future of something that cannot fail stays open: its guest is killed below.
+    // A future that cannot fail stays open: its guest is killed below.
     for (const { call, resolve } of pending) if (call.fallible) resolve(err(error));
     this.#owner?.closed(trap);
   }
@@ -240,7 +240,7 @@ export class SandboxInvocation {
     return lettingGo(promise, () => this.#letGo(number));
   }
 
-  /** The guest has dropped a future, or has read one that the runtime wants to hear of. */
+  /** Called when the guest has dropped a future, or has read one whose end the runtime must be told. */
   #letGo(number: number): void {
     const pending = this.#pending.get(number);
     if (pending) pending.dropped = true;
@@ -286,13 +286,13 @@ export class SandboxInvocation {
     return full ? err(full) : SENT;
   }
 
-  /** Says how many lines of the log found no room, before anything else is said. */
+  /** Reports the number of dropped log lines before anything else is sent. */
   #flushDroppedLines(): void {
     const line = this.#events.droppedLine();
     if (line) this.#send(line.index, 0, CHANNEL_CALLS[line.index] as ChannelCall, line.args);
   }
 
-  /** Sends a call; null, or why it cannot be sent. */
+  /** Sends a call; returns null, or the reason why the call cannot be sent. */
   #send(index: number, number: number, call: ChannelCall, args: readonly unknown[]): HandlerError | null {
     const writer = this.#writer;
     writer.u16(index);
@@ -315,7 +315,7 @@ export class SandboxInvocation {
     return null;
   }
 
-  /** What a call answers that is not made. */
+  /** Returns the result of a call that is refused. */
   #refuse(call: ChannelCall, error: HandlerError): unknown {
     switch (call.answering) {
       case 'future':

@@ -6,10 +6,10 @@ import type { SandboxInvocation } from './sandbox-invocation.ts';
 type LocalFunction = (context: unknown, ...args: unknown[]) => unknown;
 
 /**
- * A table of the shape of `runtime/host/table.ts` whose context is a {@link SandboxInvocation}: functions that the runtime answers become frames,
- * the others are those of `local`.
+ * Builds a table like `runtime/host/table.ts` with a {@link SandboxInvocation} as context: calls that the runtime answers become frames,
+ * and `local` answers the others.
  *
- * @throws TypeError when `local` lacks a function that is not answered by the runtime
+ * @throws TypeError when `local` lacks a function that the runtime does not answer
  */
 export function sandboxTable(local: HostTable): HostTable {
   const tables = world.imports.map((entry) => {

@@ -18,7 +18,7 @@ const turns = async (count: number) => {
   for (let i = 0; i < count; i++) await new Promise(setImmediate);
 };
 
-/** Both ends with a guest's source, and a host some of whose functions are the test's. */
+/** Connects both ends for a guest's source and a host with replaced functions. */
 async function guestOf(source: string, over: HostTable = {}) {
   const program = await testProgram(await testArtifact(await testComponent(source)));
   const { host } = recordingHost();
@@ -41,7 +41,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     };
     const sandbox = new SandboxEnd(theirs, {
       opened: () => {
-        // What a guest's first slice takes.
+        // Takes as long as a guest's first slice.
         for (const until = performance.now() + 2; performance.now() < until; );
         if (turnOf.push(turn) === 1) setImmediate(counting);
         if (turnOf.length === count) all.resolve();
@@ -190,7 +190,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       guest.close({ code: 'deadline-exceeded', message: 'too late' });
       while (sandbox.executions.size > 0 || runtime.lanes > 0) await turns(1);
       assert.deepEqual([guest.held, runtime.guests, sandbox.end.invocations], [0, 0, 0]);
-      // The channel goes on.
+      // The channel stays open.
       const { ended } = ending(runtime, {});
       runtime.close();
       assert.equal((await ended).tag, 'sandbox-lost');

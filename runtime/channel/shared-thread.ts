@@ -1,14 +1,14 @@
 import { QUANTUM_MS, Turns } from './turns.ts';
 
-/** Less than this is not worth a callback of the event loop: it is paid with what comes later. */
+/** A smaller debt is not worth a callback of the event loop and is paid with later work. */
 const SMALL_DEBT_MS = QUANTUM_MS / 4;
 
-/** The thread of a process that serves several channels, in turn. */
+/** A thread that serves several channels in turn. */
 export class SharedThread {
   readonly #turns = new Turns<ThreadShare>();
   #scheduled = false;
 
-  /** A channel's share. `goOn` is called when it waits and its turn has come. */
+  /** Returns a channel's share. `goOn` is called when the waiting channel gets its turn. */
   share(goOn: () => void): ThreadShare {
     return new ThreadShare(this.#turns, goOn, () => this.#schedule());
   }
@@ -25,7 +25,7 @@ export class SharedThread {
   }
 }
 
-/** What one channel has of a {@link SharedThread}. */
+/** One channel's share of a {@link SharedThread}. */
 export class ThreadShare {
   owedMs = 0;
   readonly goOn: () => void;
@@ -39,19 +39,19 @@ export class ThreadShare {
     this.#spent = spent;
   }
 
-  /** It waits for its turn. */
+  /** True while the channel waits for its turn. */
   get waiting(): boolean {
     return this.#turns.waits(this);
   }
 
-  /** Begins to work, unless it has to wait first. */
+  /** Begins to work; returns false when the channel must wait first. */
   begin(): boolean {
     if (this.waiting) return false;
     this.#sinceMs = performance.now();
     return this.#turns.mayGoOn(this);
   }
 
-  /** Whether it may go on with the work that it began. */
+  /** Returns true when the channel may continue the work that it began. */
   more(): boolean {
     const nowMs = performance.now();
     this.spend(nowMs - this.#sinceMs);
@@ -59,13 +59,13 @@ export class ThreadShare {
     return this.#turns.mayGoOn(this);
   }
 
-  /** Counts work that it did beside. */
+  /** Counts work outside of `begin` and `more`. */
   spend(ms: number): void {
     this.#turns.spend(this, ms);
     if (this.owedMs >= SMALL_DEBT_MS) this.#spent();
   }
 
-  /** Waits until its turn comes. */
+  /** Waits for the channel's turn. */
   wait(): void {
     this.#turns.wait(this);
     this.#spent();

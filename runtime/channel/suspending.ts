@@ -5,11 +5,11 @@ import { type CompiledWorld, importKey, type Trampoline } from '../lowering/comp
 import { AnswerPending, type SandboxInvocation } from './sandbox-invocation.ts';
 
 /**
- * A compiled world whose synchronous calls to the runtime suspend the guest until the answer is there; all other imports stay as they are, since
- * V8 suspends at such an import even when it returns at once.
+ * A compiled world whose synchronous calls to the runtime suspend the guest until the answer arrives. The other imports stay unchanged,
+ * since V8 suspends at a suspending import even when it returns at once.
  *
- * The lowering lifts, calls and stores in one straight line. The first pass of that line sends the call and leaves it at the call; the second
- * pass, after the wait, finds the answer there. Nothing can change the arguments in between, as the guest's only stack is suspended.
+ * The lowering lifts, calls and stores in one straight line. The first pass of that line sends the call and stops there; the second pass,
+ * after the wait, finds the answer. The arguments cannot change in between, because the guest's only stack is suspended.
  */
 export function suspendingWorld(world: CompiledWorld): CompiledWorld {
   const waits = waitingCalls();
@@ -24,7 +24,7 @@ export function suspendingWorld(world: CompiledWorld): CompiledWorld {
   };
 }
 
-/** How many core values a call takes and answers. */
+/** Numbers of core values that a call takes and returns. */
 interface Shape {
   readonly params: number;
   readonly results: 0 | 1;
@@ -36,7 +36,7 @@ function suspending(make: Trampoline, shape: Shape): Trampoline {
     if (typeof line !== 'function') throw new TypeError('this function suspends the guest already');
     const pass = line as (...core: number[]) => unknown;
     let pending = false;
-    // Of a call that was answered at once.
+    // Result of a call that was answered at once.
     let value: unknown;
     return {
       ...shape,
@@ -53,7 +53,7 @@ function suspending(make: Trampoline, shape: Shape): Trampoline {
       end: (...core) => {
         if (!pending) return value;
         pending = false;
-        // Both passes are one call of the guest's.
+        // Both passes count as one call of the guest.
         guest.calls--;
         return pass(...core);
       },
@@ -61,7 +61,7 @@ function suspending(make: Trampoline, shape: Shape): Trampoline {
   };
 }
 
-/** Synchronous calls to the runtime by the key of their import. */
+/** Synchronous calls to the runtime, by the key of their import. */
 function waitingCalls(): ReadonlyMap<string, Shape> {
   const found = new Map<string, Shape>();
   for (const call of CHANNEL_CALLS) {

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { type Member, QUANTUM_MS, Turns } from './turns.ts';
 
 interface Worker extends Member {
-  /** What its next piece of work costs; undefined when there is none. */
+  /** Cost of the next piece of work; undefined when there is none. */
   readonly next: () => number | undefined;
   served: number;
   servedMs: number;
@@ -19,7 +19,7 @@ const workerFor = (work: readonly number[]): Worker => {
   return workerOf(() => left.shift());
 };
 
-/** Works as far as it may, as a channel does; it waits with what is left. */
+/** Works as long as allowed, as a channel does, and then waits with the remaining work. */
 function work(turns: Turns<Worker>, worker: Worker): void {
   if (turns.waits(worker)) return;
   while (turns.mayGoOn(worker)) {
@@ -39,7 +39,7 @@ describe('turns on a thread', () => {
         const turns = new Turns<Worker>();
         const workers = plan.map(([own]) => workerFor(own));
         const total = plan.flatMap(([own]) => own).reduce((sum, ms) => sum + ms, 0);
-        // Each turn pays a quantum of somebody's debt, or hands the thread to somebody.
+        // Each turn pays a quantum of a worker's debt, or gives the thread to a worker.
         const most = 21 + (plan.length + 1) * (Math.ceil(total / QUANTUM_MS) + plan.flatMap(([own]) => own).length + 1);
         let turn = 0;
         do {

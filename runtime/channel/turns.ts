@@ -1,32 +1,32 @@
-/** Milliseconds of the thread that one member gets in a turn of the event loop. */
+/** Milliseconds of the thread that one member gets per turn of the event loop. */
 export const QUANTUM_MS = 1;
 
-/** What one member of `Turns` owes. */
+/** A participant of `Turns`. */
 export interface Member {
-  /** Milliseconds that it took and that no turn has paid for yet. */
+  /** Milliseconds that the member used and that no turn has paid yet. */
   owedMs: number;
 }
 
 /**
- * Shares a thread between members, by a kind of deficit round robin (Shreedhar and Varghese, SIGCOMM '95): what a piece of work costs is known
- * when it is done, so a member owes it afterwards. One that owes less than a quantum goes on whenever it has something to do; another one stands
- * in line. Each turn of the event loop pays a quantum to the first of the line, and to each member that owes something and is not in line.
+ * Shares a thread between members by a kind of deficit round robin (Shreedhar and Varghese, SIGCOMM '95). The cost of work is known only
+ * afterwards, so a member owes it then. A member that owes less than a quantum may work at any time; other members wait in line.
+ * Each turn of the event loop pays a quantum to the first of the line, and to each member outside the line that owes something.
  */
 export class Turns<M extends Member> {
   readonly #line = new Set<M>();
   readonly #owing = new Set<M>();
 
-  /** Nobody owes or waits: turns change nothing. */
+  /** True when no member owes or waits: turns change nothing. */
   get idle(): boolean {
     return this.#line.size === 0 && this.#owing.size === 0;
   }
 
-  /** It stands in line. */
+  /** True while the member waits in line. */
   waits(member: M): boolean {
     return this.#line.has(member);
   }
 
-  /** Whether it may go on in this turn. */
+  /** True when the member may continue in this turn. */
   mayGoOn(member: M): boolean {
     return member.owedMs < QUANTUM_MS;
   }
@@ -36,7 +36,7 @@ export class Turns<M extends Member> {
     this.#owing.add(member);
   }
 
-  /** It has more to do than it may: it goes to the end of the line. */
+  /** Puts a member that has used up its turn at the end of the line. */
   wait(member: M): void {
     this.#line.add(member);
   }
@@ -46,7 +46,7 @@ export class Turns<M extends Member> {
     this.#owing.delete(member);
   }
 
-  /** A turn of the event loop has passed. Answers the member of the line that goes on now. */
+  /** Called after each turn of the event loop. Returns the member of the line that continues now. */
   pass(): M | undefined {
     for (const member of this.#owing) if (!this.#line.has(member)) this.#pay(member);
     const [first] = this.#line;

@@ -11,7 +11,7 @@ export interface Handles {
 
 type NumberArray<T> = new (buffer: ArrayBuffer) => T;
 
-/** Up to so many bytes V8 keeps numbers beside their array's object: a buffer of its own costs many times as much. */
+/** Up to this size, V8 keeps an array's numbers inside the array's object; a separate buffer costs many times as much. */
 const SMALL_BYTES = 64;
 
 const NO_HANDLES: Handles = {
@@ -20,8 +20,8 @@ const NO_HANDLES: Handles = {
 };
 
 /**
- * Reads values of WIT types out of one message. Lengths, counts, cases and texts are checked before anything is made of them, since the peer may
- * be hostile. Lists of bytes are views of the message; other lists are copies.
+ * Reads values of WIT types from one message. Checks lengths, counts, cases and texts before it uses them, since the peer may be hostile.
+ * Lists of bytes are views of the message; other lists are copies.
  */
 export class MessageReader implements ValueReader {
   readonly #bytes: Buffer;
@@ -29,13 +29,13 @@ export class MessageReader implements ValueReader {
   #at = 0;
   #items = MAX_ITEMS;
 
-  /** @param bytes a message that nothing else writes to */
+  /** @param bytes a message that no other code writes to */
   constructor(bytes: Buffer, handles: Handles = NO_HANDLES) {
     this.#bytes = bytes;
     this.#handles = handles;
   }
 
-  /** The message ends here. */
+  /** Checks that the message ends here. */
   end(): void {
     const left = this.#bytes.length - this.#at;
     if (left > 0) bad(`${left} bytes behind the last value`);
@@ -187,7 +187,7 @@ export class MessageReader implements ValueReader {
     return from;
   }
 
-  /** Begins a list of numbers and skips it; answers where it begins. */
+  /** Starts a list of numbers and skips its content; returns the content's position. */
   #numbers(size: number): number {
     const count = this.u32();
     this.#item();

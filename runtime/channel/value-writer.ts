@@ -2,11 +2,11 @@ import type { NumberList, ValueWriter } from '#wit/generate/channel-io.ts';
 import { ChannelFault } from './fault.ts';
 import { MAX_MESSAGE_BYTES } from './limits.ts';
 
-/** Gives the number under which the peer knows a resource. @throws for a value that is no resource of this kind */
+/** Returns the number under which the peer knows a resource. @throws for a value that is no resource of this kind */
 export type NumberOf = (resource: number, value: unknown) => number;
 
 const FIRST_BYTES = 4096;
-/** A buffer that grew past it is let go after its message. */
+/** A buffer larger than this is dropped after its message. */
 const KEPT_BYTES = 64 * 1024;
 
 const noHandles: NumberOf = () => {
@@ -23,18 +23,18 @@ export class MessageWriter implements ValueWriter {
     this.#numberOf = numberOf;
   }
 
-  /** What was written, as bytes of their own, and an empty writer. */
+  /** Returns a copy of the written bytes and empties the writer. */
   take(): Buffer {
     const whole = this.#bytes.subarray(0, this.#length);
     const grown = this.#bytes.length > KEPT_BYTES;
-    // A large buffer that is nearly full leaves as it is.
+    // A large buffer that is more than half full is returned without a copy.
     const taken = grown && this.#length * 2 > this.#bytes.length ? whole : Buffer.from(whole);
     if (grown) this.#bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
     this.#length = 0;
     return taken;
   }
 
-  /** Forgets what was written. */
+  /** Discards the written bytes. */
   reset(): void {
     if (this.#bytes.length > KEPT_BYTES) this.#bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
     this.#length = 0;
@@ -72,7 +72,7 @@ export class MessageWriter implements ValueWriter {
     this.#bytes.writeInt32LE(value | 0, at);
   }
 
-  /** The host's functions answer some of these as numbers. */
+  /** Some host functions return these as numbers. */
   u64(value: bigint | number): void {
     const at = this.#room(8);
     this.#bytes.writeBigUInt64LE(BigInt.asUintN(64, BigInt(value)), at);
@@ -97,7 +97,7 @@ export class MessageWriter implements ValueWriter {
     this.u32(value.codePointAt(0) ?? 0);
   }
 
-  /** As UTF-8; a lone surrogate becomes U+FFFD. */
+  /** Writes UTF-8; a lone surrogate becomes U+FFFD. */
   string(value: string): void {
     // Each UTF-16 unit takes three bytes at most.
     const most = value.length * 3;
@@ -127,7 +127,7 @@ export class MessageWriter implements ValueWriter {
     this.u32(this.#numberOf(resource, value));
   }
 
-  /** Takes so many bytes at the end and answers where they begin. */
+  /** Appends room for `bytes` bytes and returns its position. */
   #room(bytes: number): number {
     const at = this.#length;
     const needed = at + bytes;

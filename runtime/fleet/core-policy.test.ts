@@ -6,7 +6,7 @@ import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse 
 const SEED = 13;
 const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });
 
-/** One look: how long after the last one, and which parts of that time were computed and waited for. */
+/** One look: the time since the last look, and the parts of it that were computed and waited for. */
 interface Step {
   readonly passedMs: number;
   readonly used: number;
@@ -17,13 +17,13 @@ const parts = fc.double({ min: 0, max: 1, noNaN: true });
 const step = (used: fc.Arbitrary<number> = fc.oneof(parts, fc.constantFrom(0, 1, 3)), waited = parts) =>
   fc.record({ passedMs: fc.integer({ min: 300, max: 900 }), used, waited });
 
-/** Never sleeps. */
+/** Steps of a sandbox that never sleeps. */
 const busy = (most: number) =>
   fc
     .record({ passedMs: fc.integer({ min: 300, max: 900 }), used: parts.map((part) => part * most) })
     .map((each) => ({ ...each, waited: 1 - each.used }));
 
-/** Milliseconds of the last so many that a part of each step makes. */
+/** Sums a part of each step over the last `windowMs` milliseconds. */
 function within(steps: readonly Step[], windowMs: number, part: (step: Step) => number): number {
   let leftMs = windowMs;
   let sumMs = 0;
@@ -102,7 +102,7 @@ describe('which sandboxes yield', () => {
     const { usedMs, waitedMs } = use;
     for (let i = 0; i < 20; i++) use = nextUse(use, use.atMs + 500, { usedMs, waitedMs, ready: true });
     assert.ok(use.heavy);
-    // It is counted now, and no second time.
+    // The kernel counts the wait now; the policy must not count it again.
     use = nextUse(use, use.atMs + 500, { usedMs, waitedMs: waitedMs + 10_000, ready: false });
     assert.ok(!use.heavy);
   });
@@ -116,7 +116,7 @@ describe('which sandboxes yield', () => {
         const stoppedAtMs = use.atMs;
         for (const each of silent) {
           use = after(use, each);
-          // A look is 900 ms at most: the last before 2.5 s have passed may come 1.9 s after the end.
+          // Looks are at most 900 ms apart, so the last look before 2.5 s may come only 1.9 s after the stop.
           if (use.atMs - stoppedAtMs >= 1900) assert.ok(!use.heavy);
         }
         assert.ok(use.atMs - stoppedAtMs >= 2500);

@@ -1,36 +1,36 @@
-/** Which sandboxes take much of the cores, from what each used and waited for. Pure: time comes in as an argument. */
+/** Decides which sandboxes use much of the cores, by their CPU time and their wait for a core. Pure: time comes in as an argument. */
 import type { CoreWeight } from '../sandboxes/core-weight.ts';
 
 /** CPU time of a sandbox since its start, in ms. */
 export interface CoreTimes {
   readonly usedMs: number;
-  /** In which it was ready to compute and others had the cores. */
+  /** Time in which the sandbox was ready to compute while other processes had the cores. */
   readonly waitedMs: number;
-  /** It computes or waits now. The kernel counts a wait when it is over. */
+  /** True when the sandbox computes or waits now. The kernel counts a wait only when the wait ends. */
   readonly ready: boolean;
 }
 
-/** What is known of a sandbox: averages that forget. */
+/** Known use of a sandbox: averages with exponential decay. */
 export interface CoreUse {
   readonly atMs: number;
   readonly usedMs: number;
-  /** With the wait that is not over, at its longest. */
+  /** Includes the current, unfinished wait at its longest possible value. */
   readonly waitedMs: number;
-  /** Part of a core that it received of late. */
+  /** Recent part of a core that the sandbox received. */
   readonly share: number;
-  /** Part of the time in which it had something to compute of late, whether or not it received a core. */
+  /** Recent part of the time in which the sandbox was computing or waiting for a core. */
   readonly demand: number;
-  /** It is to yield. */
+  /** True when the sandbox is to yield. */
   readonly heavy: boolean;
 }
 
-/** Part of a core that makes a sandbox heavy, and that below which it is heavy no more. A guest that computes all the time is heavy after 1.4 s, and no more 1.9 s after it stopped. */
+/** A sandbox is heavy from this part of a core on: after 1.4 s of constant computing. It is light below the next: 1.9 s after it stops. */
 const HEAVY_SHARE = 0.5;
 const LIGHT_SHARE = 0.4;
 const SHARE_MEMORY_MS = 2000;
 /**
- * A guest that many others compete with receives less, as does one that yields. It is known by never sleeping: a light guest sleeps between its bursts,
- * however long they take it.
+ * A guest that competes with many others, or yields, receives less than `HEAVY_SHARE`. Such a guest is heavy when it never sleeps: a light
+ * guest sleeps between its bursts, however long they take.
  */
 const RESTLESS_DEMAND = 0.95;
 const RESTLESS_SHARE = 0.1;
@@ -42,10 +42,10 @@ export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse
   ...{ share: 0, demand: 0, heavy: false },
 });
 
-/** What another sandbox of a tenant has used is forgotten after so long. */
+/** Time after which the use of a tenant's other sandboxes is forgotten. */
 export const TENANT_MEMORY_MS = 4000;
 
-/** A sandbox of a tenant whose others, or earlier ones, compute much begins as they are: a tenant gets no larger part by losing sandboxes. */
+/** Starts a tenant's sandbox with the use of the tenant's others: a tenant must not get more of the cores by losing sandboxes. */
 export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUse {
   if (!tenants || begun.atMs - tenants.atMs > TENANT_MEMORY_MS) return begun;
   const { share, demand, heavy } = tenants;
@@ -53,13 +53,13 @@ export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUs
 }
 
 /**
- * Adds a look. A sandbox is heavy whether or not others want the cores: the kernel gives it all that nobody else wants, and it yields at once when somebody does.
+ * Adds a look. A heavy sandbox is heavy even without competition: the kernel still gives it all idle cores and takes them back on demand.
  */
 export function nextUse(before: CoreUse, atMs: number, times: CoreTimes): CoreUse {
   const passedMs = atMs - before.atMs;
   if (passedMs <= 0) return before;
   const usedMs = times.usedMs - before.usedMs;
-  // What is taken for a wait now is not taken for one again when the kernel counts it.
+  // A wait that is counted here early is not counted again when the kernel counts it.
   const waitedMs = Math.max(before.waitedMs, times.waitedMs, times.ready ? before.waitedMs + passedMs - usedMs : 0);
   const used = part(usedMs, passedMs);
   const wanted = part(usedMs + waitedMs - before.waitedMs, passedMs);
@@ -70,24 +70,24 @@ export function nextUse(before: CoreUse, atMs: number, times: CoreTimes): CoreUs
   return { atMs, usedMs: times.usedMs, waitedMs, share, demand, heavy };
 }
 
-/** Threads of one sandbox may use several cores: one counts. */
+/** The threads of a sandbox may use several cores; at most one counts. */
 const part = (usedMs: number, passedMs: number): number => Math.max(0, Math.min(1, usedMs / passedMs));
 
 const forgetting = (before: number, now: number, memories: number): number =>
   now + (before - now) * Math.exp(-memories);
 
-/** A sandbox whose share of the cores is not what it is to be. */
+/** A sandbox whose current weight differs from its wanted weight. */
 export interface Change<T> {
   readonly sandbox: T;
   readonly weight: CoreWeight;
-  /** When it was last asked for; a kernel may refuse. */
+  /** Time of the last attempt; the kernel may have refused it. */
   readonly triedAtMs: number;
 }
 
-/** Changes at one look. The kernel takes ten a second of users without rights. */
+/** Bound on changes at one look. The kernel accepts ten a second from unprivileged users. */
 export const MOST_CHANGES = 4;
 
-/** The changes to make now: first those that give back, then those not tried for longest. */
+/** Returns the changes to make now: first those that restore the usual weight, then those that were tried the longest ago. */
 export function changesNow<T>(changes: readonly Change<T>[]): Change<T>[] {
   const order = (a: Change<T>, b: Change<T>) =>
     Number(a.weight !== 'usual') - Number(b.weight !== 'usual') || a.triedAtMs - b.triedAtMs;

@@ -6,27 +6,27 @@ import type { KernelShares } from '../sandboxes/index.ts';
 import type { CoreTimes } from './core-policy.ts';
 import type { SandboxProcess } from './sandbox.ts';
 
-/** What of a sandbox' process is measured and weighed. */
+/** The part of a sandbox's process that is measured and weighed. */
 export type Weighed = Pick<SandboxProcess, 'pid' | 'group'>;
 
 /** How the kernel shares the cores among sandboxes. */
 export interface CoreShares {
-  /** What it used; null when that is not told, or it has ended. */
+  /** CPU time of a process; null when the kernel does not report it, or the process has ended. */
   times(process: Weighed): CoreTimes | null;
-  /** What the kernel gives it; null when it does not tell. */
+  /** The current weight of a process; null when the kernel does not report it. */
   weight(process: Weighed): CoreWeight | null;
-  /** Asks for it; `weight` tells whether it was done. */
+  /** Requests a weight; `weight` tells whether the kernel applied it. */
   weigh(process: Weighed, weight: CoreWeight): void;
   close(): void;
 }
 
-/** The way in which this machine makes sandboxes yield; null when it has none. */
+/** The mechanism by which this machine makes sandboxes yield; null when there is none. */
 export function coreShares({ groups, autogroup }: Pick<KernelShares, 'groups' | 'autogroup'>): CoreShares | null {
   if (groups?.controllers.includes('cpu')) return GROUP_WEIGHTS;
   return autogroup && sessionWeights(autogroup);
 }
 
-/** By `cpu.weight`: of everything in the group, whatever it starts. Waiting is that of the thread that guests run on. */
+/** Uses `cpu.weight`, which covers every process in the group. Wait times cover only the thread that runs guests. */
 const GROUP_WEIGHTS: CoreShares = {
   times: ({ pid, group }) => {
     const usedMs = group?.usedMs ?? null;
@@ -37,7 +37,7 @@ const GROUP_WEIGHTS: CoreShares = {
   close: () => undefined,
 };
 
-/** By the nice of its session. What it started in a session of its own is not counted and does not yield. */
+/** Uses the nice of the sandbox's session. Does not cover processes that the sandbox starts in other sessions. */
 const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
   times: ({ pid }) => processTimes(pid),
   weight: ({ pid }) => sessionWeight(pid),
@@ -45,18 +45,18 @@ const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
   close: () => writer.close(),
 });
 
-/** Linux counts them a hundred times a second on every machine that Node runs on. */
+/** Linux counts 100 ticks a second on every machine that Node runs on. */
 const MS_PER_TICK = 10;
 
-/** All threads' computing, and the waiting of the one that guests run on. */
+/** CPU time of all threads, and wait time of the thread that runs guests. */
 function processTimes(pid: number): CoreTimes | null {
   const waited = mainThreadTimes(pid);
   try {
-    // The name, in parentheses, may hold anything.
+    // The process name, in parentheses, may contain any characters.
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     const ticks = Number(fields[11]) + Number(fields[12]);
     return waited && { usedMs: ticks * MS_PER_TICK, waitedMs: waited.queuedMs, ready: fields[0] === 'R' };
   } catch {
-    return null; // It ended meanwhile.
+    return null; // The process has ended.
   }
 }

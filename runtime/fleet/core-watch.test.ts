@@ -19,7 +19,7 @@ import { startSandbox } from './process.ts';
 const HOG = fileURLToPath(new URL('../sandboxes/fixtures/hog.ts', import.meta.url));
 const layers = await machineLayers();
 
-/** A sandbox whose guest spins and follows no slices. */
+/** Starts a sandbox whose guest spins and ignores slices. */
 const startSpinning = () =>
   startSandbox(
     { layers, host: hostTable, thread: new SharedThread(), memoryMb: 512, poolMb: 1, main: HOG },
@@ -58,7 +58,7 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
       await eventually(() => runsNode(sandbox.pid), 'the sandbox spins', 60_000);
       const { pid } = sandbox;
       execFileSync('taskset', ['-acp', core, `${pid}`]);
-      /** What the sandbox receives while the other session receives 1.5 s. */
+      /** CPU time of the sandbox while the other session receives 1.5 s. */
       const received = async () => {
         const [mine, its] = [usedMs(pid), usedMs(other.pid ?? 0)];
         await eventually(() => usedMs(other.pid ?? 0) - its >= 1500, 'the other session computes', 60_000);
@@ -117,7 +117,7 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     }
   });
 
-  /** @param part of a core that it receives, and waits for the rest */
+  /** @param part of a core that the sandbox receives; it waits for the rest */
   const spinThenStop = async (part: number): Promise<void> => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
     const groups = new Groups(directory, ['cpu']);

@@ -12,33 +12,33 @@ import type { CoreShares, Weighed } from './core-shares.ts';
 
 const LOOK_MS = 500;
 
-/** A sandbox, as far as its cores are concerned. */
+/** The part of a sandbox that the core watch uses. */
 export interface Computing {
   readonly tenant: string | null;
-  /** It has no tenant, and nobody waits for it. */
+  /** True while the sandbox has no tenant and no launch waits for it. */
   readonly background?: boolean;
   readonly process: Weighed;
 }
 
 interface Known {
-  /** A sandbox with a tenant keeps its process, and finding it takes several reads. */
+  /** Cached, because a sandbox with a tenant keeps its process and finding the process takes several reads. */
   readonly process: Weighed;
   readonly tenant: string | null;
   readonly use: CoreUse;
-  /** By the kernel's word; null when it was not asked since the last change. */
+  /** Weight that the kernel reported; null when it was not asked since the last change. */
   weight: CoreWeight | null;
   triedAtMs: number;
 }
 
 /**
- * Makes sandboxes yield that computed much of late, and takes that back when they no more do (`core-policy.ts`). It is the kernel that makes them:
- * code that took a sandbox over, and follows no slices, is held by it, too.
+ * Makes sandboxes that recently computed much yield, and later restores their weight (`core-policy.ts`). The kernel enforces the weight,
+ * so the weight also binds a compromised sandbox that ignores slices.
  */
 export class CoreWatch {
   readonly #sandboxes: () => Iterable<Computing>;
   readonly #shares: CoreShares;
   readonly #known = new WeakMap<Computing, Known>();
-  /** The use of each tenant's sandbox that takes most of a core. */
+  /** For each tenant, the use of its sandbox that takes most of a core. */
   readonly #tenants = new Map<string, CoreUse>();
   readonly #timer: NodeJS.Timeout;
 
@@ -53,12 +53,12 @@ export class CoreWatch {
     this.#shares.close();
   }
 
-  /** Whether a tenant's sandboxes computed much of late. */
+  /** True when a tenant's sandboxes recently computed much. */
   isHeavy(tenant: string): boolean {
     return this.#tenants.get(tenant)?.heavy === true;
   }
 
-  /** A sandbox has got its tenant, or somebody waits for it: what it is to yield, it yields from the beginning. */
+  /** Applies the right weight at once when a sandbox has got its tenant, or when a launch begins to wait for the sandbox. */
   changed(sandbox: Computing): void {
     if (this.#tenants.has(sandbox.tenant ?? '') || this.#known.get(sandbox)?.weight !== 'usual') this.#look();
   }
@@ -93,7 +93,7 @@ export class CoreWatch {
   #measure(sandbox: Computing, now: number): Known | null {
     const { tenant } = sandbox;
     const known = this.#known.get(sandbox);
-    // While it begins, the process that is to run the guests may not be there yet.
+    // While a sandbox starts, the process that will run the guests may not exist yet.
     const process = known?.tenant ? known.process : { pid: sandbox.process.pid, group: sandbox.process.group };
     const times = this.#shares.times(process);
     if (!times) return null;

@@ -1,12 +1,12 @@
 import type { Sandbox } from './sandbox.ts';
 
 const LOOK_MS = 20;
-/** A device counts as busy for so long after its last call: between two tokens of a guest nothing is under way. */
+/** A device counts as busy for this long after its last call, because no call is under way between two tokens of a guest. */
 const BUSY_MS = 100;
 
 /**
- * Tells sandboxes whether a device computes for anybody. While it does, guests that only compute get a small share of their thread
- * (`runtime/lowering/slices.ts`), so that they do not take the cores that the device, and the guests that feed it, need.
+ * Tells sandboxes whether a device computes for this runtime. While one does, guests that only compute get a small share of their thread
+ * (`runtime/lowering/slices.ts`), which leaves the cores to the device and to the guests that feed it.
  */
 export class DevicePressure {
   readonly #sandboxes: () => Iterable<Sandbox>;

@@ -7,7 +7,7 @@ import { TestPlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 import { BUSY_RUNS } from './policy.ts';
 
-/** Says that it runs, then sleeps, spins in slices, or answers. */
+/** Reports that it runs, then sleeps, spins in slices, or returns. */
 const GUEST = `
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
   import { send } from 'pie:inferlet/session@0.1.0';
@@ -20,7 +20,7 @@ const GUEST = `
   }
 `;
 
-/** Fills so many MiB, says so, and sleeps. */
+/** Fills `mib` MiB, reports it, and sleeps. */
 const FILLING = `
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
   import { send } from 'pie:inferlet/session@0.1.0';
@@ -51,7 +51,7 @@ describe('a sandbox that passes its memory', () => {
   });
 });
 
-/** Says that it runs, launches itself as deep as it is told, and sleeps there. */
+/** Reports that it runs, launches itself recursively to the given depth, and sleeps there. */
 const FAMILY = `
   import { Child } from 'pie:inferlet/children@0.1.0';
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -119,7 +119,7 @@ describe('the sandboxes of a runtime', () => {
   });
   after(() => platform.stop());
   afterEach(async () => {
-    // A function whose sandbox was lost would run alone in the next test.
+    // Otherwise, a function whose sandbox was lost would run alone in the next test.
     const { redis, keys } = platform.scheduler.store;
     await redis.del(keys.conduct('default', deployed.name, deployed.version));
   });

@@ -22,34 +22,34 @@ import { SandboxWatch } from './watch.ts';
 
 export interface FleetOptions {
   readonly policy: FleetPolicy;
-  /** Starts the process of a sandbox, which yields the cores in the background until it is weighed anew. */
+  /** Starts the process of a sandbox. With `background`, the process yields the cores until its weight is changed. */
   readonly start: (events: ProcessEvents, background: boolean) => SandboxProcess;
   /** Memory that the guests of one sandbox may touch together. */
   readonly memoryMb: number;
-  /** Tokenizers of the models that are served, by name: spares get their tables ahead. */
+  /** Tokenizers of the served models, by name; the fleet sends their tables to spares in advance. */
   readonly tokenizers?: () => Promise<ReadonlyMap<string, { readonly tokenizer: Tokenizer | null }>>;
-  /** Whether a device computes for anybody. */
+  /** True while any GPU host has a pending call of this runtime. */
   readonly deviceBusy: () => boolean;
-  /** Makes sandboxes yield that compute much; none of them does without it. */
+  /** Makes sandboxes that compute much yield the cores; without it, no sandbox yields. */
   readonly cores?: CoreShares | null;
-  /** Told of invocations that may have computed in a sandbox that was lost, and whether in a sandbox of their own. */
+  /** Called with the invocations that may have computed in a lost sandbox; `alone` when the sandbox held only one run. */
   readonly onLoss?: (invocations: readonly string[], alone: boolean) => Promise<void>;
-  /** Told of sandboxes that were lost and of starts that failed. */
+  /** Called when a sandbox is lost or a start fails. */
   readonly onError: (error: unknown) => void;
 }
 
-/** A new sandbox is ready within so long, or it is given up. In the background it gets a sixth of a core beside others' work. */
+/** The fleet gives up a sandbox that is not ready in time. A background start gets a sixth of a core beside other work. */
 const READY_DEADLINE_MS = { waited: 20_000, background: 60_000 };
-/** A launch waits so long for a place in a fleet whose sandboxes all have runs. */
+/** Longest that a launch waits for a place while every sandbox has runs. */
 const PLACE_DEADLINE_MS = 30_000;
-/** A run that is to be alone waits so long for one of its tenant's places for such, before it joins the others. */
+/** Longest that a run waits for one of its tenant's places for lone runs before it joins the tenant's other runs. */
 const ALONE_PATIENCE_MS = 10_000;
 const REVIEW_MS = 1000;
-/** The next spare begins so long after one was taken. */
+/** Delay before the next spare begins after a spare was taken. */
 const NEXT_SPARE_MS = 100;
-/** A sandbox that a tenant just got counts as used for so long, until the launch has reached it. */
+/** A sandbox counts as used for this long after a tenant got it, because the launch has not reached it yet. */
 const CLAIM_MS = 1000;
-/** Modules that spares get ahead, at most. */
+/** Bound on the modules that spares get in advance. */
 const MAX_PRELOADED_BYTES = 8 << 20;
 
 /** A tenant's sandbox, or the search for one. */
@@ -63,18 +63,18 @@ interface Kept {
   readonly min: number;
 }
 
-/** The sandboxes of a runtime: one for each tenant that runs something, more for a busy one, and spares without a tenant. */
+/** The sandboxes of a runtime: one for each tenant with runs, more for a busy tenant, and spares without a tenant. */
 export class Fleet {
   readonly #options: FleetOptions;
   readonly #sandboxes = new Set<Sandbox>();
-  /** By tenant; its first one keeps the instances that are to be ready. */
+  /** By tenant; a tenant's first sandbox keeps the ready instances. */
   readonly #places = new Map<string, readonly Place[]>();
-  /** Sandboxes for one run, those that are sought included, by tenant. */
+  /** Number of sandboxes for one run by tenant, including those still being found. */
   readonly #alone = new Map<string, number>();
   /** Programs that ask for ready instances, by tenant and key. */
   readonly #kept = new Map<string, Map<string, Kept>>();
   readonly #shared = new SharedModules(MAX_PRELOADED_BYTES);
-  /** When tenants got their sandboxes. */
+  /** Times at which tenants got their sandboxes. */
   readonly #claims = new WeakMap<Sandbox, number>();
   /** Launches that wait for a place. */
   readonly #waiting = new Set<() => void>();
@@ -84,7 +84,7 @@ export class Fleet {
   readonly #pressure: DevicePressure;
   readonly #memory: MemoryWatch;
   readonly #cores: CoreWatch | null;
-  /** The sandbox that begins; one at a time. */
+  /** The sandbox that is starting; one starts at a time. */
   #starting: Sandbox | null = null;
   #beginning = 0;
   #failures = 0;
@@ -98,19 +98,19 @@ export class Fleet {
     this.#look();
   }
 
-  /** The live sandboxes, spares included. */
+  /** The live sandboxes, including spares. */
   get sandboxes(): ReadonlySet<Sandbox> {
     return this.#sandboxes;
   }
 
-  /** Instances that are ready, in all of them. */
+  /** Number of ready instances in all sandboxes. */
   get readyInstances(): number {
     return [...this.#sandboxes].reduce((sum, { readyInstances }) => sum + readyInstances, 0);
   }
 
   /**
-   * A sandbox of a tenant, which has one from now on: that of the invocation `beside`, or the one with the fewest runs. A busy tenant takes
-   * spares up to its bound, and waits for none. @throws LaunchError
+   * Returns a sandbox of the tenant: the one that runs the invocation `beside`, or the one with the fewest runs. The first call gives the
+   * tenant a sandbox. A busy tenant takes spares up to its bound and does not wait for them. @throws LaunchError
    */
   async of(tenant: string, beside?: string): Promise<Sandbox> {
     const places = this.#places.get(tenant) ?? [];
@@ -127,7 +127,7 @@ export class Fleet {
     return settled.sort((a, b) => a.runs - b.runs)[0] ?? first.found;
   }
 
-  /** Gives a tenant a place in the sandbox that is found for it. */
+  /** Gives a tenant a place in the sandbox that `found` resolves to. */
   async #settle(tenant: string, found: Promise<Sandbox>): Promise<Sandbox> {
     const place: Place = { found, sandbox: null };
     this.#places.set(tenant, [...(this.#places.get(tenant) ?? []), place]);
@@ -147,8 +147,8 @@ export class Fleet {
   }
 
   /**
-   * A sandbox of its own for one run of a tenant, which ends with that run. The tenant's other one when too many are alone for too long: a
-   * function that nobody can tell from its neighbours is better served beside them than not at all. @throws LaunchError
+   * Returns a sandbox that ends with one run of a tenant, or a shared one after too many lone runs for too long: a function that cannot be
+   * told from its neighbours is better run beside them than not at all. @throws LaunchError
    */
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;
@@ -173,12 +173,12 @@ export class Fleet {
     }
   }
 
-  /** Learns which modules tenants share: spares get those ahead. */
+  /** Records which modules tenants share; spares get those modules in advance. */
   learn(tenant: string, program: StoredProgram): void {
     this.#shared.learn(tenant, program);
   }
 
-  /** Keeps at least so many instances of a tenant's program ready; 0 ends that. */
+  /** Keeps at least `min` instances of a tenant's program ready; 0 stops keeping them. */
   keep(tenant: string, program: StoredProgram, min: number): void {
     const kept = this.#kept.get(tenant) ?? new Map<string, Kept>();
     if (min > 0) kept.set(program.key, { program, min });
@@ -210,7 +210,7 @@ export class Fleet {
       if (spare) return this.#bind(spare, tenant, alone);
       if (this.#closing.signal.aborted) throw new LaunchError('runtime-lost', 'The runtime stops.');
       const { most } = this.#options.policy;
-      // Runs that are to be alone, and tenants that take much, get no cores for their start that others want.
+      // The start of a sandbox for a lone run or a heavy tenant must not take cores from other work.
       const background = alone || this.#cores?.isHeavy(tenant) === true;
       if (this.#beginning > 0) {
         if (!background) this.#hurry();
@@ -227,7 +227,7 @@ export class Fleet {
     }
   }
 
-  /** With the one that begins. */
+  /** Live sandboxes, including the one that is starting. */
   #living(): Sandbox[] {
     return [...this.#sandboxes, ...(this.#starting ? [this.#starting] : [])];
   }
@@ -245,12 +245,12 @@ export class Fleet {
     this.#cores?.changed(sandbox);
     if (!alone && !this.#firstOf(tenant))
       for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
-    // The start of the next spare would take the cores from what this one is for.
+    // An immediate start of the next spare would take cores from the launch that this sandbox is for.
     setTimeout(() => this.#look(), NEXT_SPARE_MS).unref();
     return sandbox;
   }
 
-  /** Somebody waits for the sandbox that begins. */
+  /** A launch waits for the sandbox that is starting, so the start leaves the background. */
   #hurry(): void {
     if (!this.#starting?.background) return;
     this.#starting.background = false;
@@ -324,13 +324,13 @@ export class Fleet {
     }
   }
 
-  /** Ends a sandbox; its tenant gets another one from now on. */
+  /** Ends a sandbox; its tenant gets another sandbox on the next launch. */
   #retire(sandbox: Sandbox, reason: string): void {
     this.#leave(sandbox);
     sandbox.process.retire(reason);
   }
 
-  /** The tenant of this sandbox has another one, or none. */
+  /** Takes a tenant's place in this sandbox away; the ready instances move to the tenant's next sandbox, if any. */
   #leave(sandbox: Sandbox): void {
     const { tenant } = sandbox;
     if (tenant === null) return;
@@ -346,14 +346,14 @@ export class Fleet {
     return this.#places.get(tenant)?.[0]?.sandbox ?? null;
   }
 
-  /** Ends sandboxes that are idle, and begins a spare. */
+  /** Ends idle sandboxes, and begins a spare. */
   #look(): void {
     if (this.#closing.signal.aborted) return;
     const { policy } = this.#options;
     const members = this.#view();
     for (const sandbox of outworn(members, policy, performance.now())) this.#retire(sandbox, 'it was idle');
     if (sparesToBegin(members, policy, this.#beginning) > 0) {
-      // It was reported; the next look tries again, after a pause.
+      // `#begin` has reported the failure; the next look tries again after a pause.
       this.#begin(true).catch(() => undefined);
     }
   }
@@ -364,14 +364,14 @@ export class Fleet {
     return members.map((sandbox) => ({
       sandbox,
       tenant: sandbox.tenant,
-      // The launch that it was bound for is on its way.
+      // Counts the launch that the sandbox was bound for, which has not arrived yet.
       runs: sandbox.runs + (now - (this.#claims.get(sandbox) ?? Number.NEGATIVE_INFINITY) < CLAIM_MS ? 1 : 0),
       kept: sandbox.tenant !== null && this.#kept.has(sandbox.tenant) && this.#firstOf(sandbox.tenant) === sandbox,
       idleSinceMs: sandbox.idleSinceMs,
     }));
   }
 
-  /** Resolves when a sandbox began, ended or became idle; false when none did until then. */
+  /** Resolves with true when a sandbox began, ended or became idle; with false at `untilMs`. */
   #changed(untilMs: number): Promise<boolean> {
     return new Promise((resolve) => {
       const end = (changed: boolean) => {

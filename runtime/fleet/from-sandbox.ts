@@ -22,7 +22,7 @@ const schema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('unprepared'), instance: number, message: z.string().max(MAX_TEXT_CHARACTERS) }),
 ]);
 
-/** Reads what a sandbox said. @throws when it is none of the messages of {@link FromSandbox} */
+/** Parses a sandbox's message. @throws when it is none of the messages of {@link FromSandbox} */
 export function readFromSandbox(message: unknown): FromSandbox {
   const read = schema.safeParse(message);
   if (read.success) return read.data;

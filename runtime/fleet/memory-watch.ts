@@ -6,8 +6,8 @@ const LOOK_MS = 250;
 const KERNEL_PAGE_BYTES = 4096;
 
 /**
- * Holds sandboxes to the memory that their guests may touch together: one that passes it loses its newest invocation, and the next one at the
- * next look while that was not enough. The kernel's limit (`runtime/sandboxes`, RLIMIT_DATA) stands behind it and ends all of them.
+ * Limits the memory that the guests of one sandbox may touch together. A sandbox over the limit loses its newest invocation at each look
+ * until it is below. Beyond that, the kernel's limit (`runtime/sandboxes`, RLIMIT_DATA) ends all of its invocations.
  */
 export class MemoryWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;
@@ -39,7 +39,7 @@ export class MemoryWatch {
   }
 }
 
-/** Resident memory of a process; 0 where the system does not tell, or it has ended. */
+/** Resident memory of a process; 0 when the system does not report it, or the process has ended. */
 function residentBytes(pid: number): number {
   try {
     return Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]) * KERNEL_PAGE_BYTES;

@@ -18,14 +18,14 @@ export interface SandboxOptions {
   readonly thread: SharedThread;
   /** Memory that all guests of one sandbox may touch together. */
   readonly memoryMb: number;
-  /** Of it, what ready instances may take. */
+  /** Part of `memoryMb` that ready instances may take. */
   readonly poolMb: number;
-  /** What it runs: `runtime/guest/main.ts`, unless a test stands in for one that was taken over. */
+  /** Main module of the sandbox: `runtime/guest/main.ts`, unless a test substitutes a compromised sandbox. */
   readonly main?: string | undefined;
 }
 
 const MAIN = fileURLToPath(new URL('../guest/main.ts', import.meta.url));
-/** What a sandbox may read: its own code, which is no secret. */
+/** Files that a sandbox may read: its own code, which is no secret. */
 const CODE = [
   new URL('..', import.meta.url),
   new URL('../../wit', import.meta.url),
@@ -36,15 +36,15 @@ const CODE = [
 
 /** Descriptor of the channel in the sandbox. */
 const CHANNEL = 3;
-/** Its streams may take so long to close after its exit. */
+/** Time that the streams of a sandbox have to close after it exits. */
 const CLOSE_GRACE_MS = 500;
-/** Last words of a sandbox that are kept. */
+/** Length of the last part of a sandbox's stderr that the runtime keeps. */
 const MAX_STDERR_CHARACTERS = 4096;
 
 /**
- * Starts the process of a sandbox, confined, with one channel to this process and nothing else.
+ * Starts the process of a sandbox, confined, with one channel to this process as its only connection.
  *
- * @param background it yields the cores until it is weighed anew
+ * @param background the process yields the cores until its weight is changed
  */
 export function startSandbox(options: SandboxOptions, events: ProcessEvents, background = false): SandboxProcess {
   const { layers, host, thread, memoryMb, poolMb, main = MAIN } = options;
@@ -59,16 +59,16 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     ...{ memoryMb, group: group?.directory },
     background: background ? 'at first' : undefined,
   });
-  // A session of its own: no terminal, and one group to kill. Descriptor 3 is the channel.
+  // `detached` gives the process its own session: no terminal, and one process group to kill. Descriptor 3 is the channel.
   const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
-  // Without descriptors or memory there is no process, and no channel either.
+  // Without descriptors or memory, `spawn` yields neither a process nor a channel.
   child.once('error', (error) => end(`it could not be started (${error.message})`));
   const stream = child.stdio?.[CHANNEL] as Duplex | undefined;
   if (!stream) {
     void group?.remove();
     throw new Error('no process could be started for a sandbox: the system has no descriptors or memory left');
   }
-  // The lifeline breaks with the process, whose exit says so.
+  // The lifeline breaks when the process ends; the exit event reports that.
   child.stdin?.on('error', () => undefined);
   let stderr = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
@@ -93,7 +93,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     thread,
     control: (description) => events.message(readFromSandbox(description)),
     lost: (fault) => {
-      // The stream ends with the process, whose exit says more.
+      // The stream ends with the process; the exit event gives a better reason.
       if (fault.code === 'lost') child.stdin?.destroy();
       else if (fault.code !== 'closed') kill(`it broke a rule of its channel (${fault.message})`);
     },
@@ -112,7 +112,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     return last ? `: ${last}` : '';
   };
   child.once('close', (code, signal) => end(`it ended with ${signal ?? `code ${code}`}${words()}`));
-  // What it may have started can hold its streams open.
+  // Processes that the sandbox started can hold its streams open.
   child.once('exit', (code, signal) => {
     setTimeout(() => end(`it ended with ${signal ?? `code ${code}`}${words()}`), CLOSE_GRACE_MS).unref();
   });
@@ -143,7 +143,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   };
 }
 
-/** The last of a chain of processes that each started the next: bubblewrap, its init, and Node. */
+/** Follows a chain of processes that each started the next (bubblewrap, its init, Node) and returns the last one. */
 function innermost(pid: number): number {
   let at = pid;
   for (let depth = 0; depth < 3; depth++) {
@@ -158,6 +158,6 @@ function childrenOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
   } catch {
-    return ''; // It ended meanwhile, or this system does not tell.
+    return ''; // The process has ended, or this system has no such file.
   }
 }

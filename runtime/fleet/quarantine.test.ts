@@ -8,7 +8,7 @@ import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 
 const TAKEN_OVER = fileURLToPath(new URL('fixtures/taken-over.ts', import.meta.url));
 
-/** Says that it runs; then hangs its sandbox (`fixtures/taken-over.ts`), spins, sleeps, or answers. */
+/** Reports that it runs, then hangs its sandbox (`fixtures/taken-over.ts`), spins, sleeps, or returns. */
 const GUEST = (mark: string) => `
   import { random, sleep } from 'pie:inferlet/runtime@0.1.0';
   import { send } from 'pie:inferlet/session@0.1.0';
@@ -22,7 +22,7 @@ const GUEST = (mark: string) => `
     return '"${mark}"';
   }
 `;
-/** Launches the function that its input names, and says how that ended. */
+/** Launches the function that its input names, and returns how that function ended. */
 const PARENT = `
   import { Child } from 'pie:inferlet/children@0.1.0';
   export async function run(input) {

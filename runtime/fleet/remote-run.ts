@@ -9,28 +9,28 @@ import { GuestTrap, type TrapCode } from '../lowering/trap.ts';
 import type { InstanceUsed } from './messages.ts';
 import { movedAt } from './suspects.ts';
 
-/** What a run needs of its sandbox. */
+/** The part of a sandbox that a run uses. */
 export interface RunSandbox {
-  /** When it said something last, by `performance.now`. */
+  /** Time of the sandbox's last message, by `performance.now`. */
   readonly heardAtMs: number;
-  /** Resolves when it has the tables of a model's tokens, or is gone. */
+  /** Resolves when the sandbox has the token tables of a model, or is gone. */
   vocabulary(model: string, tokenizer: Tokenizer): Promise<void>;
   /** Begins an invocation. @throws ChannelFault when the sandbox is gone */
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
-  /** The instance was not taken by an invocation and is not needed. */
+  /** Releases an instance that no invocation took. */
   release(instance: number): void;
-  /** It is lost. Resolves when those who may have done that are written down. */
+  /** Reports that the sandbox is lost. Resolves when the invocations that may have caused the loss are recorded. */
   lost(): Promise<void>;
 }
 
 const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
 
-/** A guest's run in a sandbox, as the runtime drives it. */
+/** A guest's run in a sandbox, driven by the runtime. */
 export class RemoteRun implements GuestRun {
   readonly instance: number;
-  /** Id of the invocation that it is for. */
+  /** Id of the run's invocation. */
   readonly invocation: string;
-  /** More than its memory can grow to, no sandbox may claim. */
+  /** Bound of the guest's memory; caps the usage that a sandbox reports. */
   readonly #memoryLimitBytes: number;
   readonly #sandbox: RunSandbox;
   readonly #onGone: (run: RemoteRun, stillThere: boolean) => void;
@@ -43,10 +43,10 @@ export class RemoteRun implements GuestRun {
   #cpuLimitMs = Number.POSITIVE_INFINITY;
   #gone = false;
   #movedAtMs = performance.now();
-  /** What the guest held here at the last look: an answer takes from it. */
+  /** Bytes that the guest held at the last look; an answer lowers the number. */
   #held = 0;
 
-  /** @param onGone called once, when this side needs the run no more; the guest is `stillThere` when the sandbox has not said that it ended */
+  /** @param onGone called once, when the runtime no longer needs the run; `stillThere` when the sandbox has not reported the guest's end */
   constructor(
     { instance, invocation }: { readonly instance: number; readonly invocation: string },
     memoryLimitBytes: number,
@@ -91,7 +91,7 @@ export class RemoteRun implements GuestRun {
   }
 
   #open(inferlet: Inferlet, start: GuestStart): void {
-    // It may have been killed while its sandbox took the tables.
+    // The run may have been killed while the sandbox took the tables.
     if (this.#finish === null) return;
     try {
       this.#moved();
@@ -111,7 +111,7 @@ export class RemoteRun implements GuestRun {
   charge(cpuMs: number): void {
     this.#chargedMs += cpuMs;
     this.#guest?.charge(cpuMs);
-    // The sandbox ends a guest at its limit; one that was taken over may not.
+    // The sandbox ends a guest at its limit, but a compromised sandbox may not.
     if (this.cpuMs > this.#cpuLimitMs) {
       const text = `used its CPU time of ${this.#cpuLimitMs} ms (manifest: limits.cpuMs)`;
       this.kill(new GuestTrap('cpu-limit', text));
@@ -127,10 +127,10 @@ export class RemoteRun implements GuestRun {
   kill(trap: GuestTrap): void {
     if (this.#gone) return;
     this.#killed ??= trap;
-    // The caller does not wait for the sandbox: what it may still say changes nothing.
+    // The caller does not wait for the sandbox, whose later messages change nothing.
     this.#end({ ending: { kind: 'trapped', trap }, ...NOTHING_SAID }, this.#guest !== null);
     this.#guest?.close({ code: trap.code, message: trap.message });
-    // An invocation that was closed before the sandbox heard of it has not taken the instance.
+    // An invocation that closes before the sandbox hears of it never takes its instance, so the instance is released here.
     this.#sandbox.release(this.instance);
   }
 
@@ -140,7 +140,7 @@ export class RemoteRun implements GuestRun {
     this.#leave();
   }
 
-  /** The sandbox says what the guest has used. It cannot take back what it said before. */
+  /** Takes the usage that the sandbox reports. Usage never decreases. */
   usedNow({ cpuMs, memoryBytes, calls }: Omit<InstanceUsed, 'instance'>): void {
     const before = this.#used;
     if (cpuMs > before.cpuMs || calls > before.calls) this.#moved();
@@ -155,7 +155,7 @@ export class RemoteRun implements GuestRun {
     this.#moved();
   }
 
-  /** Notes whether the guest was answered since the last look. */
+  /** Notes whether the guest got an answer since the last look. */
   look(): void {
     const held = this.#guest?.held ?? 0;
     if (held !== this.#held) this.#moved();
@@ -166,7 +166,7 @@ export class RemoteRun implements GuestRun {
     this.#movedAtMs = movedAt(this.#sandbox.heardAtMs, performance.now()) ?? this.#movedAtMs;
   }
 
-  /** It ends once its part in that is known: what starts it again must find it written down. */
+  /** Ends the run after its possible part in the loss is recorded: a restart must find that record. */
   async #lost(reason: string): Promise<void> {
     await this.#sandbox.lost();
     this.#end({ ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` }, ...NOTHING_SAID });
@@ -217,7 +217,7 @@ export class RemoteRun implements GuestRun {
   }
 }
 
-/** Texts of a sandbox that was taken over may have any length. */
+/** Bound on texts from a sandbox: a compromised one may send any length. */
 const MAX_TEXT_CHARACTERS = 16 << 10;
 const MAX_HANDLER_ERRORS = 32;
 
@@ -225,7 +225,7 @@ const cut = (text: string): string => text.slice(0, MAX_TEXT_CHARACTERS);
 
 const NOTHING_SAID = { handlerErrors: new Map<string, string>(), stderr: '', firstCallMs: null } as const;
 
-/** Reasons that a sandbox, or a host function, may give. The runtime knows the others itself. */
+/** Trap codes that a sandbox or a host function may report. The runtime determines the other codes itself. */
 const TOLD: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);
 
 function trapped({ code, message }: { readonly code: string; readonly message: string }): GuestEnd['ending'] {

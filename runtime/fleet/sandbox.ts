@@ -9,13 +9,13 @@ import { RemoteRun } from './remote-run.ts';
 import { type Inhabitant, movedAt, suspectsOf } from './suspects.ts';
 import { packVocabulary } from './vocabulary.ts';
 
-/** A program whose artifact was read: what a sandbox needs to run it. */
+/** A program with its artifact in memory: the data that a sandbox needs to run it. */
 export interface StoredProgram {
-  /** Names its instances: the component and its memory. */
+  /** Key of the program's instances: the component and its memory. */
   readonly key: string;
   readonly plan: Plan;
   readonly modules: readonly StoredModule[];
-  /** What the memory of one instance can grow to. */
+  /** Bound to which the memory of one instance can grow. */
   readonly memoryLimitBytes: number;
 }
 
@@ -27,53 +27,53 @@ export interface StoredModule {
 
 /** The process of a sandbox and the channel to it. */
 export interface SandboxProcess {
-  /** The process that runs the guests. In namespaces it is not the one that was started. */
+  /** Id of the process that runs the guests. With namespaces, the runtime started a different process. */
   readonly pid: number;
-  /** The control group that it is in with all that it starts; null where there is none. */
+  /** Control group of the process and its descendants; null when there is none. */
   readonly group: Group | null;
-  /** `retire` was called. */
+  /** True after `retire`. */
   readonly retired: boolean;
-  /** What it sent waits for the runtime's thread. */
+  /** True while messages of the sandbox wait for the runtime's thread. */
   readonly behind: boolean;
   tell(message: ToSandbox, body?: Uint8Array): void;
-  /** Begins an invocation. @throws ChannelFault when it is gone */
+  /** Begins an invocation. @throws ChannelFault when the process is gone */
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
-  /** SIGKILL, since it misbehaves. */
+  /** Kills a misbehaving sandbox with SIGKILL. */
   kill(reason: string): void;
-  /** SIGKILL, since it is not needed. */
+  /** Kills an unneeded sandbox with SIGKILL. */
   retire(reason: string): void;
 }
 
-/** What a process says to its sandbox. */
+/** Events of a sandbox's process. */
 export interface ProcessEvents {
   message(message: FromSandbox): void;
-  /** Once, when it is gone; its invocations have heard of it before. */
+  /** Called once, when the process is gone; its invocations have been told before. */
   ended(reason: string): void;
 }
 
 /** An instance that is ready to run. */
 export interface Prepared {
   readonly run: RemoteRun;
-  /** A ready instance was taken. */
+  /** True when the launch took a ready instance. */
   readonly ready: boolean;
   readonly compileMs: number;
   readonly instantiateMs: number;
 }
 
-/** Compiling and instantiating may take so long before the launch is given up. */
+/** Time for compiling and instantiating, after which the sandbox is killed. */
 const PREPARE_DEADLINE_MS = 20_000;
 
-/** Programs that one sandbox remembers; the one not launched for longest goes first, unless instances of it are kept ready. */
+/** Bound on programs of one sandbox; the least recently launched program without ready instances goes first. */
 const MAX_PROGRAMS = 64;
 
-/** What a sandbox tells its fleet. */
+/** Events that a sandbox reports to its fleet. */
 export interface SandboxEvents {
-  /** Its last run is gone. */
+  /** Called when the sandbox has no more runs. */
   idle(): void;
   /**
-   * It was lost, unasked, while guests of these invocations may have computed. What was lost with it ends when the promise settles.
+   * Called when the sandbox is lost unexpectedly while these invocations may have computed. Its runs end when the promise settles.
    *
-   * @param alone nothing else was in it.
+   * @param alone true when the sandbox held nothing else
    */
   lost(invocations: readonly string[], alone: boolean): Promise<void>;
 }
@@ -83,30 +83,30 @@ interface Preparing extends PromiseWithResolvers<Prepared>, Inhabitant {
   readonly memoryLimitBytes: number;
 }
 
-/** One sandbox as the runtime sees it: what it was sent, and the runs in it. */
+/** One sandbox as the runtime sees it: the data that was sent to it, and its runs. */
 export class Sandbox {
   readonly process: SandboxProcess;
-  /** Whose guests it runs; null for a spare. Set once. */
+  /** Tenant whose guests run here; null for a spare. Set once. */
   tenant: string | null = null;
-  /** It is for one run and no other. Set once. */
+  /** True when the sandbox serves exactly one run. Set once. */
   alone = false;
-  /** It has no tenant, and nobody waits for it: it yields the cores. */
+  /** True while the sandbox has no tenant and no launch waits for it: it yields the cores. */
   background = false;
-  /** When it said something last, by `performance.now`. */
+  /** Time of the sandbox's last message, by `performance.now`. */
   heardAtMs = performance.now();
-  /** Since when it has had no runs, by `performance.now`. */
+  /** Time from which the sandbox has had no runs, by `performance.now`. */
   idleSinceMs = performance.now();
-  /** Instances that are ready, by its last word. */
+  /** Number of ready instances, as the sandbox last reported it. */
   readyInstances = 0;
   readonly #modules = new Set<string>();
-  /** Modules by program, the one that was used last at the end. */
+  /** Module hashes by program; the most recently used program is last. */
   readonly #programs = new Map<string, readonly string[]>();
-  /** Programs with instances that are kept ready. */
+  /** Programs whose instances are kept ready. */
   readonly #kept = new Set<string>();
   readonly #vocabularies = new Map<string, PromiseWithResolvers<void>>();
   readonly #runs = new Map<number, RemoteRun>();
   readonly #preparing = new Map<number, Preparing>();
-  /** Ended by the runtime a moment ago: their guests may not have let go of the thread. */
+  /** Runs that the runtime ended recently: their guests may still hold the sandbox's thread. */
   #ousted: RemoteRun[] = [];
   readonly #ready = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<string>();
@@ -117,11 +117,11 @@ export class Sandbox {
   #end: string | null = null;
 
   /**
-   * @param start starts its process, which tells the sandbox what it says
+   * @param start starts the process, which reports its messages and its end to the sandbox
    */
   constructor(start: (events: ProcessEvents) => SandboxProcess, events: SandboxEvents) {
     this.#events = events;
-    // The start of a sandbox that dies before it is ready says so.
+    // The fleet awaits `ready` and reports a sandbox that dies before it is ready.
     this.#ready.promise.catch(() => undefined);
     this.process = start({
       message: (message) => this.#take(message),
@@ -129,12 +129,12 @@ export class Sandbox {
     });
   }
 
-  /** Resolves when it takes programs. Rejects when it ended before. */
+  /** Resolves when the sandbox accepts programs. Rejects when it ends before. */
   get ready(): Promise<void> {
     return this.#ready.promise;
   }
 
-  /** Resolves with the reason when it is gone. */
+  /** Resolves with the reason when the sandbox is gone. */
   get ended(): Promise<string> {
     return this.#ended.promise;
   }
@@ -143,22 +143,22 @@ export class Sandbox {
     return this.#end === null;
   }
 
-  /** It is dead, or about to be. */
+  /** True when the sandbox is dead or about to be. */
   get leaving(): boolean {
     return this.#end !== null || this.#noted !== null || this.process.retired;
   }
 
-  /** It ended, and the runtime had not asked for that. */
+  /** True when the sandbox ended without a request of the runtime. */
   get crashed(): boolean {
     return this.#end !== null && !this.process.retired;
   }
 
-  /** Runs in it, those that are being prepared included. */
+  /** Number of runs, including those being prepared. */
   get runs(): number {
     return this.#runs.size + this.#preparing.size;
   }
 
-  /** Whether an invocation runs in it. */
+  /** True when the invocation runs in this sandbox. */
   holds(invocation: string): boolean {
     return [...this.#runs.values()].some((run) => run.invocation === invocation);
   }
@@ -168,7 +168,7 @@ export class Sandbox {
     return [...this.#runs.values()].at(-1);
   }
 
-  /** Sends modules ahead of the programs that need them. */
+  /** Sends modules before the programs that need them. */
   preload(modules: Iterable<StoredModule>): void {
     for (const { hash, bytes } of modules) {
       if (this.#modules.has(hash)) continue;
@@ -191,14 +191,14 @@ export class Sandbox {
     this.process.tell({ kind: 'program', key, plan, modules: modules.map(({ file, hash }) => ({ file, hash })) });
   }
 
-  /** Keeps at least so many instances of a loaded program ready. */
+  /** Keeps at least `min` instances of a loaded program ready. */
   keep(key: string, min: number): void {
     if (min > 0) this.#kept.add(key);
     else this.#kept.delete(key);
     this.process.tell({ kind: 'keep', key, min });
   }
 
-  /** Resolves when the sandbox has the tables of a model's tokens, or is gone. */
+  /** Resolves when the sandbox has the token tables of a model, or is gone. */
   vocabulary(model: string, tokenizer: Tokenizer): Promise<void> {
     const known = this.#vocabularies.get(model);
     if (known) return known.promise;
@@ -231,18 +231,18 @@ export class Sandbox {
     }
   }
 
-  /** Looks at what its guests were answered. */
+  /** Makes each run note whether its guest got an answer. */
   look(): void {
     for (const run of this.#runs.values()) run.look();
   }
 
-  /** It is stopped, or its machine gives it no time: kills it. */
+  /** Kills a sandbox that is stopped or gets no time from its machine. */
   standsStill(): void {
     this.#stoodStill = true;
     this.process.kill('it stood still for 3 s');
   }
 
-  /** It is lost: who may have done that is told, once. */
+  /** Reports the loss of the sandbox once, with the invocations that may have caused it. */
   lost(): Promise<void> {
     this.#noted ??= this.#tellLoss();
     return this.#noted;
@@ -333,6 +333,6 @@ export class Sandbox {
   }
 }
 
-/** The runtime's log says why: a sandbox's last words may name files of the machine. */
+/** A sandbox's last words may name files of the machine, so only the runtime's log shows the reason. */
 const lost = (): LaunchError =>
   new LaunchError('runtime-lost', 'The sandbox that was to run this invocation was lost.');

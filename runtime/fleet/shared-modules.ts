@@ -1,19 +1,19 @@
 import type { StoredModule, StoredProgram } from './sandbox.ts';
 
-/** Programs whose modules are remembered. */
+/** Bound on programs whose modules are remembered. */
 const MAX_PROGRAMS = 256;
 
 /**
- * Modules that several tenants have in common, the most common first: the JavaScript engine is the same in every JavaScript function. A
- * module of one tenant alone is sent to no other.
+ * Modules that several tenants share, the most common first: every JavaScript function has the same JavaScript engine. Modules of only
+ * one tenant are never sent to another.
  */
 export class SharedModules {
   readonly #maxBytes: number;
-  /** Programs by module, each with its tenant. */
+  /** Users of each module, by hash; a key of `programs` names the tenant and the program. */
   readonly #users = new Map<string, { readonly module: StoredModule; readonly programs: Set<string> }>();
   readonly #programs = new Map<string, readonly string[]>();
 
-  /** @param maxBytes of all modules that are handed out. */
+  /** @param maxBytes bound on the total size that `modules` returns */
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
@@ -34,7 +34,7 @@ export class SharedModules {
     if (this.#programs.size > MAX_PROGRAMS) this.#forget(oldest);
   }
 
-  /** The shared modules that fit. */
+  /** Returns the shared modules that fit into the bound. */
   modules(): StoredModule[] {
     let left = this.#maxBytes;
     return [...this.#users.values()]
@@ -58,6 +58,6 @@ export class SharedModules {
   }
 }
 
-/** Names of tenants hold no slash. */
+/** A tenant's name contains no slash. */
 const tenantsOf = (programs: ReadonlySet<string>): ReadonlySet<string> =>
   new Set([...programs].map((key) => key.slice(0, key.indexOf('/'))));

@@ -24,7 +24,7 @@ describe('the suspects of a lost sandbox', () => {
         const found = suspectsOf(all, heardAtMs, still);
         assert.ok(found.every((one) => all.includes(one)));
         assert.ok(still || found.length > 0 || all.length === 0);
-        // Who did something last is always among them.
+        // The suspects always include the guest that moved last.
         const last = all.toSorted((a, b) => b.movedAtMs - a.movedAtMs)[0];
         assert.ok(found.length === 0 || (last && found.includes(last)));
       }),

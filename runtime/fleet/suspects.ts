@@ -1,21 +1,21 @@
-/** A guest that did something so long before its sandbox spoke last, or later, may have been what kept it from speaking again. */
+/** A guest that moved at most this long before its sandbox last spoke may be what silenced the sandbox. */
 const RECENT_MS = 1000;
-/** What reaches a sandbox that has been silent for longer moves nothing in it: it speaks every 100 ms. */
+/** A sandbox speaks every 100 ms. After a longer silence than this, nothing that reaches the sandbox can move a guest. */
 const SILENT_MS = 500;
 
-/** When something that can move a guest reached its sandbox, by `performance.now`; null when it cannot have. Pure. */
+/** Time at which something that can move a guest reached its sandbox, by `performance.now`; null when it cannot have. Pure. */
 export const movedAt = (heardAtMs: number, nowMs: number): number | null =>
   nowMs - heardAtMs < SILENT_MS ? nowMs : null;
 
 /** A guest of a sandbox that was lost. */
 export interface Inhabitant {
-  /** When it last computed, was begun or was answered, as far as is known here. */
+  /** Time at which the guest last computed, began or was answered, as far as the runtime knows. */
   readonly movedAtMs: number;
 }
 
 /**
- * Which guests of a lost sandbox may have been computing. Where it is known of none that it did anything, each may have, unless the sandbox
- * stood still: then none computed. Pure.
+ * Returns the guests of a lost sandbox that may have been computing. When no guest is known to have moved, returns all of them, unless
+ * the sandbox stood still: then none computed. Pure.
  */
 export function suspectsOf<T extends Inhabitant>(
   all: readonly T[],

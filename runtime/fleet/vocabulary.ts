@@ -1,12 +1,12 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { SentVocabulary } from './messages.ts';
 
-/** Longest token whose bytes two bytes can count. */
+/** Longest token whose length fits into two bytes. */
 const MAX_TOKEN_BYTES = 0xffff;
 
 const packed = new WeakMap<Tokenizer, { readonly table: Omit<SentVocabulary, 'model'>; readonly body: Uint8Array }>();
 
-/** A tokenizer's tables as sandboxes get them: the length of each token in two bytes, then the bytes of all. */
+/** Packs a tokenizer's tables for sandboxes: the length of each token in two bytes, then the bytes of all tokens. */
 export function packVocabulary(tokenizer: Tokenizer): { table: Omit<SentVocabulary, 'model'>; body: Uint8Array } {
   const known = packed.get(tokenizer);
   if (known) return known;

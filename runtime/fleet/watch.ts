@@ -2,13 +2,13 @@ import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
 import { beginWatch, type Look, look, type Silence, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
 import type { Sandbox } from './sandbox.ts';
 
-/** A sandbox says something every 100 ms, whatever its guests do: they are preempted after 1 ms, and after 100 ms in their allocator. */
+/** A sandbox speaks every 100 ms, because its guests are preempted after 1 ms, and after 100 ms in their allocator. */
 const LOOK_MS = 100;
 const LIMITS: WatchLimits = { computingMs: 500, stillMs: 3000 };
 
 /**
- * Watches the event loops of sandboxes: one that says nothing for 500 ms of processor time that it received, or for 3 s, is killed. One timer
- * looks at all of them.
+ * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s. One timer
+ * serves all sandboxes.
  */
 export class SandboxWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;
@@ -28,10 +28,10 @@ export class SandboxWatch {
     const atMs = performance.now();
     for (const sandbox of this.#sandboxes()) {
       const known = this.#known.get(sandbox);
-      // Its beats may be among what waits to be read.
+      // Beats of the sandbox may be among the messages that wait to be read.
       const beaten = sandbox.heardAtMs !== known?.heardAtMs || sandbox.process.behind;
       if (!beaten) sandbox.look();
-      // The times are read only of one that is silent: a read costs tens of microseconds.
+      // Reads the times only of a silent sandbox: a read costs tens of microseconds.
       const now: Look = { atMs, beaten, thread: beaten && known ? null : mainThreadTimes(sandbox.process.pid) };
       if (!known) {
         this.#known.set(sandbox, { silence: beginWatch(now), heardAtMs: sandbox.heardAtMs });

@@ -11,7 +11,7 @@ import { decodingOf } from './vocabulary.ts';
 
 export interface GuestsOptions {
   readonly world: CompiledWorld;
-  /** Memory that ready instances may take together. */
+  /** Memory that all ready instances together may take. */
   readonly poolBytes: number;
   readonly tell: (message: FromSandbox) => void;
 }
@@ -20,9 +20,9 @@ interface Instance {
   readonly key: string;
   readonly program: Program;
   readonly execution: Execution;
-  /** An invocation has it, and lets go of it when it ends. */
+  /** True while an invocation uses the instance; the instance is released when the invocation ends. */
   running: boolean;
-  /** CPU time that the runtime charged and counts itself. */
+  /** CPU time that the runtime charged, which the runtime counts itself. */
   chargedMs: number;
   toldCpuMs: number;
 }
@@ -30,7 +30,7 @@ interface Instance {
 const MAX_TEXT_CHARACTERS = 16 << 10;
 const MAX_HANDLER_ERRORS = 32;
 
-/** The guests of one sandbox: programs, ready instances, and the invocations under way. */
+/** The guests of one sandbox: programs, ready instances, and running invocations. */
 export class Guests {
   readonly #tell: GuestsOptions['tell'];
   readonly #pool: InstancePool;
@@ -38,9 +38,9 @@ export class Guests {
   readonly #modules = new Map<string, Promise<WebAssembly.Module>>();
   readonly #programs = new Map<string, Promise<Program>>();
   readonly #vocabularies = new Map<string, Decoding>();
-  /** By the runtime's number: taken from the pool, running or about to run. */
+  /** Instances taken from the pool that run or are about to run, by the runtime's number. */
   readonly #instances = new Map<number, Instance>();
-  /** The turn of the event loop in which an instance is made ends. */
+  /** Resolves when the turn of the event loop that makes an instance ends. */
   #turnOver: Promise<void> | null = null;
   #deviceBusy = false;
 
@@ -53,17 +53,17 @@ export class Guests {
     });
   }
 
-  /** Instances that are ready. */
+  /** Number of ready instances. */
   get ready(): number {
     return this.#pool.ready();
   }
 
-  /** Tables of a model's tokens; undefined for a model without a tokenizer. */
+  /** Token tables of a model; undefined for a model without a tokenizer. */
   vocabulary(model: string): Decoding | undefined {
     return this.#vocabularies.get(model);
   }
 
-  /** Takes one message of the runtime. */
+  /** Handles one message of the runtime. */
   take(message: ToSandbox, body: Uint8Array<ArrayBuffer>): void {
     switch (message.kind) {
       case 'module':
@@ -96,12 +96,12 @@ export class Guests {
     }
   }
 
-  /** Runs the guest of an invocation in the instance that was made ready for it. */
+  /** Runs the guest of an invocation in the instance that was prepared for it. */
   run(invocation: SandboxInvocation): void {
     const { instance: number, input, cpuLimitMs } = invocation.opening;
     const instance = this.#instances.get(number);
     if (!instance) {
-      // The runtime let go of it before it heard of the invocation's end.
+      // The runtime released the instance before it heard of the invocation's end.
       const trapped = { tag: 'trapped', val: { code: 'terminated', message: 'its instance was released' } } as const;
       const used = { cpuMs: 0, memoryBytes: 0n, calls: 0n };
       invocation.end({ ending: trapped, used, handlerErrors: [], stderr: '', firstCallMs: undefined });
@@ -115,7 +115,7 @@ export class Guests {
     invocation.attach({
       task: execution,
       charge: (cpuMs) => {
-        // Another invocation may have what it has let go of.
+        // Another invocation may use an instance that this one has released.
         if (this.#instances.get(number) !== instance) return;
         instance.chargedMs += cpuMs;
         execution.charge(cpuMs);
@@ -137,7 +137,7 @@ export class Guests {
     });
   }
 
-  /** Instances that have used more since the last call. */
+  /** Returns the instances whose CPU time has grown since the last call. */
   used(): InstanceUsed[] {
     const grown: InstanceUsed[] = [];
     for (const [number, instance] of this.#instances) {
@@ -151,7 +151,7 @@ export class Guests {
 
   #takeModule(hash: string, bytes: Uint8Array<ArrayBuffer>): void {
     const compiling = WebAssembly.compile(bytes);
-    // A program that needs the module says that it cannot be compiled.
+    // A program that needs the module reports the compile error.
     compiling.catch(() => undefined);
     this.#modules.set(hash, compiling);
   }
@@ -167,7 +167,7 @@ export class Guests {
     this.#programs.set(key, compiling);
     compiling.then(
       (program) => this.#programs.get(key) === compiling && this.#pool.admit(key, program),
-      // `prepare` says why.
+      // `prepare` reports the error.
       () => undefined,
     );
   }
@@ -183,7 +183,7 @@ export class Guests {
       await this.#turn();
       this.#pool.admit(key, program);
       const { execution, instantiateMs, ready } = this.#pool.take(key);
-      // It may have been forgotten meanwhile.
+      // The program may have been forgotten in the meantime.
       if (!this.#programs.has(key)) this.#pool.forget(key);
       this.#instances.set(instance, { key, program, execution, running: false, chargedMs: 0, toldCpuMs: 0 });
       this.#tell({ kind: 'prepared', instance, ready, compileMs, instantiateMs });
@@ -193,7 +193,7 @@ export class Guests {
     }
   }
 
-  /** Resolves in a turn of the event loop that nobody else got: an instance may take milliseconds to make, and the sandbox answers between two. */
+  /** Waits for a turn of the event loop of its own: an instance may take milliseconds, and the sandbox must answer between two of them. */
   async #turn(): Promise<void> {
     while (this.#turnOver) await this.#turnOver;
     this.#turnOver = new Promise((resolve) => {

@@ -11,9 +11,9 @@ const random = new Uint32Array(RANDOM_BLOCK);
 let randomAt = RANDOM_BLOCK;
 
 /**
- * The calls that a sandbox answers itself, from what it knows of the invocation and of models (`wit/generate/channel-placement.ts`).
+ * Calls that a sandbox answers without the runtime, from its data about the invocation and models (`wit/generate/channel-placement.ts`).
  *
- * @param vocabularyOf tables of a model's tokens; undefined for a model without a tokenizer
+ * @param vocabularyOf token tables of a model; undefined for a model without a tokenizer
  */
 export const localTable = (vocabularyOf: (model: string) => Decoding | undefined): HostTable => ({
   tokenize: detokenizing<SandboxInvocation>(({ opening }, name) => {

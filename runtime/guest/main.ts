@@ -1,4 +1,4 @@
-/** The program of a sandbox: `node main.ts POOL_MB`, started confined by `runtime/fleet/process.ts`. Descriptor 3 is its channel to the runtime. */
+/** Program of a sandbox, `node main.ts POOL_MB`, which `runtime/fleet/process.ts` starts confined. Descriptor 3 is the channel. */
 import { Socket } from 'node:net';
 import { SandboxEnd } from '../channel/sandbox-end.ts';
 import { sandboxTable } from '../channel/sandbox-table.ts';
@@ -8,7 +8,7 @@ import { compileWorld } from '../lowering/compile.ts';
 import { Guests } from './guests.ts';
 import { localTable } from './local.ts';
 
-/** How often it says that it is alive: a few times within what its watcher waits for. */
+/** Interval of the sandbox's beats: several fit into the silence that the runtime's watch allows. */
 const BEAT_MS = 100;
 const CHANNEL = 3;
 
@@ -22,7 +22,7 @@ const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: t
   opened: (invocation) => guests.run(invocation),
   control: (message, body) => guests.take(message as ToSandbox, new Uint8Array(body)),
   lost: (fault) => {
-    // The runtime reads it when it was not the runtime that ended the channel.
+    // The runtime reads this from stderr unless it ended the channel itself.
     console.error(`${fault.code}: ${fault.message}`);
     process.exit(1);
   },

@@ -4,7 +4,7 @@ import type { Decoding } from '../host/detokenize.ts';
 
 const NOTHING = new Uint8Array(0);
 
-/** The tables of a model's tokens, in one buffer. */
+/** Reads a model's token tables, which share one buffer. */
 export function decodingOf(
   { special, specialIds, stripsLeadingSpace, size }: SentVocabulary,
   body: Uint8Array,

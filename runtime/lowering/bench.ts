@@ -1,6 +1,6 @@
 /**
- * What a call costs: `node runtime/lowering/bench.ts [--json]`. Microseconds of wall time for a guest's call of a host function that does
- * nothing, plain and with a future that completes in the next turn of the event loop, at 1, 100 and 900 instances on one thread; and
+ * Measures the cost of a call: `node runtime/lowering/bench.ts [--json]`. Microseconds of wall time for a guest's call of an empty host
+ * function, plain and with a future that completes in the next turn of the event loop, at 1, 100 and 900 instances on one thread; and
  * milliseconds to make an instance. The ratio is against jco's glue, in the same run. Medians of five, with the smallest and largest.
  */
 import { readFile } from 'node:fs/promises';
@@ -43,7 +43,7 @@ interface Figure {
   readonly most: number;
 }
 
-/** A host that answers at once; futures complete in the next turn of the event loop, as results that come through a socket do. */
+/** A host that returns at once. Futures complete in the next turn of the event loop, like results that come through a socket. */
 function idleHost(): HostTable {
   const { host } = recordingHost();
   const done = { tag: 'ok', val: undefined };

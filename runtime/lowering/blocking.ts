@@ -3,8 +3,8 @@ import type { BlockingFunction } from './intrinsics.ts';
 
 /**
  * A core function that may suspend the guest. Only the wait itself is a suspending import: V8 suspends at each call of one, even when it
- * returns at once, and then resumes the guest in a later microtask. Before the wait `begin` says whether there is anything to wait for; after
- * it the fuel check starts the clock, on the guest's stack, and traps when the guest may not go on; `end` answers.
+ * returns at once, and resumes the guest in a later microtask. Before the wait, `begin` returns true if the guest must wait. After it,
+ * the fuel check starts the clock on the guest's stack and traps when the guest must stop; `end` returns the result.
  *
  *     (func $begin (import "m" "b") (param i32…) (result i32)) (func $wait (import "m" "w"))
  *     (func $check (import "m" "y")) (func $end (import "m" "e") (param i32…) (result i32)?)
@@ -39,10 +39,10 @@ function wrapper(params: number, results: number): WebAssembly.Module {
   return made;
 }
 
-/** By numbers of parameters and results: at most 16 and 1, so each section's length is one byte. */
+/** Keyed by numbers of parameters and results: at most 16 and 1, so each section's length is one byte. */
 const wrappers = new Map<string, WebAssembly.Module>();
 
-/** Makes a blocking function into what a core module imports. */
+/** Converts a blocking function into an import for a core module. */
 export function blockingImport(
   { params, results, begin, wait, end }: BlockingFunction,
   fuel: Fuel,

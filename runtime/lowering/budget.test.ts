@@ -26,7 +26,7 @@ async function run(guest: WatGuest, table: HostTable, cpuLimitMs = 10_000, slice
   return { ending, cpuMs: execution.cpuMs };
 }
 
-/** Renders a chat of `count` messages, all of which have the same `bytes` bytes as their content. */
+/** Renders a chat of `count` messages that all share the same `bytes` bytes as their content. */
 async function chat(count: number, bytes: number) {
   let characters = -1;
   const template = (_context: unknown, _model: string, messages: readonly { readonly content: string }[]) => {
@@ -37,7 +37,7 @@ async function chat(count: number, bytes: number) {
     imports: [CHAT],
     pages: 640,
     locals: '(local i32 i32)',
-    // Messages from 33 MiB on; their text, zeros, from 64 KiB on.
+    // The messages start at 33 MiB; their text, zeros, starts at 64 KiB.
     run: `(local.set 2 (i32.const ${count})) (local.set 3 (i32.const ${33 * MIB}))
       (if (local.get 2) (then (loop $l
         (i32.store offset=8 (local.get 3) (i32.const 65536)) (i32.store offset=12 (local.get 3) (i32.const ${bytes}))
@@ -93,7 +93,7 @@ describe('host calls that take long', () => {
 
   it('are each followed by a turn of the others', async () => {
     const { table, calls } = slow();
-    /** Calls seen by each turn of the event loop. */
+    /** Numbers of calls that were seen in any turn of the event loop. */
     const seen = new Set<number>();
     let ended = false;
     const turn = () => {
@@ -101,7 +101,7 @@ describe('host calls that take long', () => {
       if (!ended) setImmediate(turn);
     };
     turn();
-    // Enough for many calls, also where the machine gives this process little.
+    // Long enough for many calls, even when the machine gives this process little time.
     await run({ imports: [SEND], run: LOOP }, table, 400);
     ended = true;
     assert.ok(calls() > 1, `${calls()} calls`);

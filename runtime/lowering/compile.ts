@@ -5,32 +5,32 @@ import type { CoreFunction } from './intrinsics.ts';
 
 export { importKey };
 
-/** A function of the platform that a guest may call. Its first argument is `Guest.context`, then the WIT arguments (a method's resource first). */
+/** A platform function that a guest may call. Its first argument is `Guest.context`, then the WIT arguments (a method's resource first). */
 export type HostFunction = (context: never, ...args: never[]) => unknown;
 
 /** Host functions by interface name (`queue`) and core name (`[method]queue.synchronize`). */
 export type HostTable = Readonly<Record<string, Readonly<Record<string, HostFunction>>>>;
 
-/** Makes the core function that one guest imports. */
+/** Makes the core function for one guest's import. */
 export type Trampoline = (guest: Guest) => CoreFunction;
 
-/** The generated lowering (`Lowering`), over the guests of this runtime. */
+/** The generated lowering (`Lowering`) for the guests of this runtime. */
 export interface CompiledWorld {
   /** By interface id (`pie:inferlet/queue@0.1.0`) and core name. */
   readonly functions: ReadonlyMap<string, Trampoline>;
-  /** The future types of each function, in the order in which its signature names them: `[future-read-0]step` is the first of `step`. */
+  /** The future types of each function, in the order of its signature: `[future-read-0]step` is the first future of `step`. */
   readonly futures: ReadonlyMap<string, readonly FutureType[]>;
-  /** Types of the futures that devices answer. */
+  /** Types of the futures that devices complete. */
   readonly deviceFutures: readonly LoweredFuture[];
-  /** Lifts what `[task-return]run` is called with. */
+  /** Lifts the arguments of `[task-return]run`. */
   readonly liftResult: (guest: Guest, ...flat: number[]) => unknown;
-  /** Loads what a plain `run` export returns a pointer to. */
+  /** Loads the result at the pointer that a plain `run` export returns. */
   readonly loadResult: (guest: Guest, address: number) => unknown;
-  /** Bytes and alignment of that result. */
+  /** Size in bytes and alignment of that result. */
   readonly resultLayout: { readonly size: number; readonly align: number };
 }
 
-/** Binds the contract's lowering to its host functions, once a process. Throws when the host does not implement the whole contract. */
+/** Binds the contract's lowering to its host functions, once per process. Throws when the host does not implement the whole contract. */
 export function compileWorld(host: HostTable): CompiledWorld {
   for (const [interfaceName, coreName] of HOST_FUNCTIONS) {
     if (typeof host[interfaceName]?.[coreName] !== 'function') {

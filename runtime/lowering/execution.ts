@@ -6,7 +6,7 @@ import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task, YIELD_CO
 import type { Resumable, SliceRunner } from './slice-runner.ts';
 import { GuestTrap } from './trap.ts';
 
-/** How `run` was exported: with a callback (C and all componentised JavaScript), stackful, or as a plain blocking function. */
+/** Form of the `run` export: with a callback (C and all componentised JavaScript), stackful, or a plain blocking function. */
 export type Form = 'callback' | 'stackful' | 'sync';
 
 /** Entry points of an instance. */
@@ -16,7 +16,7 @@ export interface Entry {
   readonly callback: ((event: number, first: number, second: number) => number) | null;
 }
 
-/** What `run` returned, or why it did not. */
+/** The result of `run`, or the trap that stopped it. */
 export type Ending =
   | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
   | { readonly kind: 'trapped'; readonly trap: GuestTrap };
@@ -30,13 +30,13 @@ export interface ExecutionOptions {
 /** Longest time that a guest computes in one turn of the event loop. */
 const SLICE_MS = 1;
 
-/** Longest time that a guest may compute where it cannot be suspended: in its allocator, called by the host, or while it is instantiated. */
+/** Longest time that a guest may compute while it cannot be suspended: in its allocator during a host call, or during instantiation. */
 const PINNED_LIMIT_MS = 100;
 
-/** In a longer stretch of computing the machine may have let this thread stand still: it is charged by the thread's CPU time. */
+/** During a longer stretch of computing, the machine may have stopped this thread, so the thread's CPU time is charged. */
 const STRETCH_MS = 20;
 
-/** How old a reading of the thread's CPU time may be that a stretch is measured from. */
+/** Maximum age of the reading of the thread's CPU time at the start of a stretch. */
 const READING_MS = 5;
 
 const CODE_EXIT = 0;
@@ -51,7 +51,7 @@ type Callback = (event: number, first: number, second: number) => Promise<number
 export class Execution implements Task {
   readonly guest = new Guest();
   readonly fuel: Fuel;
-  /** What its instance changes. */
+  /** The mutable state of the instance. */
   readonly state = new InstanceState();
   readonly #world: CompiledWorld;
   #options: ExecutionOptions;
@@ -59,20 +59,20 @@ export class Execution implements Task {
   #ended: ((ending: Ending) => void) | null = null;
   #result: { ok: boolean; text: string } | null = null;
   #cpuMs = 0;
-  /** When the guest's code began to run; -1 while it does not. */
+  /** Time at which the guest's code began to run; -1 while it does not run. */
   #since = -1;
-  /** The thread's CPU time then or a moment before, in µs. */
+  /** The thread's CPU time at `#since` or shortly before, in µs. */
   #sinceThread = 0;
-  /** CPU time when the slice began: with a turn of the event loop in which the guest runs, however often it is entered in that turn. */
+  /** CPU time at the start of the slice. A slice is one turn of the event loop in which the guest runs, however often it is entered. */
   #sliceFrom = 0;
   #sliceTurn = -1;
-  /** The thread's CPU time when the slice was granted, in µs; -1 when the slice was not waited for. */
+  /** The thread's CPU time when the slice was granted, in µs; -1 when the guest did not wait for the slice. */
   #threadFrom = -1;
-  /** The thread's CPU time when the guest had used up this slice where it cannot be suspended, in µs; -1 before. */
+  /** The thread's CPU time when a guest that cannot be suspended had used up its slice, in µs; -1 before. */
   #pinnedFrom = -1;
-  /** Answers the wait for its turn that is under way. */
+  /** Resolves the current wait for a turn. */
   #granted: ((go: number) => void) | null = null;
-  /** Its place in the line for slices; one object, because the line keeps its credit by it. */
+  /** Place in the queue for slices. It stays one object, because the queue keeps the credit by this object. */
   #place: Resumable = { resume: () => this.#grant() };
   #run: Run = () => Promise.resolve(CODE_EXIT);
   #callback: Callback = () => Promise.resolve(CODE_EXIT);
@@ -92,13 +92,13 @@ export class Execution implements Task {
     return this.#cpuMs + (this.#since < 0 ? 0 : this.#stretchMs());
   }
 
-  /** How long the guest's code has been running. */
+  /** Time for which the guest's code has been running. */
   #stretchMs(): number {
     const passedMs = performance.now() - this.#since;
     return passedMs < STRETCH_MS ? passedMs : Math.min(passedMs, (threadCpuUs() - this.#sinceThread) / 1000);
   }
 
-  /** Adds CPU time that another thread spent for it: no part of any slice. */
+  /** Adds CPU time that another thread spent for the guest; the time counts for no slice. */
   charge(cpuMs: number): void {
     this.#cpuMs += cpuMs;
     this.#sliceFrom += cpuMs;
@@ -108,7 +108,7 @@ export class Execution implements Task {
     this.#options = options;
   }
 
-  /** Instantiates under the limits that hold while the guest cannot be suspended. Start functions are charged to the guest. */
+  /** Instantiates under the limits for a guest that cannot be suspended. Start functions are charged to the guest. */
   instantiate(link: () => Entry): void {
     this.guest.pinned++;
     this.resume();
@@ -121,14 +121,14 @@ export class Execution implements Task {
     }
     this.#cpuMs = this.fuel.startMs;
     this.#entry = entry;
-    // On a stack of its own: V8 runs the host's functions on the thread's stack then, however little the guest has left of its own.
+    // `promising` gives the guest its own stack. V8 then runs host functions on the thread's stack, however little the guest has left.
     this.#run = WebAssembly.promising(entry.run) as Run;
     if (entry.callback) this.#callback = WebAssembly.promising(entry.callback) as Callback;
   }
 
   /**
-   * Makes it as it was before its run, with an instance as it was made (`snapshot`), for another run. False, and nothing to be used any more, when
-   * it was killed, something of the run is under way, or its memory has grown.
+   * Prepares the execution for another run and restores its instance to `snapshot`. Returns false, after which the execution must not be
+   * used, when it was killed, a part of its run is active, or its memory has grown.
    */
   renew(snapshot: Snapshot, options: ExecutionOptions): boolean {
     if (!this.guest.isQuiet || this.#since >= 0 || this.#granted !== null) return false;
@@ -148,7 +148,7 @@ export class Execution implements Task {
     return true;
   }
 
-  /** Calls `run`, once until it is renewed. The promise always resolves. */
+  /** Calls `run`; at most once before each `renew`. The promise always resolves. */
   start(input: string): Promise<Ending> {
     const ending = new Promise<Ending>((resolve) => {
       this.#ended = resolve;
@@ -166,12 +166,12 @@ export class Execution implements Task {
     return ending;
   }
 
-  /** Stops the inferlet wherever it is; `start` resolves with `trap`. */
+  /** Stops the inferlet at any point; `start` resolves with `trap`. */
   kill(trap: GuestTrap): void {
     this.guest.kill(trap);
   }
 
-  /** Ends what is left of it; the instance is garbage from here on. */
+  /** Ends the remaining work; the instance must not be used afterwards. */
   dispose(): void {
     this.#ended = null;
     this.guest.kill(new GuestTrap('terminated', 'has ended'));
@@ -192,7 +192,7 @@ export class Execution implements Task {
     this.guest.sliceEndsAt = this.#since + SLICE_MS - (this.#cpuMs - this.#sliceFrom);
   }
 
-  /** Suspends until it is this inferlet's turn again, `GO_ON`, or until it dies, `TRAP`; `costMs` is charged for it. */
+  /** Suspends until the inferlet's next turn (`GO_ON`) or its death (`TRAP`); charges `costMs`. */
   yield(costMs = 0): Promise<number> {
     this.pause();
     this.#chargeThreadTime();
@@ -208,7 +208,7 @@ export class Execution implements Task {
     });
   }
 
-  /** Suspends until `wake` is called or the inferlet dies. Its next fuel check starts the clock, and waits for its turn. */
+  /** Suspends until `wake` is called or the inferlet dies. The guest's next fuel check starts the clock and waits for its turn. */
   block(arm: (wake: () => void) => void): Promise<void> {
     this.pause();
     return new Promise((resolve) => {
@@ -229,7 +229,7 @@ export class Execution implements Task {
     granted?.(GO_ON);
   }
 
-  /** Long slices are charged by the thread's CPU time, so that nobody pays for a machine that others keep busy. */
+  /** Charges long slices by the thread's CPU time, so that an inferlet does not pay for a machine that others keep busy. */
   #chargeThreadTime(): void {
     if (this.#threadFrom < 0) return;
     const usedMs = Math.min(this.#cpuMs - this.#sliceFrom, (threadCpuUs() - this.#threadFrom) / 1000);
@@ -244,8 +244,8 @@ export class Execution implements Task {
   }
 
   /**
-   * Goes on at once, or later when the guest has had its slice of this turn: answers that come without a turn of the event loop in between must
-   * not let it run for ever.
+   * Continues at once, or later when the guest has used its slice of this turn: answers that need no turn of the event loop must not let
+   * the guest run forever.
    */
   #whenFair(then: (go: number) => void): void {
     if (this.#cpuMs > this.#options.cpuLimitMs) {
@@ -260,12 +260,12 @@ export class Execution implements Task {
     this.#result = asResult(this.#world.liftResult(this.guest, ...flat));
   }
 
-  /** The guest's fuel has run out: what now? Called on its stack. */
+  /** Decides how the guest continues without fuel. Called on the guest's stack. */
   #ask(): number {
     const { guest } = this;
     if (guest.dead) return TRAP;
     this.fuel.refill();
-    // Whatever has stopped the clock: the guest runs.
+    // The guest runs, so the clock must run, whatever stopped it before.
     if (this.#entry) this.resume();
     const usedMs = this.cpuMs;
     if (usedMs > this.#options.cpuLimitMs) {
@@ -275,7 +275,7 @@ export class Execution implements Task {
     const sliceMs = usedMs - this.#sliceFrom;
     if (sliceMs < SLICE_MS) return GO_ON;
     if (guest.pinned === 0) return WAIT;
-    // Of the thread's time: on the clock a busy machine takes as long over a short answer.
+    // Measured in the thread's CPU time, because on a busy machine even a short answer takes long on the clock.
     if (this.#pinnedFrom < 0) this.#pinnedFrom = threadCpuUs();
     if (sliceMs < PINNED_LIMIT_MS || threadCpuUs() - this.#pinnedFrom < PINNED_LIMIT_MS * 1000) return GO_ON;
     const where = this.#entry ? 'while an answer was handed to it' : 'while it was started';
@@ -283,14 +283,14 @@ export class Execution implements Task {
     return TRAP;
   }
 
-  /** The guest's stack runs again after a wait for its turn. */
+  /** Called when the guest's stack runs again after a wait for its turn. */
   #resumed(): number {
     if (this.guest.dead) return TRAP;
     this.resume();
     return GO_ON;
   }
 
-  /** A host call has ended after the guest's slice: its next fuel check asks, and its CPU time is compared now. */
+  /** Called when a host call ends after the guest's slice: makes the next fuel check ask, and checks the CPU limit now. */
   #overdue(): void {
     this.fuel.drain();
     if (this.cpuMs <= this.#options.cpuLimitMs) return;
@@ -324,14 +324,14 @@ export class Execution implements Task {
     this.#fail(error);
   };
 
-  /** What the guest's return code asks for. */
+  /** Handles the guest's return code. */
   #step(code: number): void {
     if (this.guest.dead) return;
     try {
-      // One that only ever runs for a moment never runs out of fuel.
+      // A guest that only runs for moments never runs out of fuel, so its CPU time is checked here.
       if (this.#cpuMs > this.#options.cpuLimitMs) throw this.#overLimit();
       if (this.#entry?.form === 'sync') this.#finishSync(code);
-      // What it has begun and not awaited ends with it.
+      // Calls that the guest has begun and not awaited end with it.
       else if (this.#result || this.#entry?.form === 'stackful') this.#finish();
       else this.#next(code);
     } catch (error) {
@@ -415,7 +415,7 @@ export class Execution implements Task {
 let readAt = Number.NEGATIVE_INFINITY;
 let reading = 0;
 
-/** The thread's CPU time at most {@link READING_MS} ago. */
+/** Returns a reading of the thread's CPU time that is at most {@link READING_MS} old. */
 function recentThreadCpuUs(now: number): number {
   if (now - readAt > READING_MS) {
     readAt = now;
@@ -429,7 +429,7 @@ function threadCpuUs(): number {
   return user + system;
 }
 
-/** `result<string, string>` as it is lifted. */
+/** Converts a lifted `result<string, string>`. */
 function asResult(value: unknown): { ok: boolean; text: string } {
   const { tag, val } = value as { tag: 'ok' | 'err'; val: string };
   return { ok: tag === 'ok', text: val };

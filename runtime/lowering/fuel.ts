@@ -1,25 +1,25 @@
 /**
- * The other end of the fuel checks that `runtime/build` inserts into core modules. A metered module exports `pie_fuel` (a mutable i32
- * global, counted down at loop headers and function entries) and `pie_yield` (a table with one function, called when the fuel is 0). The start
- * function of any module is exported as `pie_start`, so that it runs with fuel and under the clock.
+ * Runtime side of the fuel checks that `runtime/build` inserts into core modules. A metered module exports `pie_fuel` (a mutable i32
+ * global, counted down at loop headers and function entries) and `pie_yield` (a table with one function, called when the fuel is 0). The
+ * start function of any module is exported as `pie_start`, so that it runs with fuel and under the clock.
  */
 
-/** Checks between two looks at the clock: about 0.1 ms of interpreter loop. All modules of an instance share it. */
+/** Checks between two reads of the clock: about 0.1 ms of interpreter loop. All modules of an instance share this fuel. */
 const FUEL = 20_000;
 
-/** Of its even share of the fuel, the part that a module keeps, at most, while another one runs out: 1/4. */
+/** A module keeps at most 1/4 (as a shift) of its even share of the fuel while another module runs out. */
 const KEPT_SHIFT = 2;
 
-/** What the guest is to do when its fuel has run out. */
+/** Decisions for a guest whose fuel has run out. */
 export const GO_ON = 0;
 export const TRAP = 1;
 export const WAIT = 2;
 
 /**
- * Calls the first import; on `WAIT` the second, which suspends, then the third; anything but `GO_ON` in the end traps. A trap cannot be
- * caught by the guest, an exception could. Asking comes first because V8 refuses a suspending import, whatever it returns, on a stack that
- * was not entered through `promising` (a start function, an allocation for the host). The third import runs on the guest's stack, so that
- * the clock starts when the guest goes on, not when a promise resolves.
+ * Calls the first import. On `WAIT`, calls the second, which suspends, then the third. A final result other than `GO_ON` traps, because the
+ * guest could catch an exception. `ask` comes first because V8 refuses a suspending import, whatever it returns, on a stack that was not
+ * entered through `promising` (a start function, an allocation for the host). The third import runs on the guest's stack, so that the clock
+ * starts when the guest continues, not when a promise resolves.
  *
  *     (func $ask (import "m" "a") (result i32)) (func $wait (import "m" "w")) (func $resumed (import "m" "r") (result i32))
  *     (func (export "y") (local i32)
@@ -42,13 +42,13 @@ const WRAPPER = new WebAssembly.Module(
 /** The global `pie_fuel` of a core module. */
 type Gauge = { value: number };
 
-/** Says what happens when the fuel has run out. */
+/** Decides how a guest continues when its fuel has run out. */
 export interface FuelSource {
-  /** What now? Refills before it lets the guest go on. */
+  /** Returns the decision. Refills the fuel before the guest continues. */
   readonly ask: () => number;
-  /** Suspends the guest until it is its turn again. */
+  /** Suspends the guest until its turn comes again. */
   readonly wait: () => Promise<unknown>;
-  /** The guest's stack runs again: `GO_ON` or `TRAP`. */
+  /** Called when the guest's stack runs again; returns `GO_ON` or `TRAP`. */
   readonly resumed: () => number;
 }
 
@@ -58,23 +58,23 @@ export class Fuel {
   readonly #yield: WebAssembly.ExportValue;
   #startMs = 0;
 
-  /** The functions are called on the guest's stack. */
+  /** The functions of the source are called on the guest's stack. */
   constructor({ ask, wait, resumed }: FuelSource) {
     const imports = { m: { a: ask, w: new WebAssembly.Suspending(wait), r: resumed } };
     this.#yield = new WebAssembly.Instance(WRAPPER, imports).exports.y as WebAssembly.ExportValue;
   }
 
-  /** What a metered module calls when no fuel is left. */
+  /** Function that a metered module calls when its fuel has run out. */
   get yield(): WebAssembly.ExportValue {
     return this.#yield;
   }
 
-  /** How long start functions have run. */
+  /** Total time of the start functions, in ms. */
   get startMs(): number {
     return this.#startMs;
   }
 
-  /** Takes charge of a core instance that was just made, and runs its start function. Throws what that throws. */
+  /** Connects a new core instance and runs its start function. Throws the errors of the start function. */
   adopt(exports: WebAssembly.Exports): void {
     const { pie_fuel: gauge, pie_yield: table, pie_start: start } = exports;
     if (gauge instanceof WebAssembly.Global && table instanceof WebAssembly.Table) {
@@ -92,7 +92,7 @@ export class Fuel {
     }
   }
 
-  /** Gives the modules that have run out what the others leave of the tank. */
+  /** Gives empty modules the fuel that the others do not keep. */
   refill(): void {
     const gauges = this.#gauges;
     const [only] = gauges;
@@ -112,7 +112,7 @@ export class Fuel {
     for (const gauge of empty) gauge.value = Math.floor(left / empty.length);
   }
 
-  /** Takes all fuel, so that the next check asks. */
+  /** Takes all fuel, so that the next check calls `ask`. */
   drain(): void {
     for (const gauge of this.#gauges) gauge.value = 0;
   }

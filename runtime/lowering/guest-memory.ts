@@ -1,8 +1,8 @@
 import { GuestTrap } from './trap.ts';
 
-/** Most bytes that one host call may take out of a guest's memory, all its strings and lists together. */
+/** Most bytes that one host call may read from a guest's memory, all its strings and lists together. */
 export const MAX_LIFTED_BYTES = 64 << 20;
-/** Most elements of lists of strings, records and the like that one host call may take; each becomes an object of the host. */
+/** Most elements of lists of strings, records and the like that one host call may take; each becomes a host object. */
 export const MAX_LIFTED_ITEMS = 262_144;
 
 type Realloc = (old: number, oldSize: number, align: number, size: number) => number;
@@ -14,15 +14,15 @@ const EMPTY = new ArrayBuffer(0);
 /**
  * The linear memory of one guest, with the checks of the canonical ABI: a wrong pointer, length or encoding traps this guest and no other.
  *
- * Lists of numbers are lifted as views of the guest's memory: they are valid until the host function returns. What one call lifts has a
- * budget, checked by the lengths before anything is decoded: many strings can lie at one address.
+ * Lists of numbers are lifted as views of the guest's memory, valid until the host function returns. A budget bounds the data that one call
+ * lifts. Lengths are checked against the budget before decoding, because many strings can share one address.
  */
 export class GuestMemory {
-  /** Set once when the inferlet must not go on; every host call throws it from then on. */
+  /** Set once when the inferlet must stop; every later host call throws it. */
   dead: GuestTrap | null = null;
-  /** Over zero while frames of ours are on the guest's stack: it must neither be suspended nor call its imports. */
+  /** Above zero while host frames are on the guest's stack: the guest must neither be suspended nor call its imports. */
   pinned = 0;
-  /** Runs when the guest dies, at once. */
+  /** Called at once when the guest dies. */
   onDeath: ((trap: GuestTrap) => void) | null = null;
   /** Unwinds the guest's suspended stack, if it has one. V8 never frees a stack that is left suspended. */
   unwind: (() => void) | null = null;
@@ -50,7 +50,7 @@ export class GuestMemory {
     return this.#memory?.buffer.byteLength ?? 0;
   }
 
-  /** Ends the guest: what runs now throws at its next host call or fuel check, what waits is dropped. */
+  /** Ends the guest: running code throws at its next host call or fuel check, and a suspended stack is dropped. */
   kill(trap: GuestTrap): void {
     if (this.dead) return;
     this.dead = trap;
@@ -60,19 +60,19 @@ export class GuestMemory {
     this.onDeath?.(trap);
   }
 
-  /** Throws a trap for something that the guest did wrong. */
+  /** Throws a trap for an error of the guest. */
   trap(message: string): never {
     const trap = new GuestTrap('trap', message);
     this.kill(trap);
     throw trap;
   }
 
-  /** Whether nothing of its run is under way: another may begin once its memory is as it was made. */
+  /** True when no part of the guest's run is active: another run may begin after its memory is restored. */
   get isQuiet(): boolean {
     return this.dead === null && this.pinned === 0 && this.unwind === null;
   }
 
-  /** Makes the views again after the memory has grown (its old buffer is detached then, and reads as empty). */
+  /** Makes the views again after the memory has grown (the old buffer is then detached and reads as empty). */
   refresh(): void {
     const buffer = this.#memory?.buffer;
     if (!buffer || buffer === this.u8.buffer) return;
@@ -85,13 +85,13 @@ export class GuestMemory {
     this.u64 = new BigUint64Array(buffer);
   }
 
-  /** Gives the host call that begins now its whole budget. */
+  /** Gives the starting host call its whole budget. */
   resetLifting(): void {
     this.#bytesLeft = MAX_LIFTED_BYTES;
     this.#itemsLeft = MAX_LIFTED_ITEMS;
   }
 
-  /** Takes `bytes` and `items` from the budget of the call. Traps when it is used up. */
+  /** Takes `bytes` and `items` from the call's budget. Traps when the budget is used up. */
   lift(bytes: number, items: number): void {
     this.#bytesLeft -= bytes;
     this.#itemsLeft -= items;
@@ -101,7 +101,7 @@ export class GuestMemory {
     );
   }
 
-  /** Checks an address range given by the guest and returns the address as an unsigned number. */
+  /** Checks an address range from the guest and returns the address as an unsigned number. */
   range(pointer: number, bytes: number, align: number): number {
     const address = pointer >>> 0;
     if ((address & (align - 1)) !== 0) this.trap(`unaligned pointer ${address} (alignment ${align})`);
@@ -111,7 +111,7 @@ export class GuestMemory {
     return address;
   }
 
-  /** Memory of the guest's for `bytes` more bytes, from its own allocator. What the allocator throws ends the guest. */
+  /** Allocates `bytes` bytes with the guest's own allocator. An error of the allocator ends the guest. */
   alloc(bytes: number, align: number): number {
     if (!this.#realloc) this.trap('the component has no cabi_realloc, so it cannot receive this value');
     let address = 0;
@@ -128,7 +128,7 @@ export class GuestMemory {
     return this.range(address, bytes, align);
   }
 
-  /** Where `count` elements lie that each become an object of the host: checks the range and the budget. */
+  /** Returns the address of `count` elements that each become a host object; checks the range and the budget. */
   items(pointer: number, count: number, size: number, align: number): number {
     const address = this.range(pointer, count * size, align);
     this.lift(count * size, count);
@@ -229,7 +229,7 @@ export class GuestMemory {
     this.u32[(address >>> 2) + 1] = values.length;
   }
 
-  /** Where `count` numbers of `size` bytes lie: checks the range and the budget. */
+  /** Returns the address of `count` numbers of `size` bytes; checks the range and the budget. */
   #numbers(pointer: number, count: number, size: number): number {
     const address = this.range(pointer, count * size, size);
     this.lift(count * size, 0);

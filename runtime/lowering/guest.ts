@@ -6,17 +6,17 @@ import { GuestTrap } from './trap.ts';
 export const MAX_HANDLES = 16_384;
 
 /**
- * Most futures that were read and never dropped. JavaScript guests drop theirs only when told to; such a handle costs a word and no more.
+ * Most futures that were read and never dropped. JavaScript guests drop futures only when told to; such a handle costs only a word.
  */
 export const MAX_SPENT_FUTURES = 1_048_576;
 
-/** What a future carries: how its value is laid out and written into the guest's memory. One object a WIT type. */
+/** The content of a future: the layout of its value, and the function that writes it to the guest's memory. One object per WIT type. */
 export interface FutureType {
   readonly id: number;
   readonly size: number;
   readonly align: number;
   readonly store: (guest: Guest, address: number, value: unknown) => void;
-  /** Promises of this type that hosts have not settled, over all guests. */
+  /** Number of promises of this type that hosts have not settled, over all guests. */
   pending: number;
 }
 
@@ -25,16 +25,16 @@ export class FutureHandle {
   readonly type: FutureType;
   index = 0;
   set: WaitableSet | null = null;
-  /** The host has answered. */
+  /** True when the host has answered. */
   settled = false;
   value: unknown;
-  /** The guest has read the value; nothing can follow. */
+  /** True when the guest has read the value; nothing can follow. */
   consumed = false;
-  /** Where a read under way wants the value; -1 for none. */
+  /** Address for the value of a pending read; -1 for none. */
   target = -1;
   /** Resumes a blocking read. */
   wake: (() => void) | null = null;
-  /** Tells the host that the value was read, or never will be. */
+  /** Tells the host that the value was read or never will be. */
   letGo: (() => void) | null = null;
   constructor(type: FutureType) {
     this.type = type;
@@ -51,7 +51,7 @@ export class WaitableSet {
   wake: (() => void) | null = null;
 }
 
-/** A host object that the guest owns a handle of. */
+/** A host object to which the guest owns a handle. */
 export class ResourceHandle {
   /** Index of the resource in the world. */
   readonly type: number;
@@ -65,40 +65,40 @@ export class ResourceHandle {
 export type Handle = FutureHandle | WaitableSet | ResourceHandle;
 
 /**
- * One instance of an inferlet as the lowering sees it: its memory, its handles and its task's context. Everything that comes from the guest
- * is checked here; a wrong pointer, length, discriminant or handle traps this guest and no other.
+ * One instance of an inferlet in the lowering: its memory, its handles and its task's context. All data from the guest is checked here; a
+ * wrong pointer, length, discriminant or handle traps this guest and no other.
  */
 export class Guest extends GuestMemory {
-  /** What host functions get as their first argument. */
+  /** First argument of every host function. */
   context: unknown = undefined;
-  /** Task-local storage of the one task that an inferlet is. */
+  /** Task-local storage of the inferlet's only task. */
   readonly taskContext: [number, number] = [0, 0];
-  /** What the guest's language runtime wrote to standard error, the beginning of it: the message of a panic. */
+  /** The beginning of the language runtime's output to standard error: the message of a panic. */
   stderr = '';
-  /** Calls of host functions, for the books. */
+  /** Number of host calls, for accounting. */
   calls = 0;
-  /** When the first of them came, on the clock of `performance.now`; 0 before. */
+  /** Time of the first host call, on the clock of `performance.now`; 0 before. */
   firstCallAt = 0;
-  /** Errors that futures completed with: the last text of each case. */
+  /** Errors with which futures completed: the last text of each case. */
   readonly handlerErrors = new Map<string, string>();
-  /** When the guest has used its slice up, on the clock of `performance.now`. */
+  /** End of the guest's slice, on the clock of `performance.now`. */
   sliceEndsAt = Number.POSITIVE_INFINITY;
-  /** Called after a host call that ended later than that. Throws when the guest may not go on. */
+  /** Called after a host call that ended later than `sliceEndsAt`. Throws when the guest must stop. */
   onOverdue: (() => void) | null = null;
 
   readonly #handles: (Handle | null)[] = [null];
   readonly #free: number[] = [];
-  /** Futures that the host has not settled. */
+  /** Number of futures that the host has not settled. */
   #pending = 0;
   #held = 0;
-  /** Handles of futures that were read. */
+  /** Number of handles of futures that were read. */
   #spent = 0;
-  /** Stands for every such future of its type. */
+  /** One placeholder per type for all of its futures that were read. */
   readonly #spentOf = new Map<FutureType, FutureHandle>();
 
   /**
-   * First thing of every host call. Traps while the host allocates in the guest or instantiates it (Component Model, Canonical ABI,
-   * `may_leave`): code that runs there cannot be suspended and has no task.
+   * Starts every host call. Traps while the host allocates in the guest or instantiates it (Component Model, Canonical ABI,
+   * `may_leave`): code that runs then cannot be suspended and has no task.
    */
   enter(): void {
     if (this.dead !== null || this.pinned !== 0) this.#refuse();
@@ -107,7 +107,7 @@ export class Guest extends GuestMemory {
     this.resetLifting();
   }
 
-  /** Last thing of a host call whose time depends on what it was given: its time is the guest's. */
+  /** Ends a host call whose time depends on its arguments: the guest pays for that time. */
   leave(): void {
     if (performance.now() > this.sliceEndsAt) this.onOverdue?.();
   }
@@ -121,7 +121,7 @@ export class Guest extends GuestMemory {
     return super.isQuiet && this.#pending === 0;
   }
 
-  /** Forgets its run, for another one in the same instance. Only while it is quiet. */
+  /** Resets the guest for another run in the same instance. Call only while the guest is quiet. */
   renew(): void {
     this.context = undefined;
     this.taskContext.fill(0);
@@ -137,7 +137,7 @@ export class Guest extends GuestMemory {
     this.#spentOf.clear();
   }
 
-  /** Handles that the guest holds now, without those of futures that were read. */
+  /** Number of handles that the guest holds, without those of futures that were read. */
   get held(): number {
     return this.#held;
   }
@@ -158,7 +158,7 @@ export class Guest extends GuestMemory {
     this.#free.push(index);
   }
 
-  /** Lets go of a future that was read and that nothing waits for; its handle stays taken until the guest drops it. */
+  /** Releases a future that was read and that nothing waits for; its handle stays taken until the guest drops the future. */
   spend(future: FutureHandle): void {
     if (!future.consumed || future.set || this.#handles[future.index] !== future) return;
     if (++this.#spent > MAX_SPENT_FUTURES) {
@@ -178,7 +178,7 @@ export class Guest extends GuestMemory {
     return this.add(new ResourceHandle(type, value));
   }
 
-  /** The host object behind a handle that must be of the resource `type`. */
+  /** Returns the host object behind a handle, which must be of the resource `type`. */
   resource(index: number, type: number): unknown {
     const handle = this.#handles[index];
     if (handle instanceof ResourceHandle && handle.type === type) return handle.value;
@@ -198,7 +198,7 @@ export class Guest extends GuestMemory {
     return this.trap(`handle ${index} is not a live future of this type`);
   }
 
-  /** Any future, for the waitable intrinsics. */
+  /** Returns a future of any type, for the waitable intrinsics. */
   waitable(index: number): FutureHandle {
     const handle = this.#handles[index];
     if (handle instanceof FutureHandle) return handle;
@@ -211,7 +211,7 @@ export class Guest extends GuestMemory {
     return this.trap(`handle ${index} is not a live waitable set`);
   }
 
-  /** Hands the guest a future of what the host promises. The promise resolves; should it reject, that is the host's fault and traps. */
+  /** Gives the guest a future for a host promise. A rejection is an error of the host and traps. */
   addFuture(promise: Promise<unknown>, type: FutureType): number {
     const future = new FutureHandle(type);
     future.index = this.add(future);
@@ -229,7 +229,7 @@ export class Guest extends GuestMemory {
     return future.index;
   }
 
-  /** Takes a future from the guest, whether it was settled or not. */
+  /** Takes a future from the guest, settled or not. */
   dropFuture(index: number, type: FutureType): void {
     const future = this.future(index, type);
     if (future.target >= 0) this.trap('a future is dropped while it is read');
@@ -253,7 +253,7 @@ export class Guest extends GuestMemory {
     } else if (future.set) announce(future.set, future);
   }
 
-  /** Writes the value where the guest's read wants it. */
+  /** Writes the value to the address of the guest's read. */
   complete(future: FutureHandle): void {
     const target = future.target;
     future.target = -1;
@@ -274,7 +274,7 @@ function letGo(future: FutureHandle): void {
   tell?.();
 }
 
-/** Puts a completed read into its set's line and wakes who waits there. */
+/** Queues a completed read in its set and wakes the guest that waits for the set. */
 export function announce(set: WaitableSet, future: FutureHandle): void {
   set.ready.push(future);
   const wake = set.wake;

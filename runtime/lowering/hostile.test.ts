@@ -221,7 +221,7 @@ const GREEDY: Case[] = [
 
 const AT_ONCE = Promise.resolve({ tag: 'ok' });
 
-/** Synchronizes, again whenever the last one is done. */
+/** Synchronizes again whenever the last call has completed. */
 const ASKS_FOR_EVER: WatGuest = {
   imports: [
     NEW_QUEUE,
@@ -275,7 +275,7 @@ describe('a guest on a machine that let its thread stand still', () => {
     const log = () => void Atomics.wait(still, 0, 0, 5 * CPU_LIMIT_MS);
     const table = { ...host, runtime: { ...host.runtime, log } };
     const call = '(call $log (i32.const 1) (i32.const 16) (i32.const 2))';
-    // The loop takes longer than a tank of fuel lasts: it is asked for its time.
+    // The loop outlasts one tank of fuel, so the fuel check reads its CPU time.
     const loop = '(loop (br_if 0 (i32.lt_u (local.tee 2 (i32.add (local.get 2) (i32.const 1))) (i32.const 100000))))';
     const guest = { imports: [LOG], locals: '(local i32)', run: `${call} ${loop} ${RETURN_42} (i32.const 0)` };
     const { ending, cpuMs } = await run(guest, table);
@@ -287,7 +287,7 @@ describe('a guest on a machine that let its thread stand still', () => {
 describe('the neighbours of a guest that never rests', () => {
   it('get their turns while it computes', async () => {
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' });
-    // Its 60 ms are about 60 slices; a single one that blocked would leave next to none.
+    // Its 60 ms are about 60 slices; one blocking slice would leave almost no turns for the timer.
     const turns = await turnsDuring(spinning);
     assert.equal((await spinning).ending.kind, 'trapped');
     assert.ok(turns >= 10, `${turns} turns`);
@@ -323,7 +323,7 @@ describe('the neighbours of a guest that never rests', () => {
 
   it('get nearly all of the thread when they have work for the device', async () => {
     const slices = new SliceRunner(() => true);
-    // Far enough above the credit of a burst that no stall of the machine ends it before it is a spinner.
+    // Far enough above the burst credit that a stall of the machine does not end the guest before it becomes a spinner.
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' }, host, slices, DEFAULT_SLICE_POLICY.burstMs + 40);
     let seen = 0;
     const timer = setInterval(() => {

@@ -2,8 +2,8 @@
 const CODE_SECTION = 10;
 
 /**
- * Whether no function of a core module does anything: each body is empty or `unreachable`. Componentised JavaScript carries such modules as
- * its stubbed WASI. Metering is seen through when it adds nothing to such bodies. Throws a `RangeError` on a truncated module.
+ * True when no function of a core module does anything: each body is empty or `unreachable`. Componentised JavaScript has such modules as
+ * stubbed WASI. A metered module still counts if metering adds nothing to these bodies. Throws a `RangeError` on a truncated module.
  */
 export function isInert(bytes: Uint8Array): boolean {
   let at = 8;
@@ -38,11 +38,11 @@ export function isInert(bytes: Uint8Array): boolean {
     }
     at = end;
   }
-  // Types and tables only: nothing to run, but nothing that traps either.
+  // The module has only types and tables: it runs no code, but it does not trap either.
   return false;
 }
 
-/** `end`, or `unreachable end`, without locals. */
+/** True for `end`, or `unreachable end`, without locals. */
 function isEmptyBody(body: Uint8Array): boolean {
   if (body.length === 2) return body[0] === 0 && body[1] === 0x0b;
   return body.length === 3 && body[0] === 0 && body[1] === 0x00 && body[2] === 0x0b;

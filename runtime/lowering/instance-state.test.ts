@@ -5,7 +5,7 @@ import { wat } from '../build/testing/wat.ts';
 import { exposeState } from '../build/wasm/state.ts';
 import { InstanceState } from './instance-state.ts';
 
-/** Changes all that an instance may change, by calls, and tells its state in its own words. */
+/** Its calls change every kind of state that an instance has, and return that state. */
 const MODULE = `(module
   (memory $first 3)
   (memory $second 1 4)

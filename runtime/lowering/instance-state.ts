@@ -1,19 +1,19 @@
 import { PIE_EXPORTS, stateName } from '../build/wasm/names.ts';
 
-/** Memories of an instance that are kept for others like it hold no more than this together. */
+/** Bound on the total memory of an instance that is kept as a snapshot. */
 const MAX_KEPT_BYTES = 16 << 20;
-/** Memory is compared and copied in blocks: a run touches few of them. */
+/** Memory is compared and copied in blocks of this size: a run touches few of them. */
 const BLOCK_BYTES = 16 << 10;
 
 type NumberGlobal = { value: number | bigint };
 
-/** What an instance changes while it runs: the memories and mutable globals of its core instances. */
+/** The mutable state of an instance: the memories and mutable globals of its core instances. */
 export class InstanceState {
   readonly #memories: WebAssembly.Memory[] = [];
   readonly #globals: NumberGlobal[] = [];
   #whole = true;
 
-  /** Adds what a core instance defines. */
+  /** Adds the state that a core instance defines. */
   add(exports: WebAssembly.Exports): void {
     if (exports[PIE_EXPORTS.restorable] === undefined) this.#whole = false;
     for (let i = 0; ; i++) {
@@ -24,12 +24,12 @@ export class InstanceState {
     }
   }
 
-  /** Adds a global that the host made for it. */
+  /** Adds a global that the host made for the instance. */
   addGlobal(global: WebAssembly.Global): void {
     this.#globals.push(global as unknown as NumberGlobal);
   }
 
-  /** Copies it, as it is right after the instance was made; null when it is not all of what the instance changes, or too much. */
+  /** Copies the state of a new instance; null when the state is incomplete or too large. */
   snapshot(): Snapshot | null {
     const bytes = this.#memories.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
     if (!this.#whole || bytes > MAX_KEPT_BYTES) return null;
@@ -39,12 +39,12 @@ export class InstanceState {
     };
   }
 
-  /** Puts it back to how another instance of the same program was right after it was made. False when a memory has grown: then nothing was done. */
+  /** Restores the state to that of a new instance of the same program. Returns false, without changes, when a memory has grown. */
   restore({ memories, globals }: Snapshot): boolean {
     const buffers = this.#memories.map(({ buffer }) => Buffer.from(buffer));
     if (buffers.some((buffer, i) => buffer.length !== memories[i]?.bytes)) return false;
     for (const [i, buffer] of buffers.entries()) {
-      // Only what differs is written: an instance keeps no memory resident that its guest did not touch.
+      // Writes only different blocks, so that memory which the guest did not touch does not become resident.
       for (const [at, block] of memories[i]?.blocks.entries() ?? []) {
         const start = at * BLOCK_BYTES;
         if (buffer.compare(block, 0, block.length, start, start + block.length) !== 0) block.copy(buffer, start);
@@ -58,7 +58,7 @@ export class InstanceState {
   }
 }
 
-/** The state of an instance right after it was made, which is that of every instance of its program: start functions import nothing. */
+/** State of a new instance. It is the same for every instance of a program, because start functions import nothing. */
 export interface Snapshot {
   readonly memories: readonly KeptMemory[];
   readonly globals: readonly (number | bigint)[];
@@ -69,7 +69,7 @@ interface KeptMemory {
   readonly blocks: readonly Buffer[];
 }
 
-/** Most of a memory is zeros: those blocks are one. */
+/** Shared by all zero blocks, which are most of a memory. */
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
 function blocksOf(memory: Buffer): KeptMemory {

@@ -6,14 +6,14 @@ import { link } from './link.ts';
 import type { Plan } from './plan.ts';
 import { stderrStub } from './stderr.ts';
 
-/** A component that is ready to be instantiated: its plan and its compiled core modules by file name. */
+/** A component ready for instantiation: its plan and its compiled core modules by file name. */
 export interface Program {
   readonly plan: Plan;
   readonly modules: ReadonlyMap<string, WebAssembly.Module>;
 }
 
 /**
- * Makes an instance of a program, its imports answered by the lean lowering. Throws when a start function of the guest traps.
+ * Makes an instance of a program with imports from the lowering. Throws when a start function of the guest traps.
  * The instance runs when `start` is called; `guest.context` must be set before.
  */
 export function instantiate(program: Program, world: CompiledWorld, options: ExecutionOptions): Execution {
@@ -42,7 +42,7 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
   return execution;
 }
 
-/** Fills the slots of indirection tables that nothing uses. */
+/** Fills unused slots of indirection tables. */
 const unreachable = (): never => {
   throw new WebAssembly.RuntimeError('unreachable');
 };

@@ -1,6 +1,6 @@
 import { announce, type FutureHandle, type FutureType, type Guest, WaitableSet } from './guest.ts';
 
-/** Results of a copy (Component Model, Canonical ABI, "CopyResult"), and what an asynchronous one that must wait returns. */
+/** Results of a copy (Component Model, Canonical ABI, "CopyResult"), and the result of an asynchronous copy that must wait. */
 const COMPLETED = 0;
 const CANCELLED = 2;
 const BLOCKED = -1;
@@ -9,30 +9,30 @@ const BLOCKED = -1;
 export const EVENT_NONE = 0;
 export const EVENT_FUTURE_READ = 4;
 
-/** A core function that may suspend the guest, in three parts; `blocking.ts` says when each is called. */
+/** A core function that may suspend the guest, in three parts; `blocking.ts` describes when each is called. */
 export interface BlockingFunction {
-  /** How many i32 it takes. */
+  /** Number of i32 parameters. */
   readonly params: number;
-  /** How many i32 it answers. */
+  /** Number of i32 results. */
   readonly results: 0 | 1;
   /** Takes the call; true when the guest must wait. */
   readonly begin: (...core: number[]) => boolean;
   readonly wait: () => Promise<unknown>;
-  /** Answers the call; it gets the parameters again. */
+  /** Returns the call's result; gets the parameters again. */
   readonly end: (...core: number[]) => unknown;
 }
 
 /** A core function given to a guest. */
 export type CoreFunction = ((...args: never[]) => unknown) | BlockingFunction;
 
-/** What a turn of the event loop costs the host, charged to a guest that asks for one. */
+/** Cost of a turn of the event loop for the host, charged to a guest that requests one. */
 export const YIELD_COST_MS = 0.02;
 
-/** What an inferlet's task does besides computing; implemented by whoever drives it. */
+/** Operations of an inferlet's task besides computing. */
 export interface Task {
-  /** Suspends the guest's stack until `wake` is called, or until it dies. */
+  /** Suspends the guest's stack until `wake` is called, or until the guest dies. */
   block(arm: (wake: () => void) => void): Promise<void>;
-  /** Suspends until it is the guest's turn again, or until it dies. */
+  /** Suspends until it is the guest's turn again, or until the guest dies. */
   yield(costMs?: number): Promise<unknown>;
   /** `[task-return]run` was called with these core values. */
   returned(flat: number[]): void;
@@ -42,7 +42,7 @@ const FUTURE =
   /^(\[async-lower\])?\[future-(new|read|write|cancel-read|cancel-write|drop-readable|drop-writable)-(\d+)\](.*)$/;
 const CONTEXT = /^\[context-(get|set)-(?:i32-)?([01])\]$/;
 
-/** Splits the import name of a future intrinsic: which operation, on which future of which function. Null for another name. */
+/** Splits the import name of a future intrinsic into its operation, function, and index of the future. Null for another name. */
 export function parseFutureIntrinsic(
   name: string,
 ): { operation: string; async: boolean; index: number; of: string } | null {
@@ -174,7 +174,7 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
           future.set.members--;
           unqueue(future.set, future);
         }
-        // One that was read completes no more: nothing can wait for it.
+        // A future that was read never completes again, so nothing can wait for it.
         future.set = future.consumed ? null : set;
         if (!future.set) {
           g.spend(future);
@@ -244,7 +244,7 @@ function blockingWait(guest: Guest, task: Task): BlockingFunction {
   };
 }
 
-/** Said to a guest that waits for ever. */
+/** Message for a guest that would wait forever. */
 export const NOTHING_TO_WAIT_FOR =
   'the inferlet waits, but no call of it is under way: a promise that nothing will ever settle';
 

@@ -76,7 +76,7 @@ describe('the layout of the contract', () => {
   });
 });
 
-/** Random values of a type, as JavaScript. */
+/** Random values of a type, as JavaScript values. */
 function arbitrary(type: WitType): fc.Arbitrary<unknown> {
   switch (type.kind) {
     case 'bool':
@@ -121,7 +121,7 @@ function payload(tag: string, type: WitType | null): fc.Arbitrary<unknown> {
   return type ? arbitrary(type).map((val) => ({ tag, val })) : fc.constant({ tag });
 }
 
-/** The storing and loading of one type, as it would be generated. */
+/** Generated code that stores and loads one type. */
 function codec(type: WitType) {
   const emitter = new Emitter(() => 0);
   const store = emitter.store(type, 'p', 'v');
@@ -133,7 +133,7 @@ function codec(type: WitType) {
   };
 }
 
-/** A guest whose allocator only counts up, and whose memory grows under the host's hands. */
+/** A guest whose allocator only counts up, and whose memory grows during host calls. */
 function bareGuest(): { guest: Guest; root: number } {
   const memory = new WebAssembly.Memory({ initial: 1 });
   let top = 1024;

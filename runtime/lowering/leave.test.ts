@@ -36,10 +36,10 @@ async function run(guest: WatGuest, table: HostTable = host, cpuLimitMs = CPU_LI
   return { ending, cpuMs: execution.cpuMs };
 }
 
-/** An allocator that runs `code`, then answers an address. */
+/** An allocator that runs `code`, then returns an address. */
 const realloc = (code: string): string =>
   `(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) ${code} (i32.const 1024))`;
-/** Calls again and again, whatever that throws. */
+/** Calls again and again, and catches every exception. */
 const forEver = (call: string): string => `(loop $l (block $b (try_table (catch_all $b) ${call})) (br $l))`;
 const LOOP = '(loop (br 0))';
 
@@ -151,7 +151,7 @@ describe('a guest that waits', () => {
     });
     it(`${name} again and again, whatever that throws, is stopped at its CPU time`, async () => {
       const { ending } = await run({ imports, run: `${forEver(wait)} (i32.const 0)` }, atOnce);
-      // Or at the most handles that it may hold.
+      // The guest is stopped at its CPU time, or earlier at the bound on handles.
       assert.equal(ending.kind, 'trapped');
     });
   }
@@ -208,7 +208,7 @@ describe('a guest that has nearly used up its stack', () => {
       ...host,
       queue: { ...host.queue, '[method]queue.set-priority': () => void depths.push(descend(0)) },
     };
-    // Calls the host at every 16th level of a recursion that ends in an overflow.
+    // Calls the host at every 16th level of a recursion that overflows the stack.
     const { ending } = await run(
       {
         imports: [NEW_QUEUE, PRIORITY],
@@ -224,7 +224,7 @@ describe('a guest that has nearly used up its stack', () => {
       table,
       10_000,
     );
-    // V8 lets no guest catch the overflow of its own stack.
+    // V8 does not let a guest catch the overflow of its own stack.
     assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /stack/);
     assert.ok(depths.length > 100, `${depths.length} calls`);
     // Frames that V8 has not compiled yet are larger, so the numbers differ.

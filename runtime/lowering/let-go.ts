@@ -1,4 +1,4 @@
-/** Key of a function on a promise that a host function answers with; see {@link lettingGo}. */
+/** Key of a function on a host function's promise; see {@link lettingGo}. */
 export const LET_GO: unique symbol = Symbol('let go');
 
 interface Held extends Promise<unknown> {
@@ -6,14 +6,14 @@ interface Held extends Promise<unknown> {
 }
 
 /**
- * Has `letGo` called, once, when the guest needs the promise's value no more: it has read it, or it has dropped the future, settled or not.
- * Nobody is told when a guest ends: whoever keeps an account for it closes that with it. Answers the same promise.
+ * Calls `letGo` once, when the guest has read the promise's value or has dropped the future, settled or not. When the guest itself ends,
+ * `letGo` is not called: the owner of the guest's accounts closes them then. Returns the same promise.
  */
 export function lettingGo<T>(promise: Promise<T>, letGo: () => void): Promise<T> {
   return Object.assign(promise, { [LET_GO]: letGo });
 }
 
-/** What is to be called when the guest needs a promise's value no more, or null. */
+/** Returns the function to call when the guest no longer needs a promise's value, or null. */
 export function letGoOf(promise: Held): (() => void) | null {
   return promise[LET_GO] ?? null;
 }

@@ -1,7 +1,7 @@
 import type { Entry } from './execution.ts';
 import type { Location, Plan, Source } from './plan.ts';
 
-/** Finds the function behind an import of ours (`pie:inferlet/queue@0.1.0`, `[method]queue.synchronize`). */
+/** Finds the platform function behind an import (`pie:inferlet/queue@0.1.0`, `[method]queue.synchronize`). */
 export type Resolve = (module: string, name: string) => WebAssembly.ImportValue;
 
 export interface Linked {
@@ -19,14 +19,14 @@ export interface LinkOptions {
   readonly onInstance: (instance: WebAssembly.Instance) => void;
   /** Called with each mutable global that is made for the component. */
   readonly onGlobal: (global: WebAssembly.Global) => void;
-  /** Answers an import that only traps. */
+  /** Returns a function for an import that only traps. */
   readonly trap: (module: string, name: string) => WebAssembly.ImportValue;
 }
 
-/** An object without a prototype: the guest chooses the keys, and every key, `__proto__` too, is a plain property of it. */
+/** An object without a prototype: the guest chooses the keys, and every key, even `__proto__`, is a plain property. */
 const table = <T>(): Record<string, T> => Object.create(null) as Record<string, T>;
 
-/** Instantiates a component by its plan. Throws what the guest's start functions throw. */
+/** Instantiates a component by its plan. Throws the errors of the guest's start functions. */
 export function link({ plan, modules, resolve, onInstance, onGlobal, trap }: LinkOptions): Linked {
   const instances: WebAssembly.Instance[] = [];
   const globals: WebAssembly.Global[] = [];

@@ -16,7 +16,7 @@ import { SliceRunner } from './slice-runner.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
 
-/** Runs a program once and answers everything that could be seen of it. */
+/** Runs a program once and returns everything observable about the run. */
 async function transcript(program: TestProgram, input: string, carrier: 'lean' | 'glue') {
   const { host, lines } = recordingHost();
   const compiled = compileWorld(host);
@@ -34,11 +34,11 @@ async function transcript(program: TestProgram, input: string, carrier: 'lean' |
         );
   const ending: Ending = await execution.start(input);
   execution.dispose();
-  // When a resource is dropped is up to the guest's garbage collector and to whoever drops what is left at the end.
+  // Drops depend on the guest's garbage collector and on the cleanup at the end, so they are left out.
   return { ending, lines: lines.filter((line) => !line.includes(' [resource-drop]')) };
 }
 
-/** Waits more often than it may hold handles, and drops no future. */
+/** Reads more futures than it may hold handles, and drops none. */
 const FORGETFUL = `
   import { Queue } from 'pie:inferlet/queue@0.1.0';
   export async function run(input) {
@@ -47,7 +47,7 @@ const FORGETFUL = `
     return input;
   }`;
 
-/** Reads two futures, drops one that is settled and one that is not, and forgets one. */
+/** Reads two futures, drops one settled and one unsettled future, and forgets one. */
 const HOLDER = `
   import { Queue } from 'pie:inferlet/queue@0.1.0';
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -70,7 +70,7 @@ describe('the lean lowering', () => {
   let program: TestProgram;
   before(async () => {
     const source = await readFile(new URL('./fixtures/everything.js', import.meta.url), 'utf8');
-    // Every module is wanted for the glue, so the plan must not choose.
+    // The glue needs every module, while a plan may leave some out.
     const artifact = await testArtifact(await testComponent(source));
     const planned = await testProgram(artifact);
     const all = await Promise.all(
@@ -107,7 +107,7 @@ describe('the lean lowering', () => {
     const execution = instantiate(forgetful, compileWorld(recordingHost().host), OPTIONS);
     const input = String(MAX_HANDLES + 100);
     assert.deepEqual(await execution.start(input), { kind: 'returned', ok: true, text: input });
-    // The queue and the set that the engine waits on.
+    // The queue, and the set on which the engine waits.
     assert.ok(execution.guest.held <= 2, `${execution.guest.held} handles are held`);
     execution.dispose();
   });
@@ -132,7 +132,7 @@ describe('the lean lowering', () => {
     const execution = instantiate(holder, compileWorld(table), OPTIONS);
     assert.deepEqual(await execution.start(''), { kind: 'returned', ok: true, text: 'done' });
     execution.dispose();
-    // The last is neither read nor dropped.
+    // The last future is neither read nor dropped.
     assert.deepEqual(told, ['future 0', 'future 1', 'future 2', 'future 3']);
   });
 

@@ -13,7 +13,7 @@ import { ReservedNameError, recordPlan } from './record.ts';
 const RESERVED = ['__proto__', 'constructor', 'prototype'];
 const at = (name: string) => ({ instance: 0, name });
 
-/** A program, and a module that takes its `run` as the field `then` of a module named `__proto__`. */
+/** A program, and a module that imports its `run` as the field `then` of a module named `__proto__`. */
 const GUEST = `(module (memory (export "memory") 1) (func (export "run") (param i32 i32) (result i32) (i32.const 0)))`;
 const THIEF = `(module (import "__proto__" "then" (func (param i32 i32) (result i32))) (func (export "then") (param i32 i32) (result i32) (call 0 (local.get 0) (local.get 1))))`;
 
@@ -31,7 +31,7 @@ const PLAN: Plan = {
 
 const compiled = async (text: string) => new WebAssembly.Module(Uint8Array.from(await parse(text)));
 
-/** Fails when a plain object has anything that it should not inherit. */
+/** Fails when plain objects inherit a property that they should not. */
 function assertUntouched(): void {
   assert.equal(({} as { then?: unknown }).then, undefined);
   assert.deepEqual(Object.keys(Object.prototype), []);

@@ -1,18 +1,18 @@
 import { isReservedName } from '../build/wasm/names.ts';
 
 /**
- * How the core modules of a component are instantiated and linked, as data. jco's glue holds the same knowledge as 20,000 lines of
- * JavaScript that build 0.5 MB of closures for every instance; a plan is recorded from one run of that glue (`record.ts`) and replayed
- * (`link.ts`) without it.
+ * The instantiation and linking of a component's core modules, as data. jco's glue holds the same knowledge as 20,000 lines of JavaScript
+ * that build 0.5 MB of closures for every instance. `record.ts` records a plan from one run of that glue, and `link.ts` replays the plan
+ * without the glue.
  */
 
-/** Where an import comes from. */
+/** Origin of an import. */
 export type Source =
   /** An export of an earlier instance of the plan. */
   | { readonly kind: 'export'; readonly instance: number; readonly name: string }
-  /** A function of ours, found by the import's own module and name. */
+  /** A platform function, found by the import's own module and name. */
   | { readonly kind: 'host' }
-  /** A global of the component's own, made anew for each instance; equal ids are one global. */
+  /** A global of the component, made for each instance; equal ids share one global. */
   | {
       readonly kind: 'global';
       readonly id: number;
@@ -20,7 +20,7 @@ export type Source =
       readonly mutable: boolean;
       readonly value: number;
     }
-  /** A function that an inferlet has no business calling. */
+  /** A function that an inferlet must not call. */
   | { readonly kind: 'trap' };
 
 export interface PlannedImport {
@@ -35,7 +35,7 @@ export interface PlannedInstance {
   readonly imports: readonly PlannedImport[];
 }
 
-/** Where something that the host needs is exported. */
+/** Location of an export that the host needs. */
 export interface Location {
   readonly instance: number;
   readonly name: string;
@@ -53,10 +53,10 @@ export interface Plan {
   };
 }
 
-/** Version of this format; a plan of another version is recorded again. */
+/** Version of this format; plans of other versions are recorded again. */
 export const PLAN_FORMAT = 1;
 
-/** Most characters of a name, core instances of a plan, and imports of one of them. */
+/** Bounds on characters of a name, core instances of a plan, and imports of one instance. */
 const MAX_NAME = 4096;
 const MAX_INSTANCES = 1000;
 const MAX_IMPORTS = 10_000;
@@ -120,9 +120,8 @@ const isShaped = record({
 });
 
 /**
- * Checks a plan that comes from another process or from disk; null when it is of another version or damaged. Every field is checked, unknown
- * ones are refused, and an import refers only to instances that stand before its own. It needs no package: processes without a file system
- * read plans too.
+ * Checks a plan from another process or from disk; null when it has another version or is damaged. Checks every field, refuses unknown
+ * fields, and lets an import refer only to earlier instances. Uses no package, since processes without a file system read plans, too.
  */
 export function asPlan(value: unknown): Plan | null {
   if (!isShaped(value)) return null;

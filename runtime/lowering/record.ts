@@ -19,19 +19,19 @@ export type JcoInstantiate = (
   instantiateCore: (module: WebAssembly.Module, imports?: CoreImports) => WebAssembly.Instance,
 ) => Promise<unknown>;
 
-/** A core module and its file's content. */
+/** A core module and the content of its file. */
 export interface CoreModule {
   readonly name: string;
   readonly bytes: Uint8Array;
   readonly module: WebAssembly.Module;
 }
 
-/** The component is linked in a way that no plan can describe; the message says which. */
+/** The links of the component cannot be described by a plan; the message says which link. */
 export class UnplannableError extends Error {
   override readonly name = 'UnplannableError';
 }
 
-/** The component uses a name that no plan may hold; it is refused, and nothing of it has run. */
+/** The component uses a name that a plan must not contain. The component is refused before any of its code runs. */
 export class ReservedNameError extends Error {
   override readonly name = 'ReservedNameError';
 }
@@ -45,9 +45,9 @@ interface Recorded {
   readonly instance: WebAssembly.Instance;
 }
 
-/** Imports of ours: the contract's interfaces and the canonical ABI's intrinsics. */
+/** Imports of the platform: the contract's interfaces and the canonical ABI's intrinsics. */
 const OURS = /^(pie:inferlet\/|\$root$|\[export\])/;
-/** Modules that jco makes for calls from one component to another inside a composition. */
+/** Imports of the modules that jco makes for calls between components of a composition. */
 const ADAPTER_IMPORTS = new Set([
   'callee',
   'flags',
@@ -63,8 +63,8 @@ const ADAPTER_IMPORTS = new Set([
 ]);
 
 /**
- * Instantiates a component once through jco's glue and writes down what it links to what. Adapters to a component that only traps (the
- * stubbed WASI of a JavaScript inferlet) are left out. Throws `UnplannableError` and `ReservedNameError`.
+ * Instantiates a component once through jco's glue and records its links. Leaves out adapters to a component that only traps (the
+ * stubbed WASI of a JavaScript inferlet). Throws `UnplannableError` and `ReservedNameError`.
  */
 export async function recordPlan(instantiate: JcoInstantiate, modules: readonly CoreModule[]): Promise<Plan> {
   for (const { module } of modules) checkNames(module);
@@ -116,7 +116,7 @@ function describe(recorded: readonly Recorded[]): Plan {
   const exportedBy = new Map<unknown, Location>();
   const globals = new Map<WebAssembly.Global, number>();
   const inert = recorded.map(({ file }) => isInert(file.bytes));
-  /** Adapters all of whose callees only trap. */
+  /** Adapters whose callees all only trap. */
   const dead = new Set<number>();
   const instances = recorded.map(({ file, imports, instance }, index) => {
     const planned: PlannedImport[] = WebAssembly.Module.imports(file.module).map(({ module, name }) => ({
@@ -146,8 +146,8 @@ function describe(recorded: readonly Recorded[]): Plan {
 }
 
 /**
- * wit-component lets a module import, by number, from a shim that calls through a table, which a later instance fills with what the module
- * meant (`actual`). Where that is not a core export, the import is ours to answer by its own name, without the detour.
+ * In wit-component's output, a module imports by number from a shim that calls through a table, which a later instance fills with the real
+ * functions (`actual`). Where such a function is no core export, the plan answers the import by its own name instead of through the shim.
  */
 function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
   const answered = new Map<string, Source>();
@@ -169,10 +169,10 @@ function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
   }));
 }
 
-/** Export under which a shim offers its table. */
+/** Name under which a shim exports its table. */
 const SHIM_TABLE = '$imports';
 
-/** What the glue passes for an import; undefined for what its objects only inherit. */
+/** Value that the glue passes for an import; undefined when the glue's objects only inherit the property. */
 function importedBy(imports: CoreImports, module: string, name: string): unknown {
   const fields = Object.hasOwn(imports, module) ? imports[module] : undefined;
   return fields && Object.hasOwn(fields, name) ? fields[name] : undefined;
@@ -247,7 +247,7 @@ function importedMemory(entry: Recorded, exportedBy: ReadonlyMap<unknown, Locati
   return null;
 }
 
-/** Leaves out the instances that nothing needs, and numbers the others anew. */
+/** Removes unneeded instances and renumbers the others. */
 function prune(plan: Plan): Plan {
   const needed = new Set<number>();
   const visit = (index: number): void => {
@@ -256,7 +256,7 @@ function prune(plan: Plan): Plan {
     for (const { source } of plan.instances[index]?.imports ?? []) if (source.kind === 'export') visit(source.instance);
   };
   visit(plan.entry.run.instance);
-  // An instance that fills another's table or runs its constructors exports nothing: it is needed when all that it fills is.
+  // An instance that only fills another's table or runs its constructors has no exports: it is needed when its targets are.
   for (let index = 0; index < plan.instances.length; index++) {
     const targets =
       plan.instances[index]?.imports.flatMap(({ source }) => (source.kind === 'export' ? [source.instance] : [])) ?? [];
@@ -296,7 +296,7 @@ function prune(plan: Plan): Plan {
   };
 }
 
-/** Whether an instance imports the indirection table of a needed instance (wit-component's fixup modules do). */
+/** True when an instance imports the indirection table of a needed instance, as wit-component's fixup modules do. */
 function sharesTable(plan: Plan, index: number, needed: ReadonlySet<number>): boolean {
   return (
     plan.instances[index]?.imports.some(

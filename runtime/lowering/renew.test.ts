@@ -13,7 +13,7 @@ import { GuestTrap } from './trap.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
 
-/** A host that hands each call to the recording that is the guest's context. */
+/** A host that passes each call to the recording in the guest's context. */
 const delegating: HostTable = Object.fromEntries(
   Object.entries(recordingHost().host).map(([name, table]) => [
     name,
@@ -38,7 +38,7 @@ function snapshotOf(execution: Execution): Snapshot {
   return snapshot;
 }
 
-/** What can be seen of one run. When a resource is dropped is up to the guest's garbage collector, and how often it asks for answers to the clock. */
+/** Observable results of one run, without drops and the number of calls, which depend on the garbage collector and on the clock. */
 async function transcript(execution: Execution, input: string) {
   const recording = recordingHost();
   execution.guest.context = recording;
@@ -48,7 +48,7 @@ async function transcript(execution: Execution, input: string) {
   return { ending, lines, stderr, errors: [...handlerErrors] };
 }
 
-/** Leaves what it is told wherever a JavaScript program can leave something, and answers what it finds there. */
+/** Leaves its input everywhere a JavaScript program can leave something, and returns what it finds there. */
 const HOARDER = `
   let calls = 0;
   const seen = [];
@@ -95,7 +95,7 @@ describe('an instance that is renewed', () => {
 
   async function transcriptAndRenew(execution: Execution, input: string, snapshot: Snapshot): Promise<void> {
     await transcript(execution, input);
-    // What was asked for and never awaited is answered a turn later.
+    // Calls that were made and never awaited complete a turn later.
     await new Promise((resolve) => setTimeout(resolve, 20));
     assert.equal(execution.renew(snapshot, OPTIONS), true);
   }

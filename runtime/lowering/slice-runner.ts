@@ -1,11 +1,11 @@
 import { DEFAULT_SLICE_POLICY, type SlicePolicy, SliceQueue } from './slices.ts';
 
-/** Something that can go on computing. */
+/** A computation that can continue. */
 export interface Resumable {
   resume(): void;
 }
 
-/** Longest time between two looks at whether the device is still busy. */
+/** Longest time between two checks whether the device is still busy. */
 const RECHECK_MS = 5;
 
 /** Runs a {@link SliceQueue} on the event loop: one slice a turn, so that sockets and timers are served between slices. */
@@ -17,7 +17,7 @@ export class SliceRunner {
   #turnEnds = false;
   #timer: NodeJS.Timeout | null = null;
 
-  /** `busy` tells whether the device has work of other inferlets. */
+  /** `busy` returns true while the device has work of other inferlets. */
   constructor(busy: () => boolean = () => false, policy: SlicePolicy = DEFAULT_SLICE_POLICY) {
     this.#queue = new SliceQueue(policy);
     this.#busy = busy;
@@ -27,12 +27,12 @@ export class SliceRunner {
     return this.#queue.length;
   }
 
-  /** Tasks that have used their credit up and wait. */
+  /** Number of waiting tasks without credit. */
   get spinners(): number {
     return this.#queue.spinners;
   }
 
-  /** Number of the current turn of the event loop, as far as anybody asked. */
+  /** Number of the current turn of the event loop; turns without a call of this method are not counted. */
   turn(): number {
     if (!this.#turnEnds) {
       this.#turnEnds = true;
@@ -44,7 +44,7 @@ export class SliceRunner {
     return this.#turn;
   }
 
-  /** Suspends `task`, which has computed for `usedMs`; `task.resume` is called when it is its turn. */
+  /** Suspends `task`, which has computed for `usedMs`; calls `task.resume` when its turn comes. */
   add(task: Resumable, usedMs: number): void {
     this.#queue.add(task, usedMs, performance.now());
     this.#schedule();

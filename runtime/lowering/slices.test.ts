@@ -5,7 +5,7 @@ import { DEFAULT_SLICE_POLICY, SliceQueue } from './slices.ts';
 
 const { sliceMs, burstMs, spinnerShare } = DEFAULT_SLICE_POLICY;
 
-/** Lets `tasks` compute without end for `durationMs` and answers what each got, in ms. */
+/** Lets `tasks` compute without end for `durationMs` and returns the time of each, in ms. */
 function simulate(
   queue: SliceQueue<{ id: number }>,
   tasks: readonly { id: number }[],

@@ -1,18 +1,18 @@
 /**
- * Who computes next. Pure: time comes in as an argument.
+ * Decides which inferlet computes next. Pure: time comes in as an argument.
  *
- * An inferlet that computes longer than a slice is suspended and queued here. Each has a credit of computing time that refills slowly: one
- * that computes in bursts (parsing, constrained decoding) goes on at the next turn of the event loop, one that has used its credit up is a
- * *spinner*. While the device has work, spinners together get `spinnerShare` of the thread, in turns; otherwise they get what is left.
+ * An inferlet that computes longer than a slice is suspended and queued here. Each has a credit of computing time that refills slowly. One
+ * that computes in bursts (parsing, constrained decoding) continues at the next turn of the event loop; one without credit is a *spinner*.
+ * While the device has work, spinners together get `spinnerShare` of the thread, in turns; otherwise they get the remaining time.
  */
 export interface SlicePolicy {
   /** Longest time that one inferlet computes before others get a turn. */
   readonly sliceMs: number;
-  /** Credit that a new inferlet starts with, and most that it can have. */
+  /** Initial and maximum credit of an inferlet. */
   readonly burstMs: number;
-  /** Credit gained in a millisecond that it does not spend in this line. */
+  /** Credit gained per millisecond outside of this queue. */
   readonly refill: number;
-  /** Part of the thread that all spinners get while the device is busy. */
+  /** Part of the thread that all spinners together get while the device is busy. */
   readonly spinnerShare: number;
 }
 
@@ -28,7 +28,7 @@ export type Decision<T> =
   | { readonly kind: 'wait'; readonly untilMs: number }
   | { readonly kind: 'idle' };
 
-/** The line of suspended tasks. A task is in it at most once. */
+/** The queue of suspended tasks. A task is in it at most once. */
 export class SliceQueue<T extends object> {
   readonly #policy: SlicePolicy;
   readonly #credits = new WeakMap<T, Entry>();
@@ -44,12 +44,12 @@ export class SliceQueue<T extends object> {
     return this.#bursting.length + this.#spinning.length;
   }
 
-  /** Tasks that have used their credit up. */
+  /** Number of waiting tasks without credit. */
   get spinners(): number {
     return this.#spinning.length;
   }
 
-  /** Queues a task that has computed for `usedMs` just now. */
+  /** Queues a task that has just computed for `usedMs`. */
   add(task: T, usedMs: number, nowMs: number): void {
     const entry = this.#credits.get(task) ?? { credit: this.#policy.burstMs, since: nowMs };
     this.#credits.set(task, entry);
@@ -59,7 +59,7 @@ export class SliceQueue<T extends object> {
       this.#bursting.push(task);
       return;
     }
-    // Bounded below, so that one long slice does not make an inferlet a spinner for ever.
+    // The bound keeps one long slice from making an inferlet a spinner forever.
     entry.credit = Math.max(entry.credit, -this.#policy.burstMs);
     this.#spinning.push(task);
     this.#spinnersFromMs = Math.max(this.#spinnersFromMs, nowMs + usedMs * (1 / this.#policy.spinnerShare - 1));
@@ -72,7 +72,7 @@ export class SliceQueue<T extends object> {
     }
   }
 
-  /** Takes the task that runs now. `busy`: the device has work, or other inferlets are about to give it some. */
+  /** Takes the task that runs now. `busy`: the device has work, or other inferlets will give it some soon. */
   next(nowMs: number, busy: boolean): Decision<T> {
     const bursting = this.#bursting.shift();
     if (bursting) return this.#run(bursting, false, nowMs);

@@ -1,25 +1,25 @@
 import type { Guest } from './guest.ts';
 
-/** Most characters that are kept of what a guest writes to its standard error. */
+/** Most characters of a guest's standard error that are kept. */
 const MAX_STDERR = 4096;
 
 const STDERR_HANDLE = 1;
-/** Bytes that the stub is ready to take at once. */
+/** Number of bytes that the stub accepts at once. */
 const ROOM = 65_536n;
 
 /**
- * Stands in for the parts of WASI through which a language runtime reports that it panics, so that the reason reaches the user: what is
- * written is kept in `guest.stderr`. Null for any other import.
+ * Replaces the parts of WASI through which a language runtime reports a panic, so that the user sees the reason: `guest.stderr` keeps the
+ * output. Returns null for any other import.
  */
 export function stderrStub(guest: Guest, module: string, name: string): WebAssembly.ImportValue | null {
-  // These are no calls of the platform: a language runtime may report from its allocator, where other imports trap.
+  // Does not call `enter`: a language runtime may report from its allocator, where other imports trap.
   const begin = (): void => {
     guest.refresh();
     guest.resetLifting();
   };
   if (module.startsWith('wasi:cli/stderr@') && name === 'get-stderr') return () => STDERR_HANDLE;
   if (module.startsWith('wasi:cli/environment@') && name === 'get-environment') {
-    // A panicking Rust runtime asks for RUST_BACKTRACE: there are no variables (a list at a dangling, aligned address).
+    // A panicking Rust runtime asks for RUST_BACKTRACE. The stub returns no variables: a list at a dangling, aligned address.
     return (result: number) => {
       begin();
       const address = guest.range(result, 8, 4) >>> 2;

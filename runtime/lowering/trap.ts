@@ -1,4 +1,4 @@
-/** Why an inferlet was stopped by the runtime, other than by its own code. */
+/** Reason for which the runtime, and not the inferlet's own code, stopped an inferlet. */
 export type TrapCode =
   | 'trap'
   | 'cpu-limit'
@@ -17,7 +17,7 @@ export class GuestTrap extends Error {
     this.code = code;
   }
 
-  /** Anything that a guest's code threw, as the trap that ends the guest. */
+  /** Converts an error of a guest's code into the trap that ends the guest. */
   static from(error: unknown): GuestTrap {
     if (error instanceof GuestTrap) return error;
     if (error instanceof RangeError && /call stack/i.test(error.message)) {

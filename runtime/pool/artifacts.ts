@@ -8,10 +8,10 @@ import { UnplannableError } from '../lowering/record.ts';
 import { keptPlan } from './examine.ts';
 
 const WASM_PAGE_BYTES = 65_536;
-/** A module travels to a sandbox in one message of its channel, of 32 MiB at most. */
+/** A module travels to a sandbox in one message of the channel, of at most 32 MiB. */
 const MAX_MODULE_BYTES = 31 << 20;
 
-/** Core modules by content, as long as some program holds them: the JavaScript engine is the same in every JavaScript function. */
+/** Core modules by content, kept while a program holds them: every JavaScript function has the same JavaScript engine. */
 export class ModuleFiles {
   readonly #known = new Map<string, WeakRef<Uint8Array>>();
   readonly #dropped = new FinalizationRegistry<string>((hash) => {
@@ -19,8 +19,8 @@ export class ModuleFiles {
   });
 
   /**
-   * The bytes of `file`, read once. Throws when they have another hash: what a build process says of its output is not believed, since
-   * another tenant's function would get that module under the hash of its own.
+   * Reads `file` once. Throws when its content has another hash: the build process is not trusted, and a false hash would give this module
+   * to another tenant's function whose own module has that hash.
    */
   async read(directory: string, { file, hash }: CoreModule): Promise<Uint8Array> {
     const known = this.#known.get(hash)?.deref();
@@ -37,14 +37,14 @@ export class ModuleFiles {
   }
 }
 
-/** Finds out how an artifact is linked. Throws `UnplannableError` when no plan can describe it. */
+/** Determines how an artifact is linked. Throws `UnplannableError` when a plan cannot describe it. */
 export type Planner = (artifact: Artifact) => Promise<Plan>;
 
 /**
- * Reads an artifact; one seen for the first time is planned. Throws when its files are damaged, `UnplannableError` when no plan can
- * describe it, and when the component traps while it is instantiated for its plan.
+ * Reads an artifact, and plans it unless a plan is kept. Throws when its files are damaged, when the component traps while the planner
+ * instantiates it, and `UnplannableError` when a plan cannot describe it.
  *
- * @param key names the program's instances.
+ * @param key key of the program's instances.
  */
 export async function readProgram(
   key: string,
@@ -76,7 +76,7 @@ export async function readProgram(
   };
 }
 
-/** Of several memories of a component, the limit of the one that `run` uses. */
+/** Returns the limit of the memory that `run` uses; a component may have several memories. */
 function memoryLimitOf({ meta }: Artifact, plan: Plan): number {
   const file = plan.instances[plan.entry.memory.instance]?.module;
   const pages = meta.coreModules.find((entry) => entry.file === file)?.memoryPages[0];

@@ -1,6 +1,6 @@
 /**
- * Plans an artifact and measures launches of it: `node examine-main.ts ARTIFACT_DIRECTORY`. Prints an `ExamineReply` as one line of JSON. It
- * runs the artifact's glue and untrusted start functions, so `examineArtifact` starts it confined, once for each artifact.
+ * Plans an artifact and measures launches of it: `node examine-main.ts ARTIFACT_DIRECTORY`. Prints an `ExamineReply` as one line of JSON.
+ * Runs the artifact's glue and untrusted start functions, so `examineArtifact` starts this program confined, once per artifact.
  */
 import { readdir } from 'node:fs/promises';
 import { UnplannableError } from '../lowering/record.ts';

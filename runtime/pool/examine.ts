@@ -9,35 +9,35 @@ import { UnplannableError } from '../lowering/record.ts';
 import { type Layers, LimitPassed, machineLayers, runConfined } from '../sandboxes/index.ts';
 import type { MeasuredStarts } from './measure.ts';
 
-/** What is found out about an artifact once, by instantiating it. */
+/** Results of examining an artifact once, by instantiating it. */
 export interface Examination {
   readonly plan: Plan;
   readonly starts: MeasuredStarts;
 }
 
-/** What the child prints. */
+/** Output of the child. */
 export type ExamineReply =
   | Examination
-  /** No plan can describe it. */
+  /** A plan cannot describe the artifact. */
   | { readonly unplannable: string }
-  /** What kept it from being instantiated. */
+  /** Error that prevented the instantiation. */
   | { readonly error: string };
 
-/** CPU time of an examination; start functions get 0.5 s of it in planning, and 0.1 s a launch. */
+/** CPU time of an examination; start functions get 0.5 s of it for planning, and 0.1 s per launch. */
 const CPU_MS = 30_000;
-/** Longest that one may take: a busy machine gives it little CPU time. */
+/** Wall-clock bound of an examination, which gets little CPU time on a busy machine. */
 const TIMEOUT_MS = 240_000;
-/** Resident memory of the child: of its own, and for instances that live at once, one of them being planned. */
+/** Resident memory of the child itself, and number of instances that live at once, one of them for planning. */
 const MEMORY_MB = 512;
 const INSTANCES = 3;
 const PAGES_PER_MEGABYTE = 16;
 const MAIN = fileURLToPath(new URL('examine-main.ts', import.meta.url));
-/** What the child's code is made of. */
+/** Files of the child's code. */
 const CODE = ['../pool', '../lowering', '../build/wasm', '../../wit', '../../package.json'].map((path) =>
   fileURLToPath(new URL(path, import.meta.url)),
 );
 
-/** Names of what is kept of it in an artifact's folder. */
+/** Names of the kept results in an artifact's folder. */
 const PLAN_FILE = 'plan.json';
 const STARTS_FILE = 'starts.json';
 
@@ -54,9 +54,8 @@ const replySchema = z.union([
 ]);
 
 /**
- * Examines an artifact in a confined process that is thrown away, and keeps the result beside it: examining runs the artifact's glue and the
- * start functions of untrusted code. The answer is data, checked here. Throws `UnplannableError`, and what kept the component from
- * being instantiated.
+ * Examines an artifact in a disposable confined process, because this runs the artifact's glue and start functions of untrusted code.
+ * Checks the reply and keeps it beside the artifact. Throws `UnplannableError`, or the error that prevented the instantiation.
  */
 export async function examineArtifact(artifact: Artifact, layers?: Layers): Promise<Examination> {
   const { plan, starts } = await inChild(artifact, layers ?? (await machineLayers()));
@@ -64,7 +63,7 @@ export async function examineArtifact(artifact: Artifact, layers?: Layers): Prom
   return { plan, starts };
 }
 
-/** The plan that was kept beside an artifact; null when there is none of this version. */
+/** Reads the plan that is kept beside an artifact; null when there is none of this version. */
 export async function keptPlan(artifact: Artifact): Promise<Plan | null> {
   return asPlan(await kept(artifact, PLAN_FILE));
 }
@@ -72,7 +71,7 @@ export async function keptPlan(artifact: Artifact): Promise<Plan | null> {
 /** Keeps a plan beside its artifact. */
 export const keepPlan = (artifact: Artifact, plan: Plan): Promise<void> => keep(artifact, PLAN_FILE, plan);
 
-/** How long launches took when the artifact was examined; null when it was not. */
+/** Start times from the artifact's examination; null when there are none. */
 export async function keptStarts(artifact: Artifact): Promise<MeasuredStarts | null> {
   return startsSchema.safeParse(await kept(artifact, STARTS_FILE)).data ?? null;
 }
@@ -109,7 +108,7 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
 const kept = (artifact: Artifact, file: string): Promise<unknown> =>
   readFile(join(artifact.directory, file), 'utf8').then(parse, () => null);
 
-/** Writes in one step. Without the file the next process examines the artifact again. */
+/** Writes atomically. Ignores failures: the next process examines the artifact again. */
 async function keep(artifact: Artifact, file: string, value: unknown): Promise<void> {
   const path = join(artifact.directory, file);
   const temporary = `${path}.${process.pid}-${randomUUID()}`;

@@ -27,7 +27,7 @@ const deployed = (bytes: Uint8Array): FunctionVersion => ({
   componentBytes: bytes.length,
 });
 
-/** A component of our world whose core module exports `run` under another name, as no toolchain does. */
+/** A component whose core module exports `run` under another name, as no toolchain does. */
 const RENAMED_RUN = `(component
   (core module $m
     (memory (export "memory") 1)
@@ -82,7 +82,7 @@ describe('a launcher', () => {
     const cold = await answer(first);
     assert.deepEqual(cold.ending, RETURNED);
     assert.equal(cold.coldStart, true);
-    // Compiling may be over when the launch asks for it.
+    // Compiling may have finished before the launch asks for it, so `compileMs` may be 0.
     assert.ok(cold.timings.buildMs > 0 && cold.timings.instantiateMs > 0);
     const warm = await answer(first);
     assert.deepEqual(warm.ending, RETURNED);

@@ -15,9 +15,9 @@ export interface FunctionLauncherOptions {
   /** Directory of artifacts. */
   readonly store: string;
   readonly functionOf: (tenant: string, name: string, version: string) => Promise<FunctionVersion | null>;
-  /** A component's bytes, null when they are stored no more. */
+  /** A component's bytes; null when they are no longer stored. */
   readonly componentOf: (hash: string) => Promise<Uint8Array | null>;
-  /** What confines the processes that build and examine; the strongest layers of this machine by default. */
+  /** Layers that confine the building and examining processes; the strongest layers of this machine by default. */
   readonly layers?: Layers | undefined;
 }
 
@@ -26,16 +26,16 @@ interface Loaded {
   readonly buildMs: number;
 }
 
-/** Programs kept in memory; the one not launched for longest goes first. */
+/** Bound on programs in memory; the least recently launched one goes first. */
 const MAX_PROGRAMS = 512;
-/** Functions whose manifest is kept. Versions are immutable, so nothing grows old. */
+/** Bound on functions whose manifest is kept. Versions are immutable, so an entry never becomes stale. */
 const MAX_FUNCTIONS = 4096;
 const PAGES_PER_MEGABYTE = 16;
 
-/** Pages of 64 KiB that a limit in megabytes allows. */
+/** Number of 64 KiB pages that a limit in megabytes allows. */
 export const memoryPagesOf = (memoryMb: number): number => memoryMb * PAGES_PER_MEGABYTE;
 
-/** Launches functions: artifact from disk or built, instance in the sandbox of the tenant. */
+/** Launches functions: reads or builds the artifact, and prepares an instance in the tenant's sandbox. */
 export class FunctionLauncher implements Launcher {
   readonly #options: FunctionLauncherOptions;
   readonly #modules = new ModuleFiles();
@@ -46,7 +46,7 @@ export class FunctionLauncher implements Launcher {
     this.#options = options;
   }
 
-  /** What a function's manifest says; null when there is no such version. */
+  /** Returns a function version; null when there is none. */
   function(tenant: string, name: string, version: string): Promise<FunctionVersion | null> {
     const key = `${tenant}/${name}@${version}`;
     const known = this.#functions.get(key);
@@ -73,7 +73,7 @@ export class FunctionLauncher implements Launcher {
     };
   }
 
-  /** An instance in the tenant's sandbox, or one of its own; in a new one when that of the tenant died just now. @throws LaunchError */
+  /** Prepares an instance in the tenant's sandbox or a lone one; retries once if the tenant's sandbox has just died. @throws LaunchError */
   async #prepare(request: LaunchRequest, program: StoredProgram): Promise<Prepared> {
     const { fleet } = this.#options;
     const { tenant, invocation, alone = false, beside } = request;
@@ -88,7 +88,7 @@ export class FunctionLauncher implements Launcher {
     }
   }
 
-  /** Reads what a version runs before anybody asks for it. */
+  /** Reads a version's program before its first launch. */
   async read(
     { tenant, componentHash }: Pick<FunctionVersion, 'tenant' | 'componentHash'>,
     memoryMb: number,
@@ -98,7 +98,7 @@ export class FunctionLauncher implements Launcher {
     return program;
   }
 
-  /** Builds a component for the gateway, compiles what came out, so that the first launch finds it, and answers how long launches took when it was examined. */
+  /** Builds a component for the gateway and plans it for the first launch. Returns the start times that the examination measured. */
   async build(
     component: Uint8Array,
     memoryMb: number,
@@ -187,7 +187,7 @@ export class FunctionLauncher implements Launcher {
   }
 }
 
-/** The refusal of a component that no plan can describe. */
+/** The refusal of a component that a plan cannot describe. */
 const unsupported = (reason: UnplannableError) => ({
   ok: false as const,
   code: 'unsupported-component' as const,
@@ -195,17 +195,17 @@ const unsupported = (reason: UnplannableError) => ({
   hint: 'Build it as one component with one core module that exports `run`, as `pie build` does, instead of composing several.',
 });
 
-/** Throws what kept a program from being loaded, as the failure of a launch. */
+/** Converts the error of loading a program into a failed launch. */
 function notLaunchable(cause: unknown): never {
   if (!(cause instanceof UnplannableError)) throw cause;
   const { message, hint } = unsupported(cause);
   throw new LaunchError('artifact-unavailable', `${message} ${hint}`, { cause });
 }
 
-/** Names a program: versions with the same component and memory are one. */
+/** Key of a program: versions with the same component and memory share it. */
 export const programKey = (componentHash: string, memoryMb: number): string => `${componentHash}/${memoryMb}`;
 
-/** Puts an entry at the young end of a bounded map. */
+/** Puts an entry at the newest end of a bounded map. */
 function remember<V>(map: Map<string, V>, key: string, value: V, limit: number): void {
   map.delete(key);
   map.set(key, value);

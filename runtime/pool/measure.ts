@@ -8,24 +8,24 @@ import { SliceRunner } from '../lowering/slice-runner.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { InstancePool } from './pool.ts';
 
-/** How long launches take, measured in a process of their own that has compiled nothing before. */
+/** Launch times, measured in a process of their own that has compiled nothing before. */
 export interface MeasuredStarts {
-  /** With an empty pool: read, compiled and instantiated. */
+  /** Launch with an empty pool: reading, compiling and instantiating. */
   readonly coldStartMs: number;
-  /** Of a ready instance. */
+  /** Launch with a ready instance. */
   readonly warmStartMs: number;
   /** Memory of a ready instance. */
   readonly instanceBytes: number;
 }
 
 const LAUNCHES = 5;
-/** Of an instance that takes longer to make, or more memory, one launch says enough. */
+/** Above these bounds of time or memory, one launch is enough. */
 const SLOW_MS = 20;
 const LARGE_BYTES = 16 << 20;
-/** The one program of this pool. */
+/** Key of the only program in this pool. */
 const KEY = 'measured';
 
-/** Loads an artifact and launches it some times. Runs in a process that is thrown away. Throws when an instance cannot be made. */
+/** Loads an artifact and launches it several times. Runs in a disposable process. Throws when an instance cannot be made. */
 export async function measureArtifact(directory: string, plan: Plan): Promise<MeasuredStarts> {
   const compiled = compileWorld(absentHost());
   const from = performance.now();
@@ -42,7 +42,7 @@ export async function measureArtifact(directory: string, plan: Plan): Promise<Me
   }
 }
 
-/** Launches a program with an empty pool, then from a full one; medians. */
+/** Launches a program with an empty pool, then with a full one; returns medians. */
 function measureStarts(pool: InstancePool, program: Program, loadMs: number): MeasuredStarts {
   pool.admit(KEY, program);
   const first = pool.take(KEY);
@@ -59,7 +59,7 @@ function measureStarts(pool: InstancePool, program: Program, loadMs: number): Me
   return { coldStartMs: rounded(coldStartMs), warmStartMs: rounded(median(taken)), instanceBytes };
 }
 
-/** A host that traps: no start function may call one. */
+/** A host whose functions trap: start functions may not call the host. */
 function absentHost(): HostTable {
   const call = (): never => {
     throw new GuestTrap('trap', 'a start function called the host');

@@ -5,8 +5,8 @@ import type { Plan } from '../lowering/plan.ts';
 import { type JcoInstantiate, recordPlan } from '../lowering/record.ts';
 
 /**
- * Plans an artifact's core modules in this process: it runs the artifact's glue and the start functions of untrusted code. Throws
- * `UnplannableError`, and what kept the component from being instantiated.
+ * Plans an artifact's core modules in this process: runs the artifact's glue and the start functions of untrusted code. Throws
+ * `UnplannableError`, or the error that prevented the instantiation.
  */
 export async function planFiles(directory: string, files: readonly string[]): Promise<Plan> {
   const glue = (await import(pathToFileURL(join(directory, 'app.js')).href)) as { instantiate: JcoInstantiate };

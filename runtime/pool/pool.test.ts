@@ -63,7 +63,7 @@ describe('a pool', () => {
     assert.equal(again.execution, execution);
     assert.deepEqual([again.ready, again.instantiateMs], [true, 0]);
     assert.deepEqual(await again.execution.start('a'), first);
-    // Of a program that was deployed anew under the same key, and of one that was forgotten.
+    // Instances of a program that was redeployed under the same key, and of a forgotten program.
     pool.giveBack('f', { ...program }, execution);
     assert.notEqual(pool.take('f').execution, execution);
     pool.forget('f');

@@ -7,9 +7,9 @@ import { BurstSize, DEFAULT_SIZING, poolTargets, type SizingPolicy } from './siz
 export interface PoolOptions {
   readonly world: CompiledWorld;
   readonly slices: ExecutionOptions['slices'];
-  /** Memory that ready instances may take together. */
+  /** Memory that all ready instances together may take. */
   readonly budgetBytes: number;
-  /** Invocations that run now; refilling takes a small share of the thread while there are any. */
+  /** Number of running invocations; while it is above 0, refilling takes a small share of the thread. */
   readonly running?: () => number;
   readonly sizing?: Partial<Omit<SizingPolicy, 'budgetBytes'>>;
   readonly onError?: (error: unknown) => void;
@@ -20,39 +20,39 @@ interface Entry {
   program: Program;
   readonly bursts: BurstSize;
   readonly ready: Execution[];
-  /** Whose runs have returned: they are made as they were, or thrown away. */
+  /** Instances whose runs have returned: the pool restores or disposes them. */
   readonly used: Execution[];
-  /** When instances were taken that may soon be given back, the first ones first. */
+  /** Times at which instances were taken that may soon be given back, oldest first. */
   readonly lentAtMs: number[];
-  /** How each instance is made; null when that cannot be restored, undefined before the first. */
+  /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
   snapshot: Snapshot | null | undefined;
   usedAtMs: number;
   instanceBytes: number;
-  /** Instantiating it failed; it is tried again with the next launch. */
+  /** True after a failed instantiation; the next launch tries again. */
   failed: boolean;
 }
 
-/** Of the time that an instance takes to make, how many times as long the thread is left alone before the next, while invocations run. */
+/** Pause between two instances while invocations run, as a multiple of the time that one instance took. */
 const BUSY_PAUSE = 4;
-/** Resident memory of an instance apart from its linear memory, measured on QuickJS. */
+/** Resident memory of an instance besides its linear memory, measured on QuickJS. */
 export const INSTANCE_OVERHEAD_BYTES = 192 << 10;
-/** Part of its linear memory that an idle instance has touched, measured on QuickJS. */
+/** Touched part of an idle instance's linear memory, measured on QuickJS. */
 const TOUCHED = 0.25;
-/** Instances of a program that ran and were not restored yet, at most. */
+/** Bound on a program's instances that ran and are not restored yet. */
 const MOST_USED = 64;
-/** Most runs are over after so long, and their instances given back. */
+/** Time within which most runs end and give back their instances. */
 const LENT_MS = 500;
-/** How often arrival rates are looked at without a launch. */
+/** Interval of the reviews of arrival rates without a launch. */
 const REVIEW_MS = 5000;
-/** CPU limit while an instance is made; the invocation's own is set when it is taken. */
+/** CPU limit while an instance is made; a launch sets the invocation's own limit. */
 export const INSTANTIATE_CPU_MS = 1000;
 
-/** Ready instances of every function: each is as it was made, whether it ran before or not. */
+/** Ready instances of every function. Each is in its initial state, even if it ran before. */
 export class InstancePool {
   readonly #options: PoolOptions;
   readonly #policy: SizingPolicy;
   readonly #entries = new Map<string, Entry>();
-  /** Ready instances that are asked for, also of what is not admitted yet. */
+  /** Requested numbers of ready instances, including those of programs not admitted yet. */
   readonly #minima = new Map<string, number>();
   #refill: NodeJS.Timeout | NodeJS.Immediate | null = null;
   readonly #review: NodeJS.Timeout;
@@ -65,7 +65,7 @@ export class InstancePool {
     this.#review.unref();
   }
 
-  /** Ready instances, of one function or of all. */
+  /** Number of ready instances, of one function or of all. */
   ready(key?: string): number {
     if (key !== undefined) return this.#entries.get(key)?.ready.length ?? 0;
     let sum = 0;
@@ -73,7 +73,7 @@ export class InstancePool {
     return sum;
   }
 
-  /** Memory that all ready instances may take together. */
+  /** Memory that all ready instances together may take. */
   get budgetBytes(): number {
     return this.#options.budgetBytes;
   }
@@ -82,7 +82,7 @@ export class InstancePool {
     return this.#entries.has(key);
   }
 
-  /** Makes a program known, so that instances of it are kept ready. */
+  /** Adds a program, so that instances of it are kept ready. */
   admit(key: string, program: Program): void {
     const known = this.#entries.get(key);
     if (!known || known.program.plan !== program.plan) {
@@ -104,14 +104,14 @@ export class InstancePool {
     this.#schedule();
   }
 
-  /** Keeps at least so many ready, within the budget. */
+  /** Keeps at least `min` instances ready, within the budget. */
   keep(key: string, min: number): void {
     if (min > 0) this.#minima.set(key, min);
     else this.#minima.delete(key);
     this.#schedule();
   }
 
-  /** Gives back what is ready of a program that left service; launches of it go on, and have instances kept as their bursts ask. */
+  /** Drops the ready instances of a program that left service. It can still be launched, and new bursts get ready instances again. */
   release(key: string): void {
     this.#minima.delete(key);
     const entry = this.#entries.get(key);
@@ -121,19 +121,19 @@ export class InstancePool {
     entry.usedAtMs = Number.NEGATIVE_INFINITY;
   }
 
-  /** Makes instances at once until so many are ready; the next review throws away what is too many. Answers the memory of one. */
+  /** Makes instances at once until `count` are ready; the next review drops excess ones. Returns the memory of one. */
   fill(key: string, count: number): number {
     const entry = this.#known(key);
     while (entry.ready.length < count) entry.ready.push(this.#make(entry));
     return entry.instanceBytes;
   }
 
-  /** Forgets a program; its ready instances are thrown away. */
+  /** Forgets a program and drops its ready instances. */
   forget(key: string): void {
     this.#entries.delete(key);
   }
 
-  /** An instance of a program that was admitted: a ready one, else one made now. Throws when making it fails. */
+  /** Returns an instance of an admitted program: a ready one, else a new one. Throws when making it fails. */
   take(key: string): { readonly execution: Execution; readonly instantiateMs: number; readonly ready: boolean } {
     const entry = this.#known(key);
     const now = performance.now();
@@ -149,9 +149,9 @@ export class InstancePool {
   }
 
   /**
-   * Takes back an instance whose run has returned. Nothing of the run is left in it when it is taken again.
+   * Takes back an instance whose run has returned. The instance is restored before it is taken again, so nothing of the run remains.
    *
-   * @param program of which it was made
+   * @param program the program of the instance
    */
   giveBack(key: string, program: Program, execution: Execution): void {
     const entry = this.#entries.get(key);
@@ -164,7 +164,7 @@ export class InstancePool {
     this.#schedule();
   }
 
-  /** Throws every ready instance away and makes no more. */
+  /** Drops every ready instance and makes no more. */
   close(): void {
     this.#closed = true;
     clearInterval(this.#review);
@@ -186,7 +186,7 @@ export class InstancePool {
     return execution;
   }
 
-  /** One of those that ran, as it was made; undefined when there is none. */
+  /** Restores an instance that ran to its initial state; undefined when there is none. */
   #restore(entry: Entry): Execution | undefined {
     const options = { slices: this.#options.slices, cpuLimitMs: INSTANTIATE_CPU_MS };
     for (let used = entry.used.pop(); used; used = entry.used.pop()) {
@@ -201,7 +201,7 @@ export class InstancePool {
     this.#refill = setImmediate(() => this.#turn());
   }
 
-  /** Makes one instance, or throws away what is too many. */
+  /** Makes one instance, or drops excess ones. */
   #turn(): void {
     this.#refill = null;
     if (this.#closed) return;
@@ -240,7 +240,7 @@ export class InstancePool {
   }
 }
 
-/** Instances that are expected back soon: making another one meanwhile would take the thread for nothing. */
+/** Number of instances that are expected back soon, so that the pool does not make others meanwhile. */
 function lent({ snapshot, lentAtMs }: Entry, now: number): number {
   while (lentAtMs[0] !== undefined && now - lentAtMs[0] > LENT_MS) lentAtMs.shift();
   return snapshot ? lentAtMs.length : 0;

@@ -11,15 +11,15 @@ export interface ServiceOptions {
   readonly scheduler: Pick<Scheduler, 'functions' | 'releases'>;
   readonly launcher: Pick<FunctionLauncher, 'read'>;
   readonly fleet: Pick<Fleet, 'keep'>;
-  /** Of a function whose manifest asks for nothing. */
+  /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;
   readonly onError: (error: unknown) => void;
 }
 
-/** Programs that are read before a launch asks for them, besides those whose manifests ask for ready instances. */
+/** Bound on programs read before their first launch, besides those whose manifests ask for ready instances. */
 const MAX_PREPARED = 64;
 
-/** What a served version asks for. */
+/** Needs of a served version. */
 interface Wish {
   readonly tenant: string;
   readonly version: FunctionVersion;
@@ -29,16 +29,16 @@ interface Wish {
 }
 
 /**
- * Keeps instances ready, in the sandboxes of their tenants, of the versions that aliases serve and whose manifests ask for it, and lets go of
- * those that left service. It is told of changes, and reads everything once at its start and whenever it may have missed one.
+ * Keeps instances ready in the sandboxes of their tenants, for versions that an alias serves and whose manifests ask for them. Drops them
+ * when the version leaves service. Listens to changes, and reads everything at its start and whenever it may have missed a change.
  */
 export class Service {
   readonly #options: ServiceOptions;
-  /** By function, `<tenant>/<name>`. */
+  /** By function: `<tenant>/<name>`. */
   readonly #wishes = new Map<string, readonly Wish[]>();
-  /** What was read, by tenant and program. */
+  /** Programs that were read, by tenant and key. */
   readonly #read = new Map<string, StoredProgram>();
-  /** Functions to look at again; `all` for every one. */
+  /** Functions to read again; `#all` stands for every function. */
   readonly #changed = new Set<string>();
   #all = false;
   #working: Promise<void> | null = null;
@@ -49,18 +49,18 @@ export class Service {
     this.#options = options;
   }
 
-  /** Begins; resolves when it hears of changes, with the work still under way. */
+  /** Starts; resolves when it listens to changes, while the first reading still runs. */
   async start(): Promise<void> {
     this.#stop = await this.#options.scheduler.releases.onChange((changed) => this.#note(changed));
     this.#note(null);
   }
 
-  /** Resolves when everything that it was told of is done. */
+  /** Resolves when all known changes are handled. */
   async settled(): Promise<void> {
     while (this.#working !== null) await this.#working;
   }
 
-  /** Hears of nothing more; a program that is being prepared is not waited for. */
+  /** Stops listening; does not wait for a program that is being read. */
   close(): void {
     this.#closed = true;
     this.#stop?.();
@@ -95,7 +95,7 @@ export class Service {
   async #takeAll(deployed: readonly DeployedFunction[]): Promise<void> {
     const wishes = new Map(deployed.map((found) => [memberOf(found.tenant, found.name), this.#wishesOf(found)]));
     for (const member of this.#wishes.keys()) if (!wishes.has(member)) await this.#take(member, []);
-    // Those first that ask to be ready.
+    // Functions that ask for ready instances go first.
     const asks = (list: readonly Wish[]) => (list.some(({ min }) => min > 0) ? 0 : 1);
     for (const [member, list] of [...wishes].sort(([, a], [, b]) => asks(a) - asks(b))) await this.#take(member, list);
   }
@@ -121,14 +121,14 @@ export class Service {
   async #readAhead({ tenant, version, key, memoryMb, min }: Wish): Promise<void> {
     const name = `${tenant}/${key}`;
     if (this.#closed || this.#read.has(name) || (min === 0 && this.#read.size >= MAX_PREPARED)) return;
-    // A program that cannot be read says why at its first invocation; the others go on.
+    // A program that cannot be read fails at its first invocation with the reason; the other programs continue.
     await this.#options.launcher.read(version, memoryMb).then(
       (program) => this.#read.set(name, program),
       (error) => this.#failed(error),
     );
   }
 
-  /** Once it is closed, the store and the children that build are being taken away. */
+  /** Ignores errors after `close`, when the store and the build processes are shutting down. */
   #failed(error: unknown): void {
     if (!this.#closed) this.#options.onError(error);
   }

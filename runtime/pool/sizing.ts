@@ -1,17 +1,17 @@
 /**
- * How many ready instances each function keeps. Pure.
+ * Decides how many ready instances each function keeps. Pure.
  *
- * A function gets as many as its largest recent burst of launches, never less than its manifest's minimum, and one while it is in use at all.
- * When the memory budget is short, minima come first, one instance of each in turn, so that one tenant's cannot keep out another's; then one each,
- * then the rest by the size of the bursts.
+ * A function gets as many as its largest recent burst of launches, never less than its manifest's minimum, and one while it is in use.
+ * When the memory budget is short, minima come first, one instance of each function in turn, so that no tenant can crowd out another's;
+ * then one instance each, then the rest by the size of the bursts.
  */
 export interface PoolDemand {
   readonly key: string;
-  /** `pool.min` of the manifests of all versions that run it. */
+  /** Sum of `pool.min` over the manifests of all versions with this program. */
   readonly min: number;
-  /** Launches that may come at once. */
+  /** Expected number of simultaneous launches. */
   readonly burst: number;
-  /** Milliseconds since the last launch or since it was loaded. */
+  /** Milliseconds since the last launch, or since the program was loaded. */
   readonly idleMs: number;
   /** Memory of one ready instance. */
   readonly instanceBytes: number;
@@ -19,7 +19,7 @@ export interface PoolDemand {
 
 export interface SizingPolicy {
   readonly budgetBytes: number;
-  /** A function not launched for so long keeps its minimum only. */
+  /** A function without launches for this long keeps only its minimum. */
   readonly idleAfterMs: number;
   readonly maxPerFunction: number;
 }
@@ -29,7 +29,7 @@ export const DEFAULT_SIZING: Omit<SizingPolicy, 'budgetBytes'> = {
   maxPerFunction: 1024,
 };
 
-/** Target numbers by key. */
+/** Target numbers of ready instances, by key. */
 export function poolTargets(demands: readonly PoolDemand[], policy: SizingPolicy): Map<string, number> {
   const targets = new Map<string, number>();
   let left = policy.budgetBytes;
@@ -61,7 +61,7 @@ function grantMinima(
   }
 }
 
-/** The largest burst of launches: most of them within a second, lately. A burst that does not come again is forgotten within minutes. */
+/** Largest recent burst of launches, counted in windows of a second. A burst that does not come again is forgotten within minutes. */
 export class BurstSize {
   readonly #windowMs: number;
   readonly #timeConstantMs: number;

@@ -17,7 +17,7 @@ const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
 const probe = await probeMachine();
 const namespaces = 'command' in probe.bubblewrap;
 
-/** Attempts that fail on an ordinary machine as well: their targets do not exist, or need flags. */
+/** Attempts that fail on an ordinary machine, too: their targets do not exist, or they need flags. */
 const FAIL_ANYWAY = new Set([
   'use an inherited socket or file',
   'look up a name',
@@ -40,7 +40,7 @@ describe('code that has taken over a confined process', () => {
     const listen = async (where: string | number): Promise<net.Server> => {
       const server = net.createServer((socket) => {
         connections++;
-        // The attacker leaves without reading.
+        // The attacker closes the connection without reading.
         socket.on('error', () => undefined);
         socket.end('HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n');
       });
@@ -53,12 +53,12 @@ describe('code that has taken over a confined process', () => {
     const socket = join(folder, 'redis.sock');
     await listen(socket);
     const { port } = (await listen(0)).address() as net.AddressInfo;
-    // Stands in for the runtime: what signals it must not end this test.
+    // Stands in for the runtime, because a signal from the attacker must not end this test.
     victim = spawn(
       process.execPath,
       ['-e', `process.on('SIGUSR1', () => {}); process.stdin.resume(); console.log('up');`],
       {
-        // Leads a group of its own.
+        // The process leads a group of its own.
         detached: true,
         stdio: ['pipe', 'pipe', 'inherit'],
         env: { PIE_MASTER_KEY: 'the master key' },

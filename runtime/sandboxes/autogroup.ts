@@ -8,7 +8,7 @@ import { type CoreWeight, SESSION_NICE, weightOf } from './core-weight.ts';
 
 const PROBE_DEADLINE_MS = 20_000;
 
-/** Sets the nice of its own session up and down. The kernel takes ten changes a second from users without rights. */
+/** Raises and restores the nice of its own session. The kernel accepts ten changes a second from unprivileged users. */
 const PROBE = `
   set_nice() {
     for try in 1 2 3 4 5 6 7 8; do { echo $1 > /proc/self/autogroup; } 2>/dev/null && return 0; sleep 0.12; done
@@ -16,13 +16,13 @@ const PROBE = `
   }
   set_nice ${SESSION_NICE.heavy} && set_nice ${SESSION_NICE.usual} && echo both`;
 
-/** Reads lines of a process and a nice. One that the kernel refuses is tried again once; the runtime reads what became of it. */
+/** Reads lines of a process id and a nice. Retries a refused change once; the runtime reads the result. */
 const WRITER = `
   while read -r pid nice; do
     { echo "$nice" > "/proc/$pid/autogroup" || { sleep 0.12; echo "$nice" > "/proc/$pid/autogroup"; }; } 2>/dev/null
   done`;
 
-/** Whether sessions can be made to yield here, and be taken back: null, or why not. It tries. */
+/** Returns null when the nice of a session can be raised and restored here, else the reason. Tries both changes. */
 export async function autogroupMissing(): Promise<string | null> {
   if (tryRead('/proc/sys/kernel/sched_autogroup_enabled').trim() !== '1') {
     return 'the kernel groups no sessions (`sysctl kernel.sched_autogroup_enabled=1`)';
@@ -41,8 +41,8 @@ export async function autogroupMissing(): Promise<string | null> {
 }
 
 /**
- * Changes the share of the cores that sessions get, sched(7) "The autogroup feature". A shell writes: Node's permission model, which holds this
- * process, cannot name files of processes to come.
+ * Changes the share of the cores that sessions get, sched(7) "The autogroup feature". A shell writes, because Node's permission model
+ * confines this process and cannot name the files of future processes.
  */
 export class AutogroupWriter {
   readonly #shell: ChildProcess;
@@ -55,7 +55,7 @@ export class AutogroupWriter {
     (this.#shell.stdin as Socket | null)?.unref();
   }
 
-  /** Asks for it; {@link sessionWeight} tells when it was done. */
+  /** Requests a weight; {@link sessionWeight} tells whether the kernel applied it. */
   weigh(pid: number, weight: CoreWeight): void {
     this.#shell.stdin?.write(`${pid} ${SESSION_NICE[weight]}\n`);
   }
@@ -65,13 +65,13 @@ export class AutogroupWriter {
   }
 }
 
-/** What the kernel gives a process' session; null when it does not tell. */
+/** Weight of a process's session; null when the kernel does not report it. */
 export function sessionWeight(pid: number): CoreWeight | null {
   const nice = /nice (-?\d+)/.exec(tryRead(`/proc/${pid}/autogroup`))?.[1];
   return weightOf(SESSION_NICE, nice);
 }
 
-/** In a group of the cpu controller the kernel shares cores by groups, and looks at no session. */
+/** In a group of the cpu controller the kernel shares the cores by group and ignores sessions. */
 function inCpuGroup(): boolean {
   const own = tryRead('/proc/self/cgroup');
   if (/^\d+:(?:[^:]*,)?cpu(?:,[^:]*)?:\/./m.test(own)) return true;
@@ -81,6 +81,6 @@ function inCpuGroup(): boolean {
   return false;
 }
 
-/** In a session of its own, so that no terminal's signal reaches it. */
+/** Starts a shell in its own session, so that no terminal's signal reaches it. */
 const shell = (script: string, stdio: readonly ('ignore' | 'pipe')[]): ChildProcess =>
   spawn('/bin/sh', ['-c', script], { detached: true, cwd: '/', stdio: [...stdio], env: { PATH: process.env.PATH } });

@@ -2,33 +2,33 @@ import { fileURLToPath } from 'node:url';
 import { SESSION_NICE } from './core-weight.ts';
 import { type Layers, OWN_SESSION } from './layers.ts';
 
-/** A program of ours that untrusted bytes are handed to, and all that it may touch. */
+/** A program of the platform that gets untrusted bytes, and the files that it may touch. */
 export interface ConfinedProgram {
-  /** Its main module, absolute. */
+  /** Main module, as an absolute path. */
   readonly main: string;
   readonly args: readonly string[];
-  /** Files and folders that it is made of, and those that it reads. */
+  /** Files and folders that contain its code or its inputs. */
   readonly read: readonly string[];
-  /** Folders that it may write; it may read them, too. */
+  /** Folders that the program may write and read. */
   readonly write?: readonly string[];
   readonly environment?: Readonly<Record<string, string>>;
-  /** It starts worker threads; they are held to the same permissions. */
+  /** True when the program starts worker threads, which get the same permissions. */
   readonly workers?: boolean;
-  /** It needs native addons and child processes: bundlers and compilers. */
+  /** True when the program needs native addons and child processes, as bundlers and compilers do. */
   readonly tools?: boolean;
 }
 
-/** Limits that the kernel and V8 keep, whatever becomes of this process. */
+/** Limits that the kernel and V8 enforce even if this process dies. */
 export interface KernelLimits {
-  /** CPU time of all threads; unlimited without it. */
+  /** CPU time of all threads; unlimited when absent. */
   readonly cpuSeconds?: number;
   /** Memory that the program may touch. */
   readonly memoryMb: number;
-  /** Directory of the control group that it enters before anything else. */
+  /** Directory of the control group that the process enters first. */
   readonly group?: string | undefined;
   /**
-   * It yields its cores to what serves invocations: for good, or until its session is weighed anew. Its starter has given it that session, and moved its
-   * group if it has one.
+   * Makes the process yield its cores to the processes that serve invocations: always, or until its session gets another weight. The caller
+   * starts the process in its own session and weighs its control group, if any.
    */
   readonly background?: 'always' | 'at first' | undefined;
 }
@@ -39,7 +39,7 @@ export interface Command {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Runs before each confined program and each of its threads. */
+/** Runs in each confined program and each of its threads before the program's code. */
 const CONFINE_URL = new URL('confine.ts', import.meta.url);
 const CONFINE = fileURLToPath(CONFINE_URL);
 
@@ -47,10 +47,10 @@ const CONFINE = fileURLToPath(CONFINE_URL);
 const RESERVED_MB = 1024;
 const MAX_OPEN_FILES = 1024;
 
-/** Where dynamic libraries lie. */
+/** Locations of dynamic libraries. */
 const LIBRARIES = ['/lib', '/lib64', '/usr/lib', '/usr/lib64', '/etc/ld.so.cache', '/nix/store'];
 
-/** The command line that runs a program under these layers. Pure. */
+/** Returns the command line that runs a program under these layers. Pure. */
 export function confinedCommand(layers: Layers, program: ConfinedProgram, limits: KernelLimits): Command {
   const { main, args, environment = {} } = program;
   const node = [process.execPath, ...nodeFlags(program, limits), main, ...args];
@@ -60,20 +60,20 @@ export function confinedCommand(layers: Layers, program: ConfinedProgram, limits
   return {
     program: '/bin/sh',
     args: ['-c', limitsScript(limits), ...wrapper, ...node],
-    // bubblewrap clears what it is given and sets the program's own.
+    // bubblewrap clears its environment and sets the program's variables by options.
     env: inside ? {} : environment,
   };
 }
 
-/** A shell sets the limits and becomes the program. At the soft limit of CPU time the kernel says why (SIGXCPU), a second later it kills. What a system does not know (`-d` on some) is left out there. */
+/** A shell sets the limits (`-d` only where supported) and execs the program. SIGXCPU comes at the soft CPU limit, SIGKILL 1 s later. */
 function limitsScript({ cpuSeconds, memoryMb, group, background }: KernelLimits): string {
   const dataKiB = (memoryMb + RESERVED_MB) * 1024;
   const cpu = cpuSeconds === undefined ? '' : `ulimit -S -t ${cpuSeconds}; ulimit -H -t ${cpuSeconds + 1};`;
-  // 0 is the writer itself. Without the group it runs under the other limits.
+  // Writing 0 moves the shell itself. If entering the group fails, the other limits still apply.
   const enter = group === undefined ? '' : `{ echo 0 > ${quoted(`${group}/cgroup.procs`)}; } 2>/dev/null;`;
-  // The kernel weighs sessions where it groups them (sched(7), the autogroup feature), elsewhere processes.
+  // The kernel weighs sessions where it groups them (sched(7), the autogroup feature), and processes elsewhere.
   const yields = background ? `{ echo ${SESSION_NICE.background} > /proc/self/autogroup; } 2>/dev/null;` : '';
-  // What is no more in the background could not take this back without rights.
+  // Only for `always`: an unprivileged process could not lower its nice again to leave the background.
   const become = background === 'always' ? `exec nice -n ${SESSION_NICE.background}` : 'exec';
   return `${enter} ${yields} ulimit -c 0; ${cpu} ulimit -n ${MAX_OPEN_FILES}; ulimit -d ${dataKiB} 2>/dev/null; unset PWD OLDPWD; ${become} "$0" "$@"`;
 }
@@ -90,7 +90,7 @@ function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits): string
     ...(tools ? ['--allow-addons', '--allow-child-process'] : []),
     '--disable-warning=SecurityWarning',
     '--disallow-code-generation-from-strings',
-    // It opens files without asking the permission model.
+    // SQLite opens files without asking the permission model.
     '--no-experimental-sqlite',
     '--no-experimental-ffi',
     '--disable-sigusr1',
@@ -100,14 +100,14 @@ function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits): string
   ];
 }
 
-/** Paths that lie in none of the others: Node forgets a folder that is allowed after a file in it. */
+/** Drops paths inside other paths: Node forgets an allowed folder that comes after a file in it. */
 const outermost = (paths: readonly string[]): string[] =>
   [...new Set(paths)].filter((path) => !paths.some((other) => other !== path && isInside(path, other)));
 
 const isInside = (path: string, folder: string): boolean =>
   path.startsWith(folder.endsWith('/') ? folder : `${folder}/`);
 
-/** An empty root with Node, its libraries, what the program may touch, and nothing else; read-only but for its own folders. */
+/** Builds an empty root with Node, its libraries and the program's files; read-only except for the program's writable folders. */
 function mounts({ main, read, write = [] }: ConfinedProgram): string[] {
   const bound = [
     ...LIBRARIES.map((path) => ['--ro-bind-try', path, path]),
@@ -116,7 +116,7 @@ function mounts({ main, read, write = [] }: ConfinedProgram): string[] {
     ['--dev', '/dev'],
     ['--proc', '/proc'],
   ];
-  // A folder goes before what lies in it, which is mounted over it.
+  // Mounts a folder before the paths inside it, which are mounted over it.
   const depth = ([, source = '', target = source]: readonly string[]): number =>
     target === '/' ? 0 : target.split('/').length;
   return [

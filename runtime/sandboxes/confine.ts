@@ -1,6 +1,6 @@
 /**
- * Runs first in each confined process and in each of its threads (`--import`): takes away what reaches other processes and what Node's
- * permission model does not ask about, and ends the process with its starter.
+ * Runs first in each confined process and each of its threads (`--import`). Removes functions that reach other processes or bypass Node's
+ * permission model, and ends the process when its starter dies.
  */
 import { syncBuiltinESMExports } from 'node:module';
 import os from 'node:os';
@@ -8,10 +8,10 @@ import { setImmediate } from 'node:timers/promises';
 import v8 from 'node:v8';
 import { isMainThread } from 'node:worker_threads';
 
-/** Functions of `process` that signal other processes, by name or through the debugger. */
+/** Functions of `process` that signal other processes, by signal or through the debugger. */
 const SIGNALLING = ['kill', '_kill', '_debugProcess', '_debugEnd'];
 
-/** Turns of the event loop after which the end of a closed standard input has been read. */
+/** Turns of the event loop after which Node has read the end of a closed standard input. */
 const LOOKS_AT_LIFELINE = 2;
 
 function refused(): never {
@@ -24,10 +24,10 @@ Object.defineProperty(v8, 'setFlagsFromString', { value: refused });
 syncBuiltinESMExports();
 
 if (isMainThread) {
-  // The starter holds the other end of standard input: its death closes it.
+  // The starter holds the other end of standard input, so its death closes the stream.
   process.stdin.on('end', () => process.exit(1)).on('error', () => process.exit(1));
   process.stdin.resume();
   (process.stdin as unknown as { unref(): void }).unref();
-  // A starter that died before the parent-death signals were set is noticed here, before the program can be too busy to notice it.
+  // Detects a starter that died before the parent-death signal was set; later, the program could be too busy to detect it.
   for (let turn = 0; turn < LOOKS_AT_LIFELINE; turn++) await setImmediate();
 }

@@ -1,4 +1,4 @@
-/** What the rest of the runtime uses of this folder. */
+/** Interface of this folder to the rest of the runtime. */
 export type { ConfinedProgram } from './command.ts';
 export { type KernelShares, openKernelShares } from './kernel-limits.ts';
 export { type Isolation, IsolationError, type Layers, layersFor } from './layers.ts';

@@ -4,27 +4,27 @@ import type { Groups } from './cgroups/groups.ts';
 
 /** How the kernel limits sandboxes, besides rlimits. */
 export interface KernelShares {
-  /** Control groups; null where none was given to the platform. */
+  /** Control groups; null when the platform has none. */
   readonly groups: Groups | null;
-  /** Sessions that can be made to yield, where groups cannot weigh the cores. */
+  /** Weighs sessions where control groups cannot weigh the cores; null otherwise. */
   readonly autogroup: AutogroupWriter | null;
   readonly active: ActiveLimits;
 }
 
-/** What is active, for the operator. */
+/** Active limits, shown to the operator. */
 export interface ActiveLimits {
-  /** The kernel's limit that ends a sandbox when it passes its memory between two looks of the runtime. */
+  /** Limit by which the kernel ends a sandbox that exceeds its memory between two looks of the runtime. */
   readonly memory: 'cgroup' | 'rlimit';
-  /** How the kernel makes a sandbox yield after it has computed much. */
+  /** Mechanism by which the kernel makes a sandbox yield after it has computed much. */
   readonly demotion: 'cgroup' | 'autogroup' | 'none';
-  /** Names the limits that this machine lacks, and says how to get them; absent when it lacks none. */
+  /** Names the limits that this machine lacks and how to get them; absent when it lacks none. */
   readonly notice?: string;
 }
 
 const GET_GROUPS =
   'give Pie a control group of its own: `Delegate=yes` in its systemd unit (or `systemd-run --user --scope -p Delegate=yes pie up`); in a container, a private cgroup namespace with /sys/fs/cgroup writable';
 
-/** Finds out what the kernel offers and makes it ready. Nothing fails without it. */
+/** Probes and prepares the kernel's limits. A missing limit is no error. */
 export async function openKernelShares(): Promise<KernelShares> {
   const delegation = await openDelegation();
   const groups = 'groups' in delegation ? delegation.groups : null;
@@ -35,7 +35,7 @@ export async function openKernelShares(): Promise<KernelShares> {
   return { groups, autogroup, active: activeLimits(groups?.controllers ?? [], noGroups, noSessions) };
 }
 
-/** Names what is active and what is missing. Pure. */
+/** Names the active and the missing limits. Pure. */
 export function activeLimits(
   controllers: readonly string[],
   noGroups: string | null,

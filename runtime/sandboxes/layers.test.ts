@@ -50,7 +50,7 @@ describe('a machine without user namespaces', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  /** A program that fails as bubblewrap does where the kernel refuses it namespaces. */
+  /** Makes a program that fails like bubblewrap when the kernel refuses namespaces. */
   async function refusing(): Promise<string> {
     const program = join(folder, 'bwrap');
     await writeFile(program, '#!/bin/sh\necho "bwrap: No permissions to create a new namespace" >&2\nexit 1\n');

@@ -1,24 +1,24 @@
 import type { Groups } from './cgroups/groups.ts';
 
-/** How strongly confined processes are confined, as the configuration asks for it. The named values are strict. */
+/** Isolation level that the configuration asks for. The named levels are strict. */
 export type Isolation = 'auto' | 'namespaces' | 'process';
 
-/** What this machine can do to confine a process. */
+/** Confinement tools that work on this machine. */
 export interface Probe {
-  /** bubblewrap with the options under which it starts the pinned Node in namespaces of its own, or why there is none. */
+  /** bubblewrap with the options under which it starts the pinned Node in new namespaces, or the reason why it does not. */
   readonly bubblewrap: { readonly command: readonly string[] } | { readonly missing: string };
-  /** setpriv with the options that it takes here; null when it is missing or takes none of them. */
+  /** setpriv with the options that it accepts here; null when setpriv is missing or accepts none. */
   readonly setpriv: readonly string[] | null;
 }
 
-/** What confines the processes that this runtime starts for untrusted bytes. */
+/** Layers that confine the processes which this runtime starts for untrusted bytes. */
 export interface Layers {
   readonly isolation: Exclude<Isolation, 'auto'>;
-  /** Command that goes before the confined program: bubblewrap without its mounts, or `setpriv`; empty when neither is there. */
+  /** Command in front of the confined program: bubblewrap without its mounts, or `setpriv`; empty when this machine has neither. */
   readonly wrapper: readonly string[];
-  /** What the operator should know: a layer that is missing, and how to get it. Null when nothing is. */
+  /** Message for the operator: the missing layer and how to get it. Null when no layer is missing. */
   readonly notice: string | null;
-  /** Makes a control group for each of them, where the platform was given one. */
+  /** Makes a control group for each confined process; absent when the platform has no control group. */
   readonly groups?: Groups;
 }
 
@@ -31,7 +31,7 @@ const GET_NAMESPACES =
   'install bubblewrap (`apt-get install bubblewrap`) and let this user make user namespaces (`sysctl kernel.unprivileged_userns_clone=1` or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; in a container, run it with a seccomp profile that allows `unshare`)';
 
 /**
- * Decides which layers confine processes. Pure. `auto` takes namespaces where they work, and says what is missing where they do not.
+ * Decides which layers confine processes. Pure. `auto` takes namespaces where they work, and otherwise names the missing parts.
  * @throws {IsolationError} when `namespaces` are demanded and do not work here
  */
 export function layersFor(isolation: Isolation, { bubblewrap, setpriv }: Probe): Layers {
@@ -54,22 +54,22 @@ export function layersFor(isolation: Isolation, { bubblewrap, setpriv }: Probe):
   };
 }
 
-/** A session of its own, with a nice of its own, whatever session its starter made for it. */
+/** Gives the process its own session with its own nice, even if its starter already made a session for it. */
 export const OWN_SESSION = '--new-session';
 
 /**
- * Everything unshared; a user that is nobody; no capabilities, terminal or environment. bubblewrap sets no-new-privileges itself, and an
- * empty root that `command.ts` fills with what the program needs and makes read-only.
+ * Unshares all namespaces; runs as the user nobody; drops capabilities, terminal and environment. bubblewrap itself sets no-new-privileges
+ * and makes an empty root, which `command.ts` fills with the program's files and makes read-only.
  */
 const UNSHARED: readonly string[] = [
   ...['--unshare-all', '--unshare-user', '--uid', '65534', '--gid', '65534', '--hostname', 'sandbox'],
   ...['--cap-drop', 'ALL', OWN_SESSION, '--die-with-parent', '--clearenv'],
 ];
 
-/** Options of bubblewrap by strength; the first that this machine takes is used. Before 0.8 it could not forbid further user namespaces. */
+/** bubblewrap's options by strength; the probe takes the first that works. bubblewrap before 0.8 cannot forbid nested user namespaces. */
 export const BUBBLEWRAP: readonly (readonly string[])[] = [['--disable-userns', ...UNSHARED], UNSHARED];
 
-/** Options of setpriv, likewise. Only root can give capabilities away for good. */
+/** setpriv's options by strength. Only root can drop capabilities from the bounding set. */
 export const SETPRIV: readonly (readonly string[])[] = [
   ['--no-new-privs', '--pdeathsig', 'KILL', '--bounding-set=-all', '--inh-caps=-all'],
   ['--no-new-privs', '--pdeathsig', 'KILL'],

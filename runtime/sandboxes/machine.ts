@@ -3,7 +3,7 @@ import { probeMachine } from './probe.ts';
 
 let layers: Promise<Layers> | undefined;
 
-/** The strongest layers that this machine has, probed once a process. */
+/** The strongest layers that this machine supports, probed once per process. */
 export function machineLayers(): Promise<Layers> {
   layers ??= probeMachine().then((probe) => layersFor('auto', probe));
   return layers;

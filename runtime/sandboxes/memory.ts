@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises';
 
 const KERNEL_PAGE_BYTES = 4096;
-/** Processes of one tree that are looked at; a tree with more is a bomb, and what is seen of it is enough. */
+/** Bound on the inspected processes of one tree. A larger tree is a fork bomb, whose first processes suffice. */
 const MAX_PROCESSES = 256;
 
-/** Resident memory of a process and its descendants; 0 where /proc does not tell. */
+/** Resident memory of a process and its descendants; 0 when /proc does not report it. */
 export async function treeMemoryBytes(root: number): Promise<number> {
   const pending = [root];
   let pages = 0;

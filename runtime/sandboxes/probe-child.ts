@@ -1,2 +1,2 @@
-/** Says that a confined process runs. */
+/** Shows the probe that a confined process runs. */
 process.stdout.write('confined');

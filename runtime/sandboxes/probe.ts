@@ -5,18 +5,18 @@ import { fileURLToPath } from 'node:url';
 import { confinedCommand } from './command.ts';
 import { BUBBLEWRAP, type Layers, type Probe, SETPRIV } from './layers.ts';
 
-/** Programs that confine others; found on the PATH when no path is given. */
+/** Confinement programs; a plain name is looked up on the PATH. */
 export interface ProbeOptions {
   readonly bubblewrap?: string;
   readonly setpriv?: string;
 }
 
-/** Longest that one try may take on a busy machine. */
+/** Bound on one attempt, for a busy machine. */
 const DEADLINE_MS = 20_000;
 const TRIVIAL = fileURLToPath(new URL('probe-child.ts', import.meta.url));
 const READY = 'confined';
 
-/** Finds out what this machine can do, by doing it: Node is started in namespaces exactly as untrusted work will be. */
+/** Probes this machine: starts Node in namespaces exactly as untrusted work will be started. */
 export async function probeMachine({ bubblewrap = 'bwrap', setpriv = 'setpriv' }: ProbeOptions = {}): Promise<Probe> {
   const [namespaces, options] = await Promise.all([tryBubblewrap(bubblewrap), trySetpriv(setpriv)]);
   return { bubblewrap: namespaces, setpriv: options };
@@ -64,7 +64,7 @@ function run(
   });
 }
 
-/** The file that a name stands for on the PATH; null when there is none that can be run. */
+/** Path of an executable on the PATH; null when there is none. */
 function find(name: string): string | null {
   const files = isAbsolute(name)
     ? [name]

@@ -15,19 +15,19 @@ const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url
 const probe = await probeMachine();
 const isolations = 'command' in probe.bubblewrap ? (['namespaces', 'process'] as const) : (['process'] as const);
 
-/** Processes that have that argument. */
+/** Processes with `mark` as an argument. */
 async function processesWith(mark: string): Promise<string[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')));
   return pids.filter((_, index) => lines[index]?.split('\0').includes(mark));
 }
 
-/** Nice of a process, and of its session where the kernel shares the cores among these; NaN when they differ. */
+/** Nice of a process, compared with that of its session where the kernel shares the cores among sessions; NaN when they differ. */
 async function niceOf(pid: string): Promise<number> {
   const read = (path: string) => readFile(path, 'utf8').catch(() => '');
   const stat = await read(`/proc/${pid}/stat`);
   const own = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
-  // From users without rights the kernel takes few changes a second.
+  // The kernel accepts few changes a second from unprivileged users.
   const tells = process.getuid?.() === 0 && (await read('/proc/sys/kernel/sched_autogroup_enabled')).trim() === '1';
   const session = tells ? Number(/nice (-?\d+)/.exec(await read(`/proc/${pid}/autogroup`))?.[1]) : own;
   return session === own ? own : Number.NaN;
@@ -91,7 +91,7 @@ for (const isolation of isolations) {
     const orphans = { skip: isolation === 'process' && probe.setpriv === null };
     it('is killed with its starter, however busy it is and however early its starter dies', orphans, async () => {
       for (const afterMs of [0, 0, 0, 5, 20, 400]) {
-        // Tells its processes apart from those of other tests.
+        // Distinguishes this test's processes from those of other tests.
         const mark = String(1 + Math.random());
         const script = `
           import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};

@@ -6,23 +6,23 @@ import type { Layers } from './layers.ts';
 import { treeMemoryBytes } from './memory.ts';
 
 export interface ConfinedLimits {
-  /** Wall-clock time, after which the process and all that it started are killed. */
+  /** Wall-clock time after which the process and its descendants are killed. */
   readonly timeoutMs: number;
-  /** CPU time of all its threads, to the second, which the kernel keeps; by default that of four threads all the time. */
+  /** CPU time of all threads, in whole seconds, enforced by the kernel; by default that of four threads for the whole timeout. */
   readonly cpuMs?: number;
-  /** Resident memory of the process and all that it started. */
+  /** Bound on the resident memory of the process and its descendants. */
   readonly memoryMb: number;
   /**
-   * Whether a line of its output is its answer, the last thing that is wanted of it. The process is killed then: Node may hang while it exits
+   * True for the output line that is the answer. The process is killed after its answer, because Node may hang while it exits
    * (nodejs/node#54918).
    */
   readonly isAnswer?: (line: string) => boolean;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How a confined process ended. */
+/** Result of a confined process. */
 export interface Ended {
-  /** Its exit code, 0 once it has answered; null after a signal. */
+  /** Exit code, 0 after an answer; null after a signal. */
   readonly code: number | null;
   readonly output: string;
   readonly errors: string;
@@ -38,18 +38,18 @@ export class LimitPassed extends Error {
   }
 }
 
-/** How often the tree's resident memory is looked at. It can pass the limit by what it touches in that time, up to its RLIMIT_DATA. */
+/** Interval of the memory checks. Within one interval, the process can exceed its limit, up to RLIMIT_DATA. */
 const MEMORY_POLL_MS = 50;
-/** Bound on what is kept of each of its outputs. */
+/** Bound on the kept bytes of each output stream. */
 const MAX_OUTPUT_BYTES = 4 * 2 ** 20;
-/** What bubblewrap answers for a program that the kernel has ended at its CPU limit (SIGXCPU). */
+/** bubblewrap's exit code for a program that the kernel ended at its CPU limit (SIGXCPU). */
 const CPU_EXIT = 128 + constants.signals.SIGXCPU;
-/** Threads that compute at once, for the kernel's limit on CPU time. */
+/** Number of threads that compute at once, for the kernel's limit on CPU time. */
 const CPU_THREADS = 4;
 
 /**
- * Runs a program once, confined and in the background. It gets its three standard streams and nothing else that is open. It ends when this process dies, by
- * the kernel's hand (the layers' parent-death signal), by its lifeline or by its CPU limit.
+ * Runs a program once, confined and in the background, with no open descriptors but its three standard streams. When this process dies, the
+ * kernel (parent-death signal), the closed lifeline or the CPU limit ends the program.
  * @throws {LimitPassed} and the signal's reason
  */
 export async function runConfined(layers: Layers, program: ConfinedProgram, limits: ConfinedLimits): Promise<Ended> {
@@ -62,7 +62,7 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
     group: group?.directory,
   });
   const child = spawn(command.program, command.args, {
-    // A session of its own: no terminal, and one group to kill.
+    // Gives the process its own session: no terminal, and one process group to kill.
     detached: true,
     cwd: '/',
     stdio: 'pipe',
@@ -108,7 +108,7 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   }
 }
 
-/** In namespaces the first process of the group is bubblewrap: with it dies its PID namespace. */
+/** With namespaces, the first process of the group is bubblewrap, whose death ends its PID namespace. */
 function killGroup(pid: number | undefined): void {
   if (pid === undefined) return;
   try {
@@ -118,11 +118,11 @@ function killGroup(pid: number | undefined): void {
   }
 }
 
-/** @param onLine told of the last whole line of each piece that ends one */
+/** @param onLine called with the last complete line of each chunk that completes one */
 function collect(stream: NodeJS.ReadableStream, onLine?: (line: string) => void): () => string {
   const decoder = new StringDecoder('utf8');
   const pieces: string[] = [];
-  /** Pieces of the line that has not ended. */
+  /** Pieces of the incomplete line. */
   let line: string[] = [];
   let bytes = 0;
   stream.on('data', (chunk: Buffer) => {

@@ -1,7 +1,7 @@
 import { BlockList, isIPv4, isIPv6 } from 'node:net';
 
 /**
- * Addresses that are not of the public internet: this network, private ones, carrier-grade NAT, loopback, link-local (clouds answer with
+ * Addresses outside the public internet: this network, private ones, carrier-grade NAT, loopback, link-local (cloud providers serve
  * credentials there), benchmarks, documentation, multicast, reserved (RFC 6890 and the IANA registries).
  */
 const NOT_PUBLIC_IPV4: readonly (readonly [network: string, prefix: number])[] = [
@@ -21,7 +21,7 @@ const NOT_PUBLIC_IPV4: readonly (readonly [network: string, prefix: number])[] =
   ['224.0.0.0', 3],
 ];
 
-/** Of IPv6 only global unicast is public, without what carries an IPv4 address in it (Teredo, 6to4) and documentation. */
+/** Only global unicast IPv6 is public, except documentation and ranges that embed an IPv4 address (Teredo, 6to4). */
 const PUBLIC_IPV6: readonly [network: string, prefix: number] = ['2000::', 3];
 const NOT_PUBLIC_IPV6: readonly (readonly [network: string, prefix: number])[] = [
   ['2001::', 23],
@@ -36,7 +36,7 @@ for (const [network, prefix] of NOT_PUBLIC_IPV6) notPublic.addSubnet(network, pr
 const globalUnicast = new BlockList();
 globalUnicast.addSubnet(...PUBLIC_IPV6, 'ipv6');
 
-/** Whether an IP address is one of the public internet; what is no address is not. IPv4 addresses written as IPv6 never are. */
+/** True for a public IP address; false for text that is none. IPv4 addresses written as IPv6 are never public. */
 export function isPublicAddress(address: string): boolean {
   if (isIPv4(address)) return !notPublic.check(address, 'ipv4');
   return isIPv6(address) && globalUnicast.check(address, 'ipv6') && !notPublic.check(address, 'ipv6');

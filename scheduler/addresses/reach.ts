@@ -4,35 +4,35 @@ import { isIP } from 'node:net';
 import { hostMatches } from '../functions/grants.ts';
 import { isPublicAddress } from './public.ts';
 
-/** Addresses of a host name. The signal aborts when nobody waits for them any more. */
+/** Resolves the addresses of a host name. The signal aborts when the caller no longer waits. */
 export type Lookup = (hostname: string, signal: AbortSignal) => Promise<readonly LookupAddress[]>;
 
 const DNS_TIMEOUT_MS = 5000;
 const DNS_TRIES = 2;
 
-/** The address that was asked for is none that may be reached for a tenant. */
+/** A tenant may not reach this address. */
 export class RefusedAddress extends Error {
   override readonly name = 'RefusedAddress';
 }
 
-/** A host with private addresses that may be reached all the same. */
+/** A host that may be reached although its addresses are private. */
 export interface PrivateHost {
   /** `tools.internal` (any port), `tools.internal:8080`, `*.internal`, `[::1]:8080`. */
   readonly host: string;
-  /** The only tenant that may reach it; any may without. */
+  /** The only tenant that may reach it; without it every tenant may. */
   readonly tenant?: string | undefined;
 }
 
 export interface ReachOptions {
-  /** What the operator has named (`pie.toml`). */
+  /** Private hosts from `pie.toml`. */
   readonly privateHosts?: readonly PrivateHost[];
-  /** The key of `pie.toml` that names them, for errors. */
+  /** The key of `pie.toml` that lists them, for error messages. */
   readonly option?: string;
-  /** Resolves names; the system's resolver for private hosts and DNS for the others by default. */
+  /** Resolves names. The default is the system's resolver for private hosts and DNS for all others. */
   readonly lookup?: Lookup | undefined;
 }
 
-/** Which addresses the platform connects to when a tenant names the host: those of the public internet, and hosts that the operator has named. */
+/** Decides which addresses the platform connects to for a tenant's URL: public ones, and private hosts that the operator allows. */
 export class Reach {
   readonly #privateHosts: readonly PrivateHost[];
   readonly #option: string;
@@ -44,23 +44,23 @@ export class Reach {
     this.#lookup = own;
   }
 
-  /** Whether the operator has named the host of a URL for a tenant. */
+  /** True when the operator allows a tenant the host of a URL. */
   trusts(url: URL, tenant: string): boolean {
     return this.#privateHosts.some(
       (named) => (named.tenant ?? tenant) === tenant && hostMatches(named.host, url, 'any-port'),
     );
   }
 
-  /** Whether a URL names its host by an address that may not be reached; a name tells nothing before it is resolved. */
+  /** True when a URL contains an address that may not be reached; a host name is checked only after it is resolved. */
   refuses(url: URL, tenant: string): boolean {
     const hostname = bare(url);
     return isIP(hostname) !== 0 && !this.trusts(url, tenant) && !isPublicAddress(hostname);
   }
 
   /**
-   * The addresses of a URL's host that may be connected to. Connect to these and ask no resolver again: another answer may be another address.
+   * The allowed addresses of a URL's host. Connect to these addresses and do not resolve the name again: a second reply may differ.
    *
-   * @throws RefusedAddress when there are none, or what the resolver throws
+   * @throws RefusedAddress when none is allowed, or the resolver's error
    */
   async addresses(url: URL, tenant: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
     const hostname = bare(url);
@@ -76,12 +76,12 @@ export class Reach {
 
   #resolve(hostname: string, trusted: boolean, signal: AbortSignal): Promise<readonly LookupAddress[]> {
     if (this.#lookup) return this.#lookup(hostname, signal);
-    // The system's resolver knows the operator's own names, but takes a thread for as long as it waits: strangers' names go to DNS.
+    // The system's resolver knows the operator's own names, but blocks a thread while it waits. Tenants' names therefore go to DNS.
     return trusted ? lookup(hostname, { all: true }) : resolveByDns(hostname, signal);
   }
 }
 
-/** An IPv6 address without its brackets. */
+/** The host of a URL, an IPv6 address without its brackets. */
 const bare = (url: URL): string => url.hostname.replace(/^\[|\]$/g, '');
 
 async function resolveByDns(hostname: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {

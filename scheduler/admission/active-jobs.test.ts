@@ -14,7 +14,7 @@ describe('active jobs', () => {
   });
   after(() => redis.stop());
 
-  /** BullMQ's side of a runtime: only moves jobs into its hands. */
+  /** The BullMQ part of a runtime; it only fetches jobs. */
   function fetcher(scheduler: Scheduler, name: string) {
     const connection = redis.connect();
     const worker = new Worker(INVOCATION_QUEUE, null, {
@@ -43,7 +43,7 @@ describe('active jobs', () => {
         async (count, steps) => {
           const scheduler = openTestScheduler(redis);
           const runtime = fetcher(scheduler, 'r1');
-          // So few that most stand in the line, not among the admitted.
+          // Few slots, so that most invocations wait in the line instead of being admitted.
           const lease = await offer(scheduler, { slots: 2 });
           try {
             const order = Array.from({ length: count }, (_, i) => `job-${i}`);
@@ -131,7 +131,7 @@ describe('active jobs', () => {
         await invocations.finish(restarted.id, restarted.epoch, 3, { event: 'result', data: '{}' }, null),
         'stale',
       );
-      // Its third loss is the last.
+      // The third loss ends the invocation.
       for (const [attempt, outcome] of [
         [2, 'waiting'],
         [3, 'failed'],

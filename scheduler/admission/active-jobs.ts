@@ -12,16 +12,16 @@ export interface ActiveJob {
   readonly id: string;
   /** The runtime that fetched it. */
   readonly runtimeId: string | null;
-  /** When it was fetched, in the runtime's clock. */
+  /** Time of the fetch, by the runtime's clock. */
   readonly fetchedAt: number;
 }
 
-/** `waiting`: back at its place in its tenant's line. `not-held`: that runtime had it no more. */
+/** `waiting`: the job is back at its place in its tenant's line. `not-held`: the runtime no longer held it. */
 export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
 
 /**
- * Jobs in the hands of runtimes. BullMQ moves a job there and writes the runtime's id on it in one step; from there it leaves through one
- * script that settles its invocation as well, so that no invocation is lost between two writes.
+ * Jobs that runtimes hold. BullMQ marks a job as active and writes the runtime's id on it in one step. One script takes the job away again
+ * and settles its invocation in the same step, so that no invocation is lost between two writes.
  */
 export class ActiveJobs {
   readonly #store: Store;
@@ -34,7 +34,7 @@ export class ActiveJobs {
     this.#queue = store.keys.jobs;
   }
 
-  /** Every active job and its holder, but for those of which `passed` is true. */
+  /** Lists every active job and its holder, except those for which `passed` returns true. */
   async list(passed: (id: string) => boolean = () => false): Promise<ActiveJob[]> {
     const ids = await this.#store.call((redis) => redis.lrange(`${this.#queue}:active`, 0, -1));
     const wanted = ids.filter((id) => !passed(id));
@@ -55,21 +55,21 @@ export class ActiveJobs {
   }
 
   /**
-   * The runtime is done with the job: it is removed, and its invocation ends as `internal` should it not have ended.
+   * Removes a job that its runtime is done with. An invocation that has not ended yet ends as `internal`.
    *
-   * @param token with which the job was fetched: one that was given back since and fetched again, by the same runtime even, is left alone.
+   * @param token of the fetch: a job that was given back and fetched again since, even by the same runtime, is left alone.
    */
   over(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     const message = 'The runtime stopped without ending this invocation.';
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** The runtime is dead: what had begun fails or starts again, the rest goes back in line. */
+  /** Takes a job from a dead runtime: a begun invocation fails or starts again, any other goes back in line. */
   lost(id: string, runtimeId: string): Promise<LeaveOutcome> {
     return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.');
   }
 
-  /** The runtime gives the job back; had it begun, it counts as terminated. `token` as with `over`. */
+  /** Gives a job back for its runtime; a begun invocation that cannot restart fails as `terminated`. `token` as with `over`. */
   giveBack(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     const message = 'The runtime was shut down before this invocation ended.';
     return this.#leave(id, runtimeId, 'return', 'terminated', message, token);

@@ -8,45 +8,45 @@ const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));
 const REPAIR = loadScript(new URL('./scripts/repair.lua', import.meta.url));
 const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.url));
 
-/** One script admits no more (`MAX_STARTS` of admission.lua); then it is called again. */
+/** Most that one script call admits (`MAX_STARTS` of admission.lua); `admit` then calls the script again. */
 const MAX_STARTS = 256;
-/** What was learned of a version that runs no more is forgotten after this. */
+/** Time after which Redis forgets the learned pages of a version that no longer runs. */
 const LEARNED_MS = 30 * 86_400_000;
-/** How often the ledger is held against the invocations; of all that ask, one does it. */
+/** Interval between checks of the ledger against the invocations; of all callers, one does the check. */
 export const REPAIR_INTERVAL_MS = 5000;
 
-/** A tenant with invocations that wait or are admitted. */
+/** A tenant that has invocations waiting or admitted. */
 export interface TenantLoad {
   readonly tenant: string;
-  /** In its line. */
+  /** Invocations in its line. */
   readonly waiting: number;
-  /** Admitted: in a runtime, or on the way to one. */
+  /** Admitted invocations: in a runtime, or on the way to one. */
   readonly running: number;
   readonly weight: number;
 }
 
-/** What the platform's runtimes offer, and what is admitted of it. */
+/** Capacity that the platform's runtimes offer, and the part that admitted invocations use. */
 export interface PlatformCapacity {
   readonly slots: number;
   readonly usedSlots: number;
-  /** KV pages, `overcommit` included, and what is expected of all that is admitted. */
+  /** KV pages, `overcommit` included, and the pages that all admitted invocations are expected to hold. */
   readonly models: readonly { readonly model: string; readonly pages: number; readonly usedPages: number }[];
-  /** Memory of the runtimes, and what is expected of all that is admitted; null while no runtime bounds its own. */
+  /** Runtime memory, and the memory that all admitted invocations are expected to take; null while no runtime sets a bound. */
   readonly memory: { readonly totalMb: number; readonly usedMb: number } | null;
 }
 
-/** What a run held at most, children included. */
+/** Peak usage of a run, including its children. */
 export interface Peak {
   /** KV pages by model. */
   readonly pages: Readonly<Record<string, number>>;
   readonly memoryMb: number;
 }
 
-/** What a look at the ledger found: all zero but after Redis has lost what it had acknowledged, or a fault of the platform. */
+/** Faults that a ledger check found. All are zero unless Redis lost acknowledged writes or the platform has a bug. */
 export interface Repairs {
   /** Entries of invocations that have ended or are unknown. */
   readonly dropped: number;
-  /** Queued invocations that stood nowhere and are back in their lines. */
+  /** Queued invocations that were in no list and are back in their lines. */
   readonly returned: number;
   /** Sums that did not equal their entries. */
   readonly sums: number;
@@ -55,9 +55,9 @@ export interface Repairs {
 }
 
 /**
- * Who is admitted, over all runtimes: fair among tenants by their weights, first come first served inside each, within slots and expected KV
- * pages. `AdmissionPolicy` says the rules; the scripts of this folder follow them inside of what changes anything (an invocation comes or ends,
- * a runtime comes or goes), so nobody polls. These calls are for what else changes.
+ * Admission over all runtimes: fair among tenants by weight, first come first served inside each, within slots and expected KV pages.
+ * `AdmissionPolicy` states the rules. The scripts apply them in the step that makes a change (an invocation comes or ends, a runtime comes
+ * or goes), so no process polls. Call the methods here for other changes.
  */
 export class Admission {
   readonly #store: Store;
@@ -67,9 +67,9 @@ export class Admission {
   }
 
   /**
-   * Works the platform's capacity out anew and admits whoever may start. Answers how many.
+   * Recomputes the platform's capacity and admits every invocation that may start. Returns their number.
    *
-   * @param tenant whose limits have changed; `*` for any.
+   * @param tenant with changed limits; `*` for all tenants.
    */
   async admit(tenant = ''): Promise<number> {
     let admitted = 0;
@@ -82,7 +82,7 @@ export class Admission {
     }
   }
 
-  /** Tenants with invocations that wait or are admitted, by name. */
+  /** Tenants that have invocations waiting or admitted, sorted by name. */
   async tenants(): Promise<TenantLoad[]> {
     const reply = list(await this.#run(OVERVIEW));
     const tenants: TenantLoad[] = [];
@@ -98,7 +98,6 @@ export class Admission {
     return tenants.sort((a, b) => (a.tenant < b.tenant ? -1 : 1));
   }
 
-  /** What there is, and what is admitted of it. */
   async capacity(): Promise<PlatformCapacity> {
     const { admission } = this.#store.keys;
     const [total, used] = await Promise.all(
@@ -106,7 +105,7 @@ export class Admission {
     );
     const models = new Map<string, { readonly model: string; pages: number; usedPages: number }>();
     for (const [field, pages] of Object.entries(total ?? {})) {
-      // `pages:<model>`, or `pages:<model>@<host>` for each of several.
+      // `pages:<model>`, or `pages:<model>@<host>` for each of several hosts.
       const model = /^pages:([^@]+)/.exec(field)?.[1];
       if (model === undefined || model === MEMORY) continue;
       const sum = models.get(model) ?? { model, pages: 0, usedPages: 0 };
@@ -122,7 +121,7 @@ export class Admission {
     };
   }
 
-  /** What a run of a function version held at most: from this the next one's expected pages and memory are learned. */
+  /** Records the peak of a run, from which admission learns the expected pages and memory of the version's next run. */
   async observe(
     job: { readonly tenant: string; readonly function: string; readonly version: string },
     peak: Peak,
@@ -134,8 +133,8 @@ export class Admission {
   }
 
   /**
-   * Holds the ledger against the invocations, and puts right what does not fit. Every call looks at all that is admitted and at the next part
-   * of what has not ended; null when another process did so within the interval.
+   * Checks the ledger against the invocations and repairs it. Every call looks at all admitted invocations and at the next part of those
+   * that have not ended. Returns null when another process did so within the interval.
    */
   async repair(intervalMs = REPAIR_INTERVAL_MS): Promise<Repairs | null> {
     const reply = list(await this.#run(REPAIR, intervalMs));

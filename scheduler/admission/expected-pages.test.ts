@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** What admission expects of one more invocation, by model. */
+/** Pages by model that admission expects of one more invocation. */
 async function expected(scheduler: ReturnType<typeof openTestScheduler>, options: Partial<Submission>) {
   const { id } = await scheduler.submit(submission(options));
   const { models } = await scheduler.admission.capacity();

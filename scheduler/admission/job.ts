@@ -1,6 +1,6 @@
 import type { InvocationLimits } from '../invocations/types.ts';
 
-/** What a runtime needs to run one invocation; the data of its BullMQ job. */
+/** The data of a BullMQ job: everything that a runtime needs to run one invocation. */
 export interface InvocationJob {
   /** Id of the invocation, and of the job. */
   readonly id: string;
@@ -9,28 +9,28 @@ export interface InvocationJob {
   readonly version: string;
   /** JSON text, checked against the manifest's schema. */
   readonly input: string;
-  /** First come, first served: `Invocations.create` gives it. */
+  /** Place in the order of all invocations; `Invocations.create` assigns it. */
   readonly arrival: number;
   /** Milliseconds since the Unix epoch. */
   readonly submittedAt: number;
-  /** From submission to the end, waiting included. */
+  /** Time allowed from submission to the end, including waiting. */
   readonly deadlineMs: number;
   readonly limits: InvocationLimits;
-  /** Whether it may begin again when an attempt is ended for others, or lost. */
+  /** True when another attempt may begin after one is lost or ended to make room. */
   readonly restartable?: boolean;
-  /** Set for a child, which is in no queue: who launched it. */
+  /** Invocation that launched this child; a child is in no queue. */
   readonly parent?: string;
-  /** Of a child: the tenant whose function it is. */
+  /** For a child: the tenant that owns the function. */
   readonly functionOwner?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
-  /** With which its runtime fetched it: that alone may begin it. Not in the queue. */
+  /** Token of the runtime's fetch; only that fetch may begin the invocation. The queued job has none. */
   readonly fetchToken?: string;
 }
 
-/** Why a running invocation was told to stop; the `reason` of the signal that `run` gets. */
+/** Reason for a running invocation to stop; the `reason` of the signal that `run` gets. */
 export interface StopReason {
-  /** `cancelled` by a client, `deadline-exceeded`, `runtime-lost` (another runtime owns it now: say nothing more), `terminated` by a drain. */
+  /** `cancelled` by a client, `deadline-exceeded`, `runtime-lost` (another runtime owns it: stop writing), `terminated` by a drain. */
   readonly code: 'cancelled' | 'deadline-exceeded' | 'runtime-lost' | 'terminated';
   readonly message: string;
 }

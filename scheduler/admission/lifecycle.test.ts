@@ -75,7 +75,7 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
           else if (kind === 'fail') await invocations.fail(id, 'internal', 'x', runtimeId);
           else if (kind === 'lost' || kind === 'giveBack' || kind === 'over') await active[kind](id, runtimeId);
           const now = await invocations.get(id);
-          // There is room, so it is admitted exactly as long as it has not ended, again after a lost attempt too.
+          // There is room, so the invocation stays admitted until it ends, even after a lost attempt.
           const open = now?.status === 'queued' || now?.status === 'running';
           assert.equal((await admission.capacity()).usedSlots, open ? 1 : 0);
         }

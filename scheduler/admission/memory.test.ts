@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** A scheduler with a runtime that offers so much; they go when the test has ended, however that was. */
+/** Opens a scheduler with a runtime that offers `room`. Both close when the test ends, passed or failed. */
 async function offering(context: TestContext, room: Parameters<typeof offer>[1]): Promise<Scheduler> {
   const scheduler = openTestScheduler(redis);
   const lease = await offer(scheduler, room);
@@ -24,17 +24,17 @@ async function offering(context: TestContext, room: Parameters<typeof offer>[1])
 
 const limits = (memoryMb: number) => ({ ...TEST_LIMITS, memoryMb });
 
-/** Submits so many, and answers their ids. */
+/** Submits `count` invocations and returns their ids. */
 async function submit(scheduler: Scheduler, count: number, options: Partial<Submission>): Promise<string[]> {
   const submitted: string[] = [];
   for (let i = 0; i < count; i++) submitted.push((await scheduler.submit(submission(options))).id);
   return submitted;
 }
 
-/** What is expected of all that is admitted, MiB. */
+/** Memory expected of all admitted invocations, MiB. */
 const used = async ({ admission }: Scheduler) => (await admission.capacity()).memory?.usedMb;
 
-/** Ends one after the other, and answers how many were admitted at most meanwhile, and the most memory that was expected of them. */
+/** Ends the invocations one by one. Returns the peak number of admitted ones, and the peak of their expected memory. */
 async function endAll(scheduler: Scheduler, ids: readonly string[]) {
   let most = 0;
   let mostMb = 0;

@@ -1,10 +1,10 @@
-/** Admitted and not begun. */
+/** An invocation that is admitted and has not begun. */
 export interface OnItsWay {
   readonly id: string;
   readonly tenant: string;
-  /** Its number among all that were admitted, less what it goes ahead of. */
+  /** Its admission number, minus the number of invocations that it goes ahead of. */
   readonly place: number;
-  /** Its tenant held few slots. */
+  /** True when its tenant held few slots. */
   readonly few: boolean;
 }
 
@@ -17,13 +17,13 @@ export class OnTheWay {
     return this.#list.map(({ id }) => id);
   }
 
-  /** How many of tenants that held few slots, and of others. */
+  /** Counts the invocations of tenants that held few slots, and of the other tenants. */
   counts(): { readonly few: number; readonly others: number } {
     const few = this.#list.filter((one) => one.few).length;
     return { few, others: this.#list.length - few };
   }
 
-  /** Inserts one by its place, behind all of its own tenant. */
+  /** Inserts an invocation by its place, behind all others of its tenant. */
   send(one: OnItsWay): void {
     const before = this.#list.findLastIndex(({ tenant, place }) => tenant === one.tenant || place < one.place);
     this.#list.splice(before + 1, 0, one);

@@ -19,7 +19,7 @@ after(() => redis.stop());
 
 for (const { tenants, length, numRuns } of [
   { tenants: 4, length: 120, numRuns: ALL ? 600 : 300 },
-  // More than are looked at.
+  // More tenants than `LOOK`.
   { tenants: 40, length: 240, numRuns: ALL ? 150 : 75 },
 ]) {
   test(`the script decides as the policy says, among ${tenants} tenants; its sums equal its entries`, async () => {

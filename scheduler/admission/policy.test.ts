@@ -24,7 +24,7 @@ const total = (demands: Iterable<Demand>): number =>
     .flatMap((demand) => Object.entries(demand.pages))
     .reduce((sum, [model, count]) => sum + (model === MEMORY ? 0 : count), 0);
 
-/** Lets tenants keep so many waiting while simulated time passes; answers what was held, in slot-ms, by tenant. */
+/** Keeps three invocations of each tenant waiting while simulated time passes. Returns the slot-ms held, by tenant. */
 function simulate(
   policy: AdmissionPolicy,
   backlog: ReadonlyMap<string, { readonly runMs: (i: number) => number; readonly from: number }>,
@@ -94,7 +94,7 @@ describe('admission policy', () => {
               assert.ok(other.tenant !== demand.tenant || other.arrival > demand.arrival, 'overtaken in its own line');
             }
           }
-          // Work-conserving, said without the policy's own words.
+          // Checks work conservation without the policy's own code.
           mostStarts = Math.max(mostStarts, capacity.starts);
           assert.ok(player.starting.size <= 2 * mostStarts);
           if (player.policy.keepsRoom || capacity.reserve > 0) continue;
@@ -112,12 +112,12 @@ describe('admission policy', () => {
               const pages = capacity.pages[model];
               return pages === undefined || used(model) === 0 || used(model) + count <= pages;
             });
-            // Memory is looked at below.
+            // A head that waits for memory may stay in line here.
             const waits = demand.short !== undefined && admitted.size > 0;
             assert.ok(!may || !fits || waits, 'it could have started');
           }
         }
-        // No starvation: whoever waits starts once those before it have ended.
+        // No starvation: every waiting invocation starts once those before it have ended.
         for (let tenant = 0; tenant < 5; tenant += 1) player.play({ ...LEAVE, kind: 'limit', tenant });
         player.play({ ...LEAVE, kind: 'resize' });
         for (let rounds = player.waiting.size + player.admitted.size + 1; rounds > 0; rounds -= 1) {
@@ -203,7 +203,7 @@ describe('admission policy', () => {
             policy.leave(running.shift()!, arrivals);
             if (admit().some((id) => id.startsWith('big'))) started = i;
           }
-          // Its turn came at most when the others had each started what was before it; from there it was passed over `MAX_OVERTAKEN` times.
+          // The turn of `big` came once each other tenant had started the invocations before it; then at most `MAX_OVERTAKEN` overtook it.
           assert.ok(started <= pages + tenants * 2 + MAX_OVERTAKEN, `${started} ended before it`);
         },
       ),
@@ -257,7 +257,7 @@ describe('admission policy', () => {
   test('who was idle has gathered no credit, and who ran alone has no debt', () => {
     const policy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
     const runMs = () => 100;
-    // A long time alone, then an equal part at once and from there on.
+    // One tenant runs alone for a long time; then both get an equal part at once and from then on.
     const alone = simulate(policy, new Map([['early', { from: 0, runMs }]]), 60_000);
     assert.ok((alone.get('early') ?? 0) > 590_000);
     const both = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
@@ -318,7 +318,7 @@ describe('admission policy', () => {
   test('one of a newcomer is fetched before a flood that was admitted already, and newcomers in their order', () => {
     const policy = new AdmissionPolicy({ slots: 256, pages: {}, reserve: DEFAULT_RESERVE, starts: 10 });
     for (let i = 0; i < 100; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: {} }, 0);
-    // Beyond what a tenant may hold and count as one that holds little.
+    // The flood now holds more than a tenant with few slots may hold.
     for (const { id } of policy.admit(0)) policy.begin(id);
     policy.admit(0);
     for (const id of policy.onTheirWay.slice(0, 2)) policy.begin(id);
@@ -382,7 +382,7 @@ describe('admission policy', () => {
         policy.admit(second * 1000).map((demand) => demand.id),
         [id],
       );
-      // It runs for four seconds; the flood goes on meanwhile, behind it.
+      // Each invocation of the newcomer runs for four seconds; the flood goes on behind it.
       if (second > 4) policy.leave(`n${second - 4}`, second * 1000);
       policy.admit(second * 1000);
       policy.leave(running.shift()!, second * 1000 + 1);

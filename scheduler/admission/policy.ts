@@ -1,36 +1,36 @@
 import { OnTheWay } from './on-the-way.ts';
 
-/** Part of slots and pages that is kept for tenants that hold little: a newcomer need not wait for somebody else's invocation to end. */
+/** Part of slots and pages kept for tenants that hold little, so a newcomer need not wait for another tenant's invocation to end. */
 export const DEFAULT_RESERVE = 1 / 16;
-/** A head is overtaken so often, then room is kept for it. */
+/** After this many overtakings, the policy keeps room for a head. */
 export const MAX_OVERTAKEN = 8;
-/** So many tenants are looked at for one whose head fits, in order of their turns. */
+/** The policy looks for a head that fits among this many tenants, in order of their turns. */
 export const LOOK = 16;
-/** What an invocation is charged for at its start; the rest of its time is charged when it leaves. */
+/** Time charged at an invocation's start; the policy charges the rest when the invocation leaves. */
 export const LEAST_MS = 10;
-/** Of a tenant for which nothing else is set. */
+/** Weight of a tenant that sets none. */
 export const DEFAULT_WEIGHT = 100;
-/** What started on a GPU host's word for its memory holds that memory after this. */
+/** An invocation that started on a GPU host's report of free memory holds that memory after this time. */
 export const CLAIM_MS = 2000;
 
-/** What memory of runtimes is counted by among the pages of models, in MiB: no model has such a name. */
+/** Entry for runtime memory among the pages of models, in MiB; no model has such a name. */
 export const MEMORY = '#memory';
 
-/** KV pages by model, and memory of runtimes (`MEMORY`). */
+/** KV pages by model, and runtime memory (`MEMORY`). */
 export type Pages = Readonly<Record<string, number>>;
 
-/** What each GPU host said last that it could give without ending anybody, by model. Models that are not listed are not known. */
+/** Pages that each GPU host last reported it could give without ending an inferlet, by model; a model without a report is missing. */
 export type FreePages = Readonly<Record<string, readonly { readonly pages: number; readonly readAt: number }[]>>;
 
 export interface Capacity {
   readonly slots: number;
-  /** Slots that runtimes would have filled now, by tenants that hold more than few; all by default. */
+  /** Slots that tenants with more than a few may fill now, as the runtimes ask; all by default. */
   readonly pace?: number;
-  /** How many may be on their way: admitted and not begun; as many again of tenants that hold few slots. */
+  /** Invocations that may be on their way (admitted and not begun); as many again of tenants that hold few slots. */
   readonly starts: number;
-  /** Models that are not listed are not counted. One that several GPU hosts have is one for each: `model@host`. */
+  /** A model that is not listed is unlimited. A model on several GPU hosts has one entry for each: `model@host`. */
   readonly pages: Pages;
-  /** Part of each that is kept for tenants that hold little. */
+  /** Part of the slots, and of each model's pages, kept for tenants that hold little. */
   readonly reserve: number;
 }
 
@@ -40,11 +40,11 @@ export interface Demand {
   readonly tenant: string;
   readonly arrival: number;
   readonly pages: Pages;
-  /** What an earlier attempt held or asked for when it was ended for want of memory, and when that was. */
+  /** Pages that an earlier attempt held or asked for when a GPU host ended it for lack of memory, and the time of that end. */
   readonly short?: { readonly pages: Pages; readonly since: number };
 }
 
-/** What a tenant's record and quotas say. Its pages are the sum over all models. */
+/** Limits from a tenant's record and quotas. `pages` is the sum over all models. */
 export interface Limits {
   readonly weight?: number;
   readonly suspended?: boolean;
@@ -58,13 +58,13 @@ interface Tenant {
   readonly held: Map<string, number>;
   running: number;
   limits: Limits;
-  /** Virtual time that it has come to. */
+  /** Virtual time that its charges have reached. */
   finish: number;
-  /** Virtual start time of its head; null while it has none that may start. */
+  /** Virtual start time of its head; null while no head may start. */
   turn: number | null;
   head: Demand | null;
   overtaken: number;
-  /** Room is kept for its head. */
+  /** True while the policy keeps room for its head. */
   kept: boolean;
 }
 
@@ -76,54 +76,54 @@ interface Entry {
 
 interface Left {
   slots: number;
-  /** For tenants that hold more than few. */
+  /** Slots left for tenants that hold more than a few. */
   ordinary: number;
   readonly pages: Map<string, number>;
 }
 
 /**
- * Who is admitted: the rules, as plainly as they can be said. `scripts/include/admission.lua` follows them in Redis, with the same decisions
- * for the same history (a test holds one against the other).
+ * The admission rules in plain code. `scripts/include/admission.lua` makes the same decisions in Redis; a test compares the two.
  *
- * Inside a tenant: first come, first served, as in Pie (SOSP '25, section 5.3); what comes back stands where it stood.
+ * Inside a tenant: first come, first served, as in Pie (SOSP '25, section 5.3). A requeued invocation keeps its place.
  *
- * Among tenants: start-time fair queueing (Goyal et al., SIGCOMM '96). A tenant's turn is its head's virtual start time, the later of the
- * virtual time (start of the last admitted) and of what the tenant itself has come to; the earliest turn goes first, so who was idle has
- * gathered no credit. What an invocation costs is the largest part that it takes of any resource, times its time, over the tenant's weight.
- * The time is not known at its start: the least is charged there and the rest when it leaves, as the virtual token counter does (Sheng et al.,
- * OSDI '24). A charge is never given back, so that nobody's turn lies before the virtual time. When nobody waits, all begin alike again.
+ * Among tenants: start-time fair queueing (Goyal et al., SIGCOMM '96). A tenant's turn is the virtual start time of its head: the later of
+ * the virtual time (start of the last admitted head) and the tenant's own virtual finish time. The earliest turn goes first, so an idle
+ * tenant gathers no credit. An invocation costs its largest share of any resource, times its duration, over the tenant's weight. The policy
+ * charges the minimum at the start and the rest at the end, when the duration is known, as the virtual token counter does (Sheng et al.,
+ * OSDI '24). It never refunds a charge, so no turn lies before the virtual time. When no tenant waits, all start equal again.
  *
- * Room: a head starts when a slot is free and its expected pages fit beside those of all that is admitted. One that does not fit is passed
- * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts, unless its tenant would hold more than an equal part of a pool with it: that
- * one waits for its own to end, and nobody for it. So something starts as long as some head among the
- * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
- * host refuses it with its reason. Memory of runtimes is one more such pool (`MEMORY`), so that they never hold more than there is. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
- * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's. These have as many places
- * on the way of their own, so that neither kind waits for the other's. While runtimes lag (`pace`) fewer slots are for the others, the reserve stays.
+ * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations; otherwise the policy passes
+ * it over. After `MAX_OVERTAKEN` overtakings the head's need counts as taken until it starts, unless its tenant would then hold more than
+ * an equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
+ * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses
+ * it with its reason. Runtime memory is one more pool (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to
+ * runtimes at a time, so an admitted one begins soon. One of a tenant with few slots goes ahead of up to `starts` admitted before it, but
+ * never of its own tenant's. Such invocations have `starts` places of their own, so neither kind waits for the other. While runtimes lag
+ * (`pace`), the other tenants get fewer slots; the reserve stays.
  *
- * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
- * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
- * same way less than `CLAIM_MS` before that was read; or when nobody else is admitted; or when no GPU host says anything. Until then it is one
- * that does not fit, with the same bound: without it, a flow of small ones would keep its memory taken for good. That costs the others the
- * pages that are expected of it and no more, and its own line waits behind it as always.
+ * Expectations may be wrong; then a GPU host ends the youngest inferlets. Such an invocation starts again only when it fits and a later GPU
+ * host reading shows the pages that its attempt held and asked for (minus the claims of invocations that started this way less than
+ * `CLAIM_MS` before the reading), or no other invocation is admitted, or no GPU host reports. Until then its head counts as one that does
+ * not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory taken for good. The
+ * bound costs other tenants only the head's expected pages; the head's own line waits behind it as always.
  *
- * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; one at least), and for heads
- * for which room is kept, of the first `LOOK` turns. A tenant that has its part of the reserve is not overtaken by those who start from it.
+ * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), and for
+ * heads with kept room among the first `LOOK` turns. Invocations that start from it do not overtake a tenant that has its part of it.
  */
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
   readonly #ledger = new Map<string, Entry>();
   readonly #used = new Map<string, number>();
   readonly #onTheWay = new OnTheWay();
-  /** How many were admitted so far. */
+  /** Invocations admitted so far. */
   #order = 0;
   #capacity: Capacity;
   #free: FreePages = {};
-  /** Those admitted that came back for want of memory. */
+  /** Claims of admitted invocations whose earlier attempt ended for lack of memory. */
   readonly #claims = new Map<string, { readonly at: number; readonly pages: Pages }>();
-  /** Virtual time: the start of the last admitted. */
+  /** Virtual time: the virtual start of the last admitted head. */
   #time = 0;
-  /** The largest virtual time that any tenant has come to. */
+  /** The largest virtual finish time of any tenant. */
   #latest = 0;
 
   constructor(capacity: Capacity) {
@@ -139,22 +139,22 @@ export class AdmissionPolicy {
     return this.#tenant(tenant).line.map(({ id }) => id);
   }
 
-  /** How often the head of a tenant's line was overtaken. */
+  /** Times that the head of a tenant's line was overtaken. */
   overtaken(tenant: string): number {
     return this.#tenant(tenant).overtaken;
   }
 
-  /** Ids of those admitted and not begun, in the order in which runtimes fetch them. */
+  /** Ids of invocations admitted and not begun, in the order in which runtimes fetch them. */
   get onTheirWay(): string[] {
     return this.#onTheWay.ids;
   }
 
-  /** Whether room is kept for somebody. */
+  /** True while the policy keeps room for any head. */
   get keepsRoom(): boolean {
     return [...this.#tenants.values()].some(({ kept }) => kept);
   }
 
-  /** Puts an invocation into its tenant's line by arrival; one that was admitted comes back. */
+  /** Puts an invocation into its tenant's line by arrival, and takes it out of the ledger if it was admitted before. */
   enter(demand: Demand, now: number): void {
     this.#leaveLedger(demand.id, now);
     const { line } = this.#tenant(demand.tenant);
@@ -163,12 +163,12 @@ export class AdmissionPolicy {
     this.#settle(demand.tenant);
   }
 
-  /** An attempt of an admitted invocation has begun. */
+  /** Records that an attempt of an admitted invocation has begun. */
   begin(id: string): void {
     this.#onTheWay.remove(id);
   }
 
-  /** An invocation has ended, in its line or admitted. */
+  /** Removes an ended invocation from its line or the ledger. */
   leave(id: string, now: number): void {
     const admitted = this.#leaveLedger(id, now);
     if (admitted !== null) this.#settle(admitted);
@@ -184,7 +184,7 @@ export class AdmissionPolicy {
     this.#capacity = capacity;
   }
 
-  /** What GPU hosts say of their memory. */
+  /** Takes the GPU hosts' reports of their free memory. */
   report(free: FreePages): void {
     this.#free = free;
   }
@@ -194,7 +194,7 @@ export class AdmissionPolicy {
     this.#settle(tenant);
   }
 
-  /** Admits whoever may start, in order. */
+  /** Admits every head that may start, in order. */
   admit(now: number): Demand[] {
     const admitted: Demand[] = [];
     for (let next = this.#choose(); next !== null; next = this.#choose()) {
@@ -323,7 +323,7 @@ export class AdmissionPolicy {
     }
   }
 
-  /** Puts a tenant where it belongs after its line, its limits or what it holds have changed. */
+  /** Updates a tenant's head and turn after a change of its line, its limits or its holdings. */
   #settle(name: string): void {
     const tenant = this.#tenant(name);
     const head = tenant.line[0] ?? null;
@@ -346,7 +346,7 @@ export class AdmissionPolicy {
     return Math.floor(this.#capacity.slots * this.#capacity.reserve);
   }
 
-  /** What a tenant holds of a model at most while it counts as one that holds little. */
+  /** Most pages of a model that a tenant may hold and still count as one that holds little. */
   #own(model: string): number | undefined {
     const total = this.#capacity.pages[model];
     return total === undefined ? undefined : ownOf(Math.floor(total * this.#capacity.reserve));
@@ -363,7 +363,7 @@ export class AdmissionPolicy {
     });
   }
 
-  /** Whether a tenant that holds some of a pool would have more of it than an equal part with its head, among so many tenants. */
+  /** True when a tenant already holds part of a pool and its head would raise that above an equal part among `tenants`. */
   #holdsItsPart(tenant: Tenant, tenants: number): boolean {
     return pagesOf(tenant).some(([model, count]) => {
       const held = tenant.held.get(model) ?? 0;
@@ -382,12 +382,12 @@ export class AdmissionPolicy {
   }
 }
 
-/** How much of a resource a tenant holds at most while it counts as one that holds little. */
+/** Most of a resource that a tenant may hold and still count as one that holds little. */
 function ownOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
 }
 
-/** Whether the tenant's own limits let its head start. What it alone could never hold starts when it holds nothing: its end says why. */
+/** True when the tenant's limits let its head start. A head above the page limit starts when the tenant runs nothing: its end says why. */
 function mayStart({ limits, running, held, head }: Tenant): boolean {
   if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;
   if (limits.pages === undefined || running === 0) return true;

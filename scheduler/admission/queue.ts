@@ -1,7 +1,7 @@
 import type { Store } from '../store/store.ts';
 import type { Admission } from './admission.ts';
 
-/** What waits for a runtime: in its tenant's line, or admitted and not yet fetched. */
+/** Invocations that wait for a runtime: in their tenant's line, or admitted and not yet fetched. */
 export class AdmissionQueue {
   readonly #store: Store;
   readonly #admission: Admission;
@@ -11,7 +11,7 @@ export class AdmissionQueue {
     this.#admission = admission;
   }
 
-  /** How many wait, and how many are in the hands of runtimes. */
+  /** Counts the invocations that wait and those that runtimes hold. */
   async depth(): Promise<{ readonly waiting: number; readonly active: number }> {
     const { jobs } = this.#store.keys;
     const [tenants, admitted, active] = await Promise.all([
@@ -22,7 +22,7 @@ export class AdmissionQueue {
     return { waiting: tenants.reduce((sum, { waiting }) => sum + waiting, admitted.length), active };
   }
 
-  /** Ids of waiting invocations: those that are admitted in the order in which they are fetched, then those in line by arrival. */
+  /** Ids of waiting invocations: first the admitted ones in fetch order, then those in line by arrival. */
   async waiting(limit = 100): Promise<string[]> {
     const { waiting } = this.#store.keys;
     const [admitted, tenants] = await Promise.all([this.#admitted(), this.#admission.tenants()]);
@@ -38,7 +38,7 @@ export class AdmissionQueue {
     return [...admitted, ...inLine.map(({ id }) => id)].slice(0, limit);
   }
 
-  /** Those on their way to runtimes, next ones first. */
+  /** Ids of invocations on their way to runtimes, the next one first. */
   async #admitted(): Promise<string[]> {
     const wait = `${this.#store.keys.jobs}:wait`;
     return (await this.#store.call((redis) => redis.lrange(wait, 0, -1))).reverse();

@@ -10,7 +10,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** Its quarter is how soon the runtime is there again, its fifth how often the reaper looks. */
+/** The runtime renews its lease within a quarter of this, and the reaper runs every fifth of it. */
 const LEASE_MS = 5000;
 
 test('whatever Redis has lost: the ledger comes to hold what is admitted, and what waits stands in its line', async () => {
@@ -47,7 +47,7 @@ test('whatever Redis has lost: the ledger comes to hold what is admitted, and wh
   assert.deepEqual(repairs, { dropped: 2, returned: 2, sums: 3, lost: [jobless] });
   assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [jobless] });
 
-  // The reaper does so by itself, and ends what nothing can run.
+  // The reaper repairs by itself, and ends invocations without a job.
   await store.redis.hdel(`${keys.admission}:state`, 'repairedAt');
   scheduler.reaper.start();
   const [last] = (await collect(scheduler.events.follow(jobless, 0))).slice(-1);
@@ -57,7 +57,7 @@ test('whatever Redis has lost: the ledger comes to hold what is admitted, and wh
   assert.deepEqual(new Set(await queue.waiting()), new Set(open));
   assert.deepEqual((await admission.capacity()).models, [{ model: 'm', pages: 100, usedPages: 40 }]);
 
-  // A Redis that comes back is of one piece: each transition was one step.
+  // A restarted Redis is consistent, since each transition is one script.
   await durably(redis, async () => undefined);
   await redis.restart();
   await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the lease again');

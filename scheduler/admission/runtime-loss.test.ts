@@ -7,14 +7,14 @@ import { eventually, offer, openTestScheduler, submission } from '../testing/fix
 import { TestRedis } from '../testing/redis.ts';
 import type { AdmissionWorker } from './worker.ts';
 
-/** A lease that is not renewed while a test goes on, and one that is soon but not at once. */
+/** A lease that no runtime renews within a test, and one that a runtime renews soon but not at once. */
 const LONG_MS = 120_000;
 const SOON_MS = 4000;
 
 interface Run {
   readonly runtime: string;
   readonly id: string;
-  /** Lets it begin its attempt, and answers what came of it. */
+  /** Begins the attempt and returns its outcome. */
   readonly begin: () => Promise<AttemptOutcome>;
   readonly finish: () => void;
 }
@@ -26,7 +26,7 @@ describe('a runtime that is lost or leaves', () => {
   });
   after(() => redis.stop());
 
-  /** A scheduler, and runtimes whose invocations begin and end when the test says so, or at once. */
+  /** Opens a scheduler, and starts runtimes whose invocations begin and end at once or when the test orders it. */
   async function open(leaseMs: number) {
     const errors: unknown[] = [];
     const scheduler = openTestScheduler(redis, { leaseMs });
@@ -101,7 +101,7 @@ describe('a runtime that is lost or leaves', () => {
     await scheduler.runtimes.recover(lease.id);
     const room = await offer(scheduler, { slots: 4 });
     const id = await submit(scheduler);
-    // Again and again, since nobody else is there.
+    // The runtime fetches the job repeatedly, since there is no other runtime.
     await eventually(() => runs.length >= 2, 'it fetches it');
     assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
     await start('next', 1, 'once');
@@ -135,7 +135,7 @@ describe('a runtime that is lost or leaves', () => {
       count += 1;
       const run = await fetched(count);
       if (heardAfter >= count) break;
-      // It had heard before it fetched anything, so that there was nothing to settle: once more.
+      // The runtime heard of its death before it fetched the job, so it had nothing to settle: try again.
       await eventually(async () => (await scheduler.runtimes.dead()).length === 0, 'it is there again');
       await end(run);
     }
@@ -171,7 +171,7 @@ describe('a runtime that is lost or leaves', () => {
     const last = await submit(scheduler, 10);
     await run(5, 'staying');
     assert.deepEqual(await room(), [0, 0]);
-    // An end over there makes no room here, one here does.
+    // An end on the leaving runtime makes no room on this one; an end on this one does.
     runs[0]?.finish();
     await succeeded(scheduler, runs[0]?.id ?? '');
     assert.deepEqual(await room(), [0, 0]);

@@ -9,7 +9,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** More than are settled in one step. */
+/** More tenants than one step settles. */
 const TENANTS = 700;
 
 test('a change that concerns every tenant reaches every one, in steps', async () => {

@@ -9,7 +9,7 @@ import { TestRedis } from '../testing/redis.ts';
 
 const PAGES = 100;
 
-/** The host that serves a key, said without the runtime's own words. */
+/** The host that serves a key, computed without the runtime's code. */
 function hostOf(key: string, hosts: readonly string[]): string {
   const weight = (host: string) => createHash('sha1').update(`${host}\0${key}`).digest('hex');
   return hosts.reduce((best, host) => (weight(host) > weight(best) ? host : best));
@@ -38,7 +38,7 @@ describe('admission over several GPU hosts', () => {
     await scheduler.store.redis.flushall();
     await scheduler.close();
   }
-  /** Submits for a tenant; answers the ids that were admitted of all that wait, by host. */
+  /** Submits `count` invocations of a tenant and returns their ids. */
   async function submitted(tenant: string, count: number, pages: number): Promise<string[]> {
     const ids: string[] = [];
     for (let i = 0; i < count; i++) {
@@ -73,7 +73,7 @@ describe('admission over several GPU hosts', () => {
   test('spread by invocation, one tenant fills all hosts and none more than it has', async () => {
     await open(['0', '1', '2'], 'invocation');
     try {
-      // For the hosts in turn: by chance the head may be one whose host is full, and what is behind it in its own line waits.
+      // Submit for the hosts in turn: with random ids, a head whose full host blocks it could block the rest of its line.
       const order = Array.from({ length: 12 }, (_, i) => ['0', '1', '2'][i % 3]);
       for (const host of order) {
         let id = newInvocationId();

@@ -14,7 +14,7 @@ interface Offer {
 
 const MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
 
-/** A runtime without inferlets: what it runs is up to the test. */
+/** A runtime without inferlets; the test decides what each run does. */
 async function startRuntime(scheduler: Scheduler, { slots, pages = {} }: Offer) {
   const started: string[] = [];
   const arrivals: number[] = [];
@@ -64,7 +64,7 @@ describe('admission worker', () => {
   });
   after(() => redis.stop());
 
-  /** One scheduler per test, on an empty line. */
+  /** Runs a test with a runtime of its own, on an empty line. */
   async function withRuntime(
     capacity: Offer,
     body: (runtime: Awaited<ReturnType<typeof startRuntime>>) => Promise<void>,
@@ -119,7 +119,7 @@ describe('admission worker', () => {
   });
 
   test('a tenant that comes late starts beside a flood, and each has its own order', async () => {
-    // Whose turn it is follows from how long each tenant's ran: not from what this process had to wait for.
+    // Turns depend on run durations; this clock keeps the delays of the test process out of them.
     let now = Date.now();
     const clock = () => now++;
     const body = async ({ started, open }: Awaited<ReturnType<typeof startRuntime>>) => {
@@ -200,7 +200,7 @@ describe('admission worker', () => {
         [victim, third],
         'before the later one, though that asks for less',
       );
-      // The given up run ends only now, with its next attempt on the way.
+      // The run that was given up ends only now, while its next attempt is on the way.
       open.get(first)?.();
       await eventually(() => attempts.get(victim)?.epoch !== epoch, 'it starts again');
       await eventually(() => started.length === 3, 'and the third waits');
@@ -229,7 +229,7 @@ describe('admission worker', () => {
       endFirst?.();
       await eventually(() => worker.running === 1, 'the first run is over');
       const { redis: client, keys } = scheduler.store;
-      // Whatever it says at its end is said before these are answered.
+      // Redis answers these pings only after it has run the commands of the first run's end.
       for (let i = 0; i < 10; i += 1) await client.ping();
       assert.equal(await client.hget(keys.cancels(lease.id), id), 'stop');
       endSecond?.();
@@ -322,7 +322,7 @@ describe('admission worker', () => {
     await lease.release();
     assert.deepEqual(await scheduler.runtimes.list(), []);
 
-    // The next runtime goes on; one that does not listen is taken from it at the end of the drain.
+    // The next runtime runs the returned job; the drain takes the job away at its end, since the run ignores the stop.
     const next = await startRuntime(scheduler, { slots: 2 });
     await eventually(() => next.open.has(deaf), 'the one given back runs');
     await next.worker.drain(0);
@@ -334,7 +334,7 @@ describe('admission worker', () => {
   test('a killed and restarted Redis: what runs goes on, what comes is started', async () => {
     await withRuntime({ slots: 4 }, async ({ open, lease }) => {
       scheduler.reaper.start();
-      // A busy Redis writes late, and one that is killed has lost that.
+      // A busy Redis writes late, and a kill would lose those writes.
       const before = await durably(redis, async () => {
         const id = await submit();
         await eventually(() => open.has(id), 'the first runs');

@@ -9,17 +9,17 @@ import type { ActiveJobs } from './active-jobs.ts';
 import type { Admission, Peak } from './admission.ts';
 import type { InvocationJob, StopReason } from './job.ts';
 
-/** Fetches in flight at once while jobs keep coming: a burst of 896 starts in 60–80 ms instead of 70–80 with one, and evenly. */
+/** Most parallel fetches while jobs keep coming: a burst of 896 starts in 60–80 ms instead of 70–80 with one fetch, and evenly. */
 const MAX_FETCHES = 8;
-/** Longest blocking wait for a job, and so the longest delay should a wake-up be lost. */
+/** Longest blocking wait for a job; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;
-/** BullMQ's own lock: leases say who is alive, so it only has to outlast every deadline. */
+/** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
-/** A job fetched in an answer that was lost with the connection goes back in line after this. */
+/** Time after which a job whose fetch reply was lost with the connection goes back in line. */
 const LOST_REPLY_MS = 3000;
-/** How often jobs are looked for that this runtime holds and does not know of. */
+/** Interval of the search for jobs that this runtime holds in Redis but does not know of. */
 const AUDIT_MS = 5000;
-/** After a drain's deadline, what was told to stop gets this long to end. */
+/** Time that invocations get to end after a drain has told them to stop. */
 const STOP_GRACE_MS = 2000;
 const RETRY_MS = 250;
 
@@ -31,40 +31,40 @@ export interface AdmissionWorkerOptions {
   /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
   readonly lease: RuntimeLease;
-  /** Invocations that it runs at once. */
+  /** Invocations that the runtime runs at once. */
   readonly slots: number;
   /**
-   * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`) and resolves then. The signal aborts with a `StopReason`. When it
-   * resolves or rejects without having ended the invocation, that fails as `internal`; resolved with `'not-held'`, what `beginAttempt` refused
-   * it with, it is left to whoever holds it.
+   * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`), then resolves. The signal aborts with a `StopReason`. When
+   * `run` resolves or rejects without having ended the invocation, the invocation fails as `internal`. When it resolves with `'not-held'`,
+   * the refusal of `beginAttempt`, the worker leaves the invocation to the runtime that holds it.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal) => Promise<unknown>;
-  /** Told of errors that no caller sees. */
+  /** Receives errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
 interface Held {
   readonly job: InvocationJob;
-  /** With which it was fetched: an invocation that is given back may come again while its earlier run is not quite over. */
+  /** Token of the fetch: an invocation that was given back may come again before its earlier run is over. */
   readonly token: string;
   readonly stop: AbortController;
   deadline?: NodeJS.Timeout;
 }
 
 /**
- * Takes invocations that have been admitted, as many as it has slots for, and runs them at once: who starts has been decided for all
- * runtimes by `Admission`. BullMQ hands jobs over, with up to eight fetches in flight.
+ * Fetches admitted invocations, up to its number of slots, and runs them at once: `Admission` has already decided for all runtimes which
+ * invocations start. BullMQ hands the jobs over, with up to eight fetches in flight.
  */
 export class AdmissionWorker {
   readonly #options: AdmissionWorkerOptions;
   readonly #connection: Redis;
   readonly #worker: Worker<InvocationJob>;
-  /** By id; of those of one id the last. */
+  /** Latest held job by id. */
   readonly #jobs = new Map<string, Held>();
   readonly #running = new Set<Held>();
   readonly #cleanups: (() => void)[] = [];
   #fetching = 0;
-  /** Fetches that brought a job, since the last that brought none. */
+  /** Consecutive fetches that brought a job. */
   #streak = 0;
   #tokens = 0;
   readonly #slots: number;
@@ -94,12 +94,11 @@ export class AdmissionWorker {
     options.lease.reportLoad(() => ({ running: this.running }));
   }
 
-  /** Invocations that run. */
   get running(): number {
     return this.#running.size;
   }
 
-  /** Starts to take jobs; from here on the runtime counts in the platform's capacity. */
+  /** Starts to take jobs; from now on the runtime counts in the platform's capacity. */
   async start(): Promise<void> {
     const { control, lease } = this.#options;
     this.#cleanups.push(
@@ -117,7 +116,7 @@ export class AdmissionWorker {
     await this.#options.admission.admit();
   }
 
-  /** Takes nothing more while it is paused; what runs goes on, and what comes waits in line. */
+  /** Takes no jobs while paused. Running invocations go on, and new ones wait in line. */
   async pause(paused: boolean): Promise<void> {
     if (this.#paused === paused) return;
     this.#paused = paused;
@@ -126,15 +125,15 @@ export class AdmissionWorker {
     await this.#options.lease.describe({ accepting: !paused });
   }
 
-  /** What a run held at most; what the next run of that function version is expected to hold is learned from it. */
+  /** Reports the peak of a run, from which admission learns what the next run of that function version will hold. */
   observe(job: InvocationJob, peak: Peak): void {
     const { admission, onError } = this.#options;
     admission.observe(job, peak).catch((error) => onError?.(error));
   }
 
   /**
-   * Takes no more jobs, and waits for the running ones until the deadline; then tells them to stop. When this resolves the runtime holds
-   * nothing, and its connections are closed.
+   * Takes no more jobs, waits for the running ones until the deadline, then tells them to stop. When this resolves, the runtime holds no
+   * job and its connections are closed.
    */
   async drain(deadlineMs: number): Promise<void> {
     if (this.#state === 'closed') return;
@@ -151,7 +150,7 @@ export class AdmissionWorker {
     for (const cleanup of this.#cleanups.splice(0)) cleanup();
     await this.#worker.close(true);
     this.#connection.disconnect();
-    // A fetch may have been answered while the connection closed, and a run may not have ended: nothing stays behind.
+    // BullMQ may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
     const left = (await active.list()).filter(({ runtimeId }) => runtimeId === lease.id);
     await Promise.all(left.map(({ id }) => active.giveBack(id, lease.id)));
     for (const held of this.#running) clearTimeout(held.deadline);
@@ -159,7 +158,7 @@ export class AdmissionWorker {
     this.#jobs.clear();
   }
 
-  /** Fetches at once: 1 while nothing is there and after the first job, doubling while jobs come. An empty fetch is a script for nothing. */
+  /** Parallel fetches: 1 while the queue is empty and after the first job, doubling while jobs come: an empty fetch wastes a script. */
   get #width(): number {
     return Math.min(2 ** Math.max(0, this.#streak - 1), MAX_FETCHES);
   }
@@ -227,10 +226,10 @@ export class AdmissionWorker {
       clearTimeout(held.deadline);
       if (outcome === 'not-held' && this.#running.has(held)) {
         await this.#leave(held, 'giveBack');
-        // Perhaps this runtime was declared dead and has not heard of it: nothing is taken in its stead for a moment.
+        // This runtime may have been declared dead without knowing it yet, so it takes no other job for a moment.
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
-      // Not so when this runtime was declared dead: the job is not its own any more.
+      // False after `#abandon`: a runtime that was declared dead no longer owns the job.
       if (this.#running.delete(held)) {
         this.#pump();
         if (outcome !== 'not-held') await this.#leave(held, 'over');
@@ -240,7 +239,7 @@ export class AdmissionWorker {
     }
   }
 
-  /** Hands the finished job in, or gives it back; Redis may be away for a while, and the invocation must not stay open. */
+  /** Hands in a finished job, or gives it back. Retries while Redis is away, since the invocation must not stay open. */
   async #leave(held: Held, how: 'over' | 'giveBack'): Promise<void> {
     const { job, token, stop } = held;
     const { id } = job;
@@ -248,7 +247,7 @@ export class AdmissionWorker {
     while (this.#state !== 'closed') {
       try {
         await active[how](id, lease.id, token);
-        // A cancel that came since is meant for the next run.
+        // A cancel that arrived after a newer fetch is meant for the next run.
         if (stop.signal.aborted && this.#jobs.get(id) === held) await control.settled(lease.id, id);
         return;
       } catch (error) {
@@ -263,7 +262,7 @@ export class AdmissionWorker {
     this.#jobs.get(id)?.stop.abort(reason);
   }
 
-  /** This runtime was declared dead: others own its invocations now. */
+  /** Aborts all runs: this runtime was declared dead, and other runtimes own its invocations now. */
   #abandon(): void {
     const lost = [...this.#running];
     this.#running.clear();
@@ -289,8 +288,8 @@ export class AdmissionWorker {
   }
 
   /**
-   * Jobs in this runtime's hands that it does not know of: fetched in an answer that never arrived, or held when it was declared dead and not
-   * taken from it before it was there again. What had begun is lost, the rest goes back in line.
+   * Settles jobs that Redis assigns to this runtime and that it does not know of. Either the fetch reply never arrived, or the runtime was
+   * declared dead and came back before the job was taken from it. Begun invocations count as lost; the others go back in line.
    */
   async #settleUnknown(fetchedBefore: number): Promise<void> {
     const { active, lease } = this.#options;

@@ -98,7 +98,7 @@ describe('builds and deployments', () => {
         }),
       async (scheduler) => {
         const request = { tenant: 'default', name: 'slow', componentHash: 'x', memoryMb: 1 };
-        // One that is fetched when its time is over does not begin.
+        // A build fetched after its deadline does not begin.
         for (let deadlineMs = 200; !begun; deadlineMs *= 2) {
           const reply = await scheduler.builds.request(request, { deadlineMs });
           assert.ok(!reply.ok && reply.code === 'build-timeout');
@@ -127,7 +127,7 @@ describe('builds and deployments', () => {
       },
       async (scheduler) => {
         const request = { tenant: 'default', name: 'story', componentHash: 'x', memoryMb: 1 };
-        // A busy Redis writes late, and one that is killed has lost that.
+        // A busy Redis writes late, and a killed one loses such writes.
         const { reply } = await durably(redis, async () => {
           const reply = scheduler.builds.request(request);
           await begun.promise;

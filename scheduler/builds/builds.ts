@@ -9,20 +9,20 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
 
-/** A first build of a QuickJS component takes a few seconds; a large one, or several in line, longer. */
+/** The first build of a QuickJS component takes a few seconds; large or queued ones take longer. */
 export const BUILD_DEADLINE_MS = 60_000;
-/** Covers a restart of the only runtime, with the supervisor's longest pause of 5 s before it. */
+/** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 1000;
-/** Cleaning up may not make a failed call much longer. */
+/** Bounds the cleanup, which must not delay a failed call much. */
 const CLEAN_UP_MS = 500;
 const BULL_EVENTS = 100;
-/** The largest that BullMQ takes. */
+/** The largest priority that BullMQ accepts. */
 const MAX_PRIORITY = 2 ** 21 - 1;
 
 const TAKE_TURN = loadScript(new URL('./scripts/take-turn.lua', import.meta.url));
 
-/** Asks a runtime to build. Tenants take turns (`turns.ts`). */
+/** Requests builds from a runtime. Tenants take turns (`turns.ts`). */
 export class Builds {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -42,8 +42,8 @@ export class Builds {
   }
 
   /**
-   * Has a component checked and built. Answers within the deadline, if only with `build-timeout`, or `runtime-unavailable` when no runtime
-   * is there.
+   * Has a component checked and built. Replies within the deadline, with `build-timeout` when the build takes longer, or
+   * `runtime-unavailable` when no runtime is alive.
    */
   async request(
     build: Omit<BuildRequest, 'id' | 'deadlineAt'>,
@@ -60,7 +60,7 @@ export class Builds {
     try {
       const args = [request.id, build.tenant, this.#store.clock(), deadlineAt];
       const turn = Number(await this.#store.script(TAKE_TURN, [keys.buildTurns], args));
-      // The smallest priority goes first; without one it would go before all others.
+      // BullMQ runs the smallest priority first, and jobs without one before all others.
       const priority = Math.min(1 + turn, MAX_PRIORITY);
       await this.#store.call(() => this.#queue.add('build', request, { jobId: request.id, priority }));
       while (!options.signal?.aborted) {
@@ -73,7 +73,7 @@ export class Builds {
       return timedOut(deadlineMs);
     } finally {
       stop();
-      // One that has begun ends by itself at its deadline.
+      // A build that has begun ends by itself at its deadline.
       await this.#store
         .call(
           (redis) => Promise.all([this.#queue.remove(request.id), redis.hdel(keys.buildTurns, request.id)]),
@@ -83,7 +83,7 @@ export class Builds {
     }
   }
 
-  /** Lets go of BullMQ's listeners; the connection is its owner's. */
+  /** Removes BullMQ's listeners; the owner closes the connection. */
   async close(): Promise<void> {
     await this.#queue.close();
   }

@@ -24,7 +24,7 @@ import type { Builds } from './builds.ts';
 import type { BuildRefusal } from './types.ts';
 import { deployWarnings } from './warnings.ts';
 
-/** Cleaning up may not make a failed call much longer. */
+/** Bounds the cleanup, which must not delay a failed call much. */
 const CLEAN_UP_MS = 500;
 const TRIES = 3;
 
@@ -33,13 +33,13 @@ export interface Deployment {
   /** Checked by `parseManifest`. */
   readonly manifest: Manifest;
   readonly component: Uint8Array;
-  /** The platform's defaults, for what the manifest leaves open. */
+  /** The platform's limits, for those that the manifest does not set. */
   readonly defaults?: InvocationLimits;
   /** `live` by default. */
   readonly placement?: Placement;
 }
 
-/** Why nothing was deployed, besides what a build says. */
+/** The reason why a deploy was refused, other than a failed build. */
 export interface DeployRefusal {
   readonly ok: false;
   readonly code: 'unknown-secret' | 'invalid-alias' | 'conflict';
@@ -55,25 +55,25 @@ export type DeployOutcome =
       readonly version: FunctionVersion;
       /** False when this version existed. */
       readonly created: boolean;
-      /** The alias that was asked for, as it is now; null without one. */
+      /** Present state of the requested alias; null without one. */
       readonly alias: AliasState | null;
       readonly warnings: readonly string[];
     }
   | BuildRefusal
   | DeployRefusal;
 
-/** What a deploy would come to. */
+/** The result of a deploy that was planned, not run. */
 export interface DeployPlan {
   readonly ok: true;
-  /** As it would be stored. */
+  /** The version as it would be stored. */
   readonly version: FunctionVersion;
   readonly exists: boolean;
-  /** What is deployed of the function; null for a new one. */
+  /** The function as deployed now; null for a new one. */
   readonly deployed: DeployedFunction | null;
   readonly warnings: readonly string[];
 }
 
-/** What of a version decides how it runs, as it is stored. */
+/** The parts of a version that decide how it runs, in stored form. */
 interface Content {
   readonly version: string;
   readonly manifest: Manifest;
@@ -92,7 +92,7 @@ interface Parts {
   readonly environments: Environments;
 }
 
-/** Deploys: the component is stored for a while, checked and built, and only then registered. A refused one leaves nothing behind. */
+/** Deploys functions: stores, checks and builds the component, and only then registers the version. A refused deploy stores nothing. */
 export class Deployments {
   readonly #parts: Parts;
 
@@ -100,14 +100,14 @@ export class Deployments {
     this.#parts = parts;
   }
 
-  /** What {@link deploy} would do, as far as can be told without a build. Stores nothing. */
+  /** Plans {@link deploy} without a build, as far as possible. Stores nothing. */
   async plan(deployment: Deployment): Promise<DeployPlan | BuildRefusal | DeployRefusal> {
     const checked = await this.#check(deployment);
     if (!checked.ok) return checked;
     return { ...checked, warnings: await this.#warnings(checked.version, deployment.component) };
   }
 
-  /** Everything that keeps a function from being deployed before it is built. */
+  /** Checks everything that can refuse a deploy before the build. */
   async #check(deployment: Deployment): Promise<Omit<DeployPlan, 'warnings'> | BuildRefusal | DeployRefusal> {
     const { tenant, manifest, component, placement = { alias: LIVE } } = deployment;
     if (component.length > MAX_COMPONENT_BYTES) return tooLarge(component.length);
@@ -134,7 +134,7 @@ export class Deployments {
     return { ok: true, version: record, exists: known !== undefined, deployed };
   }
 
-  /** Deploys a function. Content that is registered already is not built again, only served again. */
+  /** Deploys a function. Content that is already registered is not built again. */
   async deploy(
     deployment: Deployment,
     options: { deadlineMs?: number; signal?: AbortSignal } = {},
@@ -145,7 +145,7 @@ export class Deployments {
     if (!checked.ok) return checked;
     const pinned = await secrets.pin(tenant, manifest.secrets ?? []);
     if (!pinned.ok) return unknownSecrets(pinned.unknown);
-    // While this is built, the last other version with the same component may go, and the component with it.
+    // During the build the last other version with this component may be deleted, and the component with it.
     for (let tries = 1; ; tries++) {
       const outcome = await this.#register(deployment, pinned.revisions, options);
       if (outcome !== 'component-gone') return outcome;
@@ -185,19 +185,19 @@ export class Deployments {
       const { created, alias } = outcome;
       return { ok: true, version: record, created, alias, warnings: await this.#warnings(record, component) };
     } finally {
-      // Should this fail, the blob is removed by its own clock.
+      // When this fails, the blob expires by itself.
       if (!registered) await blobs.remove(tenant, componentHash, CLEAN_UP_MS).catch(() => undefined);
     }
   }
 
-  /** What is to be stored of a deployment, and as which version: the one that has just this, where there is one. */
+  /** The content to store and its version id: of an existing version with equal content, if there is one. */
   async #content({ tenant, manifest: given }: Deployment, componentHash: string, secrets: Revisions): Promise<Content> {
     const { functions, environments } = this.#parts;
     const { manifest, environment, mark } = await environments.seal(tenant, given);
     const version = versionOf(manifest, componentHash, secrets, mark);
     const content = { version, manifest, environment, componentHash, secrets };
     if (environment === undefined) return content;
-    // Marked under another master key, or not at all.
+    // Versions with equal values may be marked under another master key, or not at all.
     const but = versionOf(manifest, componentHash, secrets);
     const others = (await functions.versions(tenant, given.name)).filter(
       (stored) => versionOf(withoutValues(stored.manifest), stored.componentHash, stored.secrets) === but,

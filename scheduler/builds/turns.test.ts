@@ -23,7 +23,7 @@ interface Waiting extends BuildTurn {
   readonly order: number;
 }
 
-/** What builders do: the smallest turn first, of several the first that came. */
+/** The order of the builders: the smallest turn first, within one turn the earliest request. */
 const first = (waiting: readonly Waiting[]): Waiting | undefined =>
   waiting.toSorted((a, b) => a.turn - b.turn || a.order - b.order)[0];
 
@@ -46,7 +46,7 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
       let running: Waiting[] = [];
       let time = 0;
       let order = 0;
-      /** For each tenant that waits: builds of others that began since its own last one, or since it came. */
+      /** For each waiting tenant: others' builds that began since its own last one, or since its request. */
       const passed = new Map<string, Map<string, number>>();
       for (const { act: what, tenant } of acts) {
         if (what === 'ask') {
@@ -69,7 +69,7 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
             if (other === chosen.tenant) continue;
             const count: number = (counts.get(chosen.tenant) ?? 0) + 1;
             counts.set(chosen.tenant, count);
-            // A tenant whose own builds run may wait behind them; so its first one is held to the time at which it came.
+            // A tenant's running builds delay its next one, so its first one is measured from its request.
             const own: number = running.filter((one) => one.tenant === other).length;
             assert.ok(count <= 2 + own, `${other} waited for ${count} builds of ${chosen.tenant}`);
           }
@@ -114,7 +114,7 @@ test('the script gives the turns that the policy gives', async () => {
             outstanding = outstanding.filter((one) => one !== oldest);
           }
         }
-        // Whatever a lost gateway left behind is over with its time.
+        // The turns of a lost gateway expire with their deadlines.
         assert.equal(await store.script(TAKE, turns, ['late', 'a', 3000, 4000]), 0);
         assert.equal(await store.script(BEGIN, turns, ['gone']), 0);
       } finally {
@@ -194,7 +194,7 @@ test('a build whose runtime died is taken over by another one', async () => {
     lost.start();
     const reply = scheduler.builds.request({ tenant: 'acme', name: 'story', componentHash: 'x', memoryMb: 1 });
     await begun.promise;
-    // To Redis a runtime that was killed is one whose connections are gone.
+    // To Redis, a killed runtime looks like closed connections.
     for (const connection of connections) connection.disconnect();
     next.start();
     assert.deepEqual(await reply, DONE);

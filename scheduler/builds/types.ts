@@ -3,15 +3,15 @@ export interface BuildRequest {
   readonly id: string;
   readonly tenant: string;
   readonly name: string;
-  /** The component, in `Blobs`. */
+  /** Hash of the component in `Blobs`. */
   readonly componentHash: string;
-  /** Memory limit that goes into the artifact. */
+  /** Memory limit compiled into the artifact. */
   readonly memoryMb: number;
-  /** Milliseconds since the Unix epoch; past it nobody waits for the answer. */
+  /** Milliseconds since the Unix epoch; afterwards the requester no longer waits. */
   readonly deadlineAt: number;
 }
 
-/** Why a component was refused. The last two say nothing about the component. */
+/** The reason why a component was refused. The last two codes do not concern the component. */
 export type BuildFailureCode =
   | 'not-wasm'
   | 'core-module'
@@ -30,8 +30,8 @@ export interface BuildRefusal {
 }
 
 /**
- * `artifact` is what the build tells of itself: `hash`, `cached`, times in ms (`buildMs`, and its steps `checkMs`, `transpileMs`, `meterMs`, `writeMs`;
- * `coldStartMs`, `warmStartMs`), sizes in bytes (`componentBytes`, `moduleBytes`; `instanceBytes` of a ready instance, `poolBytes` that the
- * runtime keeps for all of them).
+ * `artifact` is the report of the build: `hash`, `cached`, times in ms (`buildMs`, and its steps `checkMs`, `transpileMs`, `meterMs`,
+ * `writeMs`; `coldStartMs`, `warmStartMs`), sizes in bytes (`componentBytes`, `moduleBytes`; `instanceBytes` of a ready instance,
+ * `poolBytes` that the runtime keeps for all of them).
  */
 export type BuildReply = { readonly ok: true; readonly artifact: Readonly<Record<string, unknown>> } | BuildRefusal;

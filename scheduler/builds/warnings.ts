@@ -1,22 +1,22 @@
 import { type Manifest, manifestModels } from '../functions/manifest.ts';
 import type { RuntimeModel } from '../runtimes/types.ts';
 
-/** What a deploy is measured against. */
+/** Facts that a deploy is checked against. */
 export interface DeployFacts {
   readonly manifest: Manifest;
   /** Interfaces of the contract that the component imports, such as `forward`. */
   readonly imports: readonly string[];
   /** Models that the live runtimes offer. */
   readonly models: readonly RuntimeModel[];
-  /** Those of the functions that it may launch by name which are there. */
+  /** Deployed functions among those that `grants.launch` names. */
   readonly functions: readonly string[];
-  /** Memory of one ready instance, and what the runtime keeps for all of them; null before the build. */
+  /** Bytes of one ready instance, and of a runtime's pool for all of them; null before the build. */
   readonly pool: { readonly instanceBytes: number; readonly budgetBytes: number } | null;
 }
 
 /**
- * Interfaces that a model offers or does not. `tokenize` and `grammar` are answered by the runtime for every model with a tokenizer. Not `adapter`:
- * the guest library's Context imports it for whoever may name one, so that the import says nothing of what a function does.
+ * Interfaces that only some models offer. The runtime implements `tokenize` and `grammar` for every model with a tokenizer. `adapter` is
+ * left out: the guest library's Context imports it, so the import does not show that a function uses adapters.
  */
 const TRAITS: ReadonlySet<string> = new Set([
   'allocate',
@@ -30,7 +30,7 @@ const TRAITS: ReadonlySet<string> = new Set([
 ]);
 const MEBIBYTE = 2 ** 20;
 
-/** What will not work as the author may think, in whole sentences; nothing of it keeps a function from being deployed. Pure. */
+/** Warnings for the author, in whole sentences; none of them refuses the deploy. Pure. */
 export function deployWarnings({ manifest, imports, models, functions, pool }: DeployFacts): string[] {
   const offered = [...new Map(models.map((model) => [model.name, model])).values()];
   const named = manifestModels(manifest);

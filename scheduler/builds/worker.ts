@@ -6,21 +6,21 @@ import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
-/** Builds run in child processes, so the runtime's event loop stays free to renew this; another runtime takes over soon after a death. */
+/** Builds run in child processes, so the runtime's event loop stays free to renew this lock. After a death another runtime takes over. */
 const LOCK_MS = 5000;
 const STALLED_CHECK_MS = 2000;
-/** How long an answer waits for whoever asked. */
+/** Time for which a reply is kept for its requester. */
 const REPLY_MS = 60_000;
 
 const BEGIN_TURN = loadScript(new URL('./scripts/begin-turn.lua', import.meta.url));
 
 export interface BuildWorkerOptions {
   readonly store: Store;
-  /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
+  /** Opens a connection for the worker alone, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
   /** Builds at once; 1 by default. */
   readonly concurrency?: number;
-  /** Builds one component. The signal aborts at the request's deadline and when the worker closes. What it throws becomes `build-failed`. */
+  /** Builds one component. The signal aborts at the request's deadline and when the worker closes. An error becomes `build-failed`. */
   readonly build: (request: BuildRequest, signal: AbortSignal) => Promise<BuildReply>;
   readonly onError?: (error: unknown) => void;
 }
@@ -56,7 +56,7 @@ export class BuildWorker {
     worker.on('error', (error) => {
       if (!this.#closing.signal.aborted && !isConnectionError(error)) onError?.(error);
     });
-    // A component whose build took its runtime down twice is not tried again.
+    // A component whose build ended its runtime twice is not tried again.
     worker.on('failed', (job, error) => {
       if (job) this.#reply(job.data.id, failed(error)).catch((cause) => onError?.(cause));
     });
@@ -64,7 +64,7 @@ export class BuildWorker {
     this.#worker = worker;
   }
 
-  /** Stops, aborting builds under way; another runtime takes them over. */
+  /** Stops and aborts running builds; another runtime takes them over. */
   async close(): Promise<void> {
     this.#closing.abort(new Error('The runtime is shutting down.'));
     await this.#worker?.close(true);
@@ -74,7 +74,7 @@ export class BuildWorker {
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {
     const leftMs = request.deadlineAt - this.#options.store.clock();
     if (leftMs <= 0) return;
-    // Nobody waits for one that was taken away: its gateway was lost, or has given it up.
+    // The turn is gone: the gateway of the build has died or given up.
     const waited = await this.#options.store.script(BEGIN_TURN, [this.#options.store.keys.buildTurns], [request.id]);
     if (waited !== 1) return;
     const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);

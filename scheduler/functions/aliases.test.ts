@@ -12,7 +12,7 @@ import {
   stepBack,
 } from './aliases.ts';
 
-/** Numbers from 0 up to 1, the same every time (mulberry32). */
+/** Reproducible numbers from 0 up to 1 (mulberry32). */
 function randoms(seed: number): () => number {
   let state = seed;
   return () => {
@@ -102,7 +102,7 @@ describe('shares', () => {
 });
 
 describe('the way back', () => {
-  /** Sets and rollbacks, as the registry would write them; newest first. */
+  /** The history that sets and rollbacks leave in the registry; newest first. */
   function historyOf(acts: readonly (string | null)[]): AliasState[] {
     const history: AliasState[] = [];
     for (const act of acts) {

@@ -1,19 +1,19 @@
-/** Names for versions, and which version an invocation by such a name runs. Pure. */
+/** Names for versions, and the version that an invocation by such a name runs. Pure. */
 
-/** The alias that a bare name means. A deploy points it at the new version unless told otherwise. */
+/** The alias that a bare name means. A deploy points it at the new version by default. */
 export const LIVE = 'live';
-/** In place of an alias: a deploy that leaves the traffic alone. */
+/** Takes the place of an alias in a deploy that leaves the traffic alone. */
 export const NO_ALIAS = 'none';
 
-/** Versions among which one alias divides its invocations. */
+/** Most versions among which one alias divides its invocations. */
 export const MAX_SHARES = 10;
-/** Aliases and tags of one function. */
+/** Most aliases and tags of one function. */
 export const MAX_ALIASES = 200;
-/** Past states that are kept of each alias. */
+/** States kept in the history of each alias. */
 export const MAX_HISTORY = 100;
-/** Characters of what somebody says of a change. */
+/** Most characters of the message of a change. */
 export const MAX_MESSAGE = 500;
-/** Fewer digits of a version could mean anything. */
+/** Fewer digits of a version would be too ambiguous. */
 export const MIN_VERSION_PREFIX = 4;
 
 const ALIAS_NAME = /^[a-z][a-z0-9._-]{0,62}$/;
@@ -24,27 +24,27 @@ const PERCENT = 100;
 /** A part of an alias's invocations. */
 export interface Share {
   readonly version: string;
-  /** Whole percent from 1 to 100; those of an alias sum to 100. */
+  /** Whole percent from 1 to 100; the weights of an alias sum to 100. */
   readonly weight: number;
 }
 
-/** What an alias was or is. */
+/** A past or present state of an alias. */
 export interface AliasState {
   readonly shares: readonly Share[];
-  /** From 1, one more with every change. */
+  /** From 1; each change adds 1. */
   readonly revision: number;
   /** Milliseconds since the Unix epoch. */
   readonly at: number;
   /** Id of the key that made the change. */
   readonly by: string;
   readonly message?: string;
-  /** A rollback made it: it is as it was at that revision, which was no rollback itself. */
+  /** Set by a rollback: the revision whose state it restored, which was no rollback itself. */
   readonly restores?: number;
-  /** It names one version for good, and keeps no instances ready. */
+  /** The alias is a tag: it names one version for good, and keeps no instances ready. */
   readonly tag?: true;
 }
 
-/** An alias of a function as it is now. */
+/** A named alias in its present state. */
 export interface NamedAlias extends AliasState {
   readonly alias: string;
 }
@@ -55,7 +55,7 @@ export interface AliasFault {
   readonly message: string;
 }
 
-/** What is wrong with an alias's name, or null. */
+/** The fault of an alias's name, or null. */
 export function aliasNameFault(alias: string, field = 'alias'): AliasFault | null {
   const fault = (message: string): AliasFault => ({ field, message });
   if (alias === NO_ALIAS) return fault(`"${NO_ALIAS}" means no alias at all`);
@@ -68,7 +68,7 @@ export function aliasNameFault(alias: string, field = 'alias'): AliasFault | nul
   return null;
 }
 
-/** What is wrong with an alias's shares, or null. Whether their versions exist is not looked at. */
+/** The fault of an alias's shares, or null. Does not check that their versions exist. */
 export function sharesFault(shares: readonly Share[]): AliasFault | null {
   if (shares.length === 0) return { field: '/shares', message: 'must name at least one version' };
   if (shares.length > MAX_SHARES)
@@ -88,14 +88,14 @@ export function sharesFault(shares: readonly Share[]): AliasFault | null {
     : { field: '/shares', message: `must have weights that sum to ${PERCENT}; these sum to ${sum}` };
 }
 
-/** What is wrong with the message of a change, or null. */
+/** The fault of the message of a change, or null. */
 export function messageFault(message: string | undefined, field = '/message'): AliasFault | null {
   if (message === undefined || message.length <= MAX_MESSAGE) return null;
   return { field, message: `must not be longer than ${MAX_MESSAGE} characters` };
 }
 
 /**
- * The version of one invocation.
+ * Chooses the version of one invocation.
  *
  * @param random uniform, from 0 up to but not including 1.
  * @example chooseVersion([{ version: 'a', weight: 90 }, { version: 'b', weight: 10 }], 0.95) // 'b'
@@ -109,14 +109,14 @@ export function chooseVersion(shares: readonly Share[], random: number): string 
   return shares.at(-1)?.version;
 }
 
-/** The version that gets most, the first of those that get the same. */
+/** The version with the largest share; of equal shares, the first. */
 export function heaviest(shares: readonly Share[]): string | undefined {
   return [...shares].sort((a, b) => b.weight - a.weight)[0]?.version;
 }
 
 /**
- * What a rollback goes back to: the state before the one that is served, of those that still stand; null when none is known. Rolling back twice
- * therefore goes two steps back, and not to and fro.
+ * The state that a rollback restores: the one before the present state, or null when none is known. States that earlier rollbacks undid are
+ * skipped, so two rollbacks go two steps back instead of back and forth.
  *
  * @param history newest first, the present state first of all.
  */
@@ -144,7 +144,7 @@ export function inOrder(a: string, b: string): number {
   return a < b ? -1 : 1;
 }
 
-/** Whether two lists of shares divide invocations alike. */
+/** True when two lists of shares divide invocations alike. */
 export function sameShares(a: readonly Share[], b: readonly Share[]): boolean {
   return (
     a.length === b.length &&

@@ -4,11 +4,11 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 
-/** A blob that no function version uses is kept this long: enough for a build and a slow deploy. */
+/** Lifetime of a blob without a function version: long enough for a build and a slow deploy. */
 export const UNUSED_BLOB_MS = 15 * 60_000;
-/** Bytes of a component. */
+/** Most bytes of a component. */
 export const MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
-/** A component of that size takes longer than other calls. */
+/** Transferring a component of that size takes longer than other calls. */
 const BLOB_DEADLINE_MS = 15_000;
 
 const SCRIPTS = {
@@ -25,7 +25,7 @@ export class Blobs {
   }
 
   /**
-   * Stores bytes for `unusedMs`, or for as long as a function version uses them. Until one does they count for the tenant.
+   * Stores bytes for `unusedMs`, or for as long as a function version uses them. Until then they count towards the tenant's bytes.
    *
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */

@@ -6,7 +6,7 @@ import { importedInterfaces } from './component-imports.ts';
 const PREAMBLE = [0x00, 0x61, 0x73, 0x6d, 0x0d, 0x00, 0x01, 0x00];
 const section = (id: number, body: number[]) => [id, body.length, ...body];
 const name = (text: string) => [0, text.length, ...new TextEncoder().encode(text)];
-/** An import section: each import is described as an instance of type 0. */
+/** An import section that describes each import as an instance of type 0. */
 const imports = (...names: string[]) => section(10, [names.length, ...names.flatMap((text) => [...name(text), 5, 0])]);
 
 test('the interfaces of the contract, among other imports and sections', () => {
@@ -14,7 +14,7 @@ test('the interfaces of the contract, among other imports and sections', () => {
     ...PREAMBLE,
     ...section(0, [1, 2, 3]),
     ...imports('pie:inferlet/forward@0.1.0', 'wasi:io/streams@0.2.0'),
-    // A type with an equal bound, one that is a resource, and a core module.
+    // A type with an equal bound, a type that is a resource, and a core module.
     ...section(10, [3, ...name('t'), 3, 0, 7, ...name('r'), 3, 1, ...name('m'), 0, 0x11, 4]),
     ...imports('pie:inferlet/kv-files@0.1.0'),
   ]);

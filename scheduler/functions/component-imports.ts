@@ -1,15 +1,15 @@
-/** What a component asks of the platform, read from its bytes without compiling anything. Pure; runs in workerd too. */
+/** Reads a component's imports of the platform from its bytes, without compiling anything. Pure; runs in workerd too. */
 
-/** Sections of a component that import (Component Model, Binary.md). */
+/** Id of a component's import sections (Component Model, Binary.md). */
 const IMPORT_SECTION = 10;
 const PREAMBLE_BYTES = 8;
-/** How an import is described behind its name, by the kind of thing. */
+/** The kind byte of the description that follows an import's name. */
 const KIND = { core: 0, function: 1, value: 2, type: 3, component: 4, instance: 5 } as const;
 const OURS = /^pie:inferlet\/([a-z0-9-]+)@/;
 
 /**
- * The interfaces of our contract that a component imports, such as `forward`, in the order of the component. Whatever cannot be read ends the
- * list: whether the bytes are a component at all is for the build to say.
+ * The interfaces of our contract that a component imports, such as `forward`, in the order of the component. Unreadable bytes end the list;
+ * the build decides whether the bytes are a component at all.
  */
 export function importedInterfaces(component: Uint8Array): string[] {
   const found = new Set<string>();
@@ -28,7 +28,7 @@ export function importedInterfaces(component: Uint8Array): string[] {
 
 function readImports(body: Bytes, found: Set<string>): void {
   for (let left = body.number(); left > 0; left--) {
-    // 0 is a plain name; 1 an older way to say that it is an interface's; 2 has a version behind it.
+    // 0 is a plain name; 1 is the older mark of an interface's name; 2 is followed by a version.
     const form = body.byte();
     const name = body.text();
     if (form === 2) body.text();

@@ -2,7 +2,7 @@ import type { Store } from '../store/store.ts';
 import type { Functions } from './functions.ts';
 import type { FunctionVersion } from './types.ts';
 
-/** The versions that use a component, deployed ones and those that drain; null when there are more than `most`. */
+/** The deployed and draining versions that use a component; null when there are more than `most`. */
 export async function componentUsers(
   { store, functions }: { readonly store: Store; readonly functions: Pick<Functions, 'runnable'> },
   componentHash: string,

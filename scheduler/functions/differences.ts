@@ -1,9 +1,9 @@
 import type { FunctionVersion } from './types.ts';
 
-/** What of a version decides how it runs; the values of its environment are opened (`Environments.opened`). */
+/** The parts of a version that decide how it runs. `Environments.opened` has opened the values of its environment. */
 export type Compared = Pick<FunctionVersion, 'manifest' | 'componentHash' | 'componentBytes' | 'secrets'>;
 
-/** One difference between two versions. `from` and `to` are texts for people; null where there is nothing. */
+/** One difference between two versions. `from` and `to` are texts for people; null when the version lacks the field. */
 export interface Difference {
   /** Path in the manifest such as `limits.pages`, or `component`, `secrets.NAME`, `environment.NAME`. */
   readonly field: string;
@@ -11,11 +11,11 @@ export interface Difference {
   readonly to: string | null;
 }
 
-/** Longer values are cut: an input's schema may have thousands of characters. */
+/** Most characters shown of a value: an input's schema may have thousands. */
 const MAX_TEXT = 120;
 const HASH_DIGITS = 12;
 
-/** What a version has otherwise than another, by field. A function that was not there has nothing. */
+/** The differences between two versions, by field; null for a function that did not exist. */
 export function differences(from: Compared | null, to: Compared): Difference[] {
   const before = from === null ? new Map<string, string>() : fieldsOf(from);
   const after = fieldsOf(to);
@@ -46,7 +46,7 @@ function flatten(value: object, path: string, fields: Map<string, string>): void
   }
 }
 
-/** Values of the environment are named, not shown: people put there what is nobody else's business. */
+/** Values of the environment may be private, so they are named and not shown. */
 function unshown(was: string | undefined, is: string | undefined): Pick<Difference, 'from' | 'to'> {
   const from = was === undefined ? null : '(a value)';
   return { from, to: is === undefined ? null : was === undefined ? '(a value)' : '(another value)' };

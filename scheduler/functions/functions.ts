@@ -22,21 +22,21 @@ const SCRIPTS = {
   resolve: loadScript(new URL('./scripts/resolve-function.lua', import.meta.url)),
 };
 
-/** Functions of the platform that every tenant may invoke: those behind the OpenAI-compatible routes. */
+/** Functions of the platform that every tenant may invoke; the OpenAI-compatible routes run them. */
 export const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'openai-chat', 'openai-responses'];
 
 export const VERSION_FIELD = 'version:';
 export const ALIAS_FIELD = 'alias:';
 const VERSION_LENGTH = 12;
-/** Functions of a tenant. */
+/** Most functions of a tenant. */
 export const MAX_FUNCTIONS = 1000;
-/** Versions of a function, removed ones that drain included: what reads a function reads them all. */
+/** Most versions of a function, draining ones included; every read of a function reads all of them. */
 export const MAX_VERSIONS = 200;
-/** Functions that are read at once where many are. */
+/** Functions read at once. */
 const READ_AT_ONCE = 64;
 
 /**
- * The version that manifest, component, secrets and values of the environment make: the first 12 digits of a sha256 over them.
+ * The version id: the first 12 digits of a sha256 over manifest, component, secrets and values of the environment.
  *
  * @param mark stands for the values that the manifest only names; see `SealedManifest`.
  */
@@ -52,23 +52,23 @@ export function versionOf(
   return digest.digest('hex').slice(0, VERSION_LENGTH);
 }
 
-/** What a deploy does to a function's aliases. */
+/** The changes of a deploy to a function's aliases. */
 export interface Placement {
-  /** Alias that serves the version from now on; none when null. */
+  /** Alias that serves the version after the deploy; null for none. */
   readonly alias: string | null;
-  /** A name of the version's own, `aliasNameFault` has passed it. */
+  /** A tag for the version, checked by `aliasNameFault`. */
   readonly tag?: string | undefined;
   /** Id of the key that deploys. */
   readonly by?: string | undefined;
   readonly message?: string | undefined;
-  /** Content that was deployed before leaves an alias where it is. */
+  /** When true, content that was deployed before does not move the alias. */
   readonly onlyNew?: boolean | undefined;
 }
 
 export type PutOutcome =
   | {
       readonly ok: true;
-      readonly created: boolean /** As it is now; null when none was asked for. */;
+      readonly created: boolean /** Present state of `placement.alias`; null without one. */;
       readonly alias: AliasState | null;
     }
   | { readonly ok: false; readonly reason: 'tag-taken'; readonly version: string }
@@ -77,7 +77,7 @@ export type PutOutcome =
       readonly reason: 'too-many-aliases' | 'too-many-functions' | 'too-many-versions' | 'component-missing';
     };
 
-/** A function with everything that is deployed of it. */
+/** A function with all its deployed versions and aliases. */
 export interface DeployedFunction {
   readonly tenant: string;
   readonly name: string;
@@ -87,11 +87,11 @@ export interface DeployedFunction {
   readonly aliases: readonly NamedAlias[];
 }
 
-/** A function as a list shows it. */
+/** A function as an entry of a list. */
 export interface ListedFunction {
-  /** What `live` serves most; the newest version where it serves none. */
+  /** The version with the largest share of `live`; the newest version when `live` serves none. */
   readonly version: FunctionVersion;
-  /** What `live` serves. */
+  /** The shares of `live`. */
   readonly live: readonly Share[];
 }
 
@@ -104,10 +104,10 @@ export class Functions {
   }
 
   /**
-   * Stores a version, whose component must be in `Blobs`, and points an alias at it (`live` by default). `created` is false when it existed.
-   * Nothing is stored when it is refused.
+   * Stores a version, whose component must be in `Blobs`, and points an alias at it (`live` by default). `created` is false when the
+   * version existed. A refused version is not stored.
    *
-   * @throws QuotaExceeded when its tenant may store no more.
+   * @throws QuotaExceeded when the tenant may store no more.
    */
   async put(version: FunctionVersion, placement: Placement = { alias: LIVE }): Promise<PutOutcome> {
     const { keys } = this.#store;
@@ -154,8 +154,8 @@ export class Functions {
   }
 
   /**
-   * The version that an invocation by this reference runs: a version, or an alias (`live` without one), decided by chance among its shares. A
-   * tenant's own, or, where it has nothing of that name, the platform's (see `SHARED_FUNCTIONS`), as if it were its own. One round trip.
+   * Resolves a reference, a version or an alias (`live` by default), to the version that an invocation runs; an alias's shares are drawn by
+   * chance. Without a function of that name, a tenant gets the platform's (`SHARED_FUNCTIONS`) as if it were its own. One round trip.
    *
    * @param random uniform, from 0 up to but not including 1.
    */
@@ -163,22 +163,22 @@ export class Functions {
     return this.#lookUp(tenant, this.#candidates(tenant, name), reference, (shares) => chooseVersion(shares, random));
   }
 
-  /** As {@link resolve}, for whoever looks at it: of an alias, the version that it serves most. */
+  /** Like {@link resolve} without chance, for display: of an alias, the version with the largest share. */
   find(tenant: string, name: string, reference = ''): Promise<FunctionVersion | null> {
     return this.#lookUp(tenant, this.#candidates(tenant, name), reference, heaviest);
   }
 
-  /** As {@link find}, of the tenant's own functions only. */
+  /** Like {@link find}, but only among the tenant's own functions. */
   get(tenant: string, name: string, reference = ''): Promise<FunctionVersion | null> {
     return this.#lookUp(tenant, { name, owners: [tenant] }, reference, heaviest);
   }
 
-  /** A version that invocations may still be running: deployed, or removed and not drained yet. */
+  /** A version that may still have running invocations: deployed, or removed and draining. */
   async runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null> {
     const { keys } = this.#store;
     const owners = this.#candidates(tenant, name).owners;
     const replies = await this.#store.call((redis) => {
-      // All at once: a version that is deployed again while it drains moves from one hash to the other.
+      // One transaction, because a redeployed version moves from one hash to the other.
       const reading = redis.multi();
       for (const owner of owners) {
         reading.hget(keys.function(owner, name), VERSION_FIELD + version);
@@ -191,7 +191,7 @@ export class Functions {
     return typeof text === 'string' ? lentTo(tenant, parseVersion(text)) : null;
   }
 
-  /** Everything that is deployed of a tenant's own function; null when there is none. */
+  /** All versions and aliases of a tenant's own function; null when there is none. */
   async read(tenant: string, name: string): Promise<DeployedFunction | null> {
     const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.function(tenant, name)));
     const entries = Object.entries(fields);
@@ -208,7 +208,7 @@ export class Functions {
     return { tenant, name, versions, aliases: aliases.sort((a, b) => inOrder(a.alias, b.alias)) };
   }
 
-  /** What a tenant can invoke by name: its own functions, and those of the platform that stand in ({@link resolve}). */
+  /** Functions that a tenant can invoke by name: its own, and the platform's that it may run instead ({@link resolve}). */
   async visible(tenant: string): Promise<ListedFunction[]> {
     const own = await this.list(tenant);
     if (tenant === PLATFORM_TENANT) return own;
@@ -216,7 +216,7 @@ export class Functions {
     return [...own, ...(await inParts(missing, (name) => this.#listed(tenant, PLATFORM_TENANT, name)))];
   }
 
-  /** What a tenant can invoke by name and version: its own, newest first, then the platform's. */
+  /** Versions of a function that a tenant can invoke: its own, newest first, then the platform's. */
   async visibleVersions(
     tenant: string,
     name: string,
@@ -248,9 +248,9 @@ export class Functions {
     return (await this.#readAll(names.map((name) => ({ tenant, name })))).flatMap(servedVersions);
   }
 
-  /** Every version of the tenant that may still run: deployed ones, and removed ones that drain. */
+  /** Every version of the tenant that may still run: deployed or draining. */
   async kept(tenant: string): Promise<FunctionVersion[]> {
-    // Those that drain before and after the others: a version that is removed meanwhile, or deployed again, is seen on one of its sides.
+    // Reads the draining versions before and after the deployed ones, so a version that moves meanwhile is found in one of the reads.
     const before = await this.#removed(tenant);
     const names = await this.names(tenant);
     const deployed = await this.#readAll(names.map((name) => ({ tenant, name })));
@@ -270,7 +270,7 @@ export class Functions {
     const [members, ofPlatform] = await this.#store.call((redis) =>
       Promise.all([redis.smembers(keys.deployed), redis.smembers(keys.functions(PLATFORM_TENANT))]),
     );
-    // What the platform had before all functions were listed in one place.
+    // The platform's set also covers functions deployed before the set of all functions existed.
     const all = new Set([...members, ...ofPlatform.map((name) => memberOf(PLATFORM_TENANT, name))]);
     return this.#readAll([...all].sort().map(fromMember));
   }
@@ -279,11 +279,11 @@ export class Functions {
     return inParts(names, ({ tenant, name }) => this.read(tenant, name));
   }
 
-  /** Versions of a tenant that were removed and drain. */
+  /** A tenant's draining versions. */
   async #removed(tenant: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
     const members = await this.#store.call((redis) => redis.hkeys(keys.removals));
-    // Of a version that is to be cancelled there is one of its own, `<tenant>/<name>@<version>`.
+    // Members `<tenant>/<name>@<version>` mark versions whose invocations are to be cancelled.
     const names = members
       .filter((member) => !member.includes('@'))
       .map(fromMember)
@@ -294,7 +294,7 @@ export class Functions {
     return texts.flat().map(parseVersion);
   }
 
-  /** A function as a list shows it to a tenant. Only what serves nothing by its bare name is read whole. */
+  /** A function as an entry of a tenant's list. The whole function is read only when `live` serves no version. */
   async #listed(tenant: string, owner: string, name: string): Promise<ListedFunction | null> {
     const served = await this.#served([owner], name, '');
     if (served !== null) {
@@ -305,7 +305,7 @@ export class Functions {
     return newest === undefined ? null : { version: lentTo(tenant, newest), live: [] };
   }
 
-  /** Whose functions of that name a tenant may run, in order. */
+  /** Owners whose functions of that name a tenant may run, in order of preference. */
   #candidates(tenant: string, name: string): { readonly name: string; readonly owners: readonly string[] } {
     const shared = tenant !== PLATFORM_TENANT && SHARED_FUNCTIONS.includes(name);
     return { name, owners: shared ? [tenant, PLATFORM_TENANT] : [tenant] };
@@ -323,7 +323,7 @@ export class Functions {
     return found === undefined ? null : lentTo(tenant, found);
   }
 
-  /** What the first of these owners' functions that has something of that name serves by it. */
+  /** The shares and versions that `reference` serves, of the first owner that has a function with that reference. */
   async #served(
     owners: readonly string[],
     name: string,
@@ -339,7 +339,7 @@ export class Functions {
   }
 }
 
-/** The versions that a function's aliases serve, each once. A tag alone serves nobody in particular. */
+/** The versions that a function's aliases serve, each once. Tags do not count as service. */
 export function servedVersions({ versions, aliases }: DeployedFunction): FunctionVersion[] {
   const served = new Set(
     aliases.filter(({ tag }) => tag !== true).flatMap(({ shares }) => shares.map(({ version }) => version)),
@@ -347,7 +347,7 @@ export function servedVersions({ versions, aliases }: DeployedFunction): Functio
   return versions.filter(({ version }) => served.has(version));
 }
 
-/** JSON text of an alias's state, as the scripts take it: without the revision, which they give. */
+/** JSON text of an alias's state without its revision, which the scripts add. */
 export function stateText(
   shares: readonly Share[],
   at: number,
@@ -382,23 +382,23 @@ export function parseVersion(text: string): FunctionVersion {
   }
 }
 
-/** `live` of a function from before there were aliases. */
+/** State of `live` for a function from before there were aliases. */
 export function onlyCurrent({ version, createdAt }: FunctionVersion): AliasState {
   return { shares: [{ version, weight: 100 }], revision: 0, at: createdAt, by: '' };
 }
 
-/** What the build said of the size of its compiled files; 0 for a version that was registered without one. */
+/** Size of the compiled files from the build's report; 0 for a version that was registered without a build. */
 function artifactBytesOf({ build }: FunctionVersion): number {
   const bytes = build?.moduleBytes;
   return typeof bytes === 'number' && Number.isSafeInteger(bytes) && bytes > 0 ? bytes : 0;
 }
 
-/** A version's name among the users of its component. */
+/** A version's entry among the users of its component. */
 export function blobUser({ tenant, name, version }: Pick<FunctionVersion, 'tenant' | 'name' | 'version'>): string {
   return `${tenant}/${name}@${version}`;
 }
 
-/** A function's name among those of all tenants. */
+/** A function's entry among those of all tenants. */
 export function memberOf(tenant: string, name: string): string {
   return `${tenant}/${name}`;
 }
@@ -408,7 +408,7 @@ export function fromMember(member: string): { tenant: string; name: string } {
   return { tenant: member.slice(0, at), name: member.slice(at + 1) };
 }
 
-/** Reads many, some at once; what is not there is left out. */
+/** Reads many items, `READ_AT_ONCE` at a time; missing items are left out. */
 async function inParts<T, R>(items: readonly T[], read: (item: T) => Promise<R | null>): Promise<R[]> {
   const found: R[] = [];
   for (let at = 0; at < items.length; at += READ_AT_ONCE) {
@@ -418,7 +418,7 @@ async function inParts<T, R>(items: readonly T[], read: (item: T) => Promise<R |
   return found;
 }
 
-/** The platform's function as a tenant has it; its own as it is. */
+/** Presents a function of the platform as the tenant's own; a tenant's own function is unchanged. */
 function lentTo(tenant: string, found: FunctionVersion): FunctionVersion {
   return found.tenant === tenant ? found : { ...found, tenant, platform: true };
 }

@@ -1,7 +1,7 @@
 import { resolveGrants } from './grants.ts';
 import { type Manifest, manifestModels } from './manifest.ts';
 
-/** What a function may do besides computing, in words: what whoever deploys it agrees to. */
+/** A function's grants in words, which the person who deploys it agrees to. */
 export function grantsInWords(manifest: Manifest): string[] {
   const { hosts, store, messaging, launch } = resolveGrants(manifest.grants);
   const models = manifestModels(manifest);

@@ -1,18 +1,18 @@
 import { z } from 'zod';
 
-/** What an inferlet may do besides computing and talking to its client. */
+/** An inferlet's rights besides computing and communicating with its client. */
 export interface Grants {
-  /** Hosts that it may send requests to: `api.example.com`, `*.example.com`, each with `:port` for another than the scheme's own, `:*` for any. */
+  /** Allowed hosts: `api.example.com`, `*.example.com`. `:port` allows another port than the scheme's own, `:*` any port. */
   readonly hosts: readonly string[];
   /** The tenant's key-value store. */
   readonly store: 'none' | 'read' | 'write';
   /** Broadcasts and lines among the tenant's inferlets. */
   readonly messaging: boolean;
-  /** Functions of the tenant that it may launch as children; `*` for all. */
+  /** Functions of the tenant that an inferlet may launch as children; `*` for all. */
   readonly launch: readonly string[] | '*';
 }
 
-/** Of a function whose manifest asks for nothing. */
+/** Grants of a function whose manifest requests none. */
 export const NO_GRANTS: Grants = { hosts: [], store: 'none', messaging: false, launch: [] };
 
 const MAX_HOSTS = 64;
@@ -23,7 +23,7 @@ const MAX_PORT = 65_535;
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
 const NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
-/** `grants` of a manifest. */
+/** Schema of a manifest's `grants`. */
 export const grantsSchema = z.strictObject(
   {
     hosts: z
@@ -55,14 +55,14 @@ export const grantsSchema = z.strictObject(
   'must be an object',
 );
 
-/** Whether a text names hosts as `Grants.hosts` does. */
+/** True when a text is a host pattern as in `Grants.hosts`. */
 export function isHostPattern(text: string): boolean {
   const port = HOST.exec(text)?.groups?.port ?? '';
   return HOST.test(text) && (port === '*' || Number(port) <= MAX_PORT);
 }
 
 /**
- * Whether a pattern names the host and the port of a URL. A pattern without a port means the scheme's own, or any with `any-port`.
+ * True when a pattern matches the host and the port of a URL. A pattern without a port means the scheme's own, or any with `any-port`.
  *
  * @example hostMatches('*.example.com', new URL('https://api.example.com/')) // true
  */
@@ -75,7 +75,7 @@ export function hostMatches(pattern: string, { hostname, port, protocol }: URL, 
   return (port || ownPort) === (wanted ?? ownPort);
 }
 
-/** What a manifest's `grants` come to. */
+/** The grants that a manifest's `grants` field describes. */
 export function resolveGrants(asked: z.infer<typeof grantsSchema> = {}): Grants {
   const { hosts = [], store = false, messaging = false, launch = [] } = asked;
   return { hosts, store: store === true ? 'write' : store === 'read' ? 'read' : 'none', messaging, launch };

@@ -5,14 +5,14 @@ import { PatternError } from './schema/pattern-syntax.ts';
 import { SchemaError } from './schema/references.ts';
 import { SchemaValidator, TooDeepError } from './schema/validator.ts';
 
-/** A version of a function, as far as its inputs are checked. */
+/** The parts of a function version that the check of inputs needs. */
 export interface CheckedFunction {
   readonly name: string;
   readonly version: string;
   readonly manifest: { readonly input?: unknown };
 }
 
-/** Why an input is refused. */
+/** The reason why an input is refused. */
 export interface InputFault {
   /** The offending field as a JSON pointer; undefined when the schema is at fault. */
   readonly field?: string;
@@ -21,14 +21,14 @@ export interface InputFault {
   readonly cause?: unknown;
 }
 
-/** Schemas kept ready; a version's schema never changes. */
+/** Most compiled schemas kept; a version's schema never changes. */
 const MAX_VALIDATORS = 200;
 
 /** Checks inputs against the JSON schema (2020-12) of a function's manifest, in a bounded number of steps. */
 export class InputChecker {
   readonly #validators = new Map<string, SchemaValidator>();
 
-  /** What is wrong with an input; null when nothing is. Never throws. */
+  /** The fault of an input, or null. Never throws. */
   check(fn: CheckedFunction, input: unknown): InputFault | null {
     const schema = fn.manifest.input;
     if (schema === undefined) return null;
@@ -43,7 +43,7 @@ export class InputChecker {
   #validator(fn: CheckedFunction, schema: JsonSchema | boolean): SchemaValidator {
     const known = this.#validators.get(fn.version);
     if (known !== undefined) {
-      // The one that was not used for the longest time comes first.
+      // Reinserting moves it to the end, so the least recently used one stays first.
       this.#validators.delete(fn.version);
       this.#validators.set(fn.version, known);
       return known;
@@ -56,7 +56,7 @@ export class InputChecker {
   }
 }
 
-/** Why an input could not be checked. */
+/** Describes the reason why an input could not be checked. */
 function unchecked(name: string, cause: unknown): InputFault {
   if (cause instanceof StepsExhausted) {
     return {
@@ -71,7 +71,7 @@ function unchecked(name: string, cause: unknown): InputFault {
       cause,
     };
   }
-  // The platform that took the schema had other rules.
+  // An earlier release of the platform may have accepted the schema under other rules.
   const known = cause instanceof SchemaError || cause instanceof PatternError;
   return {
     message: `The input schema of "${name}" cannot be used: ${known ? cause.message : 'a part of it is malformed'}.`,

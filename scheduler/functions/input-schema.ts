@@ -3,7 +3,7 @@ import { PatternError } from './schema/pattern-syntax.ts';
 import { SchemaError } from './schema/references.ts';
 import { SchemaValidator } from './schema/validator.ts';
 
-/** A JSON Schema, as far as a manifest may use one for a function's input. */
+/** A JSON Schema, restricted to what a manifest may use for a function's input. */
 export interface JsonSchema {
   readonly [keyword: string]: unknown;
 }
@@ -17,7 +17,7 @@ export interface SchemaFault {
 const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
 const MAX_DEPTH = 32;
 const MAX_FAULTS = 10;
-/** Characters of a pattern in the message that refuses it. */
+/** Most characters of a refused pattern in its error message. */
 const MAX_TOLD = 100;
 
 const SCHEMA_KEYWORDS = [
@@ -32,7 +32,7 @@ const COUNT_KEYWORDS = [
 const NUMBER_KEYWORDS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'];
 
 /**
- * Looks for the mistakes that make a schema useless or a validator throw: a wrong type name, a pattern that cannot be matched in linear time, a
+ * Finds the mistakes that make a schema useless or a validator throw: a wrong type name, a pattern that cannot be matched in linear time, a
  * reference that leads nowhere, a subschema that is none. It is no full validation against the meta-schema.
  */
 export function checkInputSchema(schema: unknown): SchemaFault[] {
@@ -42,7 +42,7 @@ export function checkInputSchema(schema: unknown): SchemaFault[] {
   return faults.slice(0, MAX_FAULTS);
 }
 
-/** What shows in the whole alone: references, and the bounds on all patterns together. */
+/** Checks that need the whole schema: references, and the bounds on all patterns together. */
 function checkWhole(schema: JsonSchema, faults: SchemaFault[]): void {
   try {
     new SchemaValidator(schema);
@@ -128,7 +128,7 @@ function areNames(value: unknown): boolean {
   );
 }
 
-/** Why a pattern is refused, with its text; null when it is not. */
+/** The reason why a pattern is refused, with its text; null when it is accepted. */
 function faultOfPattern(source: unknown): string | null {
   if (typeof source !== 'string') return 'must be a regular expression';
   try {

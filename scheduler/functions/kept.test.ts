@@ -13,7 +13,7 @@ import type { FunctionVersion } from './types.ts';
 const TENANT = 'acme';
 const HOUR_MS = 3_600_000;
 
-/** What may happen to a version in the middle of a release, one after the other. */
+/** Changes of a version that interrupt a release, one after the other. */
 const HAPPENINGS = {
   'its removal': async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
   'its function’s removal': async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
@@ -39,7 +39,7 @@ describe('a secret’s value is kept as long as a version with it may run', () =
     await redis.stop();
   });
 
-  /** The store, which tells of every call before it is made. */
+  /** The store, with a callback before each of its calls. */
   function watched(before: (call: number) => Promise<void>): { store: Store; calls: () => number } {
     const { store } = scheduler;
     let calls = 0;
@@ -68,7 +68,7 @@ describe('a secret’s value is kept as long as a version with it may run', () =
     return full;
   }
 
-  /** Releases with something that happens before the call of this number; whether there is such a call. */
+  /** Runs a release with a change before its call number `at`; returns true when it made such a call. */
   async function releaseWith(at: number, happens: keyof typeof HAPPENINGS): Promise<boolean> {
     const set = (value: string) => scheduler.secrets.set(TENANT, 'TOKEN', value, 'key_1') as Promise<Secret>;
     const { revision } = await set('first');
@@ -80,7 +80,7 @@ describe('a secret’s value is kept as long as a version with it may run', () =
     );
     await set('second');
     if (happens === 'its being deployed again') await scheduler.removals.removeVersion(TENANT, name, first.version);
-    // The deploy's pin is gone.
+    // The deploy's pin has expired.
     now += 2 * HOUR_MS;
     const { store, calls } = watched(async (call) => {
       if (call === at) await HAPPENINGS[happens](scheduler, first);

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { manifestSchema } from './manifest.ts';
 
-/** What each field is for, by its path. A field without a line here fails the test. */
+/** Description of each field, by its path. A test fails for a field without a description. */
 const DESCRIPTIONS: Readonly<Record<string, string>> = {
   $schema: 'Address of this schema, for editors; the platform does not read it',
   name: 'Stands in addresses and commands',
@@ -34,7 +34,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   main: 'Entry file: a source (.ts, .js) or a component (.wasm); index.ts without it',
 };
 
-/** Names the schema, whatever address it was read from. */
+/** Id of the schema, independent of the address it was read from. */
 const MANIFEST_SCHEMA_ID = 'urn:pie:pie.schema.json';
 
 interface Described {
@@ -42,8 +42,8 @@ interface Described {
 }
 
 /**
- * The JSON schema of `pie.json`, for editors. The gateway serves it at `/pie.schema.json`, and the package holds it as `pie/pie.schema.json`: name
- * either as `$schema` in the manifest.
+ * The JSON schema of `pie.json`, for editors. The gateway serves it at `/pie.schema.json`, and the package holds it as
+ * `pie/pie.schema.json`. Either address may be the manifest's `$schema`.
  */
 export function manifestJsonSchema(): Record<string, unknown> {
   const { $schema: dialect, ...schema } = z.toJSONSchema(manifestSchema, { unrepresentable: 'any', io: 'input' });
@@ -75,5 +75,5 @@ function described(schema: object, path: string): object {
   };
 }
 
-// As a program it prints the schema.
+// Run as a program, this module prints the schema.
 if (import.meta.main) console.log(JSON.stringify(manifestJsonSchema(), null, 2));

@@ -10,7 +10,7 @@ import {
 import { grantsSchema } from './grants.ts';
 import { checkInputSchema, type JsonSchema } from './input-schema.ts';
 
-/** Bounds of what a manifest may ask for: `[least, most]`. */
+/** Bounds of the limits that a manifest may set: `[least, most]`. */
 export const LIMIT_BOUNDS = {
   cpuMs: [1, 600_000],
   wallMs: [1, 3_600_000],
@@ -19,7 +19,7 @@ export const LIMIT_BOUNDS = {
   tokens: [1, 10_000_000],
 } as const satisfies Record<keyof Omit<InvocationLimits, 'maxPriority'>, readonly [number, number]>;
 
-/** Limits of a function that asks for none. QuickJS itself takes about 2 MB; 5 minutes is the default deadline of an invocation. */
+/** Limits of a function that sets none. QuickJS itself takes about 2 MB; 5 minutes is the default deadline of an invocation. */
 export const DEFAULT_LIMITS: InvocationLimits = {
   cpuMs: 30_000,
   wallMs: 300_000,
@@ -30,14 +30,14 @@ export const DEFAULT_LIMITS: InvocationLimits = {
 
 /** Highest and, negated, lowest priority that a function may give its queues. */
 export const MAX_PRIORITY = 3;
-/** Ready instances that a function may ask to be kept. */
+/** Most ready instances that a function may request. */
 export const MAX_POOL = 256;
 const MAX_DESCRIPTION = 1000;
 const MAX_MODELS = 16;
-/** Bytes of a manifest as JSON text. */
+/** Most bytes of a manifest as JSON text. */
 export const MAX_MANIFEST_BYTES = 64 * 1024;
 
-/** What a function's name looks like: it stands in URLs, keys and commands. */
+/** Pattern of a function's name, which appears in URLs, keys and commands. */
 export const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 const MODEL_NAME = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$/;
 
@@ -178,7 +178,7 @@ export const manifestSchema = z
     }
   });
 
-/** What the author of a function declares: `pie.json`. */
+/** The declaration of a function by its author: `pie.json`. */
 export type Manifest = z.infer<typeof manifestSchema>;
 
 /** One fault of a manifest; `field` is a path such as `limits.cpuMs`, empty for the whole. */
@@ -205,14 +205,14 @@ export function parseManifest(value: unknown): ManifestOutcome {
   return { ok: false, errors: parsed.error.issues.flatMap(toFieldErrors) };
 }
 
-/** Without what is there for editors alone. */
+/** Removes `$schema`, which only editors use. */
 function withoutSchema(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || !('$schema' in value)) return value;
   const { $schema: _, ...manifest } = value;
   return manifest;
 }
 
-/** Size as JSON text; what has none (a cycle, a bigint) is too large for any limit. */
+/** Size as JSON text; infinite for a value without JSON text (a cycle, a bigint). */
 function jsonBytes(value: unknown): number {
   try {
     return new TextEncoder().encode(JSON.stringify(value) ?? '').length;
@@ -231,7 +231,7 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
   }
   if (issue.code === 'invalid_key') return [{ field, message: issue.issues[0]?.message ?? issue.message }];
   if (issue.code === 'invalid_union') {
-    // The alternative that got further says more.
+    // The alternative that matched furthest has the most useful message.
     const deepest = issue.errors.flat().sort((a, b) => b.path.length - a.path.length)[0];
     if (deepest && deepest.path.length > 0) {
       return [{ field: [...issue.path, ...deepest.path].map(String).join('.'), message: deepest.message }];
@@ -240,7 +240,7 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
   return [{ field, message: issue.message }];
 }
 
-/** The limits of an invocation: what the manifest asks for, else the platform's defaults. */
+/** The limits of an invocation: the manifest's, otherwise the platform's defaults. */
 export function resolveLimits(manifest: Manifest, defaults: InvocationLimits = DEFAULT_LIMITS): InvocationLimits {
   const { priority, ...asked } = manifest.limits ?? {};
   return { ...defaults, ...asked, maxPriority: priority ?? MAX_PRIORITY };

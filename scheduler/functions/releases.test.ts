@@ -323,7 +323,7 @@ describe('releases', () => {
     assert.deepEqual(servedVersions(found), [a]);
   });
 
-  /** Keys that something of a function is still under. */
+  /** Keys that still hold data of a function. */
   async function leftOf(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
     const { redis: client, keys } = scheduler.store;
     const of = await client.keys(`${keys.function(TENANT, name)}*`);

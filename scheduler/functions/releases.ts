@@ -20,16 +20,16 @@ const SCRIPTS = {
   remove: loadScript(new URL('./scripts/remove-alias.lua', import.meta.url)),
 };
 
-/** A rollback is decided again when the alias was changed meanwhile. */
+/** Attempts of a rollback, which is planned again when the alias changed meanwhile. */
 const TRIES = 5;
 
-/** A change of an alias; `shares` have passed `sharesFault`. */
+/** A change of an alias; `sharesFault` has passed `shares`. */
 export interface AliasChange {
   readonly shares: readonly Share[];
-  /** Id of the key that makes it. */
+  /** Id of the key that makes the change. */
   readonly by: string;
   readonly message?: string | undefined;
-  /** The revision that the alias must have now, 0 for none. */
+  /** The revision that the alias must have now, 0 for a new alias. */
   readonly ifRevision?: number | undefined;
   readonly restores?: number | undefined;
 }
@@ -42,17 +42,17 @@ export type AliasOutcome =
 
 export interface RollbackWish {
   readonly by: string;
-  /** A version that exists; one step back without it. */
+  /** An existing version to serve again; one step back without it. */
   readonly to?: string | undefined;
   readonly message?: string | undefined;
   readonly ifRevision?: number | undefined;
 }
 
-/** Where a rollback leads. */
+/** The changes that a rollback would make. */
 export interface RollbackPlan {
   readonly from: AliasState;
   readonly to: readonly Share[];
-  /** The past state that is restored; undefined for a version that the alias has not served by itself as far as is known. */
+  /** The restored revision; undefined when no known state serves the wanted version alone. */
   readonly restores: number | undefined;
 }
 
@@ -61,7 +61,7 @@ export type RollbackOutcome =
   | Extract<AliasOutcome, { ok: false }>
   | { readonly ok: false; readonly reason: 'no-alias' | 'nothing-before' | 'serves-it' };
 
-/** Aliases of functions: what they serve, what they served, and the way back. */
+/** Reads, sets, removes and rolls back the aliases of functions. */
 export class Releases {
   readonly #store: Store;
   readonly #functions: Functions;
@@ -78,7 +78,7 @@ export class Releases {
     return (await this.#functions.read(tenant, name))?.aliases ?? [];
   }
 
-  /** Past states of an alias, newest first, the present one included; empty when there is no such alias. */
+  /** States of an alias, newest first, the present one included; empty when there is no such alias. */
   async history(tenant: string, name: string, alias: string): Promise<readonly AliasState[]> {
     const key = this.#store.keys.aliasHistory(tenant, name, alias);
     const texts = await this.#store.call((redis) => redis.lrange(key, 0, MAX_HISTORY - 1));
@@ -87,7 +87,7 @@ export class Releases {
     return found === null ? [] : [onlyCurrent(found)];
   }
 
-  /** Points an alias at versions, all at once; invocations that exist keep theirs. */
+  /** Points an alias at versions in one step. Existing invocations keep their version. */
   async set(tenant: string, name: string, alias: string, change: AliasChange): Promise<AliasOutcome> {
     const { keys } = this.#store;
     const reply = await this.#store.script(
@@ -119,7 +119,7 @@ export class Releases {
   }
 
   /**
-   * Tells of functions whose aliases changed, and null when changes may have been missed.
+   * Calls `listener` with each function whose aliases changed, and with null when changes may have been missed.
    *
    * @returns the function that stops listening.
    */
@@ -130,7 +130,7 @@ export class Releases {
     });
   }
 
-  /** What {@link rollback} would do now. */
+  /** Plans {@link rollback} without running it. */
   async planRollback(
     tenant: string,
     name: string,
@@ -149,7 +149,7 @@ export class Releases {
     return { ok: true, plan: { from, to: shares, restores: back?.revision } };
   }
 
-  /** Makes an alias as it was one step before, or serve one version again. */
+  /** Restores an alias's previous state, or makes it serve one version again. */
   async rollback(tenant: string, name: string, alias: string, wish: RollbackWish): Promise<RollbackOutcome> {
     for (let tries = 1; ; tries++) {
       const planned = await this.planRollback(tenant, name, alias, wish);

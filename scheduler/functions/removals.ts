@@ -13,11 +13,11 @@ const SCRIPTS = {
 };
 
 const CANCEL_REASON = 'The function was removed.';
-/** Cancels under way at once. */
+/** Cancels sent at once. */
 const CANCELS_AT_ONCE = 32;
-/** Invocations of one version that are cancelled in one round. */
+/** Most invocations of one version cancelled in one round. */
 const CANCELS_PER_ROUND = 1000;
-/** What did not take a cancel is told again after this, by one process of all. */
+/** Interval after which one process repeats the cancels of invocations that have not ended. */
 const CANCEL_AGAIN_MS = 5000;
 
 /** Invocations of a removed version that have not ended. */
@@ -30,15 +30,15 @@ export interface RemovalsOptions {
   readonly store: Store;
   /** Cancels one invocation. */
   readonly cancel: (id: string, reason: string) => Promise<unknown>;
-  /** A version is gone for good. It may be told twice. */
+  /** Called when a version is gone for good, possibly twice. */
   readonly onGone?: (version: FunctionVersion) => Promise<void>;
-  /** Told of what keeps one function from being settled; the others are. */
+  /** Receives an error that stopped one function's removal; the others continue. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
 /**
- * The end of functions and versions. What is removed runs nothing new from that moment on; it stays runnable until its last invocation has ended, and
- * only then goes, component and all. Whoever removes begins that, and the reaper's rounds go on with it.
+ * Removes functions and versions. A removed version starts no new invocations. It stays runnable until its last invocation has ended; then
+ * the version and its unused component are deleted. The caller starts a removal, and the reaper's rounds finish it.
  */
 export class Removals {
   readonly #options: RemovalsOptions;
@@ -49,14 +49,14 @@ export class Removals {
     this.#store = options.store;
   }
 
-  /** Removes a function with all its versions. What is left to drain, or null when there is none. `now` cancels its invocations. */
+  /** Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function. */
   async removeFunction(tenant: string, name: string, now = false): Promise<readonly Draining[] | null> {
     const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', this.#store.keys.releaseChannel];
     if ((await this.#store.script(SCRIPTS.function, this.#keys(tenant, name), args)) !== 1) return null;
     return this.#settle(tenant, name, () => now);
   }
 
-  /** Removes one version, unless aliases serve it: then these are named. */
+  /** Removes one version, unless aliases serve it; then returns their names. */
   async removeVersion(
     tenant: string,
     name: string,
@@ -70,7 +70,7 @@ export class Removals {
     return code === -1 ? { servedBy: aliases.map(String).sort(inOrder) } : null;
   }
 
-  /** What is left to drain of a function's removed versions, whether it was deployed again or not. */
+  /** A function's removed versions that still drain, also when the function was deployed again. */
   async draining(tenant: string, name: string): Promise<readonly Draining[]> {
     const removed = await this.#removed(tenant, name);
     const { keys } = this.#store;
@@ -82,7 +82,7 @@ export class Removals {
     );
   }
 
-  /** A round: lets go of every removed version that has drained, and cancels what is to be cancelled. */
+  /** One round: deletes each removed version that has drained, and cancels invocations of versions removed with `now`. */
   async sweep(): Promise<void> {
     const removals = await this.#store.call((redis) => redis.hgetall(this.#store.keys.removals));
     const members = Object.keys(removals);
@@ -135,7 +135,7 @@ export class Removals {
     await Promise.all(Array.from({ length: CANCELS_AT_ONCE }, work));
   }
 
-  /** One process of all cancels again, from time to time. */
+  /** True for one process per `CANCEL_AGAIN_MS`, which repeats the cancels. */
   async #mayCancel(member: string): Promise<boolean> {
     const key = this.#store.keys.removalRound(member);
     return (await this.#store.script(SCRIPTS.round, [key], [CANCEL_AGAIN_MS])) === 1;

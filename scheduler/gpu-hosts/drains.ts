@@ -5,7 +5,7 @@ import type { Store } from '../store/store.ts';
 const DRAIN = loadScript(new URL('./scripts/drain.lua', import.meta.url));
 const UNDRAIN = loadScript(new URL('./scripts/undrain.lua', import.meta.url));
 
-/** `unchanged`: it was before. `unknown`: no living runtime knows a host of that name. `last`: nobody would be left to take what comes. */
+/** `unchanged`: already drained. `unknown`: no living runtime knows the host. `last`: no other host would take new invocations. */
 export type DrainOutcome = 'drained' | 'unchanged' | 'unknown' | 'last';
 
 const OUTCOMES: ReadonlyMap<unknown, DrainOutcome> = new Map<unknown, DrainOutcome>([
@@ -15,7 +15,7 @@ const OUTCOMES: ReadonlyMap<unknown, DrainOutcome> = new Map<unknown, DrainOutco
   [-1, 'last'],
 ]);
 
-/** GPU hosts that take nothing new, by their names in the configuration; what runs there is not touched. It holds until it is taken back. */
+/** Drained GPU hosts by name in the configuration. They take no new invocations until undrained; running ones continue. */
 export class Drains {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -25,12 +25,11 @@ export class Drains {
     this.#channels = channels;
   }
 
-  /** Names of the hosts that are drained. */
   async names(): Promise<ReadonlySet<string>> {
     return new Set(await this.#store.call((redis) => redis.hkeys(this.#store.keys.drained)));
   }
 
-  /** @param by id of the key that asked for it; `force`: also the last host that is there */
+  /** @param by id of the key that requested it; `force`: drain even the last connected host */
   async drain(name: string, { by, force }: { readonly by: string; readonly force: boolean }): Promise<DrainOutcome> {
     const { keys, clock } = this.#store;
     const args = [keys.prefix, name, force ? '1' : '0', JSON.stringify({ by, at: clock() })];
@@ -38,13 +37,13 @@ export class Drains {
     return OUTCOMES.get(told) ?? 'unknown';
   }
 
-  /** Whether it was drained. */
+  /** Returns true when the host was drained. */
   async undrain(name: string): Promise<boolean> {
     const { keys } = this.#store;
     return (await this.#store.script(UNDRAIN, [keys.drained, keys.drainedChannel], [name])) === 1;
   }
 
-  /** Calls back after a change, or when one may have been missed. Answers how to stop that. */
+  /** Calls back after a change, or when one may have been missed. Resolves to a function that stops it. */
   onChange(listener: () => void): Promise<() => void> {
     return this.#channels.listen(this.#store.keys.drainedChannel, { message: listener, resumed: listener });
   }

@@ -4,19 +4,19 @@ interface Line {
 }
 
 /**
- * Lets so many calls of each tenant run at once; its others wait, first come, first served. What Redis has before it of one tenant's flood is
- * then a few scripts and no more, so that everybody else's calls, and the runtimes', do not wait behind all of it.
+ * Runs a bounded number of calls of each tenant at once; the tenant's other calls wait, first come, first served. So a flood of one tenant
+ * puts only a few scripts into Redis at a time, and the calls of other tenants and of runtimes do not wait behind it.
  */
 export class Abreast {
   readonly #most: number;
   readonly #lines = new Map<string, Line>();
 
-  /** @param most calls of one tenant at once. */
+  /** @param most concurrent calls of one tenant. */
   constructor(most: number) {
     this.#most = most;
   }
 
-  /** Tenants of which calls run. */
+  /** Number of tenants with running calls. */
   get size(): number {
     return this.#lines.size;
   }
@@ -24,7 +24,7 @@ export class Abreast {
   async run<T>(tenant: string, call: () => Promise<T>): Promise<T> {
     const line = this.#lines.get(tenant) ?? { running: 0, waiting: [] };
     this.#lines.set(tenant, line);
-    // Who ends hands its place over.
+    // A call that ends hands its place to the next one.
     if (line.running >= this.#most) await new Promise<void>((resolve) => line.waiting.push(resolve));
     else line.running += 1;
     try {

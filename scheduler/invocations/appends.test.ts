@@ -61,7 +61,7 @@ describe('what attempts write in one turn', () => {
       attempts.map(({ id, epoch }, i) => scheduler.invocations.append(id, epoch, 1, [message(`a${i}`), message('b')])),
     );
     assert.deepEqual([...new Set(outcomes)], ['ok']);
-    // The follower's reads are calls, too.
+    // The follower's reads count as calls, too.
     assert.ok((await calls()) - before <= 3);
     for (const [i, attempt] of attempts.entries()) {
       assert.deepEqual(await texts(attempt), [
@@ -78,7 +78,7 @@ describe('what attempts write in one turn', () => {
     const attempts = [...(await many('acme', 3)), ...(await many('acme', 2, 'other')), ...(await many('globex', 2))];
     const report = ({ id, epoch }: Running, outputTokens: number) =>
       scheduler.invocations.append(id, epoch, 1, [message('a')], { outputTokens });
-    // Twice, as after an answer that was lost.
+    // Send the call twice, as after a lost answer.
     for (const _ of [1, 2]) await Promise.all(attempts.map((attempt, i) => report(attempt, 10 ** i)));
     const counted = async (tenant: string, name?: string) => {
       const now = Date.now();

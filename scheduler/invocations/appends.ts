@@ -7,17 +7,17 @@ import { gap, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts
 import type { Retention } from './retention.ts';
 import type { AppendOutcome, NewEvent, Usage } from './types.ts';
 
-/** What an attempt writes at once: numbered events, and what it has used with the last of them. */
+/** One write of an attempt: numbered events, and the usage at the last of them. */
 export interface AttemptWrite {
   readonly id: string;
   readonly epoch: number;
   /** Number of the first event; 0 without events. */
   readonly firstSeq: number;
-  /** At most `MAX_EVENTS`. */
+  /** At most `MAX_EVENTS` events. */
   readonly events: readonly NewEvent[];
-  /** Cumulative. */
+  /** Cumulative usage of the attempt. */
   readonly usage: Usage | undefined;
-  /** The attempt shows its events to followers itself: the store does not publish them. */
+  /** True when the attempt shows its events to followers itself; the store then does not publish them. */
   readonly shown: boolean;
 }
 
@@ -29,18 +29,18 @@ interface Waiting extends AttemptWrite {
 
 const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
 
-/** So many events past the last one of its log an attempt may show before they are written: no other event ever gets their numbers. */
+/** Events past the log's last one that an attempt may show before it writes them; no other event ever gets their numbers. */
 export const SHOWN_AHEAD = 512;
-/** Events of one script call. */
+/** Most events of one script call. */
 export const MAX_EVENTS = 1000;
-/** Bytes of events of one script call, unless one write alone has more: everybody else's calls wait for it. */
+/** Bytes of events of one script call, unless one write alone has more. All other Redis calls wait for the script. */
 const MAX_BYTES = 128 << 10;
-/** Writes of one script call. */
+/** Most writes of one script call. */
 const MAX_WRITES = 128;
 
 /**
- * Writes of all attempts of a process to their logs. What is written in one turn of the event loop goes to Redis in one script call, which reads
- * and counts what belongs to a tenant once. Each write has an answer of its own: one that is refused or broken takes none with it.
+ * Batches the log writes of all attempts of a process. The writes of one turn of the event loop go to Redis in one script call, which reads
+ * and counts each tenant's data once. Each write gets its own answer: a refused or failed write does not affect the others.
  */
 export class Appends {
   readonly #store: Store;
@@ -52,7 +52,7 @@ export class Appends {
     this.#retention = retention;
   }
 
-  /** @throws what `Invocations.append` throws. */
+  /** @throws the errors of `Invocations.append`. */
   write(write: AttemptWrite): Promise<Metered<AppendOutcome>> {
     return new Promise((resolve, reject) => {
       const bytes = write.events.reduce((sum, { data }) => sum + checkedData(data).length, 0);
@@ -117,7 +117,7 @@ function answerOf({ id, firstSeq }: AttemptWrite, reply: unknown, now: number): 
   throw gap(id, firstSeq, reply) ?? unexpected('append', reply);
 }
 
-/** Event data travels with NUL between its parts, which no JSON text contains. */
+/** Rejects NUL, which separates the parts of live messages and cannot occur in JSON text. */
 export function checkedData(data: string): string {
   if (data.includes('\0')) throw new StoreError('invalid-argument', 'The data of an event must be JSON text.');
   return data;

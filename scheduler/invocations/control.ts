@@ -6,20 +6,20 @@ import { endingArguments, errorData } from './ending.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 
 /**
- * `cancelled`: it was queued and has ended now. `requested`: its runtime has been told; the terminal event follows. `ended`: too late.
+ * `cancelled`: the invocation was queued and has ended. `requested`: its runtime was told; the terminal event follows. `ended`: too late.
  */
 export type CancelOutcome = 'cancelled' | 'requested' | 'ended' | 'unknown';
 
 const CANCEL = loadScript(new URL('./scripts/cancel.lua', import.meta.url));
 const TELL = loadScript(new URL('./scripts/tell.lua', import.meta.url));
 
-/** Cancels: from anybody to the runtime that owns the invocation. */
+/** Carries cancels from any process to the runtime that owns the invocation. */
 export class Control {
   readonly #store: Store;
   readonly #vital: Vital;
   readonly #retention: Retention;
 
-  /** @param vital for the runtimes' side. */
+  /** @param vital connections of a runtime, used to listen for cancels. */
   constructor(store: Store, vital: Vital, retention: Retention = DEFAULT_RETENTION) {
     this.#store = store;
     this.#vital = vital;
@@ -27,8 +27,8 @@ export class Control {
   }
 
   /**
-   * Asks for an invocation to be cancelled. A queued one ends at once; its job may be taken from the queue afterwards
-   * (`AdmissionQueue.remove`) or is dropped when its turn comes.
+   * Requests a cancel. A queued invocation ends at once; its job may be taken from the queue afterwards (`AdmissionQueue.remove`) or is
+   * dropped when its turn comes.
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
@@ -40,8 +40,8 @@ export class Control {
   }
 
   /**
-   * Listens for cancels of one runtime's invocations. Those asked for while it could not listen are told when it can again; one may be
-   * told twice.
+   * Listens for cancels of one runtime's invocations. After an interruption, the listener gets the cancels requested meanwhile. It may get
+   * the same cancel twice.
    *
    * @returns the function that stops listening.
    */
@@ -54,7 +54,7 @@ export class Control {
         .then((cancels) => {
           for (const [id, reason] of Object.entries(cancels)) listener(id, reason);
         })
-        // Redis is away again; `resumed` comes again.
+        // Redis is away again; the next `resumed` call retries.
         .catch(() => undefined);
     };
     const stop = await channels.listen(keys.cancelChannel(runtimeId), {
@@ -69,12 +69,12 @@ export class Control {
     return stop;
   }
 
-  /** Forgets the cancel of a job that its runtime has let go before it began; the end of one that runs takes it back. */
+  /** Forgets the cancel of a job that its runtime gave up before it began. The end of a running invocation removes its own cancel. */
   async settled(runtimeId: string, id: string): Promise<void> {
     await this.#store.call((redis) => redis.hdel(this.#store.keys.cancels(runtimeId), id));
   }
 
-  /** Tells a runtime of a cancel that concerns a job which it holds and has not begun. */
+  /** Tells a runtime of a cancel for a job that the runtime holds and has not begun. */
   async tell(runtimeId: string, id: string, reason: string): Promise<void> {
     const { keys } = this.#store;
     const args = [keys.cancelChannel(runtimeId), id, reason, this.#retention.eventsMs];

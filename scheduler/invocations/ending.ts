@@ -24,7 +24,7 @@ export function endingArguments(
   };
 }
 
-/** Data of the `error` event with which the platform ends an invocation. */
+/** Data of the `error` event by which the platform ends an invocation. */
 export function errorData(code: FailureCode, message: string): string {
   return JSON.stringify({ code, message });
 }

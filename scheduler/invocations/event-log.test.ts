@@ -9,7 +9,7 @@ import type { InvocationEvent, NewEvent } from './types.ts';
 
 const message = (n: number | string) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });
 
-/** A writer of one invocation that sends a call again until it is answered, and first what the log has lost. */
+/** A writer of one invocation that repeats a call until it succeeds, after resending the events that the log has lost. */
 async function writer(scheduler: Scheduler) {
   const { id } = submission();
   await scheduler.invocations.create(submission({ id }));
@@ -17,7 +17,7 @@ async function writer(scheduler: Scheduler) {
   assert.ok('epoch' in attempt);
   const { epoch } = attempt;
   const sent: NewEvent[] = [];
-  /** Makes a call; before it is made again, what follows on the log's last event is. */
+  /** Makes a call; before a retry, appends the events after the log's last one. */
   const insist = async <T>(call: () => Promise<T>): Promise<T> => {
     for (;;) {
       try {
@@ -127,7 +127,7 @@ describe('event log', () => {
   });
 
   test('following goes on over a kill -9 and restart of Redis, without gap or duplicate', async () => {
-    // What Redis acknowledged last may be lost; the attempt itself may not.
+    // A kill may lose Redis's last acknowledged writes, but must not lose the attempt.
     const run = await durably(redis, () => writer(scheduler));
     const seen: InvocationEvent[] = [];
     const following = (async () => {
@@ -156,7 +156,7 @@ describe('event log', () => {
     const end = { event: 'result' as const, data: '{}' };
     const isGapAfter = (lastSeq: number) => (error: unknown) =>
       error instanceof SequenceGap && error.code === 'sequence-gap' && error.lastSeq === lastSeq;
-    /** Follows from the beginning: `seen` grows, `ended` settles at the end. */
+    /** Follows from the beginning: `seen` grows, and `ended` settles at the end. */
     function follow(id: string) {
       const seen: InvocationEvent[] = [];
       const ended = (async () => {
@@ -165,7 +165,7 @@ describe('event log', () => {
       ended.catch(() => undefined);
       return { seen, ended };
     }
-    /** A run with three events on disk and four that were seen and are lost. */
+    /** A run with three events on disk, and four that its follower saw and Redis lost. */
     async function bereft() {
       const run = await writer(scheduler);
       const follower = follow(run.id);

@@ -12,20 +12,20 @@ import { type EventName, hasEnded, type InvocationEvent, type InvocationStatus, 
 
 /** Entries of one read. */
 const READ_COUNT = 512;
-/** Bytes of one read of a follower, unless one event alone has more: its reader may stand still for long. */
+/** Bytes of a follower's read, unless one event alone has more. A stalled reader keeps them in memory. */
 const READ_BYTES = 64 * 1024;
 const READ_EVENTS = loadScript(new URL('./scripts/read-events.lua', import.meta.url));
-/** A follower that hears nothing looks at the log this often: the live tail is a hint, the log is the truth. */
+/** Interval at which an idle follower reads the log, since only the log is reliable; the live tail is a hint. */
 const IDLE_READ_MS = 5000;
-/** A follower gives up when Redis stays away this long, so that its client hears of it within 5 s. */
+/** A follower gives up when Redis stays away this long, so that its client gets an error within 5 s. */
 export const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
-/** Before the log is read again while its invocation's runtime cannot be reached: twice as long each time that it had nothing. */
+/** Pause between reads of a log whose runtime cannot be reached; doubles after each read without new events. */
 const UNREACHED_READ_MS = { first: 100, most: 1000 };
-/** Before the log is read again that lacks events which it is about to have. */
+/** Pause before another read of a log that lacks events which are about to be written. */
 const EARLY_READ_MS = { first: 20, most: 250 };
 
-/** What a follower may hold of events that its reader has not come to. */
+/** Bounds on the events that a follower holds for its reader. */
 export interface FollowHeld extends WaitingEvents {
   /** Entries of one read; 512 by default. */
   readonly readCount?: number;
@@ -33,17 +33,17 @@ export interface FollowHeld extends WaitingEvents {
 
 interface SomeEvents {
   readonly events: InvocationEvent[];
-  /** The log held no more. */
+  /** True when the log held no more events. */
   readonly complete: boolean;
-  /** Of the invocation; null when there is none (any more). */
+  /** Status of the invocation; null when Redis has no record (any more). */
   readonly status: InvocationStatus | null;
-  /** The runtime that runs it, if it shows events before they are in the log; else ''. */
+  /** Runtime of the current attempt, if it shows events before they are in the log; else ''. */
   readonly runtime: string;
 }
 
 /**
- * The events of invocations: a stream to replay, and for the live tail what runtimes show, or what is published of those that show nothing. The
- * end of an invocation, and what the platform itself says, is always published.
+ * The events of invocations: a stream to replay, and a live tail. The live tail comes from runtimes that show events, otherwise from a
+ * Redis channel. The channel always carries terminal events and the platform's own events.
  */
 export class EventLog {
   readonly #store: Store;
@@ -59,7 +59,7 @@ export class EventLog {
     this.#outageMs = outageMs;
   }
 
-  /** Up to `limit` events after number `afterSeq` (0 for the beginning). Empty for an unknown invocation. */
+  /** Reads up to `limit` events after number `afterSeq` (0 for the beginning). Empty for an unknown invocation. */
   async read(id: string, afterSeq: number, limit = READ_COUNT, deadlineMs?: number): Promise<InvocationEvent[]> {
     const entries = await this.#store.call(
       (redis) => redis.xrange(this.#store.keys.events(id), `${afterSeq + 1}-0`, '+', 'COUNT', limit),
@@ -68,7 +68,7 @@ export class EventLog {
     return parseEntries(entries, afterSeq).slice(0, limit);
   }
 
-  /** The last event so far; null when there is none, or none any more. @throws StoreError */
+  /** The last event so far; null when the log is empty or gone. @throws StoreError */
   async last(id: string): Promise<InvocationEvent | null> {
     const entries = await this.#store.call((redis) =>
       redis.xrevrange(this.#store.keys.events(id), '+', '-', 'COUNT', 1),
@@ -76,7 +76,7 @@ export class EventLog {
     return parseEntries(entries, 0).at(-1) ?? null;
   }
 
-  /** The terminal event of an ended invocation, whose number it is; null when it is kept no more. @throws StoreError */
+  /** The terminal event of an ended invocation, numbered `seq`; null when it is no longer kept. @throws StoreError */
   async terminal(id: string, seq: number): Promise<InvocationEvent | null> {
     const last = await this.last(id);
     if (last !== null && isTerminal(last.event)) return last;
@@ -87,14 +87,13 @@ export class EventLog {
   }
 
   /**
-   * Every event after `afterSeq` in order, without gap or duplicate: what is stored, then what comes. Ends after the terminal event, or
-   * when the signal aborts. A short absence of Redis is waited out.
+   * Yields every event after `afterSeq` in order, without gap or duplicate: first the stored events, then the live ones. Ends after the
+   * terminal event, or when the signal aborts. Waits out a short absence of Redis. When the events of an ended invocation are gone, yields
+   * its terminal event alone, if that is still kept.
    *
-   * @param held what a reader that stands still may make this process hold.
-   * Of an ended invocation whose events are forgotten, its terminal event alone, when that is still kept.
-   *
-   * @throws StoreError `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such invocation, or
-   *   nothing of its events any more.
+   * @param held bounds on the events that this process holds for a stalled reader.
+   * @throws StoreError `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such invocation or
+   *   none of its events are kept.
    */
   async *follow(
     id: string,
@@ -151,7 +150,7 @@ export class EventLog {
     }
   }
 
-  /** The entries with events after a number: no further one once they have `limit` events, or as many bytes as a reader may hold. One at least. */
+  /** Reads at least one entry after a number; stops once the entries have `limit` events or the bytes that a reader may hold. */
   async readSome(id: string, afterSeq: number, limit = READ_COUNT, deadlineMs?: number): Promise<SomeEvents> {
     const args = [afterSeq, limit, READ_BYTES];
     const { keys } = this.#store;
@@ -182,8 +181,8 @@ export class EventLog {
   }
 
   /**
-   * The terminal event, for a reader who finds nothing after a number though the invocation has ended: it saw events that the store lost, or
-   * the events are forgotten. Null while more may come.
+   * The terminal event for a reader that finds no event after a number although the invocation has ended: the reader saw events that the
+   * store lost, or the events are gone. Null while more events may come.
    */
   async #end(id: string, afterSeq: number): Promise<InvocationEvent | null> {
     const [status, ended] = await this.#store.call((redis) =>
@@ -194,7 +193,7 @@ export class EventLog {
     const seq = Number(ended);
     const last = await this.terminal(id, seq);
     if (last === null) throw new StoreError('invalid-argument', `The events of ${id} are not kept any more.`);
-    // It ended just now: the log is read once more.
+    // The invocation may have ended after the caller's read, so read the log once more.
     if (seq > afterSeq && (await this.read(id, afterSeq, 1)).length > 0) return null;
     return last;
   }

@@ -9,7 +9,7 @@ import { MAX_FILE_BYTES, MAX_FILES } from './file-rules.ts';
 import { Files } from './files.ts';
 
 const TYPE = 'application/octet-stream';
-/** How long files are kept after the end of their invocation. */
+/** Retention of files after the end of their invocation. */
 const FILES_MS = 60_000;
 
 describe('files', () => {
@@ -80,7 +80,7 @@ describe('files', () => {
   });
 
   test('whoever waits for one hears when it comes, and when none can come', async () => {
-    // A busy Redis writes late, and one that is killed has lost that.
+    // A busy Redis writes late, and a kill would lose those writes.
     const { id } = await durably(redis, running);
     const never = new AbortController();
     const wait = (name: string) => scheduler.files.appears(id, name, never.signal);
@@ -160,7 +160,7 @@ describe('files', () => {
     for (const key of [keys.files(id), keys.fileContents(id)]) {
       const leftMs = await client.pttl(key);
       assert.ok(leftMs > 0 && leftMs <= FILES_MS, `${key} is forgotten in ${leftMs} ms`);
-      // As its time does.
+      // Delete the key as its expiry would.
       await client.del(key);
     }
     assert.equal(await scheduler.files.get(id, 'a'), null);

@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { fileFault, MAX_FAMILY_FILES_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_TENANT_FILES_BYTES } from './file-rules.ts';
 
-/** A file of an invocation, put there by its client or by itself. */
+/** A file of an invocation, put by its client or its inferlet. */
 export interface FileInfo {
   readonly name: string;
   readonly mediaType: string;
@@ -20,8 +20,8 @@ export interface StoredFile extends FileInfo {
 }
 
 /**
- * `ended`: the invocation has its terminal event, or belongs to another attempt. `too-many`: files. `too-large`: all files together.
- * `family-full`: all files of its root's family together. `tenant-full`: all files of its tenant together.
+ * `ended`: the invocation has its terminal event, or belongs to another attempt. The others name the exceeded bound. `too-many`: number of
+ * files. `too-large`: bytes of all its files. `family-full`: bytes of its root's family. `tenant-full`: bytes of its tenant.
  */
 export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large' | 'family-full' | 'tenant-full';
 
@@ -41,13 +41,13 @@ const PUT_OUTCOMES: Readonly<Record<string, PutFileOutcome>> = {
   [-5]: 'tenant-full',
 };
 
-/** A file of that size takes longer than other calls. */
+/** Deadline of calls that carry a file, which may take longer than other calls. */
 const FILE_DEADLINE_MS = 15_000;
-/** Who waits for a file looks this often, should a wake-up be lost. */
+/** Interval at which a waiter looks for its file, in case a wake-up is lost. */
 const IDLE_LOOK_MS = 5000;
 const RETRY_MS = 200;
 
-/** What may be stored, in bytes. */
+/** Bounds on stored files, in bytes. */
 export interface FileBounds {
   /** All files of an invocation and its children. */
   readonly familyBytes: number;
@@ -70,11 +70,11 @@ export class Files {
   }
 
   /**
-   * Puts a file; a name that is taken gets the new content. After a `StoreError` make the call again.
+   * Puts a file, replacing one of the same name. After a `StoreError` make the call again.
    *
-   * @param epoch of the attempt in whose name it is put; without it the client's.
-   * @throws StoreError `invalid-argument` for a name, media type or size that no file has.
-   * @throws QuotaExceeded when its tenant may store no more.
+   * @param epoch of the attempt that puts the file; absent when the client does.
+   * @throws StoreError `invalid-argument` for an invalid name, media type or size.
+   * @throws QuotaExceeded when the tenant may store no more bytes.
    */
   async put(id: string, name: string, mediaType: string, content: Uint8Array, epoch?: number): Promise<PutFileOutcome> {
     const fault = fileFault(name, mediaType, content.length);
@@ -99,7 +99,7 @@ export class Files {
     return outcome;
   }
 
-  /** A file, or null when it is not there. */
+  /** A file, or null when the invocation has none of that name. */
   async get(id: string, name: string): Promise<StoredFile | null> {
     const { keys } = this.#store;
     const found = await this.#store.scriptBuffers(
@@ -113,15 +113,15 @@ export class Files {
     return { ...parseInfo(info.toString('utf8')), content };
   }
 
-  /** What is there now, by name. */
+  /** The invocation's current files, sorted by name. */
   async list(id: string): Promise<FileInfo[]> {
     const all = await this.#store.call((redis) => redis.hvals(this.#store.keys.files(id)));
     return all.map(parseInfo).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   /**
-   * Resolves once a file is there; false when none can come any more (the client has closed the session, the invocation has ended) or the
-   * signal aborts. An absence of Redis is waited out.
+   * Resolves to true once the file exists, and to false when it cannot come any more (the client has closed the session, the invocation has
+   * ended) or the signal aborts. Waits out an absence of Redis.
    */
   async appears(id: string, name: string, signal: AbortSignal): Promise<boolean> {
     const wakeup = new Wakeup();

@@ -67,7 +67,7 @@ test('any mix of writing, reading, live messages and interruptions gives every e
             cursor.interrupted();
           }
         }
-        // Whatever happened, going on leads to the end.
+        // Whatever happened before, continuing reaches the end.
         while (written < length) write();
         for (let i = 0; i < 3 * length + 10 && !cursor.done; i += 1) {
           cursor.live(undelivered.splice(0, 2));
@@ -104,7 +104,7 @@ test('whatever is shown before it is written, lost on its way, told again or lef
       fc.integer({ min: 1, max: 5 }),
       fc.integer({ min: 1, max: 6 }),
       (actions, length, jump, readCount, maxWaiting) => {
-        // Behind one event numbers are left out: the platform has gone on where an attempt was lost.
+        // After one event the numbers jump, as after the platform has continued the log of a lost attempt.
         const all = log(length).map((event, i) => ({ ...event, seq: event.seq + (i > jump ? 7 : 0) }));
         const isPlatforms = (i: number) => i === length - 1 || i === jump + 1;
         const cursor = new FollowCursor(0, { maxWaiting });
@@ -122,7 +122,7 @@ test('whatever is shown before it is written, lost on its way, told again or lef
         const show = () => {
           const event = all[shown];
           if (event === undefined) return;
-          // What the platform says stands in the log before anybody hears of it, behind all that was written.
+          // The platform's events are in the log, after all written events, before any follower gets them.
           if (isPlatforms(shown)) write();
           shown += 1;
           if (isPlatforms(shown - 1)) write();
@@ -156,7 +156,7 @@ test('whatever is shown before it is written, lost on its way, told again or lef
             attach();
           }
         }
-        // Whatever happened, going on leads to the end.
+        // Whatever happened before, continuing reaches the end.
         while (shown < length) show();
         for (let i = 0; i < 4 * length + 20 && !cursor.done; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();

@@ -1,33 +1,33 @@
 import { type InvocationEvent, isTerminal } from './types.ts';
 
-/** Live events held for a slow reader; past either bound they are dropped and read from the log. */
+/** Bounds on the live events held for a slow reader; past either bound the cursor drops them and the log supplies them. */
 export interface WaitingEvents {
   /** 1,024 by default. */
   readonly maxWaiting?: number;
-  /** Characters of their data; 64 Ki by default. */
+  /** Characters of event data; 64 Ki by default. */
   readonly maxWaitingLength?: number;
 }
 
 /**
- * Merges what is read from a log with what arrives live into one sequence without duplicate, and without gap but where the log has one. Pure: it
- * holds no connection and never waits. While `behind`, the log must be read after `last`; events that arrive meanwhile are kept, since that
- * read may be older, or the log not have them yet.
+ * Merges events read from a log with live events into one sequence without duplicates, and with gaps only where the log has them. The
+ * cursor holds no connection and never waits. While `behind` is true, the caller must read the log after `last`. The cursor keeps live
+ * events that arrive meanwhile, since that read may be older than they are or the log may not have them yet.
  */
 export class FollowCursor {
-  /** Number of the last event handed out. */
+  /** Number of the last event yielded. */
   last: number;
   /** True when events may exist that only the log can supply. */
   behind = true;
-  /** True once the terminal event was handed out. */
+  /** True once the terminal event was yielded. */
   done = false;
   readonly #afterSeq: number;
   readonly #maxWaiting: number;
   readonly #maxWaitingLength: number;
   #waiting: InvocationEvent[] = [];
-  /** Characters of their data. */
+  /** Characters of data in `#waiting`. */
   #waitingLength = 0;
   #interruptions = 0;
-  /** The log has events up to this number, or is about to. */
+  /** Number up to which the log has events, or is about to have them. */
   #known = 0;
 
   constructor(afterSeq: number, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
@@ -37,7 +37,7 @@ export class FollowCursor {
     this.#maxWaitingLength = maxWaitingLength;
   }
 
-  /** Events that arrived live, in order. */
+  /** Takes events that arrived live, in order. */
   live(events: readonly InvocationEvent[]): void {
     if (this.done) return;
     for (const event of events) {
@@ -47,7 +47,7 @@ export class FollowCursor {
     if (this.#waiting.length > this.#maxWaiting || this.#waitingLength > this.#maxWaitingLength) this.interrupted();
   }
 
-  /** Live events may have been missed. */
+  /** Call when live events may have been missed. */
   interrupted(): void {
     this.known(this.#waiting.at(-1)?.seq ?? 0);
     this.#waiting = [];
@@ -56,31 +56,31 @@ export class FollowCursor {
     this.#interruptions += 1;
   }
 
-  /** The log has events up to a number, or is about to: those that have not come live must be read. */
+  /** The log has events up to `seq`, or is about to; the caller must read those that did not arrive live. */
   known(seq: number): void {
     this.#known = Math.max(this.#known, seq);
     if (this.last < this.#known && !this.#goesOn) this.behind = true;
   }
 
-  /** Whether the log was found to lack events that it is about to have. */
+  /** True when the log lacks events that are about to be written. */
   get isEarly(): boolean {
     return this.behind && this.last < this.#known;
   }
 
-  /** Call before reading the log; `replay` wants the answer. */
+  /** Call before reading the log, and pass the result to `replay`. */
   beginRead(): number {
     return this.#interruptions;
   }
 
-  /** Events read from the log after `last`; `complete` when it held no more. They are taken out of the list as they are handed out. */
+  /** Yields events read from the log after `last`, and removes them from the list; `complete` when the log held no more. */
   *replay(read: number, events: InvocationEvent[], complete: boolean): Generator<InvocationEvent> {
     for (const event of emptying(events)) if (event.seq > this.last) yield this.#handOut(event);
-    // An interruption during the read may have lost events that are younger than it.
+    // An interruption during the read may have lost newer events.
     if (!complete || read !== this.#interruptions) return;
     if (this.last >= this.#known || this.#goesOn) this.behind = false;
   }
 
-  /** The waiting live events that follow on, one by one. */
+  /** Yields the waiting live events that continue the sequence. */
   *drain(): Generator<InvocationEvent> {
     while (!this.done && !this.behind) {
       const next = this.#waiting.shift();
@@ -94,24 +94,24 @@ export class FollowCursor {
         this.#waitingLength += next.data.length;
         this.known(next.seq - 1);
       } else if (next.seq === this.last + 1) yield this.#handOut(next);
-      // The log lost what was handed out under that number, and has ended: a read tells.
+      // The log lost the event already yielded under that number, and has ended; a read finds out.
       else if (isTerminal(next.event)) this.interrupted();
     }
   }
 
   /**
-   * The log has ended, with a number that the reader knows: the store lost events that were handed out, and whoever ended the invocation
-   * knew of none. The reader still gets a terminal event, under the number that it expects. One that came with just the number of the log's
-   * end may have got that event before, and gets nothing. One that came with a larger number may have got its terminal event too, under a
-   * number made here; that cannot be told from an event that the store lost, so it gets the terminal event again: rather twice than never.
+   * Ends a sequence whose log ended at a number that the reader already has: the store lost events that were yielded, and the process that
+   * ended the invocation did not know them. The reader still gets a terminal event, under the number that it expects. A reader that started
+   * at the number of the terminal event has seen that event, and gets nothing. A reader that started at a larger number may have seen the
+   * terminal event under a number made here, or an event that the store lost. It gets the terminal event again: better twice than never.
    */
   *ended(terminal: InvocationEvent): Generator<InvocationEvent> {
     if (terminal.seq === this.last && this.last === this.#afterSeq) return;
-    // A larger number of its own: the events between are forgotten.
+    // A larger number stays as it is: the events in between are gone.
     yield this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.last + 1) });
   }
 
-  /** Whether the next event waits here. */
+  /** True when the next event is in `#waiting`. */
   get #goesOn(): boolean {
     return this.#waiting.find(({ seq }) => seq > this.last)?.seq === this.last + 1;
   }
@@ -123,7 +123,7 @@ export class FollowCursor {
   }
 }
 
-/** Each of a list, which lets go of it: whoever stands still in between holds only what is to come. */
+/** Yields and removes each event of a list, so that a stalled reader holds only the events still to come. */
 function* emptying(events: InvocationEvent[]): Generator<InvocationEvent> {
   events.reverse();
   for (let event = events.pop(); event !== undefined; event = events.pop()) yield event;

@@ -4,7 +4,7 @@ import { Wakeup } from '../store/wakeup.ts';
 
 /** One line of a function's log: a `log` event or the `error` that ended an invocation. */
 export interface LogLine {
-  /** Place in the log; reading goes on after it. */
+  /** Position in the log; pass it as `after` to read on. */
   readonly cursor: string;
   readonly function: string;
   readonly invocation: string;
@@ -17,7 +17,7 @@ export interface LogLine {
   readonly data: string;
 }
 
-/** A part of a log. Cursors are `<ms>-<number>`, and `<ms>` alone stands for the first of that time. */
+/** A part of a log. Cursors are `<ms>-<number>`; `<ms>` alone means the first line of that time. */
 export interface LogRange {
   /** Lines after this one. */
   readonly after?: string | undefined;
@@ -26,7 +26,7 @@ export interface LogRange {
   readonly limit: number;
 }
 
-/** Before every line. */
+/** Cursor before every line. */
 export const LOG_BEGINNING = '0-0';
 const READ_COUNT = 500;
 const IDLE_READ_MS = 5000;
@@ -60,10 +60,10 @@ export class FunctionLogs {
   }
 
   /**
-   * Lines as they come, of several functions, until the signal aborts; those of one function in order.
+   * Yields the lines of several functions as they come, until the signal aborts. Lines of one function come in order.
    *
-   * @param names the functions; asked for again every few seconds, so that others may come.
-   * @param cursors where each log is read on from; all that is kept for a function that is not there.
+   * @param names the functions; called again every few seconds to pick up new ones.
+   * @param cursors start cursor by function; a function without one is read from its oldest kept line.
    */
   async *follow(
     tenant: string,

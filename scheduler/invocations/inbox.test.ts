@@ -88,7 +88,7 @@ describe('inbox', () => {
     await scheduler.inbox.close(id);
     runtime.inbox.attach(id, { message: (message) => void again.push(text(message)), closed: closed.resolve });
     await closed.promise;
-    // What the first one had not reported as handled comes again.
+    // The second handler gets the messages that the first had not reported as handled.
     assert.deepEqual(again, ['0', '1', '2', '3', '4'].slice(-again.length));
     assert.ok(again.length >= 2);
   });
@@ -96,7 +96,7 @@ describe('inbox', () => {
   test('messages survive a restart of Redis, and the listener goes on', async () => {
     const got: string[] = [];
     const closed = Promise.withResolvers<void>();
-    // A busy Redis writes late, and one that is killed has lost that.
+    // A busy Redis writes late, and a kill would lose those writes.
     const id = await durably(redis, async () => {
       const id = await running();
       runtime.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
@@ -133,7 +133,7 @@ describe('inbox', () => {
     assert.deepEqual(got, ['a', 'b', 'c', 'd', 'e', 'f', 'g']);
   });
 
-  /** An attempt that takes all it is sent. */
+  /** An attempt that takes all its messages. */
   async function listening(id: string) {
     const attempt = await beginAttempt(scheduler, id, 'r1');
     assert.ok('epoch' in attempt);

@@ -7,29 +7,29 @@ import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 
-/** A message of the client to its inferlet. */
+/** A message from the client to its inferlet. */
 export type InboxMessage = { readonly text: string } | { readonly bytes: Uint8Array };
 
 /**
- * `full`: too much waits already (say so to the client: try again). `closed`: the client ended its side before. `ended`: the invocation
- * has its terminal event.
+ * `full`: too many messages or bytes wait already (tell the client to try again). `closed`: the client closed its side before. `ended`: the
+ * invocation has its terminal event.
  */
 export type PushOutcome = 'ok' | 'full' | 'closed' | 'ended' | 'unknown' | 'too-large';
 
 /** The inferlet's side of an inbox. */
 export interface InboxHandler {
   /**
-   * Called in order; the next message is handed out, and this one let go of in the store, when the promise resolves: dropped, or kept while
-   * the invocation may start anew, when its next attempt gets all messages from the first.
+   * Receives messages in order. When the promise resolves, the inbox delivers the next message, and the store releases this one: it drops
+   * the message, or keeps it while the invocation may restart, since the next attempt gets all messages from the first.
    */
   message(message: InboxMessage): void | Promise<void>;
-  /** No message can come any more. */
+  /** Called when no more messages can come. */
   closed(): void;
 }
 
 /** Messages that may wait for an inferlet. */
 export const MAX_INBOX_MESSAGES = 256;
-/** Bytes that may wait for an inferlet, or be kept for another attempt once they were handled. */
+/** Bytes that may wait for an inferlet, or be kept for another attempt after handling. */
 export const MAX_INBOX_BYTES = 8 * 1024 * 1024;
 /** Bytes of one message. */
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
@@ -49,16 +49,16 @@ const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {
 };
 
 const TAKE_COUNT = 64;
-/** Random bytes before each message: numbers would come again should Redis lose some. */
+/** Length of the random token before each message. Sequence numbers would repeat if Redis lost some. */
 const TOKEN_BYTES = 16;
-/** Messages that a handler is known to have had, should Redis lose that they were taken: more than wait in an inbox. */
+/** Handled messages to remember, in case Redis loses the record that they were taken; more than an inbox can hold. */
 const MAX_REMEMBERED = 2 * MAX_INBOX_MESSAGES;
 const NONE_HANDLED = Buffer.alloc(0);
 const IDLE_TAKE_MS = 5000;
 const RETRY_MS = 200;
 const TEXT = 't'.charCodeAt(0);
 
-/** Messages from a client to its inferlet: bounded, in order, kept until handled, whatever reconnects. */
+/** Messages from a client to its inferlet: bounded, in order, and kept until handled, across reconnections of either side. */
 export class Inbox {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -68,7 +68,7 @@ export class Inbox {
     this.#channels = channels;
   }
 
-  /** Adds a message. @throws QuotaExceeded when its tenant may keep no more bytes in Redis. */
+  /** Adds a message. @throws QuotaExceeded when the tenant may keep no more bytes in Redis. */
   async push(id: string, message: InboxMessage): Promise<PushOutcome> {
     const payload = encode(message);
     if (payload.length - 1 > MAX_MESSAGE_BYTES) return 'too-large';
@@ -90,18 +90,18 @@ export class Inbox {
     return outcome;
   }
 
-  /** The client can send no more; what waits is still handed out. */
+  /** Ends the client's side. The inbox still delivers the waiting messages. */
   async close(id: string): Promise<void> {
     const { keys } = this.#store;
     await this.#store.script(SCRIPTS.close, [keys.invocation(id)], [keys.inboxChannel(id)]);
   }
 
   /**
-   * Hands messages to one handler, each once and in order, until it is detached or no more can come. An absence of Redis is waited out; should delivery
-   * fail for good, the inbox counts as closed, so that nobody waits for what cannot come.
+   * Delivers messages to one handler, each once and in order, until it is detached or no more can come. Waits out an absence of Redis. When
+   * delivery fails for good, the inbox counts as closed, so that no inferlet waits for messages that cannot come.
    *
-   * @param epoch of the attempt that the handler belongs to: it closes with that. Absent for whichever runs.
-   * @returns the function that detaches.
+   * @param epoch of the handler's attempt; the handler closes when that attempt is over. Without it, any running attempt counts.
+   * @returns the function that detaches the handler.
    */
   attach(id: string, handler: InboxHandler, epoch?: number): () => void {
     const detached = new AbortController();
@@ -167,7 +167,7 @@ export class Inbox {
   }
 }
 
-/** Adds a name; the oldest goes when there are too many. */
+/** Adds a name, and drops the oldest one past `MAX_REMEMBERED`. */
 function remember(names: Set<string>, name: string): void {
   names.delete(name);
   names.add(name);

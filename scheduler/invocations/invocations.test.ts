@@ -75,7 +75,7 @@ describe('invocations', () => {
     await client.client('UNPAUSE');
     for (const outcome of outcomes)
       assert.equal(outcome.status === 'rejected' && outcome.reason.code, 'store-unavailable');
-    // What was on its way when the time was over is not taken back.
+    // Redis still runs the calls that were in flight at the deadline.
     const { invocations } = await scheduler.invocations.list('flooding', { limit: 100 });
     assert.ok(invocations.length < records.length / 2, `${invocations.length} of ${records.length}`);
     await hasty.close();
@@ -193,7 +193,7 @@ describe('invocations', () => {
   test('a function that is not restartable begins once', async () => {
     const { id } = await begun(scheduler);
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
-    // Even if something puts it back in line.
+    // Even when its record says queued again.
     await scheduler.store.redis.hset(scheduler.store.keys.invocation(id), 'status', 'queued');
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
   });
@@ -314,7 +314,7 @@ describe('invocations', () => {
           for (const [fresh, again] of steps) {
             const first = Math.max(1, sent + 1 - again);
             sent += fresh;
-            // Not awaited: later calls overlap with earlier ones, as a writer that resends does.
+            // Not awaited: later calls overlap with earlier ones, as those of a resending writer do.
             calls.push(scheduler.invocations.append(id, epoch, first, all.slice(first - 1, sent)));
           }
           assert.deepEqual(new Set(await Promise.all(calls)), new Set(['ok']));

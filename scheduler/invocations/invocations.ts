@@ -53,12 +53,12 @@ const SCRIPTS = {
   settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
 };
 
-/** New invocations of one tenant on their way to Redis at once: enough to keep it busy, and a millisecond of its time. */
+/** Concurrent create calls of one tenant: enough to keep Redis busy, and about a millisecond of its time. */
 const MOST_CREATED_AT_ONCE = 8;
 
 /**
- * Records and event logs of invocations. Every transition is one Lua script, so that of any number of writers exactly one ends an
- * invocation, and an attempt whose epoch has passed cannot write.
+ * Records and event logs of invocations. Every transition is one Lua script, so exactly one writer ends an invocation, and an attempt with
+ * an old epoch cannot write.
  */
 export class Invocations {
   readonly #store: Store;
@@ -73,13 +73,13 @@ export class Invocations {
   }
 
   /**
-   * Stores a queued invocation, puts it into its tenant's line, and admits it when there is room: one step. Making the same one twice is harmless.
+   * Stores a queued invocation, puts it into its tenant's line and admits it when there is room, all in one step. Idempotent by id.
    *
    * @throws QuotaExceeded when a quota of the tenant or the function has no room, StoreError `idempotency-key-reused`.
    */
   async create(record: Submission): Promise<CreateOutcome> {
     const until = performance.now() + this.#store.deadlineMs;
-    // Those before it have ended by then, each within its own deadline. Whoever has no time left is answered, and nothing is stored for it.
+    // The calls before this one end within their own deadlines. A call with no time left fails, and Redis stores nothing for it.
     return this.#creating.run(record.tenant, () => this.#create(record, until - performance.now()));
   }
 
@@ -144,13 +144,13 @@ export class Invocations {
       : { created: false, id: String(value), quotas };
   }
 
-  /** The record of an invocation, or null when there is none (any more). */
+  /** The record of an invocation, or null when Redis has none (any more). */
   async get(id: string): Promise<Invocation | null> {
     const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.invocation(id)));
     return Object.keys(fields).length === 0 ? null : parseRecord(fields);
   }
 
-  /** The states of invocations, in order; null for one that is not there (any more). One round trip. */
+  /** The states of invocations, in order; null for an invocation without a record (any more). One round trip. */
   async statuses(ids: readonly string[]): Promise<(InvocationStatus | null)[]> {
     const { keys } = this.#store;
     const states = await this.#store.call((redis) =>
@@ -164,23 +164,23 @@ export class Invocations {
     return [...(await this.list(tenant, { function: name, limit })).invocations];
   }
 
-  /** A page of a tenant's invocations, newest first. All that have not ended are there; of the ended ones those that are kept. */
+  /** A page of a tenant's invocations, newest first: all that have not ended, and the ended ones that are still kept. */
   async list(tenant: string, query: ListQuery): Promise<ListPage> {
     const { ids, cursor: next } = await listedIds(this.#store, tenant, query);
     const records = await Promise.all(ids.map((listed) => this.get(listed)));
     return {
-      // Ended ones may be listed a little longer than their records are kept.
+      // An ended invocation may stay listed a little longer than its record is kept.
       invocations: records.filter((record) => record !== null),
       cursor: next,
     };
   }
 
   /**
-   * Begins an attempt; from here on only its epoch may write. An invocation that is not restartable begins once. After a `StoreError` make
-   * the call again with the same token: it may have taken effect.
+   * Begins an attempt; from now on only its epoch may write. An invocation that is not restartable begins once. After a `StoreError` make
+   * the call again with the same token, since the first call may have taken effect.
    *
-   * @param fetchToken with which the runtime fetched the job (`InvocationJob.fetchToken`); without it whichever fetch of that runtime counts.
-   * @param shown the attempt shows its events to followers itself, up to `SHOWN_AHEAD` of them before they are written.
+   * @param fetchToken of the runtime's fetch (`InvocationJob.fetchToken`); without it, any fetch of that runtime counts.
+   * @param shown true when the attempt shows its events to followers itself, up to `SHOWN_AHEAD` of them before they are written.
    */
   async beginAttempt(
     id: string,
@@ -217,10 +217,10 @@ export class Invocations {
   }
 
   /**
-   * Stores the record of a child whose only attempt has begun; from here on its epoch may write. Until it has ended it is listed as its
-   * runtime's, so that it ends with that runtime. After a `StoreError` make the call again with the same token.
+   * Stores the record of a child whose only attempt has begun; from now on its epoch may write. Until the child ends, it is listed under
+   * its runtime, so that it ends with that runtime. After a `StoreError` make the call again with the same token.
    *
-   * @throws QuotaExceeded when its tenant may keep no more bytes in Redis.
+   * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   async beginChild(child: NewChild, token: string, shown = false): Promise<ChildOutcome> {
     const { keys } = this.#store;
@@ -251,13 +251,13 @@ export class Invocations {
     throw unexpected('begin-child', reply);
   }
 
-  /** Children that have not ended: id, and the runtime that runs it. */
+  /** Children that have not ended, with the runtime of each by id. */
   async children(): Promise<ReadonlyMap<string, string>> {
     const all = await this.#store.call((redis) => redis.hgetall(this.#store.keys.children));
     return new Map(Object.entries(all));
   }
 
-  /** Ends a child whose runtime is dead, and answers true; one whose parent's attempt still runs is left alone. */
+  /** Ends a child whose runtime is dead and returns true; a child whose parent's attempt still runs is left alone. */
   async loseChild(id: string, runtimeId: string): Promise<boolean> {
     const { keys } = this.#store;
     const [parent, parentEpoch] = await this.#store.call((redis) =>
@@ -267,18 +267,18 @@ export class Invocations {
       parent == null ? [] : await this.#store.call((redis) => redis.hmget(keys.invocation(parent), 'status', 'epoch'));
     if (status === 'running' && epoch === parentEpoch) return false;
     const outcome = await this.fail(id, 'runtime-lost', 'The runtime that ran this invocation was lost.', runtimeId);
-    // The end took it off the list, unless its record had gone before.
+    // The end removes the child from the list, unless its record was gone already.
     if (outcome !== 'ok') await this.#store.call((redis) => redis.hdel(keys.children, id));
     return true;
   }
 
   /**
    * Appends events, the first of them numbered `firstSeq`. Idempotent by number: after a `StoreError` make the same call again.
-   * Terminal events are not appended, but given to `finish`.
+   * Pass terminal events to `finish` instead.
    *
-   * @param usage of the attempt, cumulative, as it was when the last of these events was queued; it is counted in the same step.
-   * @throws SequenceGap when Redis has lost earlier events, or the caller left numbers out; QuotaExceeded when its tenant may keep no more bytes
-   *   in Redis.
+   * @param usage of the attempt, cumulative, at the time the last of these events was queued; the same step counts it.
+   * @throws SequenceGap when Redis has lost earlier events or the caller skipped numbers; QuotaExceeded when the tenant may keep no more
+   *   bytes in Redis.
    */
   append(id: string, epoch: number, firstSeq: number, events: readonly NewEvent[]): Promise<AppendOutcome>;
   append(
@@ -307,23 +307,23 @@ export class Invocations {
     return answered(unmetered('ok'));
   }
 
-  /** Appends what an attempt has of some time: as `append`, but in one call. */
+  /** Like `append`, but in a single call. */
   write(write: AttemptWrite): Promise<Metered<AppendOutcome>> {
     return this.#appends.write(write);
   }
 
-  /** Counts the usage of an attempt, cumulative, that has no event to append. May be made again like `append`. */
+  /** Counts the cumulative usage of an attempt that has no event to append. Idempotent like `append`. */
   async report(id: string, epoch: number, usage: Usage): Promise<Metered<AppendOutcome>> {
     return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage, shown: true });
   }
 
   /**
    * Ends an invocation with its terminal event, numbered `seq`. The status follows from the event: `succeeded` for a result, `cancelled`
-   * for an error with that code, else `failed`. Idempotent for the same epoch and number. A result for which its family has no room is
-   * answered `full`: end it with an error, which is always taken.
+   * for an error with that code, else `failed`. Idempotent for the same epoch and number. Returns `full` for a result that does not fit
+   * into the family's bytes: end the invocation with an error then, which is always accepted.
    *
-   * @param after number of the log's last event, where readers were shown others behind it that are not to be written.
-   * @throws SequenceGap and QuotaExceeded like `append`; an error meets no quota.
+   * @param after number of the log's last event; pass it when readers were shown later events that will not be written.
+   * @throws SequenceGap and QuotaExceeded like `append`; an error is subject to no quota.
    */
   async finish(
     id: string,
@@ -358,7 +358,7 @@ export class Invocations {
     throw gap(id, seq, reply) ?? unexpected('finish', reply);
   }
 
-  /** Counts what an attempt that has ended its invocation used besides, cumulative. May be made again; null: no such end (any more). */
+  /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null when it did not, or the record is gone. */
   async settle({ id, tenant }: { id: string; tenant: string }, epoch: number, usage: Usage): Promise<'ok' | null> {
     const { keys } = this.#store;
     const args = [epoch, meteredText(usage), this.#store.clock(), keys.account(tenant)];
@@ -367,11 +367,11 @@ export class Invocations {
   }
 
   /**
-   * Gives a running attempt up that was ended for others: its invocation waits again, at its original place in its tenant's line, and starts
-   * anew in the next epoch. Event `seq` of its log tells why. Idempotent for the same epoch; with every outcome but `requeued` nothing was done.
+   * Gives up a running attempt that was ended to make room. The invocation waits again at its original place in its tenant's line and
+   * starts anew in the next epoch. Event `seq` of its log states the cause. Idempotent per epoch; only `requeued` changes any state.
    *
-   * @param pages what the attempt held or asked for at most, by model: the next one is admitted when at least as much is expected to fit.
-   * @param forMemory it was ended for want of memory: the next one starts when a GPU host has so many pages.
+   * @param pages most pages that the attempt held or asked for, by model; admission starts the next attempt when at least as many fit.
+   * @param forMemory true when the attempt ended for lack of memory; the next attempt starts when a GPU host has that many pages.
    * @throws SequenceGap like `append`.
    */
   async requeue(
@@ -400,9 +400,9 @@ export class Invocations {
   }
 
   /**
-   * Ends an invocation in the platform's name: in the next epoch, so that whoever runs it can write no more.
+   * Ends an invocation for the platform, in the next epoch, so that the runtime that runs it can write no more.
    *
-   * @param owner when given, a running attempt of another runtime is left alone (`ended` is answered).
+   * @param owner when given, a running attempt of another runtime is left alone (returns `ended`).
    */
   async fail(id: string, code: FailureCode, message: string, owner = ''): Promise<FailOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);

@@ -36,7 +36,7 @@ describe('lists of invocations', () => {
     let round = 0;
     const act = fc.record({
       function: fc.constantFrom('story', 'poem'),
-      // Few times, so that many are the same.
+      // Few distinct times, so that many are equal.
       submittedAt: fc.integer({ min: 1, max: 4 }),
       end: fc.constantFrom<InvocationStatus>('queued', 'running', 'succeeded', 'failed', 'cancelled'),
     });
@@ -89,7 +89,7 @@ describe('lists of invocations', () => {
     }
     const listed = async (query: Partial<ListQuery> = {}) =>
       (await invocations.list('default', { limit: 100, ...query })).invocations;
-    // A list is cut when the next one is submitted.
+    // The next submission cuts a list to its bound.
     assert.equal((await listed()).filter(({ status }) => hasEnded(status)).length, 6);
     assert.equal((await listed({ function: 'story', statuses: ['cancelled'] })).length, 4);
     assert.deepEqual(

@@ -5,12 +5,12 @@ import { hasEnded, type ListQuery } from './types.ts';
 
 const LIST = loadScript(new URL('./scripts/list.lua', import.meta.url));
 
-/** Invocations that one page is searched in: about a millisecond of Redis. */
+/** Most invocations that one call looks at: about a millisecond of Redis time. */
 const MAX_LOOKED_AT = 2000;
 /** `<submission time>.<id>`, as a page gives it. */
 const CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
 
-/** Ids of one page of a tenant's invocations, newest first, and where the next one begins; null when nothing follows. */
+/** Ids of one page of a tenant's invocations, newest first, and the next page's cursor; null when no page follows. */
 export async function listedIds(
   store: Store,
   tenant: string,

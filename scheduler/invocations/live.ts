@@ -1,6 +1,6 @@
 import type { EventName, InvocationEvent } from './types.ts';
 
-/** Events of one live message: sequence number, event and data, three times over with NUL between (JSON text holds none). */
+/** Events of one live message: sequence number, event and data for each, all separated by NUL (which JSON text never holds). */
 export function parseLive(payload: Buffer): InvocationEvent[] {
   const parts = payload.toString('utf8').split('\0');
   const events: InvocationEvent[] = [];
@@ -12,7 +12,7 @@ export function parseLive(payload: Buffer): InvocationEvent[] {
 
 const BEGUN = '0\0begun\0';
 
-/** The runtime whose attempt begins and shows its events itself; null for a message that holds events. */
+/** The runtime whose attempt begins and shows its own events; null for a message that holds events. */
 export function parseBegun(payload: Buffer): string | null {
   return payload[0] === BEGUN.charCodeAt(0) ? payload.toString('utf8', BEGUN.length) : null;
 }
@@ -20,7 +20,7 @@ export function parseBegun(payload: Buffer): string | null {
 /** An entry of the stream, `[<number of its last event>-0, ['e', event, 'd', data, …]]`. */
 export type Entry = readonly [id: string, fields: readonly string[]];
 
-/** The events of entries that follow on a number. */
+/** The events of entries with numbers after `afterSeq`. */
 export function parseEntries(entries: readonly Entry[], afterSeq: number): InvocationEvent[] {
   const events: InvocationEvent[] = [];
   for (const [id, fields] of entries) {

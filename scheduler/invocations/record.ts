@@ -25,7 +25,7 @@ function isFailureCode(value: string | undefined): value is FailureCode {
   return (FAILURE_CODES as readonly (string | undefined)[]).includes(value);
 }
 
-/** The record of an invocation from the fields of its hash. */
+/** Parses the record of an invocation from the fields of its hash. */
 export function parseRecord(fields: Readonly<Record<string, string>>): Invocation {
   const text = (name: string): string => {
     const value = fields[name];

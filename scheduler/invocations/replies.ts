@@ -3,25 +3,25 @@ import { endOfTokens, type Metered, optionalNumber, pageLimitOf, QuotaExceeded }
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import type { AttemptLimits } from './types.ts';
 
-/** What a call answers that was given no usage. */
+/** The answer to a call without usage. */
 export function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
   return { outcome, exceeded: null, tokensLeft: null, tokensUntil: null, kvPages: null };
 }
 
-/** What `attemptLimits` of the scripts answers. */
+/** Parses the reply of `attemptLimits` in the scripts. */
 export function attemptLimits([tokensLeft, pages, window, readAt]: readonly unknown[], now: number): AttemptLimits {
   const kvPages = pageLimitOf(pages, readAt);
   return { tokensLeft: optionalNumber(tokensLeft), tokensUntil: endOfTokens(window, now), kvPages };
 }
 
-/** What `standingOf` of the scripts answers. */
+/** Parses the reply of `standingOf` in the scripts. */
 export function standingFrom(value: unknown): Standing {
   const standing = STANDINGS.find((one) => one === value);
   if (standing === undefined) throw unexpected('standing', value);
   return standing;
 }
 
-/** A text that a script may leave out by ''. */
+/** A text for which a script may return '' when absent. */
 export function optionalText(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
@@ -32,7 +32,7 @@ export function tuple(reply: unknown): unknown[] {
   return reply;
 }
 
-/** The error in a reply `[-3, number of the last event]`, or null when it is another reply. */
+/** The error for a reply `[-3, number of the last event]`; null for any other reply. */
 export function gap(id: string, seq: number, reply: unknown): SequenceGap | null {
   if (!Array.isArray(reply) || reply[0] !== -3 || typeof reply[1] !== 'number') return null;
   const lastSeq = reply[1];

@@ -7,9 +7,9 @@ const USAGE = ',"usage":';
 export const resultData = (output: string, usage: Usage): string =>
   `${OUTPUT}${output}${USAGE}${JSON.stringify(usage)}}`;
 
-/** The output and the usage in the data of a `result` event, as they were written; null when it is no such data. */
+/** The output and the usage in the data of a `result` event, as they were written; null for any other data. */
 export function partsOf(data: string): { readonly output: string; readonly usage: string } | null {
-  // Usage holds numbers by name: nothing in it looks like its own beginning.
+  // Usage maps names to numbers, so the last match is its beginning.
   const end = data.lastIndexOf(USAGE);
   if (!data.startsWith(OUTPUT) || end < OUTPUT.length) return null;
   return { output: data.slice(OUTPUT.length, end), usage: data.slice(end + USAGE.length, -1) };

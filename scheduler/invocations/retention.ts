@@ -1,28 +1,28 @@
-/** How much of an invocation is kept, and for how long. */
+/** Bounds on the size of stored invocation data, and the time that Redis keeps it. */
 export interface Retention {
   /** Record of an ended invocation. */
   readonly recordMs: number;
   /** Events of an ended invocation. */
   readonly eventsMs: number;
-  /** About how many events one invocation's log keeps; older ones go first. */
+  /** Approximate number of events that one invocation's log keeps; the oldest are dropped first. */
   readonly maxEvents: number;
   /** Bytes of event data that one invocation may log. */
   readonly maxBytes: number;
-  /** Bytes of all events that an invocation and its children leave together, results and 64 bytes an event included. */
+  /** Bytes of all events of an invocation and its children, results and 64 bytes per event included. */
   readonly familyBytes: number;
-  /** About how many lines a function's log keeps, over all its invocations. */
+  /** Approximate number of lines that a function's log keeps, over all its invocations. */
   readonly logLines: number;
-  /** A function's log, after its last line. */
+  /** Function log, counted from its last line. */
   readonly logMs: number;
-  /** The outcome of an ended invocation; never shorter than its events, of which it is the last. */
+  /** Outcome of an ended invocation; at least as long as its events, since the outcome is the last of them. */
   readonly resultsMs: number;
   /** Files of an ended invocation. */
   readonly filesMs: number;
-  /** Ended invocations that are listed for a function, for `recordMs` after their submission. Those that have not ended are always listed. */
+  /** Ended invocations listed for a function, for `recordMs` after submission. Unended invocations are always listed. */
   readonly listedOfFunction: number;
-  /** The same for a tenant. */
+  /** Ended invocations listed for a tenant, likewise. */
   readonly listedOfTenant: number;
-  /** For how long after its end a repeated `Idempotency-Key` finds the first request's invocation. */
+  /** Time after an invocation's end during which a repeated `Idempotency-Key` finds it. */
   readonly idempotencyMs: number;
 }
 
@@ -30,8 +30,8 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
 /**
- * One day to look at an invocation's events, one week at its record and its function's log. 32 MiB and about 100,000 events are far more
- * than a model's context can stream, and bound what one invocation costs Redis; with all its children it costs twice as much at most.
+ * One day for an invocation's events, one week for its record and its function's log. 32 MiB and about 100,000 events are far more than a
+ * model's context can stream, and bound the Redis memory of one invocation; with all its children it takes at most twice as much.
  */
 export const DEFAULT_RETENTION: Retention = {
   recordMs: 7 * DAY_MS,

@@ -2,7 +2,7 @@ import type { LiveSource } from '../live/live.ts';
 import type { Wakeup } from '../store/wakeup.ts';
 import type { FollowCursor } from './follow.ts';
 
-/** What the runtime that runs an invocation shows of it, handed to a follower's cursor. */
+/** Passes the events that an invocation's runtime shows to a follower's cursor. */
 export class ShownEvents {
   readonly #source: LiveSource;
   readonly #id: string;
@@ -20,17 +20,17 @@ export class ShownEvents {
     this.#wakeup = wakeup;
   }
 
-  /** Counts the runtimes that were found: what was read before is older. */
+  /** Grows with every runtime found; a log read begun under a smaller count is outdated. */
   get attempt(): number {
     return this.#attempt;
   }
 
-  /** A runtime shows events, and they do not come here. */
+  /** True when a runtime shows events but cannot be reached. */
   get isOutOfReach(): boolean {
     return this.#runtime !== '' && !this.#isAttached;
   }
 
-  /** The invocation runs there; with '' nobody runs it, or who does shows nothing. */
+  /** Takes the runtime of the invocation; '' when no runtime runs it, or its runtime shows no events. */
   begun(runtime: string): void {
     if (runtime === this.#runtime) return;
     this.leave();

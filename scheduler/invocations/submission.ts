@@ -2,20 +2,20 @@ import type { InvocationJob } from '../admission/job.ts';
 import type { Keys } from '../keys.ts';
 import type { NewChild, NewInvocation } from './types.ts';
 
-/** Memory that the first runs of a version are expected to take whose manifest says nothing: a TypeScript function takes 2 to 4 MiB. */
+/** Expected memory of a version's first runs when its manifest gives none: a TypeScript function takes 2 to 4 MiB. */
 export const FIRST_MEMORY_MB = 8;
 
-/** What an invocation needs beyond its record: what its runtime gets, and what admission heeds. */
+/** A new invocation with the data that its runtime gets and the expectations that admission uses. */
 export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' | 'limits' | 'traceparent'> {
-  /** KV pages that it is expected to hold, by model, or on its first model; learned from past runs of the version when absent. */
+  /** Expected KV pages, by model, or on the first model; learned from past runs of the version when absent. */
   readonly expectedPages?: number | Readonly<Record<string, number>>;
-  /** Memory that it is expected to take until that is learned from past runs of the version, MiB; {@link FIRST_MEMORY_MB} when absent. */
+  /** Expected memory, MiB, until it is learned from past runs of the version; {@link FIRST_MEMORY_MB} when absent. */
   readonly expectedMemoryMb?: number;
-  /** Models that its function names; the first is the one it is expected to use. */
+  /** Models that the function names; admission expects it to use the first. */
   readonly models?: readonly string[];
 }
 
-/** The job as its runtime gets it, but for the arrival, which the script that stores it gives out. */
+/** The job as its runtime gets it, without the arrival: the script that stores the job adds that. */
 export function jobText(submission: Submission): string {
   const { id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable } = submission;
   const { traceparent } = submission;
@@ -43,7 +43,7 @@ export function admissionFields(keys: Keys, submission: Submission): string[] {
   return fields;
 }
 
-/** Where the unfinished invocations of its version and the version's conduct are, and the function that must have that version. */
+/** Record fields with the keys of the version's unfinished invocations, of its conduct, and of the function that must have the version. */
 export function versionFields(
   keys: Keys,
   { tenant, function: name, version, functionOwner }: Submission | NewChild,
@@ -54,7 +54,7 @@ export function versionFields(
   return [...deployed, 'unfinishedKey', keys.unfinished(owner, name, version), ...conduct];
 }
 
-/** Where the function's log is, and where the tenant's files and usage are counted; the scripts that write there read that from the record. */
+/** Record fields with the keys of the function's log and of the tenant's file and usage counts; scripts read these keys from the record. */
 export function placeFields(keys: Keys, tenant: string, name: string): string[] {
   return [
     ...['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)],
@@ -63,7 +63,7 @@ export function placeFields(keys: Keys, tenant: string, name: string): string[] 
   ];
 }
 
-/** Whole pages, whatever was declared. */
+/** Rounds declared pages up to whole pages. */
 function whole(pages: number | Readonly<Record<string, number>>): number | Record<string, number> {
   if (typeof pages === 'number') return Math.ceil(pages);
   return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, Math.ceil(count)]));

@@ -4,7 +4,7 @@ import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
 /** States of an invocation. The last three are final. */
 export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
 
-/** Why an invocation did not succeed. */
+/** Reasons for which an invocation did not succeed. */
 export const FAILURE_CODES = [
   'inferlet-error',
   'trap',
@@ -29,10 +29,10 @@ export const FAILURE_CODES = [
 
 export type FailureCode = (typeof FAILURE_CODES)[number];
 
-/** Kinds of event in an invocation's log; `result` and `error` are terminal, `gap` stands for events of a lost attempt that readers may have been shown. */
+/** Kinds of event in a log. `result` and `error` are terminal; `gap` replaces events of a lost attempt that readers may have seen. */
 export type EventName = 'start' | 'message' | 'log' | 'metric' | 'gap' | 'result' | 'error';
 
-/** One event of an invocation, numbered from 1; numbers are left out only before a `gap`, and before the end of an invocation whose log took no more. */
+/** One event, numbered from 1. Numbers are skipped only before a `gap`, and before the terminal event of a log that took no more events. */
 export interface InvocationEvent {
   readonly seq: number;
   readonly event: EventName;
@@ -40,79 +40,79 @@ export interface InvocationEvent {
   readonly data: string;
 }
 
-/** An event to append; its number follows from its place. */
+/** An event to append; its position determines its number. */
 export type NewEvent = Omit<InvocationEvent, 'seq'>;
 
-/** The event that ends an invocation. `code` says why it failed and is required with `error`. */
+/** The event that ends an invocation. `code` is the failure reason, required with `error`. */
 export type TerminalEvent =
   | { readonly event: 'result'; readonly data: string }
   | { readonly event: 'error'; readonly data: string; readonly code: FailureCode; readonly message: string };
 
-/** What an invocation used; numbers by name, with units in the names (`inputTokens`, `cpuMs`, `kvPagesPeak`). */
+/** Resource usage of an invocation by name, with units in the names (`inputTokens`, `cpuMs`, `kvPagesPeak`). */
 export type Usage = Readonly<Record<string, number>>;
 
-/** Limits of one invocation, all resolved. */
+/** Limits of one invocation, with all defaults filled in. */
 export interface InvocationLimits {
   /** CPU time of the inferlet's own code. */
   readonly cpuMs: number;
   /** Wall time from the start of the attempt. */
   readonly wallMs: number;
   readonly memoryMb: number;
-  /** KV pages that it may hold at once. */
+  /** KV pages that the invocation may hold at once. */
   readonly pages: number;
-  /** Tokens that it may embed and sample. */
+  /** Tokens that the invocation may embed and sample. */
   readonly tokens: number;
-  /** Its queues' priorities are held within ±this; the GPU host's default without it. */
+  /** The GPU host clamps the priorities of the invocation's queues to ±this; without it, to its default. */
   readonly maxPriority?: number;
 }
 
-/** What the gateway knows when it accepts a request. */
+/** A new invocation as the gateway accepts it. */
 export interface NewInvocation {
   readonly id: string;
   readonly tenant: string;
   readonly function: string;
   readonly version: string;
-  /** Whose function it is; refused unless that tenant has this version of it deployed. Not looked at when absent. */
+  /** Owner of the function. The store refuses the invocation unless that tenant has this version deployed; not checked when absent. */
   readonly functionOwner?: string;
   /** Milliseconds since the Unix epoch. */
   readonly submittedAt: number;
-  /** From submission to the end, waiting included. */
+  /** Time allowed from submission to the end, including waiting. */
   readonly deadlineMs: number;
-  /** Whether a second attempt may run when the first is lost. */
+  /** True when another attempt may run after one is lost. */
   readonly restartable: boolean;
   /** A second request with the same key (in the tenant) gets the first one's invocation. */
   readonly idempotencyKey?: string;
-  /** What tells requests with the same key apart: a hash of function and body (`fingerprintOf`). */
+  /** Hash of function and body (`fingerprintOf`), which distinguishes requests with the same key. */
   readonly fingerprint?: string;
-  /** Where its end is told, see `../webhooks`. */
+  /** URL that is notified of the invocation's end, see `../webhooks`. */
   readonly webhookUrl?: string;
 }
 
-/** A child of a running invocation. Its runtime runs it at once: it waits in no line. */
+/** A child of a running invocation. The parent's runtime runs it at once, without a line. */
 export interface NewChild extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'restartable'> {
   readonly parent: string;
-  /** Epoch of the parent's running attempt; a child of an older one is refused. */
+  /** Epoch of the parent's running attempt; the store refuses a child of an older attempt. */
   readonly parentEpoch: number;
-  /** The invocation that was admitted, at the head of its line of parents. */
+  /** The topmost ancestor: the invocation that was admitted. */
   readonly root: string;
-  /** The root's place in line. */
+  /** Arrival number of the root. */
   readonly arrival: number;
-  /** Runs parent and child. */
+  /** Runtime that runs parent and child. */
   readonly runtimeId: string;
 }
 
 /** The record of an invocation. */
 export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl'> {
-  /** Who launched it; null when a client did. */
+  /** Parent invocation; null when a client launched this one. */
   readonly parent: string | null;
-  /** The first of its parents; null when a client launched it. */
+  /** Topmost ancestor; null when a client launched this invocation. */
   readonly root: string | null;
   readonly status: InvocationStatus;
-  /** First come, first served: place in the line of all invocations. */
+  /** Place in the order of all invocations (first come, first served). */
   readonly arrival: number;
-  /** Grows with every attempt, and when the platform ends it; no two attempts have the same, not even when Redis lost that one began. */
+  /** Grows with every attempt, and when the platform ends the invocation. Unique per attempt, even if Redis loses one. */
   readonly epoch: number;
-  /** Attempts begun. */
+  /** Number of attempts begun. */
   readonly attempts: number;
   /** Number of the last event. */
   readonly seq: number;
@@ -128,49 +128,49 @@ export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'fing
 }
 
 /**
- * How the notification of an invocation's end stands. `waiting`: it has not ended. `pending`: the next attempt is made at `nextAt`. `failed`: no
- * attempt follows.
+ * State of the notification of an invocation's end. `waiting`: the invocation has not ended. `pending`: the next attempt is due at
+ * `nextAt`. `failed`: no attempt follows.
  */
 export interface WebhookState {
   readonly url: string;
   readonly status: 'waiting' | 'pending' | 'delivered' | 'failed';
-  /** Attempts made. */
+  /** Delivery attempts made. */
   readonly attempts: number;
   /** HTTP status of the last answer; null when there was none. */
   readonly lastStatus: number | null;
-  /** Why the last attempt failed. */
+  /** Error of the last attempt. */
   readonly lastError: string | null;
   /** Milliseconds since the Unix epoch; null when no attempt follows. */
   readonly nextAt: number | null;
 }
 
-/** Which invocations are listed, newest first. */
+/** Filter of a list of invocations, newest first. */
 export interface ListQuery {
   readonly function?: string | undefined;
   /** Empty or absent for all. */
   readonly statuses?: readonly InvocationStatus[] | undefined;
   readonly limit: number;
-  /** Of an earlier page. */
+  /** Cursor of the page before. */
   readonly cursor?: string | undefined;
 }
 
 export interface ListPage {
-  /** May be fewer than were asked for while `cursor` says that more follow: one call looks at a bounded number. */
+  /** May hold fewer than `limit` while `cursor` is set, since one call looks at a bounded number. */
   readonly invocations: readonly Invocation[];
   readonly cursor: string | null;
 }
 
-/** `quotas`: those that count and bind, this request included. */
+/** `quotas`: the quotas that limit this request, with the request counted. */
 export type CreateOutcome =
   | { readonly created: true; readonly arrival: number; readonly quotas: readonly QuotaUse[] }
-  /** The idempotency key is taken by this invocation; nothing was stored. */
+  /** The idempotency key belongs to invocation `id`; nothing was stored. */
   | { readonly created: false; readonly id: string; readonly quotas: readonly QuotaUse[] };
 
-/** What quotas leave to an attempt at its beginning; null for no limit. */
+/** What the quotas leave to an attempt when it begins; null for no limit. */
 export interface AttemptLimits {
-  /** The least that the windows of the token quotas have left. */
+  /** Tokens left in the tightest window of the token quotas. */
   readonly tokensLeft: number | null;
-  /** When that window ends, milliseconds since the epoch. */
+  /** End of that window, milliseconds since the epoch. */
   readonly tokensUntil: number | null;
   /** KV pages that the tenant may hold at once. */
   readonly kvPages: PageLimit;
@@ -182,42 +182,42 @@ export type AttemptOutcome =
       /** Number of the attempt's first event. */
       readonly nextSeq: number;
       readonly attempt: number;
-      /** Since when it waited for this attempt, milliseconds since the epoch. */
+      /** Start of the wait for this attempt, milliseconds since the epoch. */
       readonly queuedAt: number;
-      /** What the attempts before it have used; null when there was none. */
+      /** Usage of the earlier attempts; null for the first attempt. */
       readonly usageBefore: Usage | null;
-      /** How its version stands. */
+      /** Standing of the function version. */
       readonly standing: Standing;
     } & AttemptLimits)
-  /** `not-held`: the runtime was declared dead, or the job is not in its hands (any more); somebody else runs it. */
+  /** `not-held`: the runtime was declared dead or does not hold the job (any more); another runtime runs it. */
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' | 'not-held' };
 
-/** In whose name something is written that others read: once that attempt is over, nothing more is. */
+/** The attempt that writes data which others read; the store refuses the write once that attempt is over. */
 export interface AttemptName {
-  /** Of the invocation. */
+  /** Id of the invocation. */
   readonly id: string;
   readonly epoch: number;
 }
 
-/** Like an attempt that has begun. `parent-ended`: the parent's attempt is over, or was never known to this Redis. */
+/** Like `AttemptOutcome`. `parent-ended`: the parent's attempt is over, or this Redis never knew it. */
 export type ChildOutcome =
   | ({ readonly epoch: number; readonly nextSeq: number; readonly standing: Standing } & AttemptLimits)
   | { readonly refused: 'parent-ended' | 'already-ran' | 'not-deployed' };
 
 /**
- * `stale`: a newer epoch owns the invocation (this attempt must stop). `ended`: it has its terminal event.
- * `full`: the byte limit of the log, or of all logs of its root's family, would be passed (end the invocation with `output-limit`).
+ * `stale`: a newer epoch owns the invocation (this attempt must stop). `ended`: the invocation has its terminal event.
+ * `full`: the write would exceed the byte limit of the log or of all logs of the root's family (end the invocation with `output-limit`).
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
 export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full';
 export type FailOutcome = 'ok' | 'ended' | 'unknown';
 
-/** How many attempts a restartable invocation gets: a second loss may be chance, a third is its own doing. */
+/** Attempts that a restartable invocation gets: a second loss may be chance, but a third is probably the invocation's fault. */
 export const MAX_ATTEMPTS = 3;
 
 /**
- * `requeued`: it waits again; the attempt is over. `not-restartable`, `no-attempts-left`: the attempt ends the invocation itself. `cancelled`:
- * a cancel is under way; end it as cancelled. `stale`, `ended`: like an append's.
+ * `requeued`: the invocation waits again; the attempt is over. `not-restartable`, `no-attempts-left`: the attempt must end the invocation.
+ * `cancelled`: a cancel is in progress; end the invocation as cancelled. `stale`, `ended`: as in `AppendOutcome`.
  */
 export const REQUEUE_OUTCOMES = [
   'requeued',
@@ -229,12 +229,12 @@ export const REQUEUE_OUTCOMES = [
 ] as const;
 export type RequeueOutcome = (typeof REQUEUE_OUTCOMES)[number];
 
-/** Whether an event ends the log. */
+/** True when an event of this kind ends the log. */
 export function isTerminal(event: EventName): event is 'result' | 'error' {
   return event === 'result' || event === 'error';
 }
 
-/** Whether an invocation in this state will change no more. */
+/** True when an invocation in this state is final. */
 export function hasEnded(status: InvocationStatus): boolean {
   return status === 'succeeded' || status === 'failed' || status === 'cancelled';
 }

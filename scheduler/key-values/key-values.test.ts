@@ -16,7 +16,7 @@ describe('key-values', () => {
   });
   after(() => redis.stop());
 
-  /** A store of its own whose clock is in the test's hands. */
+  /** A separate store whose clock the test sets. */
   function make(options: KeyValuesOptions = {}) {
     const clock = { now: Date.now() };
     const store = new Store(redis.connect(), { prefix: `kv-${randomUUID()}`, clock: () => clock.now });

@@ -5,36 +5,36 @@ import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 
-/** A value and the version under which it was written. */
+/** A value and its version. */
 export interface StoredValue {
   readonly value: Uint8Array;
-  /** Grows with every write of the key, also after it was deleted. */
+  /** Grows with every write of the key, even after a deletion. */
   readonly version: bigint;
 }
 
-/** `conflict`: another version is there. `full`: the tenant's store has no room; what it has then. */
+/** `conflict`: the key has another version. `full`: the tenant's store has no room; with its present size. */
 export type WriteOutcome =
   | { readonly kind: 'written'; readonly version: bigint }
   | { readonly kind: 'conflict' }
   | { readonly kind: 'full'; readonly bytes: number; readonly keys: number };
 
 export interface WriteOptions {
-  /** The version that must be there; null: there must be no value; without it whatever is there is replaced. */
+  /** The version that the key must have now; null: the key must have no value. Without it any value is replaced. */
   readonly expected?: bigint | null;
-  /** Seconds after which it is forgotten; never without it. */
+  /** Seconds until the value expires; without it the value never expires. */
   readonly timeToLiveSeconds?: number;
   /** The attempt that writes. */
   readonly by?: AttemptName | undefined;
 }
 
 export interface KeyValuesOptions {
-  /** Bytes of a tenant's keys and values, and 8 a value for its version; 256 MiB by default. */
+  /** Most bytes of a tenant's keys and values, with 8 per value for its version; 256 MiB by default. */
   readonly maxBytes?: number;
-  /** Keys of a tenant; 1,000,000 by default. */
+  /** Most keys of a tenant; 1,000,000 by default. */
   readonly maxKeys?: number;
 }
 
-/** What a tenant may store. */
+/** Default bounds of a tenant's store. */
 export const MAX_STORE_BYTES = 256 * 2 ** 20;
 export const MAX_STORE_KEYS = 1_000_000;
 
@@ -47,16 +47,16 @@ const SCRIPTS = {
 };
 
 const VERSION_BYTES = 8;
-/** Longer than a call may be under way, reconnections included. */
+/** Longer than a call can last, reconnections included. */
 const REPLY_MS = 20_000;
-/** Expired keys that a write drops on its way. */
+/** Expired keys that each write drops. */
 const SWEPT_BY_WRITE = 16;
-/** Expired keys, and tenants, of one round of `sweep`. */
+/** Most expired keys per tenant, and most tenants, in one round of `sweep`. */
 const SWEPT_AT_ONCE = 1000;
 const TENANTS_AT_ONCE = 16;
-/** Keys that one call of the script looks at: expired ones are passed over. */
+/** Keys that one call of the list script reads; it skips expired ones. */
 const LOOKED_AT_ONCE = 1024;
-/** Follows every byte of UTF-8. */
+/** Greater than every byte of UTF-8. */
 const PAST_UTF8 = Buffer.from([0xff]);
 
 /** Durable values by key, a store for each tenant. Every method throws `StoreError`. */
@@ -109,7 +109,7 @@ export class KeyValues {
     return { kind: 'written', version: second.readBigUInt64BE() };
   }
 
-  /** Whether there was a value to delete. @throws StoreError `stale-attempt` */
+  /** Deletes a value; returns false when there was none. @throws StoreError `stale-attempt` */
   async delete(tenant: string, key: string, by?: AttemptName): Promise<boolean> {
     const { keys, clock } = this.#store;
     const reply = await this.#store.script(
@@ -121,7 +121,7 @@ export class KeyValues {
     return reply === 1;
   }
 
-  /** Up to `limit` keys that begin with `prefix` and follow `after`, in order of their bytes. */
+  /** Up to `limit` keys that begin with `prefix` and follow `after`, in byte order. */
   async list(tenant: string, prefix: string, after: string | undefined, limit: number): Promise<string[]> {
     const { keys, clock } = this.#store;
     const from = Buffer.from(prefix);
@@ -141,7 +141,7 @@ export class KeyValues {
     }
   }
 
-  /** Drops values whose time is over, of stores that nobody writes to; any number of processes may do so. */
+  /** Drops expired values of stores without writes; any number of processes may call it. */
   async sweep(): Promise<void> {
     const { keys, clock } = this.#store;
     const tenants = await this.#store.call((redis) =>

@@ -4,12 +4,12 @@ import { encodeFrame, FrameReader } from './frames.ts';
 import type { LiveFollower, LiveSource } from './live.ts';
 import type { LiveServer } from './server.ts';
 
-/** Before a runtime that could not be reached is tried again. */
+/** Pause before another attempt to reach a runtime. */
 const RETRY_MS = 250;
 
 /**
- * Follows invocations at the runtimes that run them, over one connection to each, which is there while something is followed there. Those of
- * this process are followed without one.
+ * Follows invocations at the runtimes that run them, over one connection per runtime, open while the client follows an invocation there.
+ * Invocations of this process need no connection.
  */
 export class LiveClient implements LiveSource {
   readonly #addressOf: (runtimeId: string) => Promise<string | null>;
@@ -21,7 +21,7 @@ export class LiveClient implements LiveSource {
     this.#addressOf = addressOf;
   }
 
-  /** A runtime is this process. */
+  /** Registers a runtime of this process. */
   serve(runtimeId: string, server: LiveServer): void {
     this.#local.set(runtimeId, server);
   }
@@ -39,7 +39,7 @@ export class LiveClient implements LiveSource {
     return () => {
       stop();
       if (link.size > 0) return;
-      // Runtimes come and go; who is followed again is connected to again.
+      // Runtimes come and go, so drop the link; a later `follow` connects again.
       link.closeWhenIdle(() => this.#links.get(runtimeId) === link && this.#links.delete(runtimeId));
     };
   }
@@ -50,20 +50,20 @@ export class LiveClient implements LiveSource {
   }
 }
 
-/** For so long a connection stays on which nothing is followed. */
+/** Time after which a connection without followed invocations closes. */
 const IDLE_MS = 5000;
 
-/** Ids of one frame. */
+/** Most ids of one frame. */
 const MAX_ASKS = 1000;
 
 /** An invocation that is followed over a connection. */
 interface Followed {
   readonly followers: Set<LiveFollower>;
-  /** Number up to which its events are in the log or have come; null while nothing was told. */
+  /** Number up to which its events are in the log or have arrived; null before the first `attached`. */
   told: number | null;
 }
 
-/** The connection to one runtime, made again while it is needed. */
+/** The connection to one runtime; reconnects while it is needed. */
 class Link {
   readonly #addressOf: () => Promise<string | null>;
   readonly #followed = new Map<string, Followed>();
@@ -88,7 +88,7 @@ class Link {
     const known = this.#followed.get(id);
     if (known) {
       known.followers.add(follower);
-      // What was told before is in the log, or about to be.
+      // Events up to `told` are in the log, or about to be.
       if (known.told !== null) follower.attached(known.told);
     } else {
       this.#followed.set(id, { followers: new Set([follower]), told: null });
@@ -119,7 +119,7 @@ class Link {
     this.#socket?.destroy();
   }
 
-  /** Asks of one turn go in one write. */
+  /** Batches the requests of one turn of the event loop into one write. */
   #ask(what: 'follow' | 'leave', id: string): void {
     if (!this.#connected) return;
     this.#asks.push(what, id);
@@ -180,7 +180,7 @@ class Link {
     let events: InvocationEvent[] = [];
     const tell = () => {
       const followed = this.#followed.get(of);
-      // What was asked for before it was last left.
+      // Without `told`, these events answer an earlier follow that has ended; skip them.
       if (followed && followed.told !== null && events.length > 0) {
         followed.told = events.at(-1)?.seq ?? followed.told;
         for (const follower of [...followed.followers]) follower.events(events);

@@ -1,10 +1,10 @@
 /**
- * Frames between a runtime that shows events and those who follow them: 4 bytes of length, little endian, and a text of fields with NUL between
- * them, which neither ids nor JSON text contain.
+ * Frames between a runtime that shows events and its followers: 4 bytes of length, little endian, then the fields as text, separated by
+ * NUL. Neither ids nor JSON text contain NUL.
  */
 
 const HEADER_BYTES = 4;
-/** Largest frame: an event of 1 MiB in base64, with room. */
+/** Largest frame: an event of 1 MiB in base64, with some margin. */
 const MAX_FRAME_BYTES = 4 << 20;
 
 export function encodeFrame(fields: readonly string[]): Buffer {
@@ -20,10 +20,10 @@ export function encodeFrame(fields: readonly string[]): Buffer {
 export class FrameReader {
   #parts: Buffer[] = [];
   #length = 0;
-  /** Bytes of the frame that is being collected, its header included; 0 while that is not known. */
+  /** Bytes of the frame being collected, its header included; 0 while unknown. */
   #wanted = 0;
 
-  /** Takes a chunk, and hands on the frames that it completes. Throws for a frame that is too large: the stream cannot be read on. */
+  /** Takes a chunk, and passes on the frames that it completes. Throws for a frame that is too large; the stream is then unreadable. */
   push(chunk: Buffer, handle: (fields: string[]) => void): void {
     this.#parts.push(chunk);
     this.#length += chunk.length;

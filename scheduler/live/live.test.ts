@@ -12,7 +12,7 @@ import { LiveServer, type Unlogged } from './server.ts';
 
 const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
 
-/** An attempt that shows what it is told to. */
+/** An attempt that shows the events that a test gives it. */
 class Attempt {
   #unlogged: InvocationEvent[] = [];
   #logged = 0;
@@ -175,7 +175,7 @@ describe('events that are shown', () => {
   });
 });
 
-/** Fields of all frames that come, as they come. */
+/** Collects the fields of all frames as they arrive. */
 function readFields(socket: Socket): string[] {
   const fields: string[] = [];
   const reader = new FrameReader();

@@ -1,19 +1,19 @@
 import type { InvocationEvent } from '../invocations/types.ts';
 
-/** Who follows an invocation, as it is told of what its runtime shows. */
+/** Callbacks of a follower for the events that an invocation's runtime shows. */
 export interface LiveFollower {
   /**
-   * From here on every event is told as it comes, those behind number `logged` at once; up to it, the log has them. Told again when events were
-   * left out, because their follower was slow.
+   * The log has the events up to number `logged`. The follower now gets the later ones at once, and every new event as it comes. Called
+   * again after the runtime has skipped events for a slow follower.
    */
   attached(logged: number): void;
   /** Events in order, each following on the one before. */
   events(events: readonly InvocationEvent[]): void;
-  /** The runtime cannot be reached (any more): what it shows is told no more, until `attached`. */
+  /** The runtime cannot be reached (any more); no events come until the next `attached`. */
   lost(): void;
 }
 
-/** Where events are shown before their log has them. */
+/** A source of events that are shown before their log has them. */
 export interface LiveSource {
   /** Follows an invocation that a runtime runs, or is about to, until the returned function is called. */
   follow(runtimeId: string, id: string, follower: LiveFollower): () => void;

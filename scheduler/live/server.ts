@@ -4,20 +4,20 @@ import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
 import type { LiveFollower } from './live.ts';
 
-/** What a running attempt has shown and its log does not have yet. */
+/** Events that a running attempt has shown and its log does not have yet. */
 export interface Unlogged {
-  /** Number of the log's last event, as far as its writer knows. */
+  /** Number of the log's last event known to its writer. */
   readonly logged: number;
   readonly events: readonly InvocationEvent[];
 }
 
 /** One attempt that shows its events. */
 export interface Showing {
-  /** Shows events to all who follow. */
+  /** Shows events to all followers. */
   show(firstSeq: number, events: readonly NewEvent[]): void;
-  /** The log has events up to this number that were not shown. */
+  /** Tells followers that the log has events up to this number that were not shown. */
   logged(seq: number): void;
-  /** Nothing more is shown. */
+  /** Ends the showing of events. */
   end(): void;
 }
 
@@ -25,7 +25,7 @@ interface Attempt {
   readonly unlogged: () => Unlogged;
 }
 
-/** What a follower's process may leave unread; beyond that events are left out, and read from the log. */
+/** Bytes that a follower's process may leave unread. Beyond that the server skips events, and the follower reads them from the log. */
 const MAX_UNREAD_BYTES = 1 << 20;
 /** Bytes of one frame, unless a single event has more. */
 const FRAME_BYTES = 64 << 10;
@@ -33,9 +33,9 @@ const FRAME_BYTES = 64 << 10;
 const MAX_FOLLOWED = 100_000;
 
 /**
- * Shows the events of this process's attempts to gateways, on a socket, before they are in the log. A gateway says which invocations it follows,
- * also ones that have not begun. Events of one turn of the event loop, of all that it follows, reach it in one write. Its socket's file is
- * the permission: whoever can connect may follow everything.
+ * Shows the events of this process's attempts to gateways, on a socket, before they are in the log. A gateway names the invocations that it
+ * follows, including ones that have not begun. It gets all their events of one turn of the event loop in one write. The permissions of the
+ * socket file control access: a process that can connect may follow every invocation.
  */
 export class LiveServer {
   readonly #attempts = new Map<string, Attempt>();
@@ -43,12 +43,12 @@ export class LiveServer {
   readonly #connections = new Set<Connection>();
   #server: Server | undefined;
 
-  /** Invocations that somebody follows. */
+  /** Number of followed invocations. */
   get followed(): number {
     return this.#followers.size;
   }
 
-  /** @param path of the socket; a file that an earlier process left there is replaced */
+  /** @param path of the socket; replaces a file that an earlier process left there */
   async listen(path: string): Promise<void> {
     rmSync(path, { force: true });
     const server = createServer((socket) => {
@@ -61,14 +61,14 @@ export class LiveServer {
       server.once('error', reject);
       server.listen(path, () => {
         server.off('error', reject);
-        // A connection that the system cannot take (no descriptors left) is not there: its gateway reads the log.
+        // When the kernel cannot accept a connection (no descriptors left), the gateway reads the log instead.
         server.on('error', () => undefined);
         resolve();
       });
     });
   }
 
-  /** An attempt begins. @param unlogged asked when somebody comes, or has missed something */
+  /** Begins an attempt. @param unlogged called when a follower comes or has missed events */
   begin(id: string, unlogged: () => Unlogged): Showing {
     const attempt: Attempt = { unlogged };
     this.#attempts.set(id, attempt);
@@ -90,7 +90,7 @@ export class LiveServer {
     };
   }
 
-  /** Follows an attempt of this process, which may begin later, until the returned function is called. */
+  /** Follows an attempt of this process, which may begin later. Call the returned function to stop. */
   follow(id: string, follower: LiveFollower): () => void {
     const followers = this.#followers.get(id) ?? new Set();
     this.#followers.set(id, followers.add(follower));
@@ -101,13 +101,13 @@ export class LiveServer {
     };
   }
 
-  /** Tells a follower where it stands. */
+  /** Calls `attached` of a follower, and sends it the events that the log lacks. */
   attach(id: string, follower: LiveFollower): void {
     const attempt = this.#attempts.get(id);
     if (attempt) attach(follower, attempt);
   }
 
-  /** Ends all connections, and takes no more. The socket's file stays where it is: a successor may have put its own there already. */
+  /** Closes all connections and accepts no more. The socket file stays, since a successor may have put its own there already. */
   abandon(): void {
     this.#server?.removeAllListeners('connection').on('connection', (socket: Socket) => socket.destroy());
     this.#server?.unref();
@@ -127,19 +127,19 @@ function attach(follower: LiveFollower, { unlogged }: Attempt): void {
   if (events.length > 0) follower.events(events);
 }
 
-/** A gateway that follows. */
+/** The connection of a gateway. */
 class Connection {
   readonly #socket: Socket;
   readonly #server: LiveServer;
   readonly #reader = new FrameReader();
   readonly #followed = new Map<string, { readonly follower: LiveFollower; readonly stop: () => void }>();
-  /** Fields of the events of this turn, and about how many bytes they have. */
+  /** Fields of this turn's events, and their approximate size. */
   #fields: string[] = [];
   #bytes = 0;
   #scheduled = false;
-  /** It does not read: events are left out. */
+  /** True while the gateway leaves too much unread; the connection then skips events. */
   #cut = false;
-  /** Invocations of which something was left out: it is told where they stand once it has read. */
+  /** Invocations with skipped events. The gateway gets `attached` for them once it has read its backlog. */
   readonly #missed = new Set<string>();
 
   constructor(socket: Socket, server: LiveServer) {
@@ -212,7 +212,7 @@ class Connection {
 
   #drained(): void {
     this.#cut = false;
-    // The others of them wait for the next time.
+    // The rest waits for the next drain if the gateway falls behind again.
     for (const id of this.#missed) {
       if (this.#cut) return;
       this.#missed.delete(id);

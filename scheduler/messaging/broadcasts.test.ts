@@ -68,7 +68,7 @@ describe('broadcasts', () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
     await Promise.all([joined(one.broadcasts), joined(one.broadcasts)]);
     const mine = await joined(two.broadcasts);
-    // Its connections are closed, as by the death of the process.
+    // Closes the connections, as the death of the process would.
     for (const connection of one.connections) connection.disconnect();
     await eventually(async () => (await two.broadcasts.broadcast('t', 'news', envelope('x'))) === 1, 'one is gone');
     while ((await two.broadcasts.broadcast('t', 'news', envelope('last'))) !== 1);
@@ -85,7 +85,7 @@ describe('broadcasts', () => {
     const [one] = processes(1) as [ReturnType<typeof processes>[0]];
     const many = await joined(one.broadcasts);
     const large = await joined(one.broadcasts, 'large');
-    // A process hears its topics in one order: what was sent before is where it belongs once this one has heard.
+    // A process receives all topics in one order: once `witness` has received its message, earlier ones have arrived too.
     const witness = await joined(one.broadcasts, 'witness');
     const send = (topic: string, text: string) => one.broadcasts.broadcast('t', topic, envelope(text));
     for (let i = 0; i < MAX_WAITING_MESSAGES + 4; i++) void send('news', String(i));
@@ -106,7 +106,7 @@ describe('broadcasts', () => {
 
   test('what waits in many subscriptions counts once, so that it leaves room for others', async () => {
     const [one] = processes(1) as [ReturnType<typeof processes>[0]];
-    // More in all than may wait in a process, were each counted.
+    // More bytes than may wait in a process if each subscription counted them.
     const many = Array.from({ length: 100 }, () => one.broadcasts.subscribe('t', 'shared'));
     await Promise.all(many.map(({ ready }) => ready));
     const other = one.broadcasts.subscribe('other', 'mine');
@@ -114,7 +114,7 @@ describe('broadcasts', () => {
     const mebibyte = 'x'.repeat(2 ** 20 - 10);
     for (let i = 0; i < 3; i++) assert.equal(await one.broadcasts.broadcast('t', 'shared', envelope(mebibyte)), 100);
     await one.broadcasts.broadcast('other', 'mine', envelope('heard'));
-    // The last to be told of it: by then all of it waits.
+    // This subscription receives its message last: by then all the others wait.
     assert.equal(await textOf(other), 'heard');
     for (const each of many) {
       for (let i = 0; i < 3; i++) assert.equal((await textOf(each)).length, mebibyte.length);
@@ -151,7 +151,7 @@ describe('broadcasts', () => {
       [await waiting, await second].map((next) => next.kind),
       ['message', 'message'],
     );
-    // `a` counts those that it was handed to, whichever that is.
+    // `a` was counted for `late` only when `late` receives it.
     assert.equal(await textOf(late), counts[0] === 2 ? 'a' : 'b');
     late.close();
     first.close();

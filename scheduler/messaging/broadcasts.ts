@@ -10,22 +10,22 @@ import { type Envelope, encodeEnvelope } from './message.ts';
 import { Subscription, Waiting } from './subscription.ts';
 
 const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
-/** Longer than a call may be under way, reconnections included. */
+/** Longer than a call can last, reconnections included. */
 const REPLY_MS = 20_000;
-/** Longer than an invocation may run: the registration of a topic is forgotten this long after its last change. */
+/** Longer than an invocation may run. A topic's registration expires this long after its last change. */
 const TOPIC_MS = 2 * 3_600_000;
 /** Bytes that may wait in all subscriptions of this process. */
 const MAX_WAITING_BYTES = 256 * 2 ** 20;
-/** A registration that Redis could not take is tried again after this. */
+/** Pause before a failed registration is repeated. */
 const RETRY_MS = 200;
 const SEPARATOR = 0;
 
 interface Member {
-  /** Of its topic, when it came. */
+  /** The topic's generation when the member subscribed. */
   readonly generation: number;
-  /** Whether it has been told that it misses nothing. */
+  /** True once `ready` has resolved: from then on no broadcast is missed. */
   ready: boolean;
-  /** Whether the connection was lost after that. */
+  /** True when the connection was lost after `ready`. */
   missed: boolean;
 }
 
@@ -35,15 +35,15 @@ interface Topic {
   readonly name: string;
   readonly subscriptions: Map<Subscription, Member>;
   generation: number;
-  /** Redis may not know how many there are. */
+  /** True when Redis may hold an outdated number of subscriptions. */
   stale: boolean;
-  /** Under way while it is told. */
+  /** The running repair of the registration. */
   catchingUp: Promise<void> | null;
 }
 
 /**
- * Messages to all that subscribe to a topic now. Each process registers how many subscriptions of a topic it has and listens to a channel
- * of its own, so that a broadcast counts inferlets although they share a connection, and a process that died is left out at once.
+ * Sends messages to all present subscribers of a topic. Each process registers its number of subscriptions per topic and listens to its own
+ * channel. So a broadcast counts inferlets although they share a connection, and skips a dead process at once.
  */
 export class Broadcasts {
   readonly #store: Store;
@@ -61,7 +61,7 @@ export class Broadcasts {
   }
 
   /**
-   * Sends to all subscriptions of a topic; answers how many there were, over all processes.
+   * Sends to all subscriptions of a topic; returns their number over all processes.
    *
    * @param by the attempt that sends.
    * @throws StoreError `stale-attempt`, and others.
@@ -78,7 +78,7 @@ export class Broadcasts {
     return Number(reply);
   }
 
-  /** Subscribes at once; `ready` tells when nothing is missed any more. Whoever subscribes closes. */
+  /** Subscribes; broadcasts sent after `ready` resolves are not missed. The caller must close the subscription. */
   subscribe(tenant: string, name: string): Subscription {
     const id = idOf(tenant, name);
     const topic = this.#topics.get(id) ?? {
@@ -98,7 +98,7 @@ export class Broadcasts {
     const member = { generation: ++topic.generation, ready: false, missed: false };
     topic.subscriptions.set(subscription, member);
     this.#join(topic, member).then(ready.resolve, ready.reject);
-    // Whoever does not wait for it hears of it all the same: nothing comes.
+    // Prevents an unhandled rejection. A caller that ignores `ready` receives no messages.
     ready.promise.catch(() => undefined);
     return subscription;
   }
@@ -134,8 +134,8 @@ export class Broadcasts {
   }
 
   /**
-   * Writes down how many subscriptions there are: the whole truth each time, so that no order of
-   * failures leaves a wrong number. Answers whether this process listens.
+   * Stores the present number of subscriptions, never a change of it, so that no order of failures leaves a wrong number.
+   * Returns true when this process listens to its channel.
    */
   async #register(topic: Topic): Promise<boolean> {
     const key = this.#store.keys.topic(topic.tenant, topic.name);
@@ -160,12 +160,12 @@ export class Broadcasts {
     }
   }
 
-  /** A topic that nobody subscribes to is known until Redis knows as much: else it would be counted for hours. */
+  /** Forgets a topic without subscriptions only after Redis has removed its registration; otherwise Redis would count it for hours. */
   #forget(id: string, topic: Topic): void {
     if (topic.subscriptions.size === 0 && this.#topics.get(id) === topic) this.#topics.delete(id);
   }
 
-  /** Registers a topic as it is, again and again until Redis has taken it. Never rejects. */
+  /** Repeats the registration until Redis has stored the topic's present state. Never rejects. */
   #catchUp(id: string, topic: Topic): Promise<void> {
     topic.stale = true;
     topic.catchingUp ??= this.#registerStale(topic).then(() => {
@@ -193,7 +193,7 @@ export class Broadcasts {
       for (const member of subscriptions.values()) member.missed = member.ready;
   }
 
-  /** Redis is there, perhaps again, and may have forgotten what was registered. */
+  /** Redis is connected, perhaps again, and may have lost the registrations. */
   #resumed(): void {
     for (const [id, topic] of [...this.#topics]) {
       for (const [each, member] of topic.subscriptions) {
@@ -210,7 +210,7 @@ export class Broadcasts {
     const topic = this.#topics.get(payload.toString('utf8', afterGeneration + 1, afterTopic));
     if (!topic) return;
     const generation = Number(payload.toString('latin1', 0, afterGeneration));
-    // A copy: what the connection hands out is a part of all that it read at once.
+    // Copies the payload, which is a slice of a larger read buffer.
     const message = new Waiting(Buffer.from(payload.subarray(afterTopic + 1)), topic.tenant, this.#room);
     for (const [subscription, since] of [...topic.subscriptions])
       if (since.generation <= generation) subscription.deliver(message);

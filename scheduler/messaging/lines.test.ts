@@ -85,7 +85,7 @@ describe('lines', () => {
     );
   });
 
-  /** Pulls a known number of messages, one after the other. */
+  /** Pulls `count` messages, one after the other. */
   async function drained(lines: Lines, count: number): Promise<string[]> {
     const found: string[] = [];
     for (let i = 0; i < count; i++) found.push(String(textOf(await lines.pull('t', 'work', NEVER))));
@@ -101,7 +101,7 @@ describe('lines', () => {
       Array.from({ length: 20 }, (_, i) => String(i)),
     );
     const waiting = Array.from({ length: 5 }, () => b.pull('t', 'work', NEVER).then(textOf));
-    // All of them have found the line empty.
+    // By now every puller has found the line empty.
     await two.ping();
     for (let i = 0; i < 5; i++) await a.push('t', 'work', envelope(`w${i}`));
     assert.deepEqual(await Promise.all(waiting), ['w0', 'w1', 'w2', 'w3', 'w4']);
@@ -152,7 +152,7 @@ describe('lines', () => {
       await eventually(async () => (await client.zcard(keys.line('t', 'b'))) === 1, 'it is back');
       assert.equal(await used(), room);
 
-      // As a day without a touch does.
+      // As after a day without use.
       await client.del(keys.line('t', 'c'), keys.lineState('t', 'c'));
       await client.zadd(keys.linesExpiries('t'), 1, keys.line('t', 'c'));
       assert.equal(await push('e'), 'ok');

@@ -9,24 +9,24 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';
 
-/** `full`: what waits in the line already. `tenant-full`: what all lines of the tenant take. */
+/** `full`: what waits in the line. `tenant-full`: bytes of all lines of the tenant. */
 export type PushOutcome =
   | { readonly kind: 'ok' }
   | { readonly kind: 'full'; readonly messages: number; readonly bytes: number }
   | { readonly kind: 'tenant-full'; readonly bytes: number };
 
-/** What may wait in one line. */
+/** Most messages and bytes that may wait in one line. */
 export const MAX_LINE_MESSAGES = 10_000;
 export const MAX_LINE_BYTES = 16 * 2 ** 20;
-/** What all lines of a tenant may take, 64 bytes a message and 512 a line included; an empty line is one until it is forgotten. */
+/** Most bytes in all lines of a tenant. Each message costs 64 bytes more, and each line 512, empty ones included until they expire. */
 export const MAX_LINES_BYTES = 64 * 2 ** 20;
-/** A line that nobody touches is forgotten after a day. */
+/** A line expires after a day without use. */
 const LINE_MS = 24 * 3_600_000;
-/** Longer than a call may be under way, reconnections included. */
+/** Longer than a call can last, reconnections included. */
 const REPLY_MS = 20_000;
-/** A message that was taken can be put back this long; its reply is forgotten as soon as the puller has it. */
+/** Time for which a pulled message can be put back. The reply is deleted as soon as the puller has the message. */
 const TAKEN_MS = 300_000;
-/** A puller that hears nothing looks again: a wake-up is a hint, the line is the truth. */
+/** A puller without a wake-up checks the line at this interval, since wake-ups can be lost. */
 const IDLE_PULL_MS = 5000;
 const RETRY_MS = 200;
 const NUMBER_BYTES = 8;
@@ -48,7 +48,7 @@ interface Taken {
   readonly envelope: Envelope;
 }
 
-/** Those of this process who wait for a message of one line, in order. */
+/** Pullers in this process that wait for a message of one line, in order. */
 interface Waiting {
   readonly pullers: Puller[];
   readonly wakeup: Wakeup;
@@ -62,14 +62,14 @@ export class Lines {
   readonly #closed = new AbortController();
   readonly #tenantBytes: number;
 
-  /** @param tenantBytes what all lines of a tenant may take */
+  /** @param tenantBytes most bytes in all lines of a tenant */
   constructor(store: Store, channels: Channels, tenantBytes = MAX_LINES_BYTES) {
     this.#store = store;
     this.#channels = channels;
     this.#tenantBytes = tenantBytes;
   }
 
-  /** Puts a message at the end of a line. @param by the attempt that does so. @throws QuotaExceeded, StoreError `stale-attempt`, and others */
+  /** Appends a message to a line. @param by the attempt that pushes. @throws QuotaExceeded, StoreError `stale-attempt`, and others */
   async push(tenant: string, name: string, envelope: Envelope, by?: AttemptName): Promise<PushOutcome> {
     const { keys } = this.#store;
     const own = [...this.#keys(tenant, name, randomUUID()), keys.invocation(by?.id ?? '')];
@@ -87,16 +87,16 @@ export class Lines {
   }
 
   /**
-   * Takes the first message of a line; waits for one when there is none, an absence of Redis included. When the signal aborts first it
-   * answers null, and a message that was already on its way goes back to its place.
+   * Takes the first message of a line, or waits for one, also through an outage of Redis. When the signal aborts first, it returns null,
+   * and a message already taken goes back to its place.
    *
-   * @param by the attempt that takes it.
-   * @throws StoreError `store-unavailable` when Redis is away at the first look, `stale-attempt`.
+   * @param by the attempt that pulls.
+   * @throws StoreError `store-unavailable` when Redis is away at the first attempt, `stale-attempt`.
    */
   async pull(tenant: string, name: string, signal: AbortSignal, by?: AttemptName): Promise<Envelope | null> {
     if (signal.aborted) return null;
     const key = this.#store.keys.line(tenant, name);
-    // Who waits already comes first.
+    // Pullers that already wait come first.
     if (!this.#waiting.has(key)) {
       const taken = await this.#take(tenant, name, by);
       if (taken) {
@@ -141,7 +141,7 @@ export class Lines {
     return outcome.promise.finally(() => signal.removeEventListener('abort', leave));
   }
 
-  /** Serves those who wait for messages of a line, until nobody does. Never rejects. */
+  /** Serves the pullers of a line until none is left. Never rejects. */
   async #serve(tenant: string, name: string, key: string, { pullers, wakeup }: Waiting): Promise<void> {
     const wake = () => wakeup.set();
     let stop: (() => void) | undefined;
@@ -169,7 +169,7 @@ export class Lines {
     }
   }
 
-  /** Takes a message in the name of a puller, an absence of Redis included; `over` when its attempt is, and it waits no more. */
+  /** Takes a message for a puller, also through an outage of Redis; `over` when its attempt has ended and the puller was rejected. */
   async #takeFor(tenant: string, name: string, puller: Puller, pullers: Puller[]): Promise<Taken | null | 'over'> {
     while (!this.#closed.signal.aborted) {
       try {
@@ -181,7 +181,7 @@ export class Lines {
           puller.reject(error);
           return 'over';
         }
-        // A connection that its owner closed does not come back.
+        // A connection that its owner closed does not reconnect.
         const closed = this.#store.redis.status === 'end';
         if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
         await sleep(RETRY_MS);
@@ -200,13 +200,13 @@ export class Lines {
       if (found !== 1 || !Buffer.isBuffer(message)) return null;
       return { token, envelope: decodeEnvelope(message.subarray(NUMBER_BYTES)) };
     } catch (error) {
-      // It may have taken a message, or may yet.
+      // The script may have taken a message, or may still do so.
       if (StoreError.from(error).code !== 'stale-attempt') this.#giveUp(tenant, name, token);
       throw error;
     }
   }
 
-  /** Of every script. */
+  /** The first keys of every script. */
   #keys(tenant: string, name: string, token: string): string[] {
     const { keys } = this.#store;
     return [
@@ -215,13 +215,13 @@ export class Lines {
     ];
   }
 
-  /** The message has its puller: it cannot be put back any more. */
+  /** Confirms a message to its puller: it can no longer be put back. */
   #keep({ token }: Taken): void {
-    // Its time ends by itself when this fails.
+    // When this fails, the reply expires by itself.
     this.#store.call((redis) => redis.unlink(this.#store.keys.reply(token))).catch(() => undefined);
   }
 
-  /** Puts back what a call has taken, if it has; goes on trying as long as that can be done. */
+  /** Puts back the message that a call may have taken; retries for as long as that is possible. */
   #giveUp(tenant: string, name: string, token: string): void {
     const { keys } = this.#store;
     const until = performance.now() + TAKEN_MS;

@@ -1,13 +1,13 @@
 /** A message between inferlets. */
 export type Message = { readonly text: string } | { readonly bytes: Uint8Array };
 
-/** A message and who sent it: the id of an invocation. */
+/** A message and its sender: the id of an invocation. */
 export interface Envelope {
   readonly sender: string;
   readonly message: Message;
 }
 
-/** Bytes of one message. */
+/** Most bytes of one message. */
 export const MAX_MESSAGE_BYTES = 2 ** 20;
 
 const TEXT = 't'.charCodeAt(0);
@@ -21,7 +21,7 @@ export function encodeEnvelope({ sender, message }: Envelope): Buffer {
   ]);
 }
 
-/** Reads what `encodeEnvelope` wrote; the bytes of the message are a copy. */
+/** Decodes the output of `encodeEnvelope`; the bytes of the message are a copy. */
 export function decodeEnvelope(encoded: Buffer): Envelope {
   const end = encoded.indexOf(END_OF_SENDER);
   const content = encoded.subarray(end + 2);

@@ -3,7 +3,7 @@ import type { Store } from '../store/store.ts';
 import { Broadcasts } from './broadcasts.ts';
 import { Lines } from './lines.ts';
 
-/** Messages among the inferlets of a tenant: to all who listen now, or one after the other to whoever asks. */
+/** Messages between the inferlets of a tenant: broadcasts to all present subscribers, and lines whose messages each go to one puller. */
 export class Messaging {
   readonly broadcasts: Broadcasts;
   readonly lines: Lines;

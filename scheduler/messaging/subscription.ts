@@ -2,8 +2,8 @@ import type { Shares } from '../policies/shares.ts';
 import { decodeEnvelope, type Envelope } from './message.ts';
 
 /**
- * What a subscription hands out next. `dropped`: messages came while too many waited. `interrupted`: Redis was away, and what was broadcast
- * meanwhile is missed. `closed`: it was closed.
+ * The next item of a subscription. `dropped`: messages arrived while the subscription was full. `interrupted`: Redis was away, and
+ * broadcasts of that time are missed. `closed`: the subscription was closed.
  */
 export type Next =
   | { readonly kind: 'message'; readonly envelope: Envelope }
@@ -11,13 +11,13 @@ export type Next =
   | { readonly kind: 'interrupted' }
   | { readonly kind: 'closed' };
 
-/** What may wait in one subscription. */
+/** Most messages and bytes that may wait in one subscription. */
 export const MAX_WAITING_MESSAGES = 1024;
 export const MAX_WAITING_BYTES = 4 * 2 ** 20;
 
-/** A message that may wait in several subscriptions of a tenant: while it does in any, its bytes count, once. */
+/** A message that waits in some of a tenant's subscriptions. Its bytes count once, for as long as it waits in any. */
 export class Waiting {
-  /** Stays as it is. */
+  /** Must not change. */
   readonly encoded: Buffer;
   readonly #tenant: string;
   readonly #room: Shares;
@@ -30,7 +30,7 @@ export class Waiting {
     this.#room = room;
   }
 
-  /** Takes a place in one more subscription, unless there is no room. Whoever enters leaves. */
+  /** Adds the message to one more subscription and returns true, or returns false without room. After true, call `leave`. */
   enter(): boolean {
     if (this.#places === 0 && !this.#room.enter(this.#tenant, this.encoded.length)) return false;
     this.#places++;
@@ -44,9 +44,9 @@ export class Waiting {
 
 type Entry = Waiting | { dropped: number } | 'interrupted';
 
-/** The messages of one subscription that wait to be read, bounded: what comes while it is full is dropped, and said once. */
+/** The waiting messages of one subscription, bounded. A full subscription drops new messages and reports each run of them once. */
 export class Subscription {
-  /** Completes once nothing that is broadcast from now on is missed. @throws StoreError */
+  /** Resolves once later broadcasts are not missed. @throws StoreError */
   readonly ready: Promise<void>;
   readonly #onClose: (self: Subscription) => Promise<void>;
   readonly #readers: ((next: Next) => void)[] = [];
@@ -55,7 +55,7 @@ export class Subscription {
   #bytes = 0;
   #closed: Promise<void> | null = null;
 
-  /** @param onClose called once; resolves when nobody counts the subscription any more */
+  /** @param onClose called once; resolves when Redis no longer counts the subscription */
   constructor(ready: Promise<void>, onClose: (self: Subscription) => Promise<void>) {
     this.ready = ready;
     this.#onClose = onClose;
@@ -74,7 +74,7 @@ export class Subscription {
     return Promise.resolve({ kind: 'message', envelope: decodeEnvelope(encoded) });
   }
 
-  /** A message has come. */
+  /** Adds a message that has arrived. */
   deliver(message: Waiting): void {
     const { encoded } = message;
     const reader = this.#readers.shift();
@@ -94,14 +94,14 @@ export class Subscription {
     else this.#waiting.push({ dropped: 1 });
   }
 
-  /** Messages may have been missed. */
+  /** Records that messages may have been missed. */
   interrupt(): void {
     const reader = this.#readers.shift();
     if (reader) reader({ kind: 'interrupted' });
     else if (this.#waiting.at(-1) !== 'interrupted') this.#waiting.push('interrupted');
   }
 
-  /** Unsubscribes; whoever waits is told. Resolves when nobody counts it any more, and never rejects. */
+  /** Unsubscribes, and ends every pending `next`. Resolves when Redis no longer counts the subscription; never rejects. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;

@@ -21,7 +21,7 @@ test('the last snapshot of each process that lives, by process', async (t) => {
     { process: 'gateway', text: 'g' },
     { process: 'runtime-1', text: 'new' },
   ]);
-  // It has handed nothing over for longer than a snapshot holds.
+  // The process has published nothing for longer than a snapshot is valid.
   await store.redis.zadd(store.keys.metricsExpiries, 1, 'runtime-1');
   assert.deepEqual(await metrics.read(), [{ process: 'gateway', text: 'g' }]);
   await metrics.publish('gateway', 'g');

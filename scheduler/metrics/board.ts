@@ -5,11 +5,11 @@ import type { Store } from '../store/store.ts';
 const publishScript = loadScript(new URL('./scripts/publish.lua', import.meta.url));
 const readScript = loadScript(new URL('./scripts/read.lua', import.meta.url));
 
-/** A snapshot holds for so long: three times as long as processes take to hand over the next. */
+/** Validity of a snapshot: three times the interval at which processes publish. */
 const HOLDS_MS = 15_000;
-/** Processes whose snapshots are kept at once. */
+/** Most processes with a snapshot. */
 const MAX_PROCESSES = 256;
-/** Characters of one snapshot; a larger one is refused before it is stored. */
+/** Most characters of one snapshot; a larger one is refused. */
 const MAX_SNAPSHOT = 2 * 1024 * 1024;
 
 export interface Snapshot {
@@ -17,10 +17,7 @@ export interface Snapshot {
   readonly text: string;
 }
 
-/**
- * Where every process of the platform leaves what it has measured, for whoever shows all of it on one page. What a process that died has
- * left is forgotten by itself.
- */
+/** Holds the last metrics of every process of the platform, so that one page can show them all. The snapshot of a dead process expires. */
 export class MetricsBoard {
   readonly #store: Store;
 
@@ -28,7 +25,7 @@ export class MetricsBoard {
     this.#store = store;
   }
 
-  /** Leaves a process' snapshot in place of its last one. Throws `StoreError`, `invalid-argument` when it is too large or too many processes measure. */
+  /** Replaces a process' snapshot. Throws `StoreError`, `invalid-argument` for a too large snapshot or too many processes. */
   async publish(process: string, text: string): Promise<void> {
     if (text.length > MAX_SNAPSHOT) {
       throw new StoreError(
@@ -41,7 +38,7 @@ export class MetricsBoard {
       throw new StoreError('invalid-argument', `More than ${MAX_PROCESSES} processes hand over what they measure.`);
   }
 
-  /** What each process that lives has left last, by process. */
+  /** The last snapshot of each living process, by process. */
   async read(): Promise<Snapshot[]> {
     const flat = (await this.#store.script(readScript, this.#keys(), [])) as string[];
     return Array.from({ length: flat.length / 2 }, (_, i) => ({

@@ -10,7 +10,7 @@ describe('the pace of a tenant', () => {
     paces = new Paces(1000, () => now);
   });
 
-  /** Spends for so long, whenever it may. Answers how much it has spent. */
+  /** Spends for `forMs`, whenever the pace allows it. Returns the units spent. */
   function flood(all: readonly Pace[], forMs: number): number {
     let spent = 0;
     for (const end = now + forMs; now < end; now++) {

@@ -1,37 +1,37 @@
-/** What a tenant may be ahead of its pace. */
+/** Time by which a tenant may run ahead of its pace. */
 const BURST_MS = 250;
-/** A tenant counts as a neighbour for so long after its last work: most clients come again. */
+/** A tenant counts as a neighbour for this long after its last work ended, since most clients come back. */
 const NEIGHBOUR_MS = 10_000;
 
 interface Tenant {
   works: number;
-  /** When it has paid for all that it spent. */
+  /** Time at which the tenant's pace has caught up with its spending. */
   paidAt: number;
 }
 
-/** The pace of one piece of work, such as an attempt or a request, which it shares with all others of its tenant. */
+/** The pace of one piece of work, such as an attempt or a request. All work of a tenant shares it. */
 export interface Pace extends Disposable {
-  /** Milliseconds to wait before the next units are spent; 0 for none. */
+  /** Milliseconds to wait before the work spends its next units; 0 for none. */
   pauseMs(): number;
-  /** So many units are about to be spent. */
+  /** Records units that the work is about to spend. */
   spend(units: number): void;
 }
 
 /**
- * How fast tenants may spend what they share: beside others at a rate (the generic cell rate algorithm of ATM networks, I.371), alone as fast as
- * it goes.
+ * Limits how fast tenants spend a shared resource. A tenant with neighbours is limited to a rate (the generic cell rate algorithm of ATM
+ * networks, I.371); a tenant alone has no limit.
  */
 export class Paces {
   readonly #perMs: number;
   readonly #clock: () => number;
   readonly #tenants = new Map<string, Tenant>();
-  /** Tenants with work. */
+  /** Number of tenants with work. */
   #active = 0;
-  /** The last two tenants whose works were all over, and when: one of them is another one. */
+  /** The last two tenants whose work ended, and when. Two suffice: at least one differs from the tenant that asks. */
   readonly #left = new Map<string, number>();
 
   /**
-   * @param perSecond units of one tenant
+   * @param perSecond units per second of one tenant
    * @param clock milliseconds
    */
   constructor(perSecond: number, clock = () => performance.now()) {
@@ -39,12 +39,12 @@ export class Paces {
     this.#clock = clock;
   }
 
-  /** Tenants that have work, or have not paid yet. */
+  /** Tenants that have work, or whose pace has not caught up yet. */
   get tenants(): number {
     return this.#tenants.size;
   }
 
-  /** A piece of work begins. Dispose its pace once, when it has ended. */
+  /** Begins a piece of work. Dispose of its pace once, when the work has ended. */
   enter(name: string): Pace {
     const nowMs = this.#clock();
     for (const [other, { works, paidAt }] of this.#tenants)
@@ -55,7 +55,7 @@ export class Paces {
     return {
       pauseMs: () => (this.#hasNeighbours(name) ? Math.max(0, tenant.paidAt - BURST_MS - this.#clock()) : 0),
       spend: (units) => {
-        // Who disturbs nobody owes nothing.
+        // A tenant without neighbours slows no other tenant.
         if (!this.#hasNeighbours(name)) return;
         tenant.paidAt = Math.max(this.#clock(), tenant.paidAt) + units / this.#perMs;
       },

@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto';
 import type { RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
 
-/** By what an invocation is given one of several GPU hosts: all of a tenant's go to one, or each goes to its own. */
+/** Spread of invocations over GPU hosts: all of a tenant's on one host, or each on its own. */
 export type Spread = 'tenant' | 'invocation';
 
 /**
- * The order in which somebody asks GPU hosts: the first that is there serves it, and admission counts its pages (`placed` of the scheduler's scripts
- * says the same). The same for the same key, in every runtime and after every restart; when a host comes or goes only the keys that it serves move
- * (rendezvous hashing: Thaler and Ravishankar, 1998).
+ * The order in which a key's work tries the GPU hosts. The first connected host serves it, and admission counts its pages there (`placed`
+ * in the scheduler's scripts computes the same order). A key has the same order in every runtime and after every restart. When a host comes
+ * or goes, only the keys that it serves move (rendezvous hashing: Thaler and Ravishankar, 1998).
  *
  * @param hosts names that stay the same over restarts
  * @returns indices of `hosts`, the preferred one first
@@ -20,7 +20,7 @@ export function preference(key: string, hosts: readonly string[]): number[] {
     .map(({ index }) => index);
 }
 
-/** Whose invocations go to one host together: a tenant's, or a root's with its children. */
+/** The key whose invocations share a host: a tenant, or a root invocation with its children. */
 export function placementKey(
   spread: Spread | undefined,
   { tenant }: { readonly tenant: string },
@@ -29,31 +29,31 @@ export function placementKey(
   return spread === 'invocation' ? root.id : tenant;
 }
 
-/** Whether a GPU host takes nothing new, as an operator has said. */
+/** True while an operator has drained the GPU host: it takes no new invocations. */
 export function isDrained({ drain }: Pick<RuntimeGpuHost, 'drain'>): boolean {
   return drain !== undefined && drain.until === undefined;
 }
 
-/** Whether a GPU host that is there now was there, and took new invocations, at a time (milliseconds since the Unix epoch): who began then is served there. */
+/** True when a GPU host has been connected since `at` (ms since the epoch) and was not drained then: invocations begun then run there. */
 export function wasOpen(host: Pick<RuntimeGpuHost, 'connected' | 'connectedAt' | 'drain'>, at: number): boolean {
   const { connected, connectedAt = 0, drain } = host;
   const drained = drain !== undefined && drain.since <= at && at < (drain.until ?? Number.POSITIVE_INFINITY);
   return connected && connectedAt <= at && !drained;
 }
 
-/** Who is asked about: where it runs, and since when, milliseconds since the Unix epoch; null when it does not. */
+/** An invocation to locate, and when it began, milliseconds since the Unix epoch; null when it is not running. */
 export interface Served {
   readonly id: string;
   readonly tenant: string;
-  /** The invocation that was admitted for it; null when that is itself. */
+  /** The admitted invocation at the root of its tree; null when it is the root itself. */
   readonly root: string | null;
   readonly startedAt: number | null;
 }
 
 /**
- * Name of the GPU host that serves an invocation which a runtime runs: the first in its order that has been there since before it began, and was not drained
- * then. What ran on one that came back later has ended with that one's earlier life. Null where there is nothing to choose. (Of a host that was drained twice
- * while one invocation ran, the last time counts.)
+ * Name of the GPU host that serves a running invocation: the first host in its order that connected before the invocation began and was not
+ * drained then. A host that reconnected later has lost the invocations of its earlier process. Null with fewer than two hosts. When a host
+ * was drained twice while one invocation ran, only the last drain counts.
  */
 export function servingHost(
   { gpuHosts = [], spread }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,

@@ -1,10 +1,10 @@
-/** Every tenant may have so much of a pool; whoever wants more leaves a half of it free. */
+/** A tenant may hold this part of a pool; to hold more, it must leave half of the pool free. */
 const OWN_SHARE = 1 / 4;
 const LEFT_FREE = 1 / 2;
 
 /**
- * How tenants share something of which a process has only so much: places, or bytes. A quarter is there for each, come what may of one other;
- * beyond its quarter a tenant grows only while half of the pool stays free. One that is alone has a half.
+ * Shares a bounded resource of a process, such as places or bytes, between tenants. A single other tenant cannot take a tenant's quarter:
+ * beyond its quarter a tenant grows only while half of the pool stays free. A tenant alone gets half.
  */
 export class Shares {
   readonly #most: number;
@@ -15,12 +15,12 @@ export class Shares {
     this.#most = most;
   }
 
-  /** What all tenants have. */
+  /** The amount that all tenants hold. */
   get total(): number {
     return this.#total;
   }
 
-  /** Gives a tenant so much more, or refuses. Whoever is let in leaves. */
+  /** Gives a tenant `amount` more and returns true, or refuses. After true, the caller must call `leave`. */
   enter(tenant: string, amount = 1): boolean {
     const own = (this.#held.get(tenant) ?? 0) + amount;
     const total = this.#total + amount;

@@ -5,7 +5,7 @@ import { chooseVictims, isNewer, type Place } from './victims.ts';
 
 interface Holder extends Place {
   readonly id: string;
-  /** Pages, some of which others hold as well. */
+  /** Pages; other holders may share some of them. */
   readonly pages: ReadonlySet<number>;
 }
 

@@ -1,31 +1,31 @@
-/** Somebody's place in line. */
+/** An invocation's place in line. */
 export interface Place {
-  /** Smaller is older. Children carry their root's. */
+  /** Smaller is older. Children carry the arrival of their root. */
   readonly arrival: number;
-  /** Tells those of one arrival apart: who began later is newer. No two are alike in both. */
+  /** Orders invocations of one arrival: the one that began later is newer. No two invocations share both numbers. */
   readonly order: number;
 }
 
 export type MemoryDecision<H> =
-  /** The request cannot be met even with everybody else gone: it fails, and nobody is ended. */
+  /** The request does not fit even without all other invocations. It fails, and no invocation is ended. */
   | { readonly kind: 'refuse' }
-  /** It does not fit beside those who are older: the requester is the one to end. */
+  /** The request does not fit beside the older invocations: end the requester. */
   | { readonly kind: 'requester' }
-  /** End these, newest first, and the request fits. */
+  /** End these invocations, newest first, and the request fits. */
   | { readonly kind: 'terminate'; readonly victims: readonly H[] };
 
-/** Whether `a` is newer than `b`. */
+/** True when `a` is newer than `b`. */
 export function isNewer(a: Place, b: Place): boolean {
   return a.arrival === b.arrival ? a.order > b.order : a.arrival > b.arrival;
 }
 
 /**
- * First come, first served: who gives way when a request for memory does not fit. The newest goes first; nobody older than the requester is
- * ever ended, so the oldest always advances (Pie, SOSP '25, section 5.3). Nobody is ended in vain: neither when it would not help, nor
- * who holds nothing that helps.
+ * First come, first served: chooses the inferlets to end when a request for memory does not fit. The newest goes first. No inferlet older
+ * than the requester is ended, so the oldest always advances (Pie, SOSP '25, section 5.3). No inferlet is ended in vain: neither when the
+ * request would still not fit, nor when its memory does not help.
  *
- * @param others everybody else who holds memory, in any order
- * @param missing pages still missing once all of `ended` are gone, 0 or less when the request fits; never more for more of them
+ * @param others all other inferlets that hold memory, in any order
+ * @param missing pages still missing after all of `ended` are gone, 0 or less when the request fits; never grows as `ended` grows
  */
 export function chooseVictims<H extends Place>(
   requester: Place,
@@ -43,7 +43,7 @@ export function chooseVictims<H extends Place>(
   };
 }
 
-/** How many of the first are enough; all of them are. */
+/** The smallest number of first victims that is enough; all of them together are enough. */
 function fewest<H>(newestFirst: readonly H[], missing: (ended: readonly H[]) => number): number {
   let tooFew = -1;
   let enough = newestFirst.length;

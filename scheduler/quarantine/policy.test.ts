@@ -8,7 +8,7 @@ interface Loss {
   readonly alone: boolean;
 }
 
-/** Losses in order, some of them just within and just beyond the window of others. */
+/** Losses in order; some lie just within, some just beyond the window of others. */
 const schedule = fc
   .array(
     fc.record({

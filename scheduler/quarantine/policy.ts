@@ -1,26 +1,26 @@
-/** Two kills within this time quarantine a version, and one kill makes it a suspect for so long. */
+/** Two strikes within this time quarantine a version. After a loss, a version is a suspect for this long. */
 export const WINDOW_MS = 10 * 60_000;
-/** Kills alone within {@link WINDOW_MS} that quarantine a version. */
+/** Sandbox losses alone within {@link WINDOW_MS} that quarantine a version. */
 export const STRIKES = 2;
 
 /**
- * `suspect`: its invocations run in sandboxes of their own, so that the next kill tells whose doing it is. `quarantined`: it is not run.
+ * `suspect`: its invocations run in sandboxes of their own, so the next loss has a single possible cause. `quarantined`: it does not run.
  */
 export const STANDINGS = ['clear', 'suspect', 'quarantined'] as const;
 export type Standing = (typeof STANDINGS)[number];
 
-/** What is known of a version whose sandbox was lost while it computed. Times are milliseconds since the Unix epoch. */
+/** The losses of a version whose sandbox was lost while it computed. Times are milliseconds since the Unix epoch. */
 export interface Conduct {
   readonly suspectUntil: number;
-  /** When its sandbox was lost with nothing else in it, within the window before the last such loss. */
+  /** Times at which its sandbox was lost while no other function ran in it, within the window before the last such loss. */
   readonly strikes: readonly number[];
-  /** Absent while it is not quarantined: a script asks for it. */
+  /** Absent unless the version is quarantined; a script checks for it. */
   readonly quarantinedAt?: number;
 }
 
 /**
- * The conduct of a version after its sandbox was lost while it computed. Only a loss while alone is a strike: of several functions in one
- * sandbox nothing tells which one did it. Pure.
+ * The conduct of a version after its sandbox was lost while it computed. Only a loss while alone is a strike: with several functions in one
+ * sandbox, the cause is unknown. Pure.
  */
 export function afterLoss(known: Conduct | null, alone: boolean, now: number): Conduct {
   const recent = (known?.strikes ?? []).filter((at) => at > now - WINDOW_MS);
@@ -29,13 +29,13 @@ export function afterLoss(known: Conduct | null, alone: boolean, now: number): C
   return { suspectUntil: now + WINDOW_MS, strikes, ...(quarantinedAt !== undefined && { quarantinedAt }) };
 }
 
-/** How a version stands. `scripts/include/standing.lua` says the same. Pure. */
+/** The standing of a version. `scripts/include/standing.lua` computes the same. Pure. */
 export function standingOf(conduct: Conduct | null, now: number): Standing {
   if (conduct === null) return 'clear';
   if (conduct.quarantinedAt !== undefined) return 'quarantined';
   return now < conduct.suspectUntil ? 'suspect' : 'clear';
 }
 
-/** Why a version is not run, for people. */
+/** The reason why a quarantined version does not run, for people. */
 export const quarantineText = (name: string, version: string): string =>
   `${name}@${version} is quarantined: twice within ten minutes its sandbox crashed or stopped answering while this version computed alone in it.`;

@@ -7,14 +7,14 @@ import { afterLoss, type Conduct, type Standing, standingOf } from './policy.ts'
 
 const CHANGE = loadScript(new URL('./scripts/change-conduct.lua', import.meta.url));
 
-/** Other processes may change the same conduct in between so often. */
+/** Most concurrent changes of the same conduct before a change gives up. */
 const MAX_TRIES = 100;
 
 type Version = Pick<FunctionVersion, 'tenant' | 'name' | 'version' | 'platform'>;
 
 /**
- * Versions of functions that took their sandboxes with them: suspects, which run alone, and quarantined ones, which do not run. It is known for
- * each tenant apart: a function of the platform that one tenant breaks goes on for the others. It goes with the version.
+ * Function versions whose sandboxes were lost: suspects run alone, quarantined ones do not run. Conduct is kept per tenant, so a platform
+ * function that one tenant breaks keeps running for the others. It is deleted with the version.
  */
 export class Quarantine {
   readonly #store: Store;
@@ -26,10 +26,10 @@ export class Quarantine {
   }
 
   /**
-   * A sandbox was lost while this invocation computed in it.
+   * Records that a sandbox was lost while this invocation computed in it.
    *
-   * @param alone nothing else ran in that sandbox.
-   * @returns how its version stands now; `clear` when there is no such invocation (any more).
+   * @param alone true when nothing else ran in that sandbox.
+   * @returns the version's standing; `clear` when the invocation does not exist (any more).
    */
   async noteLoss(id: string, alone: boolean): Promise<Standing> {
     const record = this.#store.keys.invocation(id);
@@ -47,7 +47,7 @@ export class Quarantine {
     return standing;
   }
 
-  /** Since when versions are quarantined for the tenant that may run them, in order; null for those that are not. One round trip. */
+  /** The times at which the versions were quarantined for their tenants, in order; null for no quarantine. One round trip. */
   async since(versions: readonly Version[]): Promise<(number | null)[]> {
     const texts = await this.#store.call((redis) =>
       Promise.all(versions.map((version) => redis.hget(this.#key(version), version.tenant))),
@@ -55,7 +55,7 @@ export class Quarantine {
     return texts.map((text) => parseConduct(text)?.quarantinedAt ?? null);
   }
 
-  /** Lifts the quarantine of these versions, and forgets what led to it. Answers those that were quarantined. */
+  /** Lifts the quarantine of these versions and deletes their conduct. Returns those that were quarantined. */
   async lift<V extends Version>(versions: readonly V[]): Promise<V[]> {
     const now = this.#store.clock();
     const lifted: V[] = [];

@@ -13,7 +13,7 @@ const TENANT = 'acme';
 const NOTE = { author: 'key_1', reason: '' };
 const LIMIT = 1e12;
 const MINUTE_MS = 60_000;
-/** Accounts know lifetimes to the minute: everything here lasts for whole ones. */
+/** Accounts round lifetimes to minutes, so all of these are whole minutes. */
 const RETENTION = {
   ...{ recordMs: 30 * MINUTE_MS, eventsMs: 10 * MINUTE_MS, resultsMs: 20 * MINUTE_MS, filesMs: 15 * MINUTE_MS },
   ...{ logMs: 25 * MINUTE_MS, logLines: 10, maxEvents: 20 },
@@ -25,7 +25,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** What a history may do next; `pick` chooses among what is there, `size` how much is written. */
+/** The possible steps of a history; `pick` chooses the item, `size` the amount written. */
 const step = fc.record({
   act: fc.constantFrom(
     ...([
@@ -110,13 +110,13 @@ class History {
             data: JSON.stringify({ text: text.slice(0, 300) }),
           };
         });
-        // Some alone, some in one call of the store.
+        // Append for one invocation alone, or for several in one call of the store.
         const together = pick % 2 === 0 ? [running] : this.#open;
         const append = (from: number) =>
           Promise.all(together.map(({ id, epoch, seq }) => invocations.append(id, epoch, seq + from, events)));
         const told = await append(1);
         for (const [i, one] of together.entries()) if (told[i] === 'ok') one.seq += events.length;
-        // Of a call that is sent twice nothing counts twice.
+        // A repeated call counts nothing twice.
         await append(1 - events.length);
         return;
       }
@@ -224,7 +224,7 @@ class History {
       case 'long-wait':
         return this.advance(31 * MINUTE_MS);
       case 'crash':
-        // What Redis had answered for goes back, the values and their account as one.
+        // Redis loses acknowledged writes, values and account together.
         await losingWrites(redis, () => this.play({ act: 'file', pick, size }));
         return this.#connected();
       case 'kill':
@@ -233,7 +233,7 @@ class History {
     }
   }
 
-  /** Time passes for the clock and for all that Redis drops by itself. */
+  /** Advances the clock and all lifetimes in Redis. */
   async advance(ms: number): Promise<void> {
     this.now += ms;
     const { redis: client, keys } = this.#scheduler.store;
@@ -243,12 +243,12 @@ class History {
       if (leftMs <= ms) await client.del(key);
       else await client.pexpire(key, leftMs - ms);
     }
-    // Lines are kept by the clock of Redis.
+    // Lines expire by the clock of Redis.
     const lines = keys.linesExpiries(TENANT);
     for (const line of await client.zrange(lines, '0', '-1')) await client.zincrby(lines, -ms, line);
   }
 
-  /** The account, and what is there. */
+  /** The bytes in the account, and the bytes counted from the values. */
   async compare(): Promise<[number | undefined, number]> {
     const { quotas, store } = this.#scheduler;
     await eventually(async () => (await store.redis.keys(`${store.keys.prefix}:reply:*`)).length >= 0, 'Redis answers');
@@ -266,7 +266,7 @@ class History {
 
   async #cancel(id: string): Promise<void> {
     const { invocations } = this.#scheduler;
-    // One that runs is told; its runtime ends it.
+    // A running invocation gets a request; its runtime ends it.
     if ((await this.#scheduler.cancel(id, 'enough')) === 'requested') await invocations.fail(id, 'cancelled', 'enough');
   }
 

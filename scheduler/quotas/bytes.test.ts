@@ -35,7 +35,7 @@ describe('bytes in Redis', () => {
     assert.equal(error.quota, 'redis-bytes');
     assert.match(error.message, /bytes are used by the tenant's waiting inputs, events, .* wait until/s);
   };
-  /** All that the scheduler has in Redis but what changes with time, and with being refused. */
+  /** All keys of the scheduler in Redis, except usage, which counts refusals. */
   const everything = async () => {
     const { redis: client, keys } = scheduler.store;
     const found: Record<string, string | null> = {};
@@ -97,7 +97,7 @@ describe('bytes in Redis', () => {
           .catch((error: unknown) => error);
         if (outcome instanceof Error) assert.ok(outcome instanceof QuotaExceeded, String(outcome));
         else taken += 1;
-        // Each of the others is refused for the same reason.
+        // The later requests are refused for the same reason.
         if (outcome instanceof Error && i > 40) break;
       }
       assert.equal(taken, 31, 'half of a small Redis, in inputs of 4 MiB');
@@ -130,7 +130,7 @@ describe('bytes in Redis', () => {
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.ok(((await used()) ?? 0) < before, 'the lost record is not counted');
     assert.deepEqual(await client.hkeys(account).then((fields) => fields.sort()), ['bytes', `i:${kept.id}`].sort());
-    // From before there were accounts.
+    // A tenant from before there were accounts.
     await client.del(account);
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.equal(await used(), 3 + 5 + 8);

@@ -2,18 +2,18 @@ import { StoreError } from '../store/errors.ts';
 import { resetOf } from './limits.ts';
 import { isQuotaName, type QuotaName } from './names.ts';
 
-/** A limit and how much of it is used. */
+/** A limit and its use. */
 export interface QuotaUse {
   readonly quota: QuotaName;
   /** Null for the tenant as a whole. */
   readonly function: string | null;
   readonly limit: number;
   readonly used: number;
-  /** When the window ends, ms since the epoch; null for what is held. */
+  /** End of the window, ms since the epoch; null for a held quota. */
   readonly resetsAt: number | null;
 }
 
-/** A counted quota that a running invocation has passed. */
+/** A counted quota that a running invocation has exceeded. */
 export interface ExceededQuota {
   readonly quota: QuotaName;
   readonly limit: number;
@@ -26,24 +26,24 @@ export interface ExceededQuota {
 export interface PageLimit {
   /** Null for no limit. */
   readonly pages: number | null;
-  /** When it was read, ms since the epoch by the clock of Redis: of two limits the one that was read later counts. */
+  /** Time at which the limit was read, ms since the epoch by the clock of Redis. Of two limits, the one read later applies. */
   readonly readAt: number;
 }
 
-/** What a call that reports usage answers. */
+/** The reply to a call that reports usage. */
 export interface Metered<Outcome> {
   readonly outcome: Outcome;
-  /** The invocation is to be ended with that quota's failure code. */
+  /** The exceeded quota, with whose failure code the invocation must end; null for none. */
   readonly exceeded: ExceededQuota | null;
-  /** The least that the windows of the token quotas have left; null without one. */
+  /** Tokens left in the fullest window of the token quotas; null without a token quota. */
   readonly tokensLeft: number | null;
-  /** When the window ends that has them, milliseconds since the epoch: from then on as many as its limit allows are left. */
+  /** End of the fullest token window, milliseconds since the epoch. From then on its whole limit is available again. */
   readonly tokensUntil: number | null;
-  /** The tenant's limit as it is now; null when the call was not metered. */
+  /** The tenant's present limit; null when the call was not metered. */
   readonly kvPages: PageLimit | null;
 }
 
-/** What takes the bytes of a quota, and what to do about it. */
+/** For each quota of bytes: the content that counts, and the tenant's ways to free some. */
 const KEPT: Readonly<Partial<Record<QuotaName, string>>> = {
   'storage-bytes': "the tenant's stored values, files and components. Delete what is not needed.",
   'redis-bytes':
@@ -52,13 +52,13 @@ const KEPT: Readonly<Partial<Record<QuotaName, string>>> = {
   'disk-bytes': "the compiled versions of the tenant's functions. Remove versions that are not needed.",
 };
 
-/** What is held may have room again soon; nobody can say when. */
+/** Held amounts may be released soon, at an unknown time. */
 const HELD_RETRY_MS = 1000;
 
-/** A quota has no room: nothing was stored. */
+/** A quota has no room; nothing was stored. */
 export class QuotaExceeded extends StoreError {
   readonly use: QuotaUse;
-  /** After so long the same is taken, as far as this quota goes; null when waiting does not help. */
+  /** Time after which this quota admits the same request; null when waiting does not help. */
   readonly retryAfterMs: number | null;
   /** Every counted quota that binds, this one included. */
   readonly counted: readonly QuotaUse[];
@@ -81,7 +81,7 @@ export class QuotaExceeded extends StoreError {
           : Math.max(1, use.resetsAt - now);
   }
 
-  /** The tenant may keep no more bytes: quota, limit and use as a script answers them. */
+  /** Error for a full quota of bytes, from the quota, limit and use in a script's reply. */
   static ofBytes(quota: unknown, limit: unknown, used: unknown, now: number): QuotaExceeded {
     const [use] = parseUses([String(quota), '', limit, used], now);
     if (use === undefined) throw new StoreError('store-corrupt', 'A script answered no quota.');
@@ -97,7 +97,7 @@ function shown(used: number): string {
   return String(Math.round(used * 1000) / 1000);
 }
 
-/** Quotas as scripts answer them: name, function or '', limit, used, one after the other. */
+/** Parses quotas from a script's reply: name, function or '', limit, used, in a flat list. */
 export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
   const uses: QuotaUse[] = [];
   for (let i = 0; i + 3 < values.length; i += 4) {
@@ -114,7 +114,7 @@ export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
   return uses;
 }
 
-/** The answer of a script that was given usage: `[1, quota or '', function or '', limit, tokens left or '', their window or '', KV pages or '', read at]`. */
+/** Parses a metering reply from index 1: quota, function, limit, tokens left and their window ('' for none), KV pages, read at. */
 export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
   const [quota, fn, limit, tokensLeft, window, kvPages, readAt] = values;
   const resetsAt = isQuotaName(quota) ? resetOf(quota, now) : null;
@@ -129,18 +129,18 @@ export function parseMetered(values: readonly unknown[], now: number): Omit<Mete
   };
 }
 
-/** A tenant's limit of pages as scripts answer it. */
+/** Parses a tenant's page limit from a script's reply. */
 export function pageLimitOf(pages: unknown, readAt: unknown): PageLimit {
   return { pages: optionalNumber(pages), readAt: Number(readAt) };
 }
 
-/** When a window of tokens ends that a script has named; null when it has named none. */
+/** End of the token window that a script named; null when it named none. */
 export function endOfTokens(window: unknown, now: number): number | null {
   const quota = `tokens-per-${String(window)}`;
   return isQuotaName(quota) ? resetOf(quota, now) : null;
 }
 
-/** A number that a script may leave out by ''. */
+/** Parses a number that scripts leave out as ''. */
 export function optionalNumber(value: unknown): number | null {
   return value === '' || value == null ? null : Number(value);
 }

@@ -1,22 +1,22 @@
 import { countedPart, isQuotaName, maybeOfFunction, QUOTA_NAMES, type QuotaName } from './names.ts';
 import { windowEnd } from './windows.ts';
 
-/** The largest limit: what a structured field of HTTP can carry (RFC 9651, 3.3.1). */
+/** The largest limit: the largest integer in a structured field of HTTP (RFC 9651, 3.3.1). */
 export const MAX_LIMIT = 999_999_999_999_999;
-/** An override lasts at most so long; what is meant for good is a setting. */
+/** Longest override. A permanent change is a setting. */
 export const MAX_OVERRIDE_MS = 366 * 86_400_000;
 export const MAX_REASON_LENGTH = 200;
-/** Settings of one tenant, those of its functions included. */
+/** Most settings of one tenant, including its functions' settings. */
 export const MAX_SETTINGS = 1000;
 
-/** Where a limit comes from: the platform, what is set for the tenant or its function, or for a time instead of that. */
+/** Origin of a limit: the platform's default, a setting of the tenant or its function, or an override of that setting. */
 export type LimitSource = 'default' | 'tenant' | 'override';
 
-/** What is set for a tenant or one of its functions. */
+/** The setting of a tenant or one of its functions. */
 export interface Setting {
-  /** For good; null for none. */
+  /** Permanent limit; null for none. */
   readonly limit: number | null;
-  /** Instead of it, until then (ms since the epoch). */
+  /** Limit that replaces the permanent one until `until` (ms since the epoch). */
   readonly override: { readonly limit: number; readonly until: number } | null;
 }
 
@@ -27,20 +27,20 @@ export interface ResolvedLimit {
   readonly function: string | null;
   readonly limit: number;
   readonly source: LimitSource;
-  /** When the override ends, ms since the epoch. */
+  /** End of the override, ms since the epoch. */
   readonly until: number | null;
 }
 
-/** Limits of every tenant for which nothing else is set. */
+/** Limits of every tenant that has no setting of its own. */
 export type DefaultLimits = Readonly<Partial<Record<QuotaName, number>>>;
 
 /** A change of one setting; see `QuotaChange` of the gateway. */
 export interface LimitChange {
   readonly quota: QuotaName;
   readonly function: string | null;
-  /** Null takes setting and override away. */
+  /** Null removes setting and override. */
   readonly limit: number | null;
-  /** Makes it an override until then, ms since the epoch. */
+  /** End of the override, ms since the epoch; null for a permanent limit. */
   readonly until: number | null;
 }
 
@@ -49,7 +49,7 @@ export function settingField(quota: QuotaName, fn: string | null): string {
   return fn === null ? quota : `${quota}:${fn}`;
 }
 
-/** The value of that field: `<limit>`, or `<limit, or - for none> <limit for a time> <until>`. */
+/** Parses the value of a setting's field: `<limit>`, or `<limit, or - for none> <override> <until>`. */
 export function parseSetting(text: string | null | undefined): Setting {
   const [limit = '-', override, until] = (text ?? '-').split(' ');
   return {
@@ -59,8 +59,8 @@ export function parseSetting(text: string | null | undefined): Setting {
 }
 
 /**
- * The limit that binds: an override that has not ended, else what is set, else (for a tenant as a whole) the platform's default; null when
- * nothing binds.
+ * The limit that binds: an override that has not ended, otherwise the setting, otherwise (for a tenant as a whole) the platform's default.
+ * Null when none applies.
  */
 export function resolve(
   quota: QuotaName,
@@ -78,13 +78,13 @@ export function resolve(
   return usual === undefined ? null : { quota, function: fn, limit: usual, source: 'default', until: null };
 }
 
-/** The functions of a tenant for which anything is set, by name. */
+/** Names of the tenant's functions that have a setting, sorted. */
 export function functionsOf(settings: Readonly<Record<string, string>>): string[] {
   const names = Object.keys(settings).flatMap((field) => field.split(':').slice(1));
   return [...new Set(names)].sort();
 }
 
-/** Every limit of a tenant in the order of their names; those of these functions after each of the tenant's. */
+/** Every limit of a tenant in the order of `QUOTA_NAMES`. For each quota, the tenant's limit precedes those of `functions`. */
 export function resolveAll(
   settings: Readonly<Record<string, string>>,
   defaults: DefaultLimits,
@@ -97,7 +97,7 @@ export function resolveAll(
   ).filter((limit) => limit !== null);
 }
 
-/** Why a change cannot be made, and the member that is at fault; null when it can. */
+/** The field at fault and the reason why a change is refused; null when it is allowed. */
 export function changeFault(
   change: { readonly quota: string; readonly function: string | null; limit: number | null; until: number | null },
   now: number,
@@ -120,7 +120,7 @@ export function changeFault(
     : null;
 }
 
-/** When the window of a quota that counts ends, ms since the epoch; null for what is held. */
+/** End of the window of a counted quota, ms since the epoch; null for a held quota. */
 export function resetOf(quota: QuotaName, now: number): number | null {
   const part = countedPart(quota);
   return part === null ? null : windowEnd(part.window, now);

@@ -1,14 +1,14 @@
-/** Windows of the quotas that count. All begin with the minute, day or month of UTC. */
+/** Windows of the counted quotas. Each begins with a minute, day or month of UTC. */
 export const QUOTA_WINDOWS = ['minute', 'day', 'month'] as const;
 export type QuotaWindow = (typeof QUOTA_WINDOWS)[number];
 
-/** What is counted in windows. `tokens` are those embedded (not those found in a cache) and sampled. */
+/** Amounts counted in windows. `tokens` are embedded (not found in a cache) and sampled tokens. */
 export const COUNTED = ['requests', 'tokens', 'gpu-ms', 'cpu-ms'] as const;
 export type Counted = (typeof COUNTED)[number];
 
 /**
- * What is held: invocations that run, those that wait in line, KV pages, bytes of stored values, files and components, bytes of all that Redis
- * keeps (those and inputs, events, messages and logs), bytes on disk.
+ * Held amounts: running invocations; invocations waiting in line; KV pages; bytes of stored values, files and components; bytes of all
+ * content in Redis (these plus inputs, events, messages and logs); bytes on disk.
  */
 export const HELD = [
   'concurrent-invocations',
@@ -22,7 +22,7 @@ export type Held = (typeof HELD)[number];
 
 export type CountedQuota = `${Counted}-per-${QuotaWindow}`;
 
-/** Name of a quota, the same in headers, API, command and dashboard: `tokens-per-minute`, `kv-pages`. */
+/** Name of a quota, the same in headers, API, command line and dashboard: `tokens-per-minute`, `kv-pages`. */
 export type QuotaName = CountedQuota | Held;
 
 export const QUOTA_NAMES: readonly QuotaName[] = [
@@ -36,18 +36,18 @@ export function isQuotaName(value: unknown): value is QuotaName {
 
 const COUNTED_NAME = /^(requests|tokens|gpu-ms|cpu-ms)-per-(minute|day|month)$/;
 
-/** What a counted quota counts, and in which window; null for what is held. */
+/** The counted amount and the window of a counted quota; null for a held quota. */
 export function countedPart(quota: QuotaName): { readonly counted: Counted; readonly window: QuotaWindow } | null {
   const match = COUNTED_NAME.exec(quota);
   return match === null ? null : { counted: match[1] as Counted, window: match[2] as QuotaWindow };
 }
 
-/** Quotas that one function of a tenant may have for itself; the others are of the tenant as a whole. */
+/** True for quotas that may be set for one function; the others apply to the tenant as a whole. */
 export function maybeOfFunction(quota: QuotaName): boolean {
   return countedPart(quota) !== null || quota === 'concurrent-invocations';
 }
 
-/** The error code of whoever meets a quota that has no more. */
+/** Error code of a request or invocation that exceeds a quota. */
 export type QuotaErrorCode =
   | 'quota-requests'
   | 'quota-tokens'

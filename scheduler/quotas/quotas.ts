@@ -20,20 +20,20 @@ import {
 import { type Counted, countedPart, type Held, isQuotaName, QUOTA_WINDOWS, type QuotaName } from './names.ts';
 import { spanNumber } from './windows.ts';
 
-/** A limit, how much of it is used, and where it comes from. */
+/** A limit, its use, and where the limit comes from. */
 export interface QuotaState extends QuotaUse {
   readonly source: LimitSource;
-  /** Who set it for a time. */
+  /** The author, end and reason of an override. */
   readonly override: { readonly author: string; readonly until: number; readonly reason: string } | null;
 }
 
-/** Who changes a setting, and why. */
+/** Author and reason of a change. */
 export interface ChangeNote {
   readonly author: string;
   readonly reason: string;
 }
 
-/** `full`: the tenant has as many settings as it may. */
+/** `full`: the tenant has as many settings as it is allowed. */
 export type SetOutcome = 'ok' | 'full';
 
 const SCRIPTS = {
@@ -44,18 +44,18 @@ const SCRIPTS = {
   counts: loadScript(new URL('../usage/scripts/read-counts.lua', import.meta.url)),
 };
 
-/** Eight tenants or so at a time: the accounts of a thousand are looked at within ten minutes. */
+/** Each repair checks about eight tenants, so a thousand accounts take ten minutes. */
 const ACCOUNT_REPAIR_INTERVAL_MS = 5000;
 
-/** Stands for every tenant: its settings are the platform's defaults. */
+/** Tenant name under which the platform's defaults are stored. */
 const EVERY_TENANT = '*';
-/** Says that a limit is there that counts; scripts look for those only then. */
+/** Field that marks settings with a counted limit; scripts look up counted limits only when it is set. */
 const COUNTED_MARK = '#counted';
 
-/** Stands for the sum over the functions of a tenant. */
+/** Counter field of the whole tenant. */
 const WHOLE = '*';
 
-/** What a tenant or a function has used: in the windows of `QUOTA_WINDOWS`, and what it holds. */
+/** Use of a tenant or a function: counts by the windows of `QUOTA_WINDOWS`, and held amounts. */
 interface Used {
   readonly windows: readonly UsageCounts[];
   readonly held: Readonly<Record<Held, number>>;
@@ -69,7 +69,7 @@ export class Quotas {
     this.#store = store;
   }
 
-  /** Replaces what every tenant may use for which nothing else is set. */
+  /** Replaces the default limits of all tenants. */
   async setDefaults(defaults: DefaultLimits): Promise<void> {
     const entries = Object.entries(defaults).filter(([quota, limit]) => isQuotaName(quota) && limit !== undefined);
     const counted = entries.some(([quota]) => countedPart(quota as QuotaName) !== null);
@@ -77,7 +77,7 @@ export class Quotas {
     await this.#store.script(SCRIPTS.setDefaults, [this.#settingsKey(EVERY_TENANT)], args);
   }
 
-  /** The limit that binds a tenant (or one of its functions) now; null without one. */
+  /** The limit that binds a tenant (or one of its functions) now; null when none does. */
   async limit(tenant: string, quota: QuotaName, fn: string | null = null): Promise<number | null> {
     const [setting, usual] = await this.#store.call((redis) =>
       Promise.all([
@@ -89,12 +89,12 @@ export class Quotas {
     return resolve(quota, fn, parseSetting(setting), defaults, this.#store.clock())?.limit ?? null;
   }
 
-  /** Every limit that binds a tenant, and with `fn` those of that function as well, with what is used of it. */
+  /** Every limit that binds a tenant, with its use; with `fn`, the limits of that function too. */
   status(tenant: string, fn: string | null = null): Promise<QuotaState[]> {
     return this.#states(tenant, () => (fn === null ? [] : [fn]));
   }
 
-  /** Every limit that binds a tenant or any of its functions, with what is used of it. */
+  /** Every limit that binds a tenant or any of its functions, with its use. */
   statusOfAll(tenant: string): Promise<QuotaState[]> {
     return this.#states(tenant, functionsOf);
   }
@@ -131,9 +131,9 @@ export class Quotas {
   }
 
   /**
-   * Sets a limit for good, for a time, or takes both away. A limit for good ends an override.
+   * Sets a permanent limit or an override, or removes both. A permanent limit ends an override.
    *
-   * @throws StoreError `invalid-argument` for what `changeFault` names.
+   * @throws StoreError `invalid-argument` for a fault that `changeFault` finds.
    */
   async set(tenant: string, change: LimitChange, note: ChangeNote): Promise<SetOutcome> {
     const fault = changeFault(change, this.#store.clock());
@@ -153,8 +153,8 @@ export class Quotas {
   }
 
   /**
-   * Holds the accounts of some tenants against what they are made of, those of the next ones with the next call; any number of processes may do so.
-   * Answers how many were put right, null when it was done less than `intervalMs` ago.
+   * Compares the accounts of some tenants with the stored values, and continues with the next tenants at the next call. Any number of
+   * processes may call it. Returns the number of corrected accounts, or null when the last repair was less than `intervalMs` ago.
    */
   async repairAccounts(intervalMs = ACCOUNT_REPAIR_INTERVAL_MS): Promise<number | null> {
     const { keys, clock } = this.#store;
@@ -163,7 +163,6 @@ export class Quotas {
     return corrected === -1 ? null : Number(corrected);
   }
 
-  /** What a tenant, or one of its functions, has used of whatever may be limited. */
   async #used(tenant: string, fn: string | null, now: number): Promise<Used> {
     const [windows, held] = await Promise.all([this.#windows(tenant, fn, now), this.#holdings(tenant, fn, now)]);
     return { windows, held };
@@ -190,7 +189,7 @@ export class Quotas {
     );
     const numbers = Array.isArray(reply) ? reply.map(Number) : [];
     const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0, redisBytes = 0, diskBytes = 0] = numbers;
-    // Of a function nobody counts what waits, pages or bytes.
+    // Waiting invocations, pages and bytes are counted for the tenant only, not for a function.
     const whole = fn === null ? 1 : 0;
     return {
       'concurrent-invocations': fn === null ? Math.max(0, open - waiting) : openOne,
@@ -211,7 +210,7 @@ export class Quotas {
   }
 }
 
-/** What is used of a limit, as the scripts that enforce it say. */
+/** The use of a limit, computed as in the scripts that enforce it. */
 function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: number | null): number {
   const part = countedPart(quota);
   if (part !== null) {
@@ -219,12 +218,12 @@ function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: n
     return window === undefined ? 0 : countedUse(part.counted, window);
   }
   const holds = held[quota as Held];
-  // Beyond what may run at once a tenant's invocations wait, in line or on their way.
+  // A tenant's invocations beyond its concurrency limit wait, in line or on their way to a runtime.
   if (quota !== 'waiting-invocations' || concurrent === null) return holds;
   return Math.max(0, held['concurrent-invocations'] + holds - concurrent);
 }
 
-/** What a window has used of a kind of quota. */
+/** The use of a counted quota in a window. */
 export function countedUse(counted: Counted, counts: UsageCounts): number {
   switch (counted) {
     case 'requests':

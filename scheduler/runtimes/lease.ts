@@ -3,8 +3,8 @@ import type { Store } from '../store/store.ts';
 import type { RuntimeDescription, RuntimeLoad } from './types.ts';
 
 /**
- * How long a lease holds without renewal. Leases are renewed four times as often and looked at five times as often, so the death of a
- * runtime is known within 2.4 s; an event loop that stands still for longer than the lease loses what it runs.
+ * Length of a lease without renewal. Runtimes renew four times per lease and reapers check five times, so the death of a runtime is
+ * detected within 2.4 s. A runtime whose event loop stands still for longer than the lease loses its invocations.
  */
 export const LEASE_MS = 2000;
 const RENEWALS_PER_LEASE = 4;
@@ -15,7 +15,7 @@ const UNREGISTER = loadScript(new URL('./scripts/unregister.lua', import.meta.ur
 
 /** A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. */
 export class RuntimeLease {
-  /** Unique to this run of the process; goes into `beginAttempt`. */
+  /** Unique to this run of the process; `beginAttempt` takes it. */
   readonly id: string;
   readonly #store: Store;
   #description: string;
@@ -24,10 +24,10 @@ export class RuntimeLease {
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
   #released = false;
-  /** How often it had something to say of itself, and what of that has reached Redis. */
+  /** Number of changes to the description, and the last one that has reached Redis. */
   #words = 0;
   #said = 0;
-  /** A Redis that was away may have lost what it was told last, or hear something earlier after it. */
+  /** After an outage, Redis may have lost the last description, or may receive an older one after it. */
   readonly #sayAgain = () => {
     this.#words += 1;
   };
@@ -39,35 +39,35 @@ export class RuntimeLease {
     this.#leaseMs = leaseMs;
   }
 
-  /** Registers, and renews from then on. */
+  /** Registers the runtime and starts to renew its lease. */
   async start(): Promise<void> {
     await this.#register();
     this.#store.redis.on('ready', this.#sayAgain);
     this.#schedule();
   }
 
-  /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. Admission heeds it at once. */
+  /** Adds to the runtime's description, such as its models once the GPU hosts have answered. Admission uses it at once. */
   async describe(more: Omit<Partial<RuntimeDescription>, 'name'>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
     this.#words += 1;
     await this.#register();
   }
 
-  /** What is written down at each renewal. */
+  /** Sets the source of the load that each renewal stores. */
   reportLoad(load: () => RuntimeLoad): void {
     this.#load = load;
   }
 
   /**
-   * Calls back when this runtime was declared dead: others have taken over everything that it ran. It is registered again at once, so the
-   * listener must stop what runs before it returns.
+   * Calls `listener` when this runtime was declared dead: other processes have taken over its invocations. The runtime registers again at
+   * once, so the listener must stop them before it returns.
    */
   onLost(listener: () => void): () => void {
     this.#lost.add(listener);
     return () => this.#lost.delete(listener);
   }
 
-  /** Gives the lease up; jobs still held are then orphans, so drain first. */
+  /** Releases the lease. Jobs that the runtime still holds become orphans, so drain first. */
   async release(): Promise<void> {
     this.#released = true;
     this.#store.redis.off('ready', this.#sayAgain);
@@ -92,7 +92,7 @@ export class RuntimeLease {
       for (const listener of [...this.#lost]) listener();
       await this.#register();
     } catch {
-      // Redis is away: nobody can declare this runtime dead meanwhile, and the next renewal tries again.
+      // Redis is away: no reaper can declare this runtime dead meanwhile, and the next renewal tries again.
     }
   }
 
@@ -106,7 +106,7 @@ export class RuntimeLease {
   }
 }
 
-/** From here on a runtime is none. */
+/** Removes a runtime: it no longer counts as registered. */
 export async function unregister(store: Store, runtimeId: string): Promise<void> {
   const { keys, clock } = store;
   const own = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId)];

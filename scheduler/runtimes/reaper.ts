@@ -9,17 +9,17 @@ import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
 import type { Runtimes } from './runtimes.ts';
 
-/** How often leases and deadlines are looked at, in rounds per lease. */
+/** Rounds per lease in which the reaper checks leases and deadlines. */
 const ROUNDS_PER_LEASE = 5;
-/** How often a reaper looks whether it stood still. */
+/** Checks per lease for a pause of this process. */
 const BEATS_PER_LEASE = 10;
-/** What comes so much later than it was due tells that this process stood still, or Redis did; in parts of a lease. */
+/** A delay of more than this part of a lease means that this process or Redis stood still. */
 const LATE = 1 / 4;
-/** How often active jobs without a registered runtime are looked for. */
+/** Interval of the search for active jobs without a registered runtime. */
 const ORPHAN_INTERVAL_MS = 5000;
-/** The runtime itself ends an invocation whose deadline passed; when it does not, the platform does after this. */
+/** A runtime ends its overdue invocations itself. After this grace the reaper ends those that remain. */
 const DEADLINE_GRACE_MS = 5000;
-/** Overdue invocations handled in one round. */
+/** Most overdue invocations handled in one round. */
 const OVERDUE_COUNT = 200;
 
 export interface ReaperOptions {
@@ -31,16 +31,16 @@ export interface ReaperOptions {
   readonly keyValues: KeyValues;
   readonly removals: Removals;
   readonly quotas: Quotas;
-  /** How long a lease holds; 2,000 ms by default. */
+  /** Length of a lease; 2,000 ms by default. */
   readonly leaseMs?: number;
-  /** Told of what failed unexpectedly. */
+  /** Receives unexpected errors. */
   readonly onError?: (error: StoreError) => void;
 }
 
 /**
- * Sees to it that every invocation ends: it recovers what dead runtimes had, fails what is overdue, and admits what fits should nobody else
- * have done so; stored values whose time is over are dropped on the way. Each gateway and runtime runs one;
- * any number may run at once.
+ * Ensures that every invocation ends. The reaper recovers the invocations of dead runtimes, fails overdue ones, and admits those that fit
+ * and that no other process has admitted. It also drops expired stored values. Each gateway and runtime runs one; any number may run at
+ * once.
  */
 export class Reaper {
   readonly #options: ReaperOptions;
@@ -48,7 +48,7 @@ export class Reaper {
   #timer: NodeJS.Timeout | undefined;
   #beat: NodeJS.Timeout | undefined;
   #beatAt = 0;
-  /** Since when every living runtime could renew its lease. */
+  /** Time from which every living runtime has been able to renew its lease. */
   #reachableSince = 0;
   #orphansAt = 0;
   #running: Promise<void> | undefined;
@@ -65,7 +65,7 @@ export class Reaper {
   start(): void {
     if (!this.#stopped) return;
     this.#stopped = false;
-    // A runtime cannot have renewed its lease while Redis was away: after a reconnection, all get the time to do so.
+    // No runtime can renew its lease while Redis is away. After a reconnection, all of them get the time to do so.
     this.#reachableSince = performance.now();
     this.#beatAt = performance.now();
     this.#beat = setInterval(() => this.#heedPause(), this.#leaseMs / BEATS_PER_LEASE);
@@ -73,7 +73,7 @@ export class Reaper {
     this.#schedule();
   }
 
-  /** Stops, and waits for the round that is under way. */
+  /** Stops, and waits for the current round. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
@@ -107,7 +107,7 @@ export class Reaper {
     await this.#step(() => this.#options.removals.sweep());
   }
 
-  /** What cannot be done does not keep what follows from being done, unless Redis is away. */
+  /** Reports a failed step and continues with the next one, unless Redis is away. */
   async #step(work: () => Promise<unknown>): Promise<void> {
     try {
       await work();
@@ -122,24 +122,24 @@ export class Reaper {
     const { runtimes } = this.#options;
     const asked = performance.now();
     const dead = await runtimes.dead();
-    // Redis, or the way to it, stood still: runtimes wait for it as well.
+    // Redis or its connection stood still, so the runtimes' renewals were delayed too.
     if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
     for (const id of dead) {
-      // The answer may have come only after a reconnection, or a pause.
+      // The reply may have arrived only after a reconnection or a pause.
       if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
     }
   }
 
-  /** The runtimes may have stood still together with this process: like after a reconnection, all get the time to renew their leases. */
+  /** A pause of this process may have hit the runtimes too. As after a reconnection, all of them get the time to renew their leases. */
   #heedPause(): void {
     const now = performance.now();
     if (now - this.#beatAt > this.#leaseMs * LATE) this.#reachableSince = now;
     this.#beatAt = now;
   }
 
-  /** Whether Redis could be reached for so long that every living runtime has renewed its lease. */
+  /** True when Redis has been reachable long enough that every living runtime has renewed its lease. */
   get #leasesCount(): boolean {
-    // An answer may be heard before the timer that was late.
+    // After a pause, Redis's reply may be processed before the late timer.
     this.#heedPause();
     return performance.now() - this.#reachableSince > this.#leaseMs;
   }

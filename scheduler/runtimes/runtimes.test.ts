@@ -9,9 +9,9 @@ import { durably, losingWrites } from '../store/testing/lost-writes.ts';
 import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
-/** Shorter than in production, so that the tests need not wait as long. */
+/** Shorter than in production, to shorten the tests. */
 const LEASE_MS = 1200;
-/** Does not run out, however long a process has to wait for the machine. */
+/** Does not run out, however slow the machine is. */
 const LONG_LEASE_MS = 120_000;
 const CHILD = fileURLToPath(new URL('../testing/runtime-child.ts', import.meta.url));
 
@@ -40,7 +40,7 @@ describe('runtimes', () => {
       eventually(() => lines.some((line) => line.startsWith(start)), `${name} says ${start}`);
     await saw('ready');
     const [, id = ''] = lines.find((line) => line.startsWith('ready'))?.split(' ') ?? [];
-    /** What time does to a lease that nobody renews. */
+    /** Ends the lease as if it had run out. */
     const runOut = () => scheduler.store.redis.del(scheduler.store.keys.alive(id));
     return { child, id, lines, saw, runOut };
   }
@@ -68,7 +68,7 @@ describe('runtimes', () => {
     const cancels: string[] = [];
     const stop = await scheduler.control.onCancel(lease.id, (id, reason) => cancels.push(`${id}: ${reason}`));
     const [commands, subscriber] = connections;
-    // Whatever is sent now comes after an answer that does not come.
+    // Later commands wait behind one that is never answered.
     void commands?.blpop('nothing', 0).catch(() => undefined);
     subscriber?.disconnect();
     let renewals = 0;
@@ -91,7 +91,7 @@ describe('runtimes', () => {
   test('a killed runtime: what it ran fails once, what may be restarted runs again elsewhere, what waits is started', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     const observer = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, leaseMs: LEASE_MS });
-    // Two reapers: both notice.
+    // With two reapers, both detect the death.
     scheduler.reaper.start();
     observer.reaper.start();
     const first = await startChild('runtime-1');
@@ -137,7 +137,7 @@ describe('runtimes', () => {
 
   test('a restarted runtime recovers what its predecessor had at once, without waiting for the lease', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
-    // No reaper runs here: only the successor can have done it.
+    // Without a reaper, only the successor can recover the invocations.
     const first = await startChild('runtime-1');
     const ids = await Promise.all(
       Array.from({ length: 50 }, (_, i) => submit({ restartable: i % 2 === 0, input: '"finish"' })),
@@ -148,7 +148,7 @@ describe('runtimes', () => {
     const restarted = ids.filter((_, i) => i % 2 === 0);
     await Promise.all(ids.map(async (id) => collect(scheduler.events.follow(id, 0))));
     await Promise.all(restarted.map((id) => second.saw(`begun ${id} 2`)));
-    // Back in line at their places: by arrival.
+    // Back at their places in line, by arrival.
     assert.deepEqual(
       second.lines.filter((line) => line.startsWith('begun')).map((line) => line.split(' ')[1]),
       restarted,
@@ -203,7 +203,7 @@ describe('runtimes', () => {
     const first = await launch(root, epoch);
     assert.ok('epoch' in first.outcome);
     const late: { id: string; outcome: object }[] = [];
-    // Right after each look of the observer at the children, the slow runtime launches two more.
+    // Each time the observer has read the children, the slow runtime launches two more.
     const launching = async (parentEpoch: number) => {
       late.push(await launch(root, epoch), await launch(first.id, parentEpoch));
     };
@@ -236,7 +236,7 @@ describe('runtimes', () => {
   });
 
   test('a Redis that was away longer than a lease takes nobody’s life', async () => {
-    // The reaper lets a lease's length pass once Redis is back; the runtime renews its own more often, so that it need not be quick.
+    // After Redis returns, the reaper waits for the length of a lease; the runtime renews more often, so it need not be fast.
     const graceMs = 3 * LEASE_MS;
     scheduler = openTestScheduler(redis, { leaseMs: graceMs });
     const { child, lines, saw, runOut } = await startChild('runtime-1', LEASE_MS);
@@ -246,7 +246,7 @@ describe('runtimes', () => {
       return id;
     });
     scheduler.reaper.start();
-    // It cannot renew its lease before Redis is gone.
+    // The stopped runtime cannot renew its lease before Redis is gone.
     child.kill('SIGSTOP');
     await runOut();
     await redis.kill();
@@ -275,10 +275,10 @@ describe('runtimes', () => {
     };
     await forgotten('dead before');
     child.kill('SIGSTOP');
-    // This thread, which the reaper's timer is on, stands still until the lease has run out.
+    // Blocks this thread, and the reaper's timer with it, until the lease has run out.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * LEASE_MS);
     assert.equal(await client.exists(keys.alive(await idOf('runtime-1'))), 0);
-    // What is overdue comes after the leases in a round: when this is gone, the reaper has looked.
+    // A round handles overdue invocations after the leases: once this entry is gone, the reaper has checked the leases.
     await client.zadd(keys.deadlines, 0, 'unknown');
     await eventually(async () => (await client.zscore(keys.deadlines, 'unknown')) === null, 'a round');
     child.kill('SIGCONT');

@@ -9,7 +9,7 @@ import type { Recovery, RuntimeDescription, RuntimeInfo, RuntimeLoad } from './t
 
 type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
 
-/** The runtimes that are there: each holds a lease that it renews; who does not is dead. */
+/** The registered runtimes. Each renews a lease; a runtime whose lease has run out is dead. */
 export class Runtimes {
   readonly #store: Store;
   readonly #active: ActiveJobs;
@@ -18,7 +18,7 @@ export class Runtimes {
   readonly #leaseMs: number;
 
   /**
-   * @param vital for leases.
+   * @param vital connections that the leases use.
    * @param leaseMs how long a lease holds; the same in every process.
    */
   constructor(store: Store, active: ActiveJobs, invocations: Invocations, vital: Vital, leaseMs = LEASE_MS) {
@@ -30,8 +30,8 @@ export class Runtimes {
   }
 
   /**
-   * Registers this process as a runtime. What an earlier process of the same name left behind is recovered first, so a restart is the
-   * fast path: nobody waits for the old lease to run out.
+   * Registers this process as a runtime. It first recovers the jobs of an earlier process of the same name, so those jobs need not wait
+   * until the old lease runs out.
    */
   async acquire(description: RuntimeDescription): Promise<RuntimeLease> {
     for (const predecessor of await this.list()) {
@@ -47,7 +47,7 @@ export class Runtimes {
     return lease;
   }
 
-  /** Registered runtimes, alive or not yet recovered. */
+  /** Registered runtimes: alive, or dead and not recovered yet. */
   async list(): Promise<RuntimeInfo[]> {
     const { keys } = this.#store;
     const stored = await this.#store.call((redis) => redis.hgetall(keys.runtimes));
@@ -63,13 +63,13 @@ export class Runtimes {
     );
   }
 
-  /** Where a runtime shows events before they are in the log; null when it shows none, or is not registered. */
+  /** Address at which a runtime sends events before they are in the log; null when the runtime has none or is not registered. */
   async liveAddress(runtimeId: string): Promise<string | null> {
     const text = await this.#store.call((redis) => redis.hget(this.#store.keys.runtimes, runtimeId));
     return text === null ? null : (parse<StoredRuntime>(text).live ?? null);
   }
 
-  /** Ids of registered runtimes whose lease has run out, whatever else is known of them. */
+  /** Ids of registered runtimes whose lease has run out. Reads no descriptions, so a corrupt one does not hide a dead runtime. */
   async dead(): Promise<string[]> {
     const { keys } = this.#store;
     const ids = await this.#store.call((redis) => redis.hkeys(keys.runtimes));
@@ -83,9 +83,9 @@ export class Runtimes {
   }
 
   /**
-   * Takes everything that a dead runtime had out of its hands: invocations that had not begun go back to their places in line, restartable
-   * ones as well in a new epoch, the others end with `runtime-lost`, and so does every child: it belongs to an attempt. May be called by
-   * several at once, and for a runtime that was slow rather than dead: that one can write no more, and learns of it when it renews its lease.
+   * Recovers all invocations of a dead runtime. Invocations that had not begun go back to their places in line, restartable ones too, in a
+   * new epoch. The others end with `runtime-lost`, as does every child, because a child belongs to one attempt. Several processes may call
+   * it at once. A runtime that was slow rather than dead can write nothing more, and learns of the recovery when it renews its lease.
    */
   async recover(runtimeId: string): Promise<Recovery> {
     await unregister(this.#store, runtimeId);
@@ -94,7 +94,7 @@ export class Runtimes {
     return recovery;
   }
 
-  /** Recovers active jobs and children whose runtime is not registered: it took them after it had been declared dead. */
+  /** Recovers active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. */
   async recoverOrphans(): Promise<Recovery> {
     const [before, children] = await Promise.all([this.#active.list(), this.#invocations.children()]);
     if (before.length === 0 && children.size === 0) return { waiting: 0, failed: 0, cancelled: 0, dropped: 0 };
@@ -111,9 +111,9 @@ export class Runtimes {
   }
 
   /**
-   * Ends all children of which `lost` is true of their runtime and whose parents have ended: from one generation to the next, until there
-   * are none. A runtime that is slow rather than dead may launch more meanwhile, for parents that have not ended yet, and once it has
-   * registered again it has new ones of living parents, which are its own.
+   * Ends the children whose runtime satisfies `lost` and whose parents have ended, one generation after another, until none is left. A slow
+   * runtime may still launch children for parents that have not ended. Once it has registered again, it owns the new children of its living
+   * parents.
    */
   async #loseChildren(lost: (runtimeId: string) => boolean): Promise<void> {
     for (;;) {

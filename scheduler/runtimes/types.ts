@@ -1,104 +1,103 @@
 /** A model that a runtime offers, as its GPU host describes it. */
 export interface RuntimeModel {
   readonly name: string;
-  /** Tokens that the model was trained to see at once. */
+  /** Context length in tokens that the model was trained for. */
   readonly contextLength: number;
   readonly vocabularySize: number;
-  /** Slots of a KV page. */
+  /** KV slots (tokens) in a page. */
   readonly pageSize: number;
   readonly pageCount: number;
-  /** One life of the GPU host's process: runtimes that share a host report the same one, and its pages count once. */
+  /** Id of one run of the GPU host's process. Runtimes that share a host report the same id, and its pages count once. */
   readonly hostId?: string;
-  /** Which of several GPU hosts, the same after every restart; none where there is one. */
+  /** Name of the GPU host, unchanged by a restart; absent when the runtime uses a single host. */
   readonly host?: string;
   readonly traits: readonly string[];
 }
 
-/** A GPU host, as a runtime that is connected to it knows it. */
+/** A GPU host, as a runtime connected to it reports it. */
 export interface RuntimeGpuHost {
   /** Its name in the configuration, such as `gpu-host-1`; the same after every restart. */
   readonly name: string;
-  /** Whether calls reach it now. */
+  /** True when calls reach the host now. */
   readonly connected: boolean;
-  /** Since when, or when last it was there, milliseconds since the Unix epoch. */
+  /** Time of the last connection, milliseconds since the Unix epoch. */
   readonly connectedAt?: number;
-  /** While it is away: since when, milliseconds since the Unix epoch; absent when it was never there. */
+  /** While the host is disconnected: the time at which it was lost, milliseconds since the Unix epoch. Absent when it never connected. */
   readonly lostAt?: number;
-  /** When it was drained last: since then it took nothing new. */
+  /** The last drain of the host. */
   readonly drain?: Drain;
-  /** One life of its process, the last one when it is away: runtimes that share a host report the same one. */
+  /** Id of one run of the host's process; of its last run while it is disconnected. Runtimes that share a host report the same id. */
   readonly hostId?: string;
-  /** Those that it had when it was last there. */
+  /** The models it had when it was last connected. */
   readonly models: readonly HostedModel[];
 }
 
-/** A time in which a GPU host takes no new invocations; milliseconds since the Unix epoch. */
+/** A period in which a GPU host takes no new invocations; milliseconds since the Unix epoch. */
 export interface Drain {
   readonly since: number;
-  /** Absent while it lasts. */
+  /** Absent while the drain lasts. */
   readonly until?: number;
 }
 
-/** What computes a model on a GPU host. */
+/** A model on a GPU host, with the backend and device that compute it. */
 export interface HostedModel {
   readonly name: string;
   readonly backend: string;
-  /** Of the weights, such as `bf16`. */
+  /** Type of the weights, such as `bf16`. */
   readonly precision: string;
-  /** Of keys and values, where it is another one. */
+  /** Type of keys and values, when it differs from the weights'. */
   readonly kv?: string;
   readonly device: {
-    /** The card's, or `CPU`. */
+    /** Name of the card, or `CPU`. */
     readonly name: string;
     readonly index?: number;
-    /** Of its memory what the model takes, and all that there is; not told of a CPU. */
+    /** Device memory: bytes that the model takes, and bytes in total. Absent for a CPU. */
     readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
   };
-  /** Slots of a KV page. */
+  /** KV slots (tokens) in a page. */
   readonly pageSize: number;
   readonly pageCount: number;
 }
 
-/** What a runtime says of itself when it registers. */
+/** A runtime's description of itself when it registers. */
 export interface RuntimeDescription {
-  /** Stays the same over restarts, such as `runtime-1`; a new runtime of a name takes over from its predecessor. */
+  /** Unchanged by a restart, such as `runtime-1`. A new runtime takes over from the earlier one of the same name. */
   readonly name: string;
-  /** Invocations that it runs at once, at most. */
+  /** Most invocations that the runtime runs at once. */
   readonly slots: number;
-  /** How many of them its thread keeps up with now; all by default. Tenants that hold few may go past it. */
+  /** Number of invocations that the runtime's thread keeps up with now; all slots by default. Tenants that hold few may exceed it. */
   readonly pace?: number;
-  /** Which of several GPU hosts serves an invocation: its tenant's by default. */
+  /** `tenant`: a tenant's invocations share one GPU host (the default). `invocation`: each invocation gets its own. */
   readonly spread?: 'tenant' | 'invocation';
   /** The layers that confine its sandboxes and builds, with a notice for the operator when the machine lacks some. */
   readonly isolation?: { readonly layers: 'namespaces' | 'process'; readonly notice?: string };
-  /** How the kernel limits its sandboxes, besides rlimits, with a notice for the operator when the machine lacks something. */
+  /** Kernel limits of its sandboxes, besides rlimits, with a notice for the operator when the machine lacks one. */
   readonly limits?: {
     readonly memory: 'cgroup' | 'rlimit';
     readonly demotion: 'cgroup' | 'autogroup' | 'none';
     readonly notice?: string;
   };
-  /** Models that it offers. */
   readonly models?: readonly RuntimeModel[];
-  /** GPU hosts that it uses, those that are away among them. */
+  /** GPU hosts that the runtime uses, disconnected ones included. */
   readonly gpuHosts?: readonly RuntimeGpuHost[];
   readonly pid?: number;
-  /** Path of the socket on which it shows events before they are in the log; absent when it shows none. */
+  /** Path of the socket on which the runtime sends events before they are in the log; absent when it has none. */
   readonly live?: string;
-  /** It takes invocations: its slots and pages count from when its worker has started until it drains. */
+  /** True while the runtime takes invocations: from its worker's start until it drains. Its slots and pages count only then. */
   readonly accepting?: boolean;
-  /** Memory that the instances of all that it runs may take together, MiB; not counted when absent. */
+  /** MiB that the instances of all its invocations may take together; memory is not limited when absent. */
   readonly memoryMb?: number;
-  /** Invocations that may be on their way to it, admitted and not begun; 8 by default. */
+  /** Most invocations that are admitted to the runtime and have not begun; 8 by default. */
   readonly starts?: number;
-  /** Pages admitted for each that there is, 1 by default; the largest of any runtime holds for the platform. */
+  /** Pages that admission gives out per existing page, 1 by default. The platform uses the largest value of any runtime. */
   readonly overcommit?: number;
-  /** Part of slots and pages that is kept for tenants that hold little, 0 by default; likewise. */
+  /** Fraction of slots and pages kept for tenants that hold little, 0 by default. The platform uses the largest value of any runtime. */
   readonly reserve?: number;
 }
 
 /** A registered runtime. */
 export interface RuntimeInfo extends RuntimeDescription {
-  /** Unique to one run of the process. */
+  /** Unique to one run of the runtime's process. */
   readonly id: string;
   /** Milliseconds since the Unix epoch. */
   readonly startedAt: number;
@@ -109,48 +108,48 @@ export interface RuntimeInfo extends RuntimeDescription {
 
 export interface RuntimeLoad {
   readonly running: number;
-  /** Invocations that it runs, children included, by the name of the GPU host that serves them; those that none serves are left out. */
+  /** Running invocations, children included, by the name of the GPU host that serves them. Invocations without a host are left out. */
   readonly gpuHosts?: Readonly<Record<string, number>>;
-  /** What its GPU hosts did of late; absent until they were first asked. */
+  /** Recent load of the runtime's GPU hosts; absent until the runtime has first asked them. */
   readonly models?: readonly ModelLoad[];
 }
 
 /** One model of one GPU host, over about the last second. */
 export interface ModelLoad {
   readonly model: string;
-  /** Of the GPU host's process: runtimes that share a host report the same one. */
+  /** Id of one run of the GPU host's process; runtimes that share a host report the same id. */
   readonly hostId: string;
-  /** Of the whole pool. */
+  /** Pages in the whole pool. */
   readonly pages: number;
   readonly freePages: number;
-  /** Held by nobody, kept for their content. */
+  /** Pages that no inferlet holds, kept for their content. */
   readonly cachedPages: number;
-  /** Of inferlets that wait, and with room in swap. */
+  /** Pages of waiting inferlets that would fit into swap. */
   readonly idlePages: number;
-  /** When the host was asked, milliseconds since the Unix epoch: what was given back before is counted. */
+  /** Time at which the runtime asked the host, milliseconds since the Unix epoch. Pages given back earlier are counted. */
   readonly readAt: number;
-  /** Mean of sequences per device step; 0 without steps. */
+  /** Mean number of sequences per device step; 0 without steps. */
   readonly batchSize: number;
-  /** Part of the time that the device computed, 0 to 1. */
+  /** Fraction of the time in which the device computed, 0 to 1. */
   readonly utilisation: number;
-  /** Part of the tokens that the prefix cache was asked for and had, 0 to 1; 0 when it was asked for none. */
+  /** Fraction of the tokens looked up in the prefix cache that it had, 0 to 1; 0 without lookups. */
   readonly hitRate: number;
-  /** Tokens a second that were computed. */
+  /** Computed tokens per second. */
   readonly tokensPerSecond: number;
-  /** Calls that waited for the device. */
+  /** Calls that wait for the device. */
   readonly waitingCalls: number;
-  /** Inferlets that have ended for others' memory, since the GPU host's start. */
+  /** Inferlets ended to free memory for others, since the GPU host's start. */
   readonly terminations: number;
 }
 
-/** What became of the jobs that a dead runtime had. */
+/** Outcome of the recovery of a dead runtime's jobs, as counts. */
 export interface Recovery {
-  /** Back in line: not begun, or restartable. */
+  /** Jobs put back in line: not begun, or restartable. */
   readonly waiting: number;
-  /** Ended with `runtime-lost`. */
+  /** Jobs ended with `runtime-lost`. */
   readonly failed: number;
-  /** Ended as cancelled: a cancel was under way. */
+  /** Jobs ended as cancelled, because a cancel was under way. */
   readonly cancelled: number;
-  /** Had ended already. */
+  /** Jobs that had ended already. */
   readonly dropped: number;
 }

@@ -26,7 +26,7 @@ describe('the environment of functions', () => {
   });
   after(() => redis.stop());
 
-  /** The same installation with these master keys, and something that builds. */
+  /** Opens the same installation with these master keys and a builder. */
   async function withKeys<T>(prefix: string, keys: string[], body: (scheduler: Scheduler) => Promise<T>): Promise<T> {
     const scheduler = openTestScheduler(redis, { prefix, masterKeys: given(...keys) });
     const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
@@ -85,7 +85,7 @@ describe('the environment of functions', () => {
         { ...version, environment: { ...version.environment, EMPTY: moved } },
         { ...version, environment: { ZONE: moved } },
       ]) {
-        // Not stored like that, so that it is not read again.
+        // A version that is not stored, so that `open` finds no newer copy.
         const unstored = { ...wrong, version: 'unstored' };
         await assert.rejects(environments.open(unstored), SecretError);
         assert.equal(await environments.holds(unstored, MANIFEST.environment ?? {}), false);
@@ -103,7 +103,7 @@ describe('the environment of functions', () => {
     await withKeys('turned', [nextKey], async (scheduler) => {
       const again = await deploy(scheduler);
       assert.deepEqual([again.created, again.version.version], [false, before.version]);
-      // As a runtime has it that read the version before.
+      // A version as a runtime read it before the values were resealed.
       assert.equal((await scheduler.environments.open(before)).get('ZONE'), ZONE);
       const removed = await scheduler.removals.removeFunction('default', 'story');
       assert.deepEqual(removed, []);

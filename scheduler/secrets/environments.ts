@@ -15,42 +15,42 @@ const MARK_KEY_PURPOSE = 'pie-environment-mark';
 
 type Values = Readonly<Record<string, string>>;
 
-/** A manifest as it may be stored. */
+/** A manifest in the form in which it may be stored. */
 export interface SealedManifest {
-  /** Names its variables; `(sealed)` stands in place of each value. */
+  /** Names its variables; `(sealed)` replaces each value. */
   readonly manifest: Manifest;
-  /** The sealed values by name; undefined when there are none. */
+  /** Sealed values by name; undefined without any. */
   readonly environment: Values | undefined;
   /**
-   * Stands for the values where the version is computed: an HMAC under a key that is derived from the first master key, so that whoever sees a
-   * version cannot try out values. Empty when there are none.
+   * Represents the values in the version id: an HMAC under a key derived from the first master key, so that a version id does not let a
+   * reader test guesses of values. Empty without values.
    */
   readonly mark: string;
 }
 
-/** Where versions are looked up whose values are sealed. */
+/** Looks up versions with sealed values. */
 interface StoredVersions {
   kept(tenant: string): Promise<readonly FunctionVersion[]>;
   runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null>;
 }
 
 /**
- * Plain variables of functions (`environment` of a manifest): sealed under the installation's master key before a version is stored, opened where
- * it runs. Tenant, function and name are authenticated with each value.
+ * Plain variables of functions (`environment` of a manifest). They are sealed under the installation's master key before a version is
+ * stored, and opened where it runs. Tenant, function and name are authenticated with each value.
  */
 export class Environments {
   readonly #store: Store;
   readonly #functions: StoredVersions;
   readonly #masterKeys: MasterKeys | undefined;
 
-  /** Without master keys values can neither be sealed nor opened. */
+  /** Without master keys, values can neither be sealed nor opened. */
   constructor(store: Store, functions: StoredVersions, masterKeys?: MasterKeys) {
     this.#store = store;
     this.#functions = functions;
     this.#masterKeys = masterKeys;
   }
 
-  /** A manifest as it may be stored. Throws `SecretError` when it has values and there is no master key. */
+  /** Seals a manifest's values for storage. Throws `SecretError` when it has values and there is no master key. */
   async seal(tenant: string, manifest: Manifest): Promise<SealedManifest> {
     const { name, environment = {} } = manifest;
     if (Object.keys(environment).length === 0) return { manifest, environment: undefined, mark: '' };
@@ -62,19 +62,19 @@ export class Environments {
     };
   }
 
-  /** The values of a version, by name. Throws `SecretError` when one cannot be opened, `StoreError`. */
+  /** The values of a version, by name. Throws `StoreError`, and `SecretError` when a value cannot be opened. */
   async open(version: FunctionVersion): Promise<Map<string, string>> {
     try {
       return await this.#open(version);
     } catch (error) {
-      // Sealed anew since this was read, maybe, and the old master key is gone.
+      // The values may have been resealed since the version was read, and the old master key removed.
       const now = error instanceof SecretError ? await this.#stored(version) : null;
       if (now === null || JSON.stringify(now.environment) === JSON.stringify(version.environment)) throw error;
       return this.#open(now);
     }
   }
 
-  /** Whether a version has these values. False when they cannot be opened. */
+  /** True when a version has exactly these values; false when they cannot be opened. */
   async holds(version: FunctionVersion, environment: Values): Promise<boolean> {
     const stored = await this.#openable(version);
     const names = Object.keys(environment);
@@ -82,8 +82,8 @@ export class Environments {
   }
 
   /**
-   * A version with its values, to be compared with another: never to be stored or shown. What cannot be opened stays sealed, and is like nothing
-   * else.
+   * A version with its values, for comparison only: never store or show it. Values that cannot be opened stay sealed and equal no other
+   * values.
    */
   async opened(version: FunctionVersion): Promise<FunctionVersion> {
     const { manifest, environment = {} } = version;
@@ -92,7 +92,7 @@ export class Environments {
     return { ...version, manifest: { ...manifest, environment: values ? Object.fromEntries(values) : environment } };
   }
 
-  /** Seals the values of every version of a tenant anew that are not sealed under the first master key, or not at all; of how many versions. */
+  /** Reseals each of a tenant's versions whose values are unsealed or not under the first master key; returns the number of versions. */
   async reseal(tenant: string): Promise<number> {
     const { keys } = this.#store;
     let count = 0;
@@ -121,7 +121,7 @@ export class Environments {
   async #open(version: FunctionVersion): Promise<Map<string, string>> {
     const { name, manifest, environment } = version;
     const names = Object.keys(manifest.environment ?? {});
-    // A version that is not sealed yet: see `reseal`.
+    // A version that is not sealed yet; see `reseal`.
     if (environment === undefined) return new Map(Object.entries(manifest.environment ?? {}));
     const opened = new Map<string, string>();
     for (const variable of names) {
@@ -162,7 +162,7 @@ function sealAll(key: MasterKey, tenant: string, functionName: string, values: V
   );
 }
 
-/** Neither a secret nor a webhook's secret has a name with a slash. */
+/** The slash separates these names from those of secrets and webhook secrets, which have none. */
 function ownerOfValue(tenant: string, functionName: string, name: string) {
   return { tenant, name: `${functionName}/${name}` };
 }

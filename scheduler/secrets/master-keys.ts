@@ -4,37 +4,37 @@ import path from 'node:path';
 
 const KEY_BYTES = 32;
 const ID_LENGTH = 8;
-/** Where the keys may be given instead of in the file. */
+/** Environment variable that takes precedence over the file. */
 const VARIABLE = 'PIE_MASTER_KEY';
 const FILE = 'master.key';
 
 /** A key that seals secrets. */
 export interface MasterKey {
-  /** From the key itself, so that two keys never share one: the first digits of its sha256. */
+  /** The first digits of the sha256 of the key, so that different keys have different ids. */
   readonly id: string;
   readonly key: KeyObject;
 }
 
-/** The keys under which secrets are sealed: the first one seals, all of them open. */
+/** The installation's master keys: the first one seals, all of them open. */
 export interface MasterKeys {
-  /** The one that seals. Makes it when there is none and this process may; throws when something is sealed under another already. */
+  /** The sealing key. Creates it when there is none and `create` is set; throws when values are already sealed under another. */
   first(): Promise<MasterKey>;
-  /** Null when it is not among them. */
+  /** Null for an unknown id. */
   byId(id: string): Promise<MasterKey | null>;
 }
 
 export interface MasterKeysOptions {
-  /** Whether the file is made when it is missing. */
+  /** True when a missing file may be created. */
   readonly create: boolean;
-  /** The id of a key under which something is sealed, null when nothing is: asked before a key is made, which could not open it. */
+  /** The id of a key under which a value is sealed, or null. Asked before a key is created, since a new key could not open that value. */
   readonly sealedUnder?: () => Promise<string | null>;
   readonly environment?: NodeJS.ProcessEnv;
 }
 
 /**
- * The keys of an installation: `PIE_MASTER_KEY`, else `master.key` in its home, each a list of keys of 32 bytes in base64, separated by white
- * space or commas. To rotate, put a new key (`openssl rand -base64 32`) before the others. The variable is taken out of the environment,
- * where the processes that this one starts would find it.
+ * The keys of an installation: `PIE_MASTER_KEY`, else `master.key` in its home, each a list of keys of 32 bytes in base64, separated by
+ * white space or commas. To rotate, put a new key (`openssl rand -base64 32`) before the others. The variable is deleted from the
+ * environment, so that child processes do not inherit it.
  *
  * @throws when the variable holds anything else; the file is read when it is needed.
  */
@@ -63,7 +63,7 @@ class FixedKeys implements MasterKeys {
   }
 }
 
-/** Read again for every sealing, and for a key that is not known yet: rotating needs no restart. */
+/** Reads the file again for every sealing and for an unknown key, so that rotating needs no restart. */
 class KeyFile implements MasterKeys {
   readonly #file: string;
   readonly #options: MasterKeysOptions;
@@ -129,7 +129,7 @@ function lostKey(file: string, id: string): string {
   );
 }
 
-/** Never readable by others, never half written, and never over one that another process has written meanwhile. */
+/** Writes a file with mode 0600, atomically, and without replacing one that another process has written meanwhile. */
 async function writeOnce(file: string, text: string): Promise<void> {
   await mkdir(path.dirname(file), { recursive: true });
   const draft = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;

@@ -1,21 +1,21 @@
-/** What secrets and variables of functions may look like; nothing here touches Redis. */
+/** Rules for secrets and variables of functions; nothing here touches Redis. */
 
 /** Name of a secret, or of a variable in a function's environment. */
 export const VARIABLE_NAME = /^[A-Z][A-Z0-9_]{0,63}$/;
-/** Bytes of a secret's value. */
+/** Most bytes of a secret's value. */
 export const MAX_SECRET_BYTES = 16 * 1024;
-/** Secrets of a tenant. */
+/** Most secrets of a tenant. */
 export const MAX_SECRETS = 100;
-/** Values of a tenant that are kept: those that are current and those that versions of functions were deployed with. */
+/** Most stored values of a tenant: current ones, and those that deployed versions use. */
 export const MAX_REVISIONS = 1000;
-/** Secrets that one function may name. */
+/** Most secrets that one function may name. */
 export const MAX_NAMED_SECRETS = 32;
-/** Plain variables of a function. */
+/** Most plain variables of a function. */
 export const MAX_VARIABLES = 64;
-/** Characters of a plain variable. */
+/** Most characters of a plain variable. */
 export const MAX_VARIABLE_LENGTH = 4096;
 
-/** What stands in place of a variable's value wherever a manifest is stored or shown. */
+/** Replaces a variable's value wherever a manifest is stored or shown. */
 export const SEALED_VALUE = '(sealed)';
 
 /** A manifest with the names of its variables, without their values. */
@@ -27,7 +27,7 @@ export function withoutValues<T extends { readonly environment?: Readonly<Record
   return { ...manifest, environment: Object.fromEntries(names.map((name) => [name, SEALED_VALUE])) };
 }
 
-/** Why a value cannot be a secret's, or null. */
+/** The reason why a value cannot be a secret, or null. */
 export function faultOfSecret(value: string): string | null {
   if (value === '') return 'the value is empty';
   if (!value.isWellFormed()) return 'the value is not well-formed text (a lone surrogate)';

@@ -1,17 +1,17 @@
 import type { FunctionVersion } from '../functions/types.ts';
 import type { Store } from '../store/store.ts';
 
-/** Tenants asked about at once. */
+/** Tenants queried at once. */
 const BATCH = 100;
 
-/** Where versions are looked up whose environment is sealed. */
+/** Looks up versions with a sealed environment. */
 interface StoredVersions {
   kept(tenant: string): Promise<readonly FunctionVersion[]>;
 }
 
 /**
- * The id of a master key under which a secret of some tenant, or of its webhooks, or a value of a function's environment is sealed; null when
- * nothing is. (A sealed value begins with the id of its key, see `sealing.ts`.)
+ * The id of a master key under which a tenant's secret, a webhook secret or a value of a function's environment is sealed; null without
+ * any. (A sealed value begins with the id of its key, see `sealing.ts`.)
  */
 export async function sealedUnder(store: Store, functions: StoredVersions): Promise<string | null> {
   const { keys } = store;

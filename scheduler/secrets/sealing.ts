@@ -2,17 +2,17 @@ import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import type { MasterKey, MasterKeys } from './master-keys.ts';
 
 const ALGORITHM = 'aes-256-gcm';
-/** As NIST SP 800-38D recommends. */
+/** Length that NIST SP 800-38D recommends. */
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
-/** Whom and what a value belongs to: sealed for one, it does not open as another's. */
+/** The owner of a value; a value sealed for one owner does not open for another. */
 export interface Owner {
   readonly tenant: string;
   readonly name: string;
 }
 
-/** A value as it may be stored: `<id of the master key>.<nonce, text, tag in base64url>`. */
+/** Seals a value for storage: `<id of the master key>.<nonce, text, tag in base64url>`. */
 export function seal({ id, key }: MasterKey, owner: Owner, value: string): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES }).setAAD(additionalData(owner));
@@ -20,7 +20,7 @@ export function seal({ id, key }: MasterKey, owner: Owner, value: string): strin
   return `${id}.${Buffer.concat([nonce, text, cipher.getAuthTag()]).toString('base64url')}`;
 }
 
-/** Throws when the key is not there, or the value is not this owner's. */
+/** Opens a sealed value. Throws when its key is unknown or the value belongs to another owner. */
 export async function unseal(keys: MasterKeys, owner: Owner, sealed: string): Promise<string> {
   const at = sealed.indexOf('.');
   const id = sealed.slice(0, Math.max(0, at));
@@ -35,7 +35,7 @@ export async function unseal(keys: MasterKeys, owner: Owner, sealed: string): Pr
   return Buffer.concat([text, decipher.final()]).toString('utf8');
 }
 
-/** Neither holds a NUL. */
+/** Neither name contains a NUL, so the fields are unambiguous. */
 function additionalData({ tenant, name }: Owner): Buffer {
   return Buffer.from(`pie-secret\0${tenant}\0${name}`);
 }

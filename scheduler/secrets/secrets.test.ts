@@ -28,7 +28,7 @@ describe('secrets of tenants', () => {
   let home: string;
   let now = 1_000_000;
   const masterKey = newKey();
-  /** What versions of functions refer to. */
+  /** The versions that refer to secrets. */
   let kept: Pick<FunctionVersion, 'secrets'>[] = [];
   const open = (keys = given(masterKey)) =>
     new Secrets(
@@ -193,7 +193,7 @@ describe('secrets of tenants', () => {
     ]) {
       await sealing();
       await rm(file);
-      // Neither at a start nor while it runs.
+      // Refused both at a start and in a running process.
       for (const keys of [masterKeys, openMasterKeys(empty, options)]) {
         const refusal = (error: Error) => error.message.includes(`master key ${first}`) && error.message.includes(file);
         await assert.rejects(keys.first(), refusal);

@@ -16,51 +16,51 @@ const SCRIPTS = {
 };
 
 const REPLY_MS = 60_000;
-/** Longer than any build: by then a version refers to the value, or none ever will. */
+/** Longer than any build. When a pin ends, a stored version refers to the value, or no version will. */
 const PIN_MS = 3_600_000;
 
 /** A secret without its value. */
 export interface Secret {
   readonly name: string;
-  /** Grows with every value that the tenant stores, and is never given out twice. */
+  /** Grows with every value that the tenant stores; no revision is reused. */
   readonly revision: number;
   /** ISO 8601. */
   readonly changedAt: string;
   readonly changedBy: string;
 }
 
-/** Revisions of secrets by name: what a function version was deployed with. */
+/** Revisions of a function version's secrets, by name. */
 export type Revisions = Readonly<Record<string, number>>;
 
 export type PinOutcome =
   | { readonly ok: true; readonly revisions: Revisions }
-  | { readonly ok: false /** Names of secrets that the tenant does not have. */; readonly unknown: readonly string[] };
+  | { readonly ok: false /** Secrets that the tenant does not have. */; readonly unknown: readonly string[] };
 
-/** Where versions are looked up that refer to a value. */
+/** Looks up versions that refer to a value. */
 interface StoredVersions {
-  /** Those that can be invoked, and removed ones of which invocations run. */
+  /** Deployed versions, and removed ones with running invocations. */
   kept(tenant: string): Promise<readonly FunctionVersion[]>;
 }
 
-/** A secret that cannot be opened; the message names it and says why, and holds nothing of it. */
+/** A secret cannot be opened. The message gives its name and the reason, and no part of its value. */
 export class SecretError extends Error {
   override readonly name = 'SecretError';
 }
 
-/** Secrets of tenants: sealed under the installation's master key before they are stored, opened where a function runs. */
+/** Secrets of tenants, sealed under the installation's master key before they are stored, and opened where a function runs. */
 export class Secrets {
   readonly #store: Store;
   readonly #functions: StoredVersions;
   readonly #masterKeys: MasterKeys | undefined;
 
-  /** Without master keys values can neither be stored nor opened. */
+  /** Without master keys, values can neither be stored nor opened. */
   constructor(store: Store, functions: StoredVersions, masterKeys?: MasterKeys) {
     this.#store = store;
     this.#functions = functions;
     this.#masterKeys = masterKeys;
   }
 
-  /** By name. */
+  /** Sorted by name. */
   async list(tenant: string): Promise<Secret[]> {
     const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.secrets(tenant)));
     return Object.entries(fields)
@@ -69,7 +69,7 @@ export class Secrets {
       .sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** Stores a value. `too-many-*` when the tenant has `MAX_SECRETS` secrets, or `MAX_REVISIONS` values of them in use. */
+  /** Stores a value. `too-many-*` when the tenant has `MAX_SECRETS` secrets, or `MAX_REVISIONS` stored values. */
   async set(
     tenant: string,
     name: string,
@@ -95,7 +95,7 @@ export class Secrets {
     return { name, revision, changedAt, changedBy };
   }
 
-  /** The secret is not to be had any more; versions that were deployed with it keep its value. */
+  /** Removes a secret; versions deployed with it keep its value. */
   async remove(tenant: string, name: string): Promise<boolean> {
     if (!VARIABLE_NAME.test(name)) return false;
     const { keys } = this.#store;
@@ -108,17 +108,17 @@ export class Secrets {
     return reply === 1;
   }
 
-  /** The current revisions of these secrets, whose values are kept until a version refers to them, or an hour. */
+  /** The current revisions of these secrets. Keeps their values for an hour, or until a version refers to them. */
   pin(tenant: string, names: readonly string[]): Promise<PinOutcome> {
     return this.#revisions(tenant, names, this.#store.clock() + PIN_MS);
   }
 
-  /** The same without keeping them. */
+  /** Like `pin`, without keeping the values. */
   current(tenant: string, names: readonly string[]): Promise<PinOutcome> {
     return this.#revisions(tenant, names, '');
   }
 
-  /** The values of these revisions, by name. Throws `SecretError` when one is lost, or sealed under a master key that is not here. */
+  /** The values of these revisions, by name. Throws `SecretError` when one is missing or sealed under an unknown master key. */
   async open(tenant: string, revisions: Revisions): Promise<Map<string, string>> {
     const wanted = Object.entries(revisions);
     const opened = new Map<string, string>();
@@ -139,10 +139,10 @@ export class Secrets {
     return opened;
   }
 
-  /** Drops the values that no version of the tenant's functions refers to; how many. To be called when a version is gone. */
+  /** Drops values to which no version of the tenant refers; returns their number. Call it when a version was deleted. */
   async release({ tenant }: { readonly tenant: string }): Promise<number> {
     const { keys, clock } = this.#store;
-    // Read first: a version that is stored after this has pinned what it refers to.
+    // Read before the versions: a version stored later has pinned the values it refers to.
     const values = await this.#store.call((redis) => redis.hkeys(keys.secretValues(tenant)));
     if (values.length === 0) return 0;
     const used = await this.#used(tenant);
@@ -156,7 +156,7 @@ export class Secrets {
     return Number(dropped);
   }
 
-  /** Seals every value of a tenant anew that is not sealed under the first master key; how many. */
+  /** Reseals a tenant's values that are not under the first master key; returns their number. */
   async reseal(tenant: string): Promise<number> {
     const { keys } = this.#store;
     const values = await this.#store.call((redis) => redis.hgetall(keys.secretValues(tenant)));

@@ -2,18 +2,18 @@ import type { Redis } from 'ioredis';
 import { StoreError } from './errors.ts';
 import { DEFAULT_CALL_DEADLINE_MS } from './store.ts';
 
-/** What a listener of a channel is told. */
+/** Callbacks of a listener on a channel. */
 export interface ChannelListener {
   message(payload: Buffer): void;
-  /** The connection is lost; nothing arrives until `resumed`. */
+  /** The connection is lost; no message arrives until `resumed`. */
   lost?(): void;
-  /** The subscription was interrupted and holds again: messages may have been missed, so read what is stored. */
+  /** The subscription is active again after an interruption. Messages may have been missed, so read the stored data. */
   resumed(): void;
 }
 
 /**
- * Many listeners on one Redis connection in subscriber mode. A channel is subscribed while it has listeners, and again after a
- * reconnection; then its listeners are told, because what was published in between is gone.
+ * Many listeners on one Redis connection in subscriber mode. The connection subscribes to a channel while it has listeners. After a
+ * reconnection it subscribes again and calls `resumed`, because messages published in between are lost.
  */
 export class Channels {
   readonly #redis: Redis;
@@ -23,7 +23,7 @@ export class Channels {
     for (const listener of [...(this.#listeners.get(channel.toString()) ?? [])]) listener.message(payload);
   };
 
-  /** @param redis a connection of its own: it is put in subscriber mode. */
+  /** @param redis a connection used for nothing else, since it enters subscriber mode. */
   constructor(redis: Redis) {
     this.#redis = redis;
     redis.on('messageBuffer', this.#onMessage);
@@ -37,8 +37,8 @@ export class Channels {
   }
 
   /**
-   * Listens to a channel; when this resolves, everything published from now on arrives. While Redis is away it resolves all
-   * the same: the listener is told with `resumed` once the subscription holds.
+   * Listens to a channel. Once this resolves, all messages published from then on arrive. While Redis is away it resolves too, and
+   * `resumed` tells the listener when the subscription is active.
    *
    * @returns the function that stops listening.
    */
@@ -54,12 +54,12 @@ export class Channels {
       stop();
       throw new StoreError('store-unavailable', 'The connection to Redis was closed.');
     }
-    // Subscribing again is harmless, and its answer is what tells that the subscription holds.
+    // A repeated subscribe is harmless, and its reply proves that the subscription is active.
     if (this.#redis.status === 'ready') await this.#settled(this.#redis.subscribe(channel));
     return stop;
   }
 
-  /** Forgets every listener; the connection itself is its owner's. */
+  /** Forgets every listener. The connection's owner closes the connection. */
   close(): void {
     this.#redis.off('messageBuffer', this.#onMessage);
     this.#redis.off('ready', this.#onReady);
@@ -76,7 +76,7 @@ export class Channels {
           for (const listener of [...(this.#listeners.get(channel) ?? [])]) listener.resumed();
         }
       },
-      // The connection was lost again; the next `ready` does the same.
+      // The connection was lost again; the next `ready` event subscribes.
       () => undefined,
     );
   };
@@ -93,7 +93,7 @@ export class Channels {
     if (this.#redis.status === 'ready') this.#redis.unsubscribe(channel).catch(() => undefined);
   }
 
-  /** Waits for an answer, but not past the loss of the connection: then `lost` and `resumed` tell. */
+  /** Waits for a reply, but not past the loss of the connection: then `lost` and `resumed` inform the listener. */
   async #settled(answer: Promise<unknown>): Promise<void> {
     let lost: (() => void) | undefined;
     let timer: NodeJS.Timeout | undefined;

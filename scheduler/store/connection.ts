@@ -1,11 +1,11 @@
 import { Redis, type RedisOptions } from 'ioredis';
 
-/** Longest pause between two attempts to reconnect: a restarted Redis is found again within it. */
+/** Longest pause between two attempts to reconnect, and so the longest time to find a restarted Redis. */
 export const MAX_RECONNECT_DELAY_MS = 500;
 
 /**
- * How this room wants its connections: reconnecting for ever with short pauses, and never giving a command up by itself, because the
- * deadlines are the store's (and BullMQ requires it). No `commandTimeout`: it would cut blocking commands.
+ * Connections reconnect for ever with short pauses and never give up a command by themselves, because the store sets the deadlines (and
+ * BullMQ requires it). There is no `commandTimeout`, since it would interrupt blocking commands.
  */
 export function connectionOptions(): RedisOptions {
   return {
@@ -19,8 +19,8 @@ export function connectionOptions(): RedisOptions {
 }
 
 /**
- * Opens a connection with those options to a `redis://` URL or the path of a unix socket. Errors of the connection itself are left to
- * the reconnection; the calls report them.
+ * Opens a connection with `connectionOptions` to a `redis://` URL or the path of a unix socket. It ignores connection errors: ioredis
+ * reconnects, and the store's calls report the failure.
  */
 export function openConnection(address: string): Redis {
   const target = address.includes('://') ? address : { path: address };

@@ -1,15 +1,15 @@
 /**
- * Why a call of the store failed.
- * `not-deployed`: the version that was to run is removed; nothing was stored.
- * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Or its memory is
- * used up (`full`): nothing was stored.
- * `store-corrupt`: Redis refused the command, or what is stored has not the expected shape: a fault of the platform.
+ * Reasons for which a call of the store failed.
+ * `not-deployed`: the requested version was removed; nothing was stored.
+ * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Or the memory of
+ * Redis is used up (`full`): nothing was stored.
+ * `store-corrupt`: Redis refused the command, or stored data has an unexpected shape: a fault of the platform.
  * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
  * `quota-exceeded`: a quota of the tenant or of its function has no room; see `QuotaExceeded`.
- * `stale-attempt`: the attempt in whose name the call was made is over, or another one has begun; nothing was stored.
- * `quarantined`: the version took its sandbox with it again and again; nothing was stored.
- * `above-memory`: the invocation could never be admitted, for its instance may take more memory than there is; nothing was stored.
+ * `stale-attempt`: the attempt that made the call is over, or another one has begun; nothing was stored.
+ * `quarantined`: the version crashed its sandbox repeatedly; nothing was stored.
+ * `above-memory`: admission could never admit the invocation, since its memory limit exceeds the platform's memory; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
 export type StoreErrorCode =
@@ -24,9 +24,9 @@ export type StoreErrorCode =
   | 'above-memory'
   | 'idempotency-key-reused';
 
-/** Answers of a Redis that cannot serve now but may later. */
+/** Error replies of a Redis that cannot serve now but may later. */
 const NOT_NOW = /^(LOADING|BUSY|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
-/** Redis is at `maxmemory`; a transaction hides that behind an error of its own. */
+/** Error reply of a Redis at `maxmemory`; a transaction hides it behind its own error (see `previousErrors`). */
 const FULL = /^OOM\b/;
 const CONNECTION_CODES = [
   'ECONNREFUSED',
@@ -45,10 +45,10 @@ const FULL_TEXT =
   'The memory of Redis is used up: it stores nothing more until events and files of ended invocations are forgotten (a day after their ' +
   'end, unless `[retention]` in pie.toml says otherwise) and stored values are deleted, or until it is given more: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of your own.';
 
-/** The one error that the classes of this room throw. */
+/** The error class that the classes of this folder throw. */
 export class StoreError extends Error {
   readonly code: StoreErrorCode;
-  /** Redis refused to store anything more, for its memory is used up. */
+  /** True when Redis refused to store more because its memory is used up. */
   readonly full: boolean;
 
   constructor(code: StoreErrorCode, message: string, options: { cause?: unknown; full?: boolean } = {}) {
@@ -58,7 +58,7 @@ export class StoreError extends Error {
     this.full = options.full ?? false;
   }
 
-  /** Turns anything caught into a `StoreError`; the cause is kept for the log. */
+  /** Converts any caught value into a `StoreError`, and keeps it as the cause for the log. */
   static from(error: unknown): StoreError {
     if (error instanceof StoreError) return error;
     const text = error instanceof Error ? error.message : String(error);
@@ -75,8 +75,8 @@ export class StoreError extends Error {
 }
 
 /**
- * An event's number does not follow the last one of its log. With `appendfsync everysec` Redis writes what it has answered for up to two
- * seconds later when the disk is slow; killed before, it comes back without, and the writer sends again what follows `lastSeq`.
+ * An event's number does not follow the last one of its log. With `appendfsync everysec` and a slow disk, Redis writes acknowledged data up
+ * to two seconds late. A Redis killed before that comes back without the data, and the writer sends the events after `lastSeq` again.
  */
 export class SequenceGap extends StoreError {
   /** Number of the last event that the log holds, 0 for none. */
@@ -88,18 +88,18 @@ export class SequenceGap extends StoreError {
   }
 }
 
-/** What a call in the name of an attempt that is over comes to. */
+/** The error for a call of an attempt that is over. */
 export function staleAttempt(): StoreError {
   return new StoreError('stale-attempt', 'This attempt of the invocation is over: it can store and send nothing more.');
 }
 
-/** What ioredis says of the commands of a transaction that Redis has thrown away. */
+/** Errors that ioredis reports for the commands of a transaction that Redis discarded. */
 function previousErrors(error: unknown): string[] {
   if (!(error instanceof Error && 'previousErrors' in error && Array.isArray(error.previousErrors))) return [];
   return error.previousErrors.map((earlier) => (earlier instanceof Error ? earlier.message : String(earlier)));
 }
 
-/** Whether an error says that the connection to Redis failed: it reconnects by itself, and the calls report it. */
+/** True for a failure of the connection to Redis: ioredis reconnects by itself, and the store's calls report the failure. */
 export function isConnectionError(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const code = 'code' in error ? String(error.code) : '';

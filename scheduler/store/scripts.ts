@@ -1,19 +1,19 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/** A Lua script: every state transition is one, with its contract in the file's header. */
+/** A Lua script. Each state transition is one script; the header of its file states the contract. */
 export interface Script {
   readonly name: string;
   readonly lua: string;
-  /** What Redis calls it: EVALSHA sends this instead of the text. */
+  /** Hash that EVALSHA sends instead of the text. */
   readonly sha1: string;
 }
 
 const INCLUDE = /^[ \t]*--- @include "([a-z./-]+)"[ \t]*$/gm;
 
 /**
- * Reads a script that lies beside the module that uses it. A line `--- @include "./path.lua"` is replaced by that file, named from the
- * file that includes it, where it comes first; a file that is included several times is there once.
+ * Reads a script beside the module that uses it, and replaces each line `--- @include "./path.lua"` by that file. The path is relative to
+ * the including file. A file that is included several times is inserted once, at its first place.
  *
  * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));
  */

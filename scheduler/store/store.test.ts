@@ -40,7 +40,7 @@ describe('store', () => {
     await connection.ping();
     const store = new Store(connection, { deadlineMs: 300 });
     await redis.kill();
-    // A command in flight when the connection is lost may run once it is back; one made afterwards may not.
+    // A command in flight at the loss of the connection may run after the reconnection; a command made after the loss must not.
     await eventually(() => store.redis.status !== 'ready', 'the loss is noticed');
     const unavailable = (error: unknown) => error instanceof StoreError && error.code === 'store-unavailable';
     await assert.rejects(

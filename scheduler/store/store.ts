@@ -3,7 +3,7 @@ import { createKeys, type Keys } from '../keys.ts';
 import { StoreError } from './errors.ts';
 import type { Script } from './scripts.ts';
 
-/** Longest that one call of the store may take, waiting for a reconnection included. */
+/** Time limit of one store call, including the wait for a reconnection. */
 export const DEFAULT_CALL_DEADLINE_MS = 4000;
 
 type Argument = string | number | Buffer;
@@ -11,23 +11,23 @@ type Argument = string | number | Buffer;
 export interface StoreOptions {
   /** Prefix of every key; `pie` by default. */
   readonly prefix?: string;
-  /** Longest that one call may take; 4,000 ms by default. */
+  /** Time limit of one call; 4,000 ms by default. */
   readonly deadlineMs?: number;
   /** Milliseconds since the Unix epoch; `Date.now` by default. */
   readonly clock?: () => number;
 }
 
 /**
- * Redis with deadlines: every call either answers or fails with a `StoreError` within `deadlineMs`. A command is only handed to the
- * connection once that is ready, so that nothing waits in its offline queue to run long after its caller has given up. (What was in
- * flight when the connection broke is sent again once it is back: every script may run twice.)
+ * Redis with deadlines: every call either answers or fails with a `StoreError` within `deadlineMs`. The store passes a command to the
+ * connection only when that is ready, so no command waits in the offline queue and runs long after its caller has given up. (ioredis
+ * resends commands that were in flight when the connection broke, so every script may run twice.)
  */
 export class Store {
   readonly redis: Redis;
   readonly keys: Keys;
   readonly deadlineMs: number;
   readonly clock: () => number;
-  /** Hashes of the scripts that this connection has sent whole. */
+  /** Hashes of the scripts whose full text this connection has sent. */
   readonly #sent = new Set<string>();
   #becomingReady: Promise<void> | undefined;
 
@@ -36,13 +36,13 @@ export class Store {
     this.keys = createKeys(options.prefix);
     this.deadlineMs = options.deadlineMs ?? DEFAULT_CALL_DEADLINE_MS;
     this.clock = options.clock ?? Date.now;
-    // A Redis that was started again knows no script.
+    // A restarted Redis knows no script.
     redis.on('close', () => this.#sent.clear());
   }
 
   /**
-   * Runs a script: EVAL the first time, EVALSHA from then on, and EVAL again when Redis has lost it. Were the first time an EVALSHA as well, those
-   * calls that Redis had to be asked for twice would be overtaken by those behind them.
+   * Runs a script: EVAL the first time, EVALSHA from then on, and EVAL again when Redis has lost the script. If the first call were an
+   * EVALSHA too, it would need a second round trip, and later calls would overtake it.
    */
   script(script: Script, keys: readonly string[], args: readonly Argument[], deadlineMs?: number): Promise<unknown> {
     return this.call(async (redis) => {
@@ -56,7 +56,7 @@ export class Store {
     }, deadlineMs);
   }
 
-  /** Like `script`, for replies that hold bytes: strings come as buffers. */
+  /** Like `script`, for replies that hold bytes: strings arrive as buffers. */
   scriptBuffers(
     script: Script,
     keys: readonly string[],
@@ -81,8 +81,8 @@ export class Store {
   }
 
   /**
-   * Runs commands on the connection within the deadline. A longer deadline than the store's is for commands that take long; an absent
-   * Redis is not waited for longer. With a deadline that has passed, of who waited elsewhere, nothing is sent.
+   * Runs commands on the connection within the deadline. A deadline longer than the store's suits slow commands, but does not extend the
+   * wait for an absent Redis. When the deadline has already passed (the caller waited elsewhere), the store sends nothing.
    */
   async call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
     const { redis } = this;
@@ -93,7 +93,7 @@ export class Store {
     return withDeadline(commands(redis), Math.max(1, deadlineMs - (performance.now() - waitedFrom)));
   }
 
-  /** Whether the connection has not sent this script whole; it is about to. */
+  /** True when the connection has not sent this script's full text yet; marks it as sent. */
   #isNew({ sha1 }: Script): boolean {
     if (this.#sent.has(sha1)) return false;
     this.#sent.add(sha1);
@@ -105,7 +105,7 @@ export class Store {
     await this.call((redis) => redis.ping(), deadlineMs);
   }
 
-  /** What Redis holds, in bytes, and how much it may; null where no bound is set. Past it a script that stores is refused. And what its machine has. */
+  /** Memory that Redis uses, its limit (null for none; past it Redis refuses scripts that store), and its machine's memory, in bytes. */
   async memory(): Promise<{
     readonly usedBytes: number;
     readonly maxBytes: number | null;
@@ -120,7 +120,7 @@ export class Store {
     };
   }
 
-  /** Resolves once the connection is ready; all that wait share one promise. */
+  /** Resolves once the connection is ready; all waiting calls share one promise. */
   #ready(): Promise<void> {
     this.#becomingReady ??= this.#untilReady().finally(() => {
       this.#becomingReady = undefined;

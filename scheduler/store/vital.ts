@@ -3,8 +3,8 @@ import { Channels } from './channels.ts';
 import { Store, type StoreOptions } from './store.ts';
 
 /**
- * Connections for what a runtime lives by, its lease and the cancels of what it runs: neither waits behind what inferlets send and hear. They
- * are opened with the first use, which other processes never make.
+ * Separate connections for a runtime's lease and its cancels, so that neither waits behind the traffic of inferlets. They open on first
+ * use; processes other than runtimes never use them.
  */
 export class Vital {
   readonly #connect: () => Redis;
@@ -40,7 +40,7 @@ export class Vital {
 
   #open(): Redis {
     const connection = this.#connect();
-    // What goes wrong with a connection is reported by the calls that need it.
+    // The calls that need the connection report its errors.
     connection.on('error', () => undefined);
     if (this.#closed) connection.disconnect();
     return connection;

@@ -1,4 +1,4 @@
-/** A flag that one task waits for and others set. Setting it while nobody waits is remembered once. */
+/** A flag that one task waits for and others set. It remembers one `set` while no task waits. */
 export class Wakeup {
   #set = false;
   #wake: (() => void) | undefined;
@@ -8,7 +8,7 @@ export class Wakeup {
     this.#wake?.();
   }
 
-  /** Waits until the flag is set (and clears it), the time is over, or the signal aborts; tells whether it was set. */
+  /** Waits until the flag is set (and clears it), the time is over, or the signal aborts. Resolves to true if the flag was set. */
   async wait(timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
     if (!this.#set && !signal?.aborted) {
       let timer: NodeJS.Timeout | undefined;

@@ -15,14 +15,14 @@ const SCRIPTS = {
   touch: loadScript(new URL('./scripts/touch-key.lua', import.meta.url)),
 };
 
-/** How long a key that was seen is believed without asking again: one that was removed elsewhere works at most this much longer. */
+/** Time for which a gateway caches a valid key. A key removed elsewhere works at most this much longer. */
 const BELIEF_MS = 1500;
-/** Keys believed at once. */
+/** Most cached keys. */
 const MAX_BELIEVED = 10_000;
 const MINUTE_MS = 60_000;
 const REPLY_MS = 60_000;
 
-/** Who holds a key. */
+/** The tenant, id and scopes of a key. */
 export interface KeyHolder {
   readonly tenant: string;
   readonly keyId: string;
@@ -35,7 +35,7 @@ export type Authentication =
   | { readonly kind: 'expired' /** Milliseconds since the Unix epoch. */; readonly at: number }
   | { readonly kind: 'suspended'; readonly tenant: string };
 
-/** What is known of a key. Times in milliseconds since the Unix epoch. */
+/** A key as stored. Times in milliseconds since the Unix epoch. */
 export interface ApiKey {
   readonly id: string;
   readonly tenant: string;
@@ -43,7 +43,7 @@ export interface ApiKey {
   readonly scopes: readonly Scope[];
   readonly createdAt: number;
   readonly expiresAt: number | null;
-  /** To the minute; null when it was never used. */
+  /** Rounded down to the minute; null when it was never used. */
   readonly lastUsedAt: number | null;
 }
 
@@ -53,7 +53,7 @@ export interface NewApiKey {
   readonly expiresAt?: number | undefined;
 }
 
-/** `apiKey` is the key itself, and nowhere else. */
+/** `apiKey` is the key itself, which is returned only here. */
 export type CreateKeyOutcome =
   | { readonly kind: 'created'; readonly apiKey: string; readonly key: ApiKey }
   | { readonly kind: 'unknown' }
@@ -62,7 +62,7 @@ export type CreateKeyOutcome =
 interface Belief {
   readonly holder: KeyHolder;
   readonly until: number;
-  /** Minute of the last use that was written down. */
+  /** Minute of the last use that was stored. */
   usedMinute: number;
 }
 
@@ -76,7 +76,7 @@ export class ApiKeys {
     this.#store = store;
   }
 
-  /** Whose key this is. The answer of a moment ago is believed. Throws `StoreError`. */
+  /** Identifies a key's holder, from a short cache or from Redis. Throws `StoreError`. */
   async authenticate(apiKey: string): Promise<Authentication> {
     if (!isApiKey(apiKey)) return { kind: 'unknown' };
     const sha256 = hashKey(apiKey);
@@ -85,7 +85,7 @@ export class ApiKeys {
       this.#used(sha256, believed);
       return { kind: 'valid', holder: believed.holder };
     }
-    // Requests that come together ask once.
+    // Concurrent requests with one key share one query.
     let asked = this.#asked.get(sha256);
     if (asked === undefined) {
       asked = this.#ask(sha256).finally(() => this.#asked.delete(sha256));
@@ -94,7 +94,7 @@ export class ApiKeys {
     return asked;
   }
 
-  /** Keys of a tenant, oldest first, those that expired lately included. */
+  /** Keys of a tenant, oldest first, including recently expired ones. */
   async list(tenant: string): Promise<ApiKey[]> {
     const hashes = await this.#store.call((redis) => redis.hvals(this.#store.keys.apiKeys(tenant)));
     const records = await Promise.all(hashes.map((sha256) => this.#record(sha256)));
@@ -107,8 +107,8 @@ export class ApiKeys {
   }
 
   /**
-   * Makes a key. `unknown` when there is no such tenant, `full` when it has `MAX_KEYS`. With an actor (here and below) the act is in the audit
-   * log once the key is there: both are one step, so that no key is lost, or unaccounted for, between them.
+   * Creates a key. `unknown` when there is no such tenant, `full` when it has `MAX_KEYS`. With an actor (here and below) one script stores
+   * the key and its audit entry, so that neither exists without the other.
    */
   async create(tenant: string, { name, scopes, expiresAt }: NewApiKey, actor?: string): Promise<CreateKeyOutcome> {
     if (!KEY_NAME.test(name)) throw new StoreError('invalid-argument', 'The name of a key has 1 to 64 characters.');
@@ -141,11 +141,11 @@ export class ApiKeys {
     return { kind: 'created', apiKey, key };
   }
 
-  /** A key with the same name, scopes and expiry; the old one works for `graceMs` longer. `unknown` when it does not work any more. */
+  /** Creates a key with equal name, scopes and expiry; the old one works for `graceMs` longer. `unknown`: the old key has ended. */
   async rotate(tenant: string, id: string, graceMs: number, actor?: string): Promise<CreateKeyOutcome> {
     const { keys } = this.#store;
     const old = await this.#hashOf(tenant, id);
-    // Before the step: whatever fails after it, the new key is handed out.
+    // Read before the script runs: no later failure may withhold the new key.
     const record = old === null ? null : await this.#record(old);
     if (old === null || record === null) return { kind: 'unknown' };
     const apiKey = newApiKey();
@@ -168,8 +168,8 @@ export class ApiKeys {
   }
 
   /**
-   * Forgets a key, everywhere within 2 s. With `keepLast` one that administers its tenant is refused (`last`) unless another does so too, for
-   * a day at least.
+   * Deletes a key, everywhere within 2 s. With `keepLast`, a key that administers its tenant is refused (`last`) unless another such key
+   * works for at least a day.
    */
   async remove(
     tenant: string,
@@ -194,7 +194,7 @@ export class ApiKeys {
     return reply === 1 ? 'removed' : 'unknown';
   }
 
-  /** Gives a key from before keys had names a name and other scopes. One that has a name is left as it is. */
+  /** Gives a key from before keys had names a name and other scopes. A key with a name stays unchanged. */
   async adopt(apiKey: string, name: string, scopes: readonly Scope[], actor: string): Promise<void> {
     const sha256 = hashKey(apiKey);
     const record = await this.#record(sha256);
@@ -212,7 +212,7 @@ export class ApiKeys {
   }
 
   async #ask(sha256: string): Promise<Authentication> {
-    // From before the question: an answer that took long is believed for less.
+    // Taken before the query, so that a slow reply is cached for less time.
     const askedAt = this.#store.clock();
     const earlier = this.#believed.get(sha256);
     this.#believed.delete(sha256);
@@ -231,14 +231,14 @@ export class ApiKeys {
     return { kind: 'valid', holder };
   }
 
-  /** Writes the use down, once a minute and without anybody waiting for it. */
+  /** Stores the last use, once a minute and without delaying the request. */
   #used(sha256: string, belief: Belief): void {
     const minute = minuteOf(this.#store.clock());
     if (minute <= belief.usedMinute) return;
     belief.usedMinute = minute;
     this.#store
       .script(SCRIPTS.touch, [this.#store.keys.apiKey(sha256)], [minute * MINUTE_MS])
-      // The next minute's use is written again; nobody is to fail for this one.
+      // A failure must not fail the request; the next minute's use is stored again.
       .catch(() => undefined);
   }
 

@@ -5,11 +5,11 @@ import type { Store } from '../store/store.ts';
 
 const SCRIPT = loadScript(new URL('./scripts/record-act.lua', import.meta.url));
 
-/** Entries that each stream keeps, about: of one tenant, and of all together. */
+/** Approximate number of entries in each stream: of one tenant, and of all tenants together. */
 const KEPT = 2000;
 const KEPT_OF_ALL = 20_000;
 const REPLY_MS = 60_000;
-/** Acts that nobody may push out of the log by deploying all day: they have a stream of their own. */
+/** Acts with a stream of their own, so that many deploys cannot push them out of the log. */
 const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host)\./;
 /** Longest target and details (as JSON) of an entry, characters. */
 const MAX_TARGET = 256;
@@ -17,15 +17,15 @@ const MAX_DETAILS = 4096;
 /** Most entries that are read at once. */
 export const MAX_AUDIT_LIMIT = 1000;
 
-/** Who acts when no key does. */
+/** Actor of acts without a key. */
 export const PLATFORM_ACTOR = 'platform';
 
-/** Place of an entry, as `read` gives it out. */
+/** An entry's cursor, as `read` returns it. */
 export const AUDIT_CURSOR = /^\d{1,15}-\d{1,19}$/;
 
 /** An administrative act. */
 export interface Act {
-  /** Opaque; reading goes on before it. */
+  /** Opaque; pass it as `before` to read older entries. */
   readonly cursor: string;
   /** Milliseconds since the Unix epoch. */
   readonly at: number;
@@ -34,12 +34,12 @@ export interface Act {
   readonly actor: string;
   /** `<thing>.<verb>`: `key.create`, `alias.set`, `function.deploy`, `secret.set`, `tenant.suspend`, `quota.set`. */
   readonly action: string;
-  /** What it was done to: a key's id, `name@version`, a quota. */
+  /** Object of the act: a key's id, `name@version`, a quota. */
   readonly target: string;
   readonly details: Readonly<Record<string, unknown>>;
 }
 
-/** An act to be written down: whose, what, on what. */
+/** An act to record. */
 export interface NewAct {
   readonly actor: string;
   readonly tenant: string;
@@ -48,7 +48,7 @@ export interface NewAct {
   readonly details?: Readonly<Record<string, unknown>>;
 }
 
-/** An act that stands though its entry could not be written; the message says all of it, for the operator's log. */
+/** An act that took effect although its entry could not be stored. The message holds the whole entry for the operator's log. */
 export class UnrecordedAct extends Error {
   override readonly name = 'UnrecordedAct';
 
@@ -57,7 +57,7 @@ export class UnrecordedAct extends Error {
   }
 }
 
-/** What a script with `include/record-act.lua` takes. No act, no entry. */
+/** Arguments for scripts with `include/record-act.lua`. Without an act, the script stores no entry. */
 export function actArguments(
   { keys, clock }: Store,
   act: NewAct | null,
@@ -78,20 +78,20 @@ export function actArguments(
   };
 }
 
-/** The log of administrative acts: what was done to a tenant, by whom, when. It holds no secrets; what comes in may not either. */
+/** The log of administrative acts: actor, act, target and time. It holds no secrets, and callers must pass none. */
 export class AuditLog {
   readonly #store: Store;
   readonly #onError: ((error: UnrecordedAct) => void) | undefined;
 
-  /** `onError` is told of acts that could not be written down. */
+  /** `onError` receives acts that could not be stored. */
   constructor(store: Store, onError?: (error: UnrecordedAct) => void) {
     this.#store = store;
     this.#onError = onError;
   }
 
   /**
-   * Writes down an act that has happened. It stands, whatever becomes of its entry: this never throws. (Keys are made, rotated and removed
-   * in one step with their entries, see `ApiKeys`.)
+   * Records an act that has already happened. Never throws: a failure to record does not undo the act. (`ApiKeys` creates, rotates and
+   * removes keys in one step with their entries.)
    *
    * @example await audit.record(call.principal.keyId, tenant, 'alias.set', 'story@live', { version });
    */
@@ -111,7 +111,7 @@ export class AuditLog {
     }
   }
 
-  /** Newest first, before a cursor; of all tenants without one. */
+  /** Entries, newest first, before a cursor; of all tenants when no tenant is given. */
   async read(query: { readonly tenant?: string; readonly before?: string; readonly limit: number }): Promise<Act[]> {
     const { tenant, before, limit } = query;
     if (before !== undefined && !AUDIT_CURSOR.test(before)) {
@@ -135,7 +135,7 @@ function detailsText(details: Readonly<Record<string, unknown>>): string {
   return text.length > MAX_DETAILS ? '{"truncated":true}' : text;
 }
 
-/** Of ids, `<ms>-<number>`. */
+/** Compares stream ids, `<ms>-<number>`. */
 function newestFirst(a: string, b: string): number {
   const [aMs = 0, aNumber = 0] = a.split('-').map(Number);
   const [bMs = 0, bNumber = 0] = b.split('-').map(Number);

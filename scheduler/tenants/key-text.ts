@@ -5,7 +5,7 @@ const PREFIX = 'pie_';
 const LENGTH = 32;
 const KEY = /^pie_[0-9A-Za-z]{32}$/;
 
-/** A new key: 190 random bits, so that a plain sha256 of it is enough to keep. */
+/** A new key with 190 random bits, so that storing a plain sha256 of it is safe. */
 export function newApiKey(): string {
   return PREFIX + randomText(LENGTH);
 }
@@ -14,17 +14,17 @@ export function isApiKey(text: string): boolean {
   return KEY.test(text);
 }
 
-/** What is stored of a key. */
+/** The stored form of a key. */
 export function hashKey(apiKey: string): string {
   return createHash('sha256').update(apiKey).digest('hex');
 }
 
-/** Enough of the hash to tell keys apart, and nothing of the key. */
+/** A part of the hash that tells keys apart and reveals nothing of the key. */
 export function keyIdOf(hash: string): string {
   return `key_${hash.slice(0, 12)}`;
 }
 
-/** Uniform: bytes past the last multiple of the alphabet's length are thrown away. */
+/** Uniform: discards bytes from the last multiple of the alphabet's length on. */
 function randomText(length: number): string {
   const usable = 256 - (256 % ALPHABET.length);
   let text = '';

@@ -1,26 +1,26 @@
-/** What tenants and keys may look like; nothing here touches Redis. */
+/** Rules for tenants and keys; nothing here touches Redis. */
 
-/** It stands in URLs, commands and names of keys in Redis. */
+/** A tenant's name appears in URLs, commands and Redis keys. */
 export const TENANT_NAME = /^[a-z][a-z0-9-]{0,62}$/;
-/** For people, to tell keys apart. Printable, so that it can stand in a terminal and a table. */
+/** A key's name, for people. Printable, so that terminals and tables can show it. */
 export const KEY_NAME = /^[^\p{C}\p{Zl}\p{Zp}]{1,64}$/u;
-/** Names a key without revealing it: the first 12 digits of its hash. */
+/** Identifies a key without revealing it: the first 12 digits of its hash. */
 export const KEY_ID = /^key_[0-9a-f]{12}$/;
 
-/** Part of a tenant in the fair share between tenants that wait. */
+/** A tenant's weight in the fair share between waiting tenants. */
 export const WEIGHT = { least: 1, most: 1000, usual: 100 } as const;
 
-/** Tenants of one installation. */
+/** Most tenants of one installation. */
 export const MAX_TENANTS = 10_000;
-/** Keys of one tenant, those in their grace period included. */
+/** Most keys of one tenant, those in their grace period included. */
 export const MAX_KEYS = 100;
 
 const DAY_MS = 86_400_000;
-/** A key that ends sooner is none to rely on: the last one to administer a tenant lasts longer. */
+/** A key that ends sooner does not count as one that still administers its tenant. */
 export const LASTING_MS = DAY_MS;
-/** A rotated key works for at most so long beside the one that replaces it. */
+/** Longest time that a rotated key keeps working beside its replacement. */
 export const MAX_GRACE_MS = 30 * DAY_MS;
-/** A key that has an end has it within so long. */
+/** Longest lifetime of a key that expires. */
 export const MAX_LIFETIME_MS = 3660 * DAY_MS;
-/** An expired key is still listed, and told from an unknown one, for so long. */
+/** Time for which an expired key stays listed and is reported as expired instead of unknown. */
 export const EXPIRED_KEPT_MS = 7 * DAY_MS;

@@ -27,7 +27,7 @@ export interface TenantSettings {
 
 export type CreateTenantOutcome = 'created' | 'exists' | 'full';
 
-/** Who functions, keys, secrets and quotas belong to. What they may look like is in `rules.ts`. */
+/** Tenants own functions, keys, secrets and quotas. `rules.ts` has the rules for their names and weights. */
 export class Tenants {
   readonly #store: Store;
 
@@ -48,7 +48,7 @@ export class Tenants {
     return reply === 0 ? 'exists' : 'full';
   }
 
-  /** Makes the tenant when it is not there. */
+  /** Creates the tenant when it does not exist. */
   async ensure(name: string): Promise<void> {
     if ((await this.create(name)) === 'full') {
       throw new StoreError('invalid-argument', `There are ${MAX_TENANTS} tenants, as many as there may be.`);
@@ -60,7 +60,7 @@ export class Tenants {
     return toTenant(name, await this.#store.call((redis) => redis.hgetall(this.#store.keys.tenant(name))));
   }
 
-  /** By name. */
+  /** Sorted by name. */
   async list(): Promise<Tenant[]> {
     const { keys } = this.#store;
     const names = (await this.#store.call((redis) => redis.smembers(keys.tenants))).sort();
@@ -70,7 +70,7 @@ export class Tenants {
     return records.filter((tenant) => tenant !== null);
   }
 
-  /** False when there is no such tenant. Weight and suspension hold for admission from its next round on. */
+  /** False when there is no such tenant. Admission applies weight and suspension from its next round on. */
   async change(name: string, settings: TenantSettings): Promise<boolean> {
     if (!TENANT_NAME.test(name)) return false;
     const fields = Object.entries(toFields(settings)).flat();

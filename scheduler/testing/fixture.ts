@@ -6,15 +6,15 @@ import { openScheduler, type Scheduler, type SchedulerOptions, type Submission }
 import type { Store } from '../store/store.ts';
 import type { TestRedis } from './redis.ts';
 
-/** Limits that no test comes near. */
+/** Limits that no test reaches. */
 export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, memoryMb: 64, pages: 64, tokens: 1000 };
 
 const TEST_MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
 
-/** No test's event loop stands still for so long: whoever tests the end of a lease says how long one is. */
+/** Longer than any test's event loop stands still. Tests of the end of a lease set their own length. */
 const LEASE_MS = 120_000;
 
-/** A scheduler with a prefix of its own on a test's Redis, whose leases do not run out. */
+/** A scheduler with its own prefix on a test's Redis, whose leases do not run out. */
 export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOptions> = {}): Scheduler {
   return openScheduler({ connect: redis.connect, prefix: `test-${randomUUID()}`, leaseMs: LEASE_MS, ...options });
 }
@@ -35,7 +35,7 @@ export function submission(options: Partial<Submission> = {}): Submission {
   };
 }
 
-/** Registers a runtime that offers so much and runs nothing; release the lease. */
+/** Registers a runtime that offers this capacity and runs nothing. The caller must release the lease. */
 export function offer(
   scheduler: Scheduler,
   {
@@ -48,13 +48,13 @@ export function offer(
 }
 
 /**
- * Takes a queued invocation into a runtime's hands, as BullMQ does when it fetches a job: whichever it is, and whether there is room or not.
- * The runtime is registered, but renews nothing.
+ * Makes a runtime hold a queued invocation, as when BullMQ fetches a job, even one that is not first or does not fit. The runtime is
+ * registered, but does not renew its lease.
  */
 export async function hold({ admission, store }: Scheduler, id: string, runtimeId: string): Promise<void> {
   const { keys, redis } = store;
   await registerRuntime(store, runtimeId);
-  // By one slot at a time, so that no others are admitted that need not be; by more where a part is kept.
+  // Adds one slot at a time, so that few others are admitted; more where a reserve takes the slots.
   for (let before = -1, more = 1; (await redis.lrem(`${keys.jobs}:wait`, 1, id)) === 0; ) {
     const { usedSlots } = await admission.capacity();
     more = usedSlots === before ? more * 2 : 1;
@@ -71,35 +71,35 @@ export async function hold({ admission, store }: Scheduler, id: string, runtimeI
   }
   await redis.hdel(keys.runtimes, ROOM);
   await redis.del(keys.alive(ROOM));
-  // Nobody else is admitted into what it offered.
+  // Updates the capacity, so that no other invocation is admitted into the removed offer.
   await admission.admit();
   await redis.lpush(`${keys.jobs}:active`, id);
   await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
 }
 
-/** A runtime that offers what `hold` needs. */
+/** Id of a temporary runtime that offers what `hold` needs. */
 const ROOM = 'room';
 
-/** Registers a runtime that offers nothing and renews nothing, unless it is registered. */
+/** Registers a runtime that offers nothing and renews no lease, unless it is registered. */
 export async function registerRuntime({ redis, keys }: Store, id: string): Promise<void> {
   await redis.hsetnx(keys.runtimes, id, JSON.stringify({ id, name: id, startedAt: 0, slots: 0 }));
 }
 
-/** Begins an attempt; when no runtime holds the invocation, it is taken into that one's hands before. */
+/** Begins an attempt; first makes the runtime hold the invocation when no runtime does. */
 export async function beginAttempt(scheduler: Scheduler, id: string, runtimeId: string, token?: string) {
   const [record, holder] = await Promise.all([scheduler.invocations.get(id), scheduler.active.holder(id)]);
   if (record?.status === 'queued' && holder === null) await hold(scheduler, id, runtimeId);
   return scheduler.invocations.beginAttempt(id, runtimeId, token);
 }
 
-/** Everything that a follower is given until the log ends. */
+/** All events that a follower receives until the log ends. */
 export async function collect(events: AsyncIterable<InvocationEvent>): Promise<InvocationEvent[]> {
   const collected: InvocationEvent[] = [];
   for await (const event of events) collected.push(event);
   return collected;
 }
 
-/** Waits until a condition holds; fails after `deadlineMs`, which only has to be shorter than the test's own bound. */
+/** Waits until a condition holds. Fails after `deadlineMs`, which must be shorter than the test's own timeout. */
 export async function eventually(
   condition: () => boolean | Promise<boolean>,
   what: string,

@@ -8,12 +8,12 @@ import type { Redis } from 'ioredis';
 import { openConnection } from '../store/connection.ts';
 
 export interface TestRedisOptions {
-  /** Writes an append-only file, so that a restarted server has everything; false by default: nothing is written. */
+  /** Writes an append-only file, so that a restarted server keeps its data; false by default: nothing is written. */
   readonly appendOnly?: boolean;
 }
 
 const READY_MS = 30_000;
-/** A server that stands still is killed all the same. */
+/** Longest wait for the final write; a server that stands still is killed anyway. */
 const WRITTEN_MS = 2000;
 
 /**
@@ -45,7 +45,7 @@ export class TestRedis {
     return redis;
   }
 
-  /** Opens a connection; all of them are closed by `stop`. */
+  /** Opens a connection; `stop` closes all of them. */
   readonly connect = (): Redis => {
     const redis = openConnection(this.socket);
     this.#connections.add(redis);
@@ -58,7 +58,7 @@ export class TestRedis {
     return this.#server?.pid;
   }
 
-  /** Ends the server with SIGKILL and waits until it is gone. What it answered for is in the append-only file, if it has one. */
+  /** Ends the server with SIGKILL and waits for its exit. With an append-only file, acknowledged writes survive. */
   async kill(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
@@ -69,7 +69,7 @@ export class TestRedis {
     await exited;
   }
 
-  /** Starts the server again, with what it had written. */
+  /** Restarts the server with its saved data. */
   async restart(): Promise<void> {
     await this.kill();
     const args = ['--port', '0', '--unixsocket', this.socket, '--dir', this.#directory, '--save', ''];
@@ -94,7 +94,7 @@ export class TestRedis {
     await rm(this.#directory, { recursive: true, force: true });
   }
 
-  /** On a slow disk `everysec` lets writes wait for a second after their answers. */
+  /** On a slow disk, `everysec` may write a second after the reply; `always` writes at once. */
   async #written(): Promise<void> {
     const connection = openConnection(this.socket);
     try {

@@ -2,9 +2,9 @@ import { openScheduler } from '../scheduler.ts';
 import { openConnection } from '../store/connection.ts';
 
 /**
- * A runtime in a process of its own, for tests that kill it: it begins each invocation, writes one message and goes on for ever.
- * Arguments: socket, prefix, name, lease in ms. It prints `begun ID ATTEMPT` for each; the input `"finish"` ends the invocation from the second
- * attempt on. It ends with its standard input.
+ * A runtime in its own process, for tests that kill it. It begins each invocation, writes one message and never ends it.
+ * Arguments: socket, prefix, name, lease in ms. It prints `begun ID ATTEMPT` for each; the input `"finish"` ends the invocation from the
+ * second attempt on. The process ends with its standard input.
  */
 const [socket = '', prefix = '', name = '', leaseMs = ''] = process.argv.slice(2);
 const scheduler = openScheduler({ connect: () => openConnection(socket), prefix, leaseMs: Number(leaseMs) });
@@ -25,7 +25,7 @@ const worker = scheduler.createWorker({
       return;
     }
     await new Promise((resolve) => signal.addEventListener('abort', resolve));
-    // Too late: whoever was declared dead can write no more.
+    // Too late: a runtime that was declared dead can write nothing more.
     const late = await invocations.append(job.id, epoch, nextSeq + 1, [{ event: 'message', data: '{"text":"late"}' }]);
     console.log(`stopped ${job.id} ${signal.reason.code} ${late}`);
   },

@@ -1,7 +1,7 @@
-/** Four buckets to a doubling: a quantile is at most 19 % above what was measured. */
+/** Four buckets to a doubling: a quantile is at most 19 % above the measured value. */
 const BUCKETS_PER_DOUBLING = 4;
 
-/** Times from submission to the first message, by bucket of `scripts/include/first-message.lua`. */
+/** Counts of the times from submission to the first message, by bucket of `scripts/include/first-message.lua`. */
 export type FirstMessageTimes = ReadonlyMap<number, number>;
 
 /** The upper end of a bucket, ms. */
@@ -9,7 +9,7 @@ export function bucketEnd(bucket: number): number {
   return 2 ** (bucket / BUCKETS_PER_DOUBLING);
 }
 
-/** The time within which that part of all first messages came, ms: the upper end of its bucket. Null without any. */
+/** The time within which the fraction `part` of all first messages came, ms: the upper end of its bucket. Null without any. */
 export function quantile(times: FirstMessageTimes, part: number): number | null {
   const buckets = [...times].sort(([a], [b]) => a - b);
   const total = buckets.reduce((sum, [, count]) => sum + count, 0);

@@ -1,8 +1,8 @@
 import type { Usage } from '../invocations/types.ts';
 
 /**
- * What is counted of an invocation's usage, in the order of the counters in Redis, and how many of Redis's units one has: tokens are whole,
- * times are kept in µs and pages in ms that one was held.
+ * The metered parts of an invocation's usage, in the order of the counters in Redis, with the number of Redis units in one: Redis counts
+ * whole tokens, times in µs, and page-ms.
  */
 export const METERED_FIELDS = [
   { name: 'inputTokens', units: 1 },
@@ -17,18 +17,18 @@ export const METERED_FIELDS = [
 
 export type MeteredName = (typeof METERED_FIELDS)[number]['name'];
 
-/** An attempt's usage so far as the scripts take it: whole numbers with spaces between; empty for none. */
+/** An attempt's usage so far, as the scripts take it: whole numbers separated by spaces; empty for none. */
 export function meteredText(usage: Usage | null | undefined): string {
   if (usage == null) return '';
   return METERED_FIELDS.map(({ name, units }) => whole((usage[name] ?? 0) * units)).join(' ');
 }
 
-/** Whole and not negative, whatever was reported. */
+/** A whole number of 0 or more, also for a malformed report. */
 function whole(units: number): number {
   return Number.isFinite(units) && units > 0 ? Math.min(Math.round(units), Number.MAX_SAFE_INTEGER) : 0;
 }
 
-/** The numbers of Redis by name. */
+/** The metered values by name, from the numbers in Redis. */
 export function meteredOf(units: readonly number[]): Record<MeteredName, number> {
   return Object.fromEntries(METERED_FIELDS.map(({ name, units: one }, i) => [name, (units[i] ?? 0) / one])) as Record<
     MeteredName,
@@ -37,9 +37,9 @@ export function meteredOf(units: readonly number[]): Record<MeteredName, number>
 }
 
 /**
- * The usage of an invocation over all its attempts: what the last one said at its end, with the sums of what is counted.
+ * The usage of an invocation over all its attempts: the last attempt's final report, with the metered parts summed.
  *
- * @param before sum over the attempts before, as the record has it; likewise `now` of the last one that spoke.
+ * @param before sum over the earlier attempts, as the record has it; `now` is the same of the last attempt that reported.
  */
 export function totalUsage(final: Usage | null, before: string | undefined, now: string | undefined): Usage | null {
   if (now === undefined || (final !== null && before === undefined)) return final;
@@ -50,7 +50,7 @@ export function totalUsage(final: Usage | null, before: string | undefined, now:
   return { ...final, ...Object.fromEntries(spent) };
 }
 
-/** What several attempts used: `last` as it is, with the sums of what is counted. */
+/** The usage of several attempts: `last`, with the metered parts summed. */
 export function sumOfUsage(before: Usage, last: Usage): Usage {
   return totalUsage(last, meteredText(before), meteredText(last)) ?? last;
 }

@@ -14,7 +14,7 @@ const NAMES = METERED_FIELDS.map(({ name }) => name);
 const TENANTS = { story: 'acme', poem: 'acme', other: 'beta' } as const;
 type Name = keyof typeof TENANTS;
 
-/** What happens to one of the invocations; `resend` makes its last calls again, in the other order. */
+/** One step of an invocation; `resend` repeats its last calls in reverse order. */
 const step = fc.record({
   which: fc.nat({ max: 4 }),
   kind: fc.constantFrom('append', 'append', 'append', 'report', 'resend', 'lose', 'finish', 'settle', 'fail', 'child'),
@@ -30,7 +30,7 @@ interface Run {
   epoch: number;
   seq: number;
   usage: Record<string, number>;
-  /** What reached Redis of this attempt, and of those before it. */
+  /** The usage of this attempt that reached Redis; `before` has that of the earlier attempts. */
   said: Usage;
   readonly before: Usage[];
   calls: (() => Promise<unknown>)[];
@@ -106,7 +106,7 @@ describe('metering', () => {
         for (const again of run.calls.slice(-3).reverse()) await again().catch(() => undefined);
         return;
       case 'lose': {
-        // With what it had used since it last spoke, or killed before it could say.
+        // Lost with the usage since its last report, or killed before it could report.
         if (which % 2 === 0) spend(run, spent);
         const usage: Usage | null = which % 2 === 0 ? { ...run.usage } : null;
         run.calls.push(() => invocations.requeue(id, epoch, seq, 'lost', usage));
@@ -130,7 +130,7 @@ describe('metering', () => {
         const usage: Usage = { ...run.usage };
         const settle = () => invocations.settle({ id, tenant: TENANTS[run.name] }, epoch, usage);
         run.calls.push(settle);
-        // An invocation that somebody else ended has nothing more to say.
+        // Once another process has ended the invocation, its runtime reports nothing more.
         if ((await settle()) === 'ok') run.said = usage;
         return;
       }
@@ -200,7 +200,7 @@ describe('metering', () => {
     }
   });
 
-  /** Who watches an invocation that the platform ends is told what the record says. */
+  /** A client that follows an invocation gets the record's usage when the platform ends it. */
   async function toldAtTheEnd(id: string): Promise<void> {
     const event = (await scheduler.events.read(id, 0)).at(-1);
     const told = JSON.parse(event?.data ?? '{}').usage ?? {};
@@ -224,7 +224,7 @@ describe('metering', () => {
           ...(await usage.spans(tenant, span, START, now, 'tenant')),
           ...(await usage.spans(tenant, span, START, now, 'functions')),
         ];
-        // Minutes are kept for three hours only.
+        // Minutes are kept for only three hours.
         if (span === 'minute' && now - START > 2 * 3_600_000) continue;
         for (const fn of [null, 'story', 'poem', 'other']) {
           const of = own.filter((record) => fn === null || record?.function === fn);

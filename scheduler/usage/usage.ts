@@ -6,9 +6,9 @@ import type { Store } from '../store/store.ts';
 import { type FirstMessageTimes, quantile } from './first-message.ts';
 import { METERED_FIELDS, type MeteredName, meteredOf } from './metered.ts';
 
-/** What one span of time has counted; times in ms. */
+/** Counts of one span of time; times in ms. */
 export interface UsageCounts extends Readonly<Record<MeteredName, number>> {
-  /** Invocations that clients made; `invocations` has the children that those launched as well. */
+  /** Invocations made by clients; `invocations` also counts the children that they launched. */
   readonly requests: number;
   readonly invocations: number;
   readonly succeeded: number;
@@ -16,19 +16,19 @@ export interface UsageCounts extends Readonly<Record<MeteredName, number>> {
   readonly cancelled: number;
 }
 
-/** The counts of one span, of one function or (null) of the tenant. */
+/** Counts of one span, of one function or (null) of the tenant. */
 export interface SpanCounts {
-  /** When the span begins, ms since the epoch. */
+  /** Start of the span, ms since the epoch. */
   readonly at: number;
   readonly function: string | null;
   readonly counts: UsageCounts;
 }
 
-/** One minute for the dashboard. */
+/** Counts of one minute, for the dashboard. */
 export interface MinuteCounts {
   readonly at: number;
   readonly counts: UsageCounts;
-  /** First messages that came, and the times from submission to them. */
+  /** Number of first messages, and quantiles of the time from submission to them. */
   readonly firstMessages: number;
   readonly firstMessageMs: { readonly p50: number; readonly p95: number } | null;
   /** Failed invocations by failure code. */
@@ -37,18 +37,18 @@ export interface MinuteCounts {
   readonly rejections: Readonly<Record<string, number>>;
 }
 
-/** How many spans of each length are kept; those before them read as nothing. */
+/** Number of spans of each length that are kept; older ones read as empty. */
 export const KEPT_SPANS: Readonly<Record<Span, number>> = { minute: 180, hour: 960, day: 400, month: 14 };
 
 const READ = loadScript(new URL('./scripts/read-counts.lua', import.meta.url));
-/** Windows of one call: short work for Redis, which serves nobody else meanwhile. */
+/** Windows read per call. Redis serves no other client during a script, so each call must be short. */
 const WINDOWS_AT_ONCE = 64;
 const TENANT_FIELD = '*';
 
 const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
 const NOTHING = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
 
-/** What tenants and their functions have used: counted by the scripts that store it, read here. */
+/** Reads the usage of tenants and their functions, which the scripts count. */
 export class UsageCounters {
   readonly #store: Store;
 
@@ -57,8 +57,7 @@ export class UsageCounters {
   }
 
   /**
-   * The spans from the one that holds `from` to the one that holds `to`, oldest first; those without anything are left out, as are those that
-   * are kept no more.
+   * The spans from the one that contains `from` to the one that contains `to`, oldest first. Empty and expired spans are left out.
    *
    * @param which every function of the tenant, or the tenant as a whole.
    */
@@ -79,7 +78,7 @@ export class UsageCounters {
     return found.sort((a, b) => a.at - b.at || ((a.function ?? '') < (b.function ?? '') ? -1 : 1));
   }
 
-  /** The last `minutes`, this one included, oldest first; those without anything are left out. */
+  /** The last `minutes`, including the current one, oldest first; empty minutes are left out. */
   async minutes(tenant: string, minutes: number): Promise<MinuteCounts[]> {
     const now = this.#store.clock();
     const found: MinuteCounts[] = [];
@@ -114,7 +113,7 @@ function pairs(flat: unknown): [string, unknown][] {
   return flat.flatMap((field, i): [string, unknown][] => (i % 2 === 0 ? [[String(field), flat[i + 1]]] : []));
 }
 
-/** Counts from the numbers of Redis. */
+/** Counts by name, from a counter array of Redis. */
 export function toCounts(values: readonly unknown[]): UsageCounts {
   const numbers = NOTHING.map((_, i) => Number(values[i] ?? 0));
   const plain = Object.fromEntries(COUNT_NAMES.map((name, i) => [name, numbers[i] ?? 0]));

@@ -1,17 +1,17 @@
-/** Waits double from here: 5 s, 10 s, 20 s … */
+/** First wait; each further one doubles: 5 s, 10 s, 20 s … */
 const FIRST_WAIT_MS = 5000;
-/** The waits between 15 attempts come to 22.8 hours: an endpoint may be away for a day. */
+/** The waits between 15 attempts add up to 22.8 hours, so an endpoint may be down for most of a day. */
 export const MAX_ATTEMPTS = 15;
 
-/** How long to wait after the n-th attempt, counted from 1, has failed. */
+/** Wait after the failure of the n-th attempt, counted from 1. */
 export function waitAfter(attempt: number, firstWaitMs = FIRST_WAIT_MS): number {
   return firstWaitMs * 2 ** (attempt - 1);
 }
 
-/** What became of an attempt: an HTTP status, or why there was none. */
+/** Outcome of an attempt: an HTTP status, or the reason why there was none. */
 export type Answer = { readonly status: number } | { readonly error: string };
 
-/** Whether the receiver has it; `gone` says that no further attempt is wanted. */
+/** `delivered` when the receiver accepted it; `gone` when it wants no further attempt. */
 export function verdictOn(answer: Answer): 'delivered' | 'retry' | 'gone' {
   if (!('status' in answer)) return 'retry';
   if (answer.status >= 200 && answer.status < 300) return 'delivered';

@@ -8,12 +8,12 @@ import type { Answer } from './attempts.ts';
 import { post } from './post.ts';
 
 const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }] });
-/** Where Node tells that a client has an answer's head. */
+/** Node's diagnostics channel for a client that has received a response's head. */
 const RESPONSE = 'http.client.response.finish';
-/** Only so long as nothing hangs. */
+/** Bounds a test that hangs. */
 const UNTIL_HUNG = 20_000;
 
-/** What becomes of a delivery to a server that answers so; it may say that the time is over. */
+/** The outcome of a delivery to a server with this behaviour, which may end the delivery's time. */
 async function delivered(answer: (socket: Socket, timeOver: () => void) => void): Promise<Answer> {
   const time = new AbortController();
   const timeOver = () => time.abort();

@@ -5,12 +5,12 @@ import type { Reach } from '../addresses/reach.ts';
 import { untilAborted } from '../addresses/until-aborted.ts';
 import type { Answer } from './attempts.ts';
 
-/** Read of an answer, which nobody looks at: enough to let a polite server finish. */
+/** Bytes read of a response body, which is ignored: enough for a normal server to finish. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 16 * 1024;
 
 /**
- * Sends a body and tells how it was answered. It connects to the very addresses that were checked, follows no redirect, and gives up when the
+ * Sends a body and returns the response's status. It connects to exactly the checked addresses, follows no redirect, and gives up when the
  * signal aborts, whatever the server does. Never throws.
  */
 export async function post(
@@ -23,7 +23,7 @@ export async function post(
   try {
     const addresses = await untilAborted(reach.addresses(url, tenant, signal), signal);
     const response = await untilAborted(respond(url, headers, body, addresses, signal), signal);
-    // The status is the answer, whatever becomes of the body.
+    // The status is the result, even when reading the body fails.
     await untilAborted(drained(response), signal).catch(() => undefined);
     return { status: response.statusCode ?? 0 };
   } catch (error) {
@@ -53,7 +53,7 @@ function respond(
     });
     request.on('error', reject);
     request.once('response', resolve);
-    // A server that switches protocols, or closes, leaves neither a response nor an error.
+    // A server that switches protocols or closes the connection causes neither a response nor an error.
     request.once('close', () => reject(new Error('the connection was closed before there was an answer')));
     request.end(body);
   });

@@ -7,30 +7,30 @@ import { newWebhookSecret } from './signature.ts';
 
 const RESEAL = loadScript(new URL('./scripts/reseal.lua', import.meta.url));
 
-/** The secrets with which the webhooks of tenants are signed, one each, sealed where they are stored. */
+/** The secrets that sign tenants' webhooks, one per tenant, sealed in Redis. */
 export class WebhookSecrets {
   readonly #store: Store;
   readonly #masterKeys: MasterKeys | undefined;
 
-  /** Without master keys nothing can be signed. */
+  /** Without master keys, webhooks cannot be signed. */
   constructor(store: Store, masterKeys?: MasterKeys) {
     this.#store = store;
     this.#masterKeys = masterKeys;
   }
 
-  /** The tenant's secret; made when it has none. */
+  /** The tenant's secret; created when it has none. */
   async get(tenant: string): Promise<string> {
     const key = this.#store.keys.webhookSecret(tenant);
     const known = await this.#store.call((redis) => redis.get(key));
     if (known !== null) return this.#open(tenant, known);
     const fresh = await this.#sealed(tenant, newWebhookSecret());
-    // Another gateway may have been quicker.
+    // Another gateway may have stored one first.
     await this.#store.call((redis) => redis.set(key, fresh, 'NX'));
     const stored = await this.#store.call((redis) => redis.get(key));
     return this.#open(tenant, stored ?? fresh);
   }
 
-  /** A new secret; from here on every attempt is signed with it. */
+  /** Creates a new secret, which signs all later attempts. */
   async rotate(tenant: string): Promise<string> {
     const fresh = newWebhookSecret();
     const sealed = await this.#sealed(tenant, fresh);
@@ -38,7 +38,7 @@ export class WebhookSecrets {
     return fresh;
   }
 
-  /** Seals the tenant's secret anew when it is not sealed under the first master key. */
+  /** Reseals the tenant's secret when it is not under the first master key. */
   async reseal(tenant: string): Promise<void> {
     const key = this.#store.keys.webhookSecret(tenant);
     const sealed = await this.#store.call((redis) => redis.get(key));
@@ -65,5 +65,5 @@ export class WebhookSecrets {
   }
 }
 
-/** The name is none that a secret of a function can have. */
+/** A function's secret cannot have this name. */
 const owner = (tenant: string) => ({ tenant, name: 'webhook-secret' });

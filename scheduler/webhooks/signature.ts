@@ -1,6 +1,6 @@
 import { createHmac, randomBytes } from 'node:crypto';
 
-/** Before the base64 of a secret, as Standard Webhooks has it. */
+/** Precedes the base64 of a secret, as Standard Webhooks requires. */
 const PREFIX = 'whsec_';
 const SECRET_BYTES = 32;
 
@@ -10,11 +10,11 @@ export function newWebhookSecret(): string {
 }
 
 /**
- * The headers that let a receiver tell that a webhook is ours and recent (Standard Webhooks 1.0: HMAC-SHA256 of `id.timestamp.body`). Whoever
- * receives it should refuse timestamps that are more than five minutes off, and ids that it has seen.
+ * The headers that prove to a receiver that a webhook is ours and recent (Standard Webhooks 1.0: HMAC-SHA256 of `id.timestamp.body`).
+ * Receivers should refuse timestamps that are more than five minutes off, and repeated ids.
  *
  * @param id the same for every attempt at one notification.
- * @param nowMs of this attempt.
+ * @param nowMs time of this attempt.
  */
 export function signedHeaders(secret: string, id: string, nowMs: number, body: string): Record<string, string> {
   const key = Buffer.from(secret.slice(PREFIX.length), 'base64');

@@ -65,7 +65,7 @@ test('only 2xx is taken', () => {
     assert.equal(verdictOn(answer), verdict);
 });
 
-/** The example of the specification's reference libraries. */
+/** The example from the specification's reference libraries. */
 test('signatures are those of Standard Webhooks', () => {
   const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
   const headers = signedHeaders(secret, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_330_000, '{"test": 2432232314}');

@@ -7,30 +7,30 @@ const FIRST_GUESS_MS = 50;
 interface Tenant {
   active: number;
   meanMs: number;
-  /** Until then turns have been given out. */
+  /** Time up to which turns have been given out. */
   givenUntil: number;
 }
 
 /**
- * Bounds how many deliveries of one tenant are under way, so that dead endpoints of one take no places of others. Who has no place is told when
- * to come again: waits are spaced as fast as this tenant's endpoints answer, so that neither a quick one is kept waiting nor a dead one asked
- * about all the time. Pure: it knows no clock.
+ * Bounds the concurrent deliveries of one tenant, so that its dead endpoints take no places of other tenants. A delivery without a place
+ * learns when to ask again. The waits follow the speed of this tenant's endpoints, so a fast one waits little and a dead one causes few
+ * queries. Pure: callers pass the time.
  */
 export class Turns {
   readonly #most: number;
   readonly #tenants = new Map<string, Tenant>();
 
-  /** @param most deliveries of one tenant at once. */
+  /** @param most concurrent deliveries of one tenant. */
   constructor(most: number) {
     this.#most = most;
   }
 
-  /** Tenants that something is remembered of. */
+  /** Number of tenants with stored state. */
   get size(): number {
     return this.#tenants.size;
   }
 
-  /** 0 when the delivery may begin (`leave` ends it), else how long to wait before asking again. */
+  /** 0 when the delivery may begin (call `leave` at its end), else the time to wait before asking again. */
   enter(tenant: string, nowMs: number): number {
     const state = this.#tenants.get(tenant) ?? { active: 0, meanMs: FIRST_GUESS_MS, givenUntil: nowMs };
     this.#tenants.set(tenant, state);

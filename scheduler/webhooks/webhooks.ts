@@ -18,22 +18,22 @@ import { Turns } from './turns.ts';
 
 const NOTE_ATTEMPT = loadScript(new URL('./scripts/note-attempt.lua', import.meta.url));
 
-/** Everything of one attempt: resolving, connecting, sending, the answer. */
+/** Time limit of a whole attempt: resolving, connecting, sending, the response. */
 const ATTEMPT_MS = 10_000;
-/** Deliveries of one gateway at once; they wait for others' servers and cost little. */
+/** Concurrent deliveries of one gateway. They mostly wait for other servers and cost little. */
 const CONCURRENCY = 256;
-/** Of these, of one tenant. */
+/** Concurrent deliveries of one tenant in a gateway. */
 const OF_ONE_TENANT = 8;
-/** An end whose wake-up was lost is found after this. */
+/** A gateway finds an end whose wake-up was lost within this time. */
 const IDLE_MS = 5000;
 const RETRY_MS = 2000;
-/** Ends put into the queue in one round. */
+/** Most ends put into the queue in one round. */
 const ROUND = 100;
-/** A gateway that died holds a delivery for so long. */
+/** Time for which a delivery stays locked after its gateway died. */
 const LOCK_MS = 30_000;
 const BULL_EVENTS = 100;
 
-/** What became of an attempt to tell an end. */
+/** Outcome of an attempt to deliver the end of an invocation. */
 export const WEBHOOK_OUTCOMES = ['delivered', 'retry', 'failed'] as const;
 export type WebhookOutcome = (typeof WEBHOOK_OUTCOMES)[number];
 
@@ -43,17 +43,17 @@ export interface WebhooksOptions {
   readonly invocations: Invocations;
   readonly secrets: WebhookSecrets;
   readonly reach: Reach;
-  /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
+  /** Opens a connection for the worker alone, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
-  /** The JSON text that tells of an invocation's end. */
+  /** The JSON body that describes an invocation's end. */
   readonly payload: (invocation: Invocation) => Promise<string>;
-  /** For `user-agent`. */
+  /** Version in the `user-agent` header. */
   readonly version: string;
   /** The wait after the first failed attempt; 5 s by default. It doubles each time. */
   readonly firstWaitMs?: number;
-  /** Told of each attempt: `retry` comes again, `failed` was the last one. */
+  /** Called after each attempt: `retry` will be repeated, `failed` was the last one. */
   readonly onAttempt?: ((outcome: WebhookOutcome) => void) | undefined;
-  /** Told of errors that no caller sees. */
+  /** Receives errors that no caller sees. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -63,8 +63,8 @@ interface Delivery {
 }
 
 /**
- * Tells the ends of invocations to whoever asked for it. The script that ends one adds it to a set in the same step; from there each gateway moves
- * them into a BullMQ queue and works on that. An end is told at least once, under the same `webhook-id` each time.
+ * Delivers the ends of invocations to webhooks. The script that ends an invocation adds it to a set; each gateway moves ends from this set
+ * into a BullMQ queue and works on the queue. An end is delivered at least once, always with the same `webhook-id`.
  */
 export class Webhooks {
   readonly #options: WebhooksOptions;
@@ -92,7 +92,7 @@ export class Webhooks {
       autorun: false,
       concurrency: CONCURRENCY,
       lockDuration: LOCK_MS,
-      // A delivery that a dying gateway held is made again, however often that happens.
+      // A delivery that a dying gateway held is repeated, however often that happens.
       maxStalledCount: 1000,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
@@ -108,7 +108,7 @@ export class Webhooks {
     this.#moving = this.#move();
   }
 
-  /** Stops; attempts under way are made again by another gateway, or by this one's successor. */
+  /** Stops. Another gateway, or this one after its restart, repeats the running attempts. */
   async stop(): Promise<void> {
     this.#stopping.abort(new Error('The gateway is being stopped.'));
     await this.#moving;
@@ -117,7 +117,7 @@ export class Webhooks {
     this.#connection.disconnect();
   }
 
-  /** Moves ends from the set into the queue, as they come. */
+  /** Moves ends from the set into the queue as they arrive. */
   async #move(): Promise<void> {
     const { store, channels, onError } = this.#options;
     const { signal } = this.#stopping;
@@ -138,7 +138,7 @@ export class Webhooks {
     }
   }
 
-  /** Whether there were as many as one round takes. */
+  /** Returns true when a full round was moved. */
   async #moveSome(): Promise<boolean> {
     const { store, onError } = this.#options;
     const { keys } = store;
@@ -151,7 +151,7 @@ export class Webhooks {
       } catch (error) {
         if (StoreError.from(error).code === 'store-unavailable') throw error;
         onError?.(error);
-        // It stays, behind those that come, and does not keep them from being moved.
+        // The end stays in the set, behind later ones, so that it does not block them.
         await store.call((redis) => redis.zadd(keys.webhooks, store.clock() + RETRY_MS, id));
       }
     }
@@ -163,7 +163,7 @@ export class Webhooks {
     const { keys } = store;
     const tenant = await store.call((redis) => redis.hget(keys.invocation(id), 'tenant'));
     if (tenant !== null) {
-      // Adding it twice is harmless, and what was delivered meanwhile is not pending any more.
+      // Adding an end twice is harmless: a delivered one is no longer pending.
       const options = { jobId: id, attempts: MAX_ATTEMPTS, backoff: { type: 'custom' } };
       await store.call(() => this.#queue.add('deliver', { id, tenant }, options));
     }
@@ -191,7 +191,7 @@ export class Webhooks {
   async #attempt(invocation: Invocation, { url }: WebhookState, attempt: number): Promise<void> {
     const { store, firstWaitMs, onAttempt } = this.#options;
     const answer = await this.#send(invocation, url);
-    // Stopped in the middle of it: whoever takes it over makes the same attempt.
+    // Interrupted by the stop: the gateway that takes it over repeats the same attempt.
     if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
     const verdict = verdictOn(answer);
     const over = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
@@ -209,7 +209,7 @@ export class Webhooks {
     throw over ? new UnrecoverableError(why) : new Error(why);
   }
 
-  /** Writes down what became of an attempt, an absence of Redis included: nobody comes back to the last one. */
+  /** Stores the outcome of an attempt, also after an outage of Redis, since no later attempt would correct the last one. */
   async #note(id: string, args: (string | number)[]): Promise<void> {
     const { store } = this.#options;
     for (;;) {
@@ -230,7 +230,7 @@ export class Webhooks {
     try {
       parts = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
     } catch (error) {
-      // Noted like any other failure: whoever looks sees that it is the platform's.
+      // Stored like any other failure; the text shows that the platform is at fault.
       onError?.(error);
       return { error: 'the platform could not make the notification' };
     }

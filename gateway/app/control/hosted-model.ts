@@ -1,6 +1,6 @@
 import type { GpuHostState, HostedModel } from './operations.ts';
 
-/** `cuda, bf16`, with what keys and values are where that is another thing. */
+/** `cuda, bf16`; adds the KV precision where it differs. */
 export function backendText({ backend, precision, kv }: Pick<HostedModel, 'backend' | 'precision' | 'kv'>): string {
   return [backend, precision, ...(kv === null ? [] : [`KV ${kv}`])].join(', ');
 }
@@ -10,7 +10,7 @@ export function deviceText({ device, deviceIndex }: Pick<HostedModel, 'device' |
   return deviceIndex === null ? device : `${deviceIndex}: ${device}`;
 }
 
-/** `there` or `away`; of a drained one whether something runs there still. */
+/** `there` or `away`; for a drained host, also whether invocations still run on it. */
 export function hostState({ connected, drained, running }: GpuHostState): string {
   if (!drained) return connected ? 'there' : 'away';
   if (running > 0) return 'draining';

@@ -1,24 +1,24 @@
 import type { Call, InvocationState, InvocationStatus } from '../control.ts';
 
 export interface InvocationQuery {
-  /** Another tenant than the caller's: operators only. */
+  /** A tenant other than the caller's; operators only. */
   readonly tenant?: string | undefined;
   readonly function?: string | undefined;
-  /** One state or several; all without it. */
+  /** One state or several; all states when absent. */
   readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
   readonly limit: number;
-  /** Opaque; from an earlier page. */
+  /** Opaque cursor of an earlier page. */
   readonly cursor?: string | undefined;
 }
 
 export interface ListedInvocation extends InvocationState {
   readonly tenant: string;
-  /** Of several GPU hosts the one that serves it, while it runs; told to operators. */
+  /** The GPU host that serves a running invocation, when there are several; operators only. */
   readonly gpuHost?: string | undefined;
 }
 
 export interface InvocationPage {
-  /** Newest first, without their outputs. May be fewer than were asked for while `cursor` says that more follow. */
+  /** Newest first, without outputs. A page may be shorter than asked for even though `cursor` says that more follow. */
   readonly invocations: readonly ListedInvocation[];
   readonly cursor: string | null;
 }
@@ -26,51 +26,51 @@ export interface InvocationPage {
 /** Memory and batches of one model on one device, over the last seconds. */
 export interface ModelLoad {
   readonly model: string;
-  /** Name of the GPU host; null of one that did not say it. */
+  /** Null when the host did not report its name. */
   readonly gpuHost: string | null;
   readonly pages: number;
   readonly freePages: number;
   readonly cachedPages: number;
-  /** Mean sequences of a batch; null when there was none. */
+  /** Mean sequences per batch; null when there was no batch. */
   readonly batchSize: number | null;
-  /** Part of the time that the device computed, 0 to 1. */
+  /** Fraction of the time that the device computed, 0 to 1. */
   readonly utilisation: number;
-  /** Part of the prompt tokens found in the prefix cache, 0 to 1; null when there were none. */
+  /** Fraction of the prompt tokens found in the prefix cache, 0 to 1; null when there were no prompt tokens. */
   readonly hitRate: number | null;
 }
 
-/** A GPU host: what computes there. */
+/** State of a GPU host. */
 export interface GpuHostState {
-  /** Its name in the configuration. */
+  /** The host's name in the configuration. */
   readonly name: string;
-  /** Whether a runtime reaches it now. */
+  /** True when a runtime reaches the host now. */
   readonly connected: boolean;
-  /** It takes no new invocations: an operator drains it. */
+  /** True while an operator drains the host: it takes no new invocations. */
   readonly drained: boolean;
-  /** Invocations that it serves, children included. */
+  /** Invocations that the host serves, children included. */
   readonly running: number;
-  /** Those that it had when it was last there. */
+  /** The host's models; those last reported when it is not connected. */
   readonly models: readonly HostedModel[];
 }
 
 export interface GpuHostChange {
   readonly drained: boolean;
-  /** Drains also the last one that is there: what comes waits in line then. */
+  /** Also drains the last connected host; new invocations then wait in the queue. */
   readonly force?: boolean | undefined;
 }
 
 export interface HostedModel {
   readonly model: string;
   readonly backend: string;
-  /** Of the weights, such as `bf16`. */
+  /** Precision of the weights, such as `bf16`. */
   readonly precision: string;
-  /** Of keys and values; null where it is that of the backend's precision. */
+  /** Precision of keys and values; null when it equals `precision`. */
   readonly kv: string | null;
-  /** Name of the device: the card's, or `CPU`. */
+  /** Name of the card, or `CPU`. */
   readonly device: string;
-  /** Which of several, as the driver counts them. */
+  /** Index of the device in the driver's numbering. */
   readonly deviceIndex: number | null;
-  /** Of the device's memory what the model takes, adapters apart, and all that there is; not told of a CPU. */
+  /** Device memory that the model takes without adapters, and the device's total; null for a CPU. */
   readonly memory: { readonly takenBytes: number; readonly totalBytes: number } | null;
   readonly pages: number;
   /** Slots of a page. */
@@ -78,9 +78,9 @@ export interface HostedModel {
 }
 
 export interface RuntimeLimits {
-  /** The kernel's limit that ends a sandbox when it passes its memory between two looks of the runtime. */
+  /** The kernel's limit that ends a sandbox which exceeds its memory between two checks of the runtime. */
   readonly memory: 'cgroup' | 'rlimit';
-  /** How the kernel makes a sandbox yield after it has computed much. */
+  /** The kernel mechanism that lowers the priority of a sandbox which has computed much. */
   readonly demotion: 'cgroup' | 'autogroup' | 'none';
   /** Names the limits that the machine lacks, and says how to get them. */
   readonly notice: string | null;
@@ -91,11 +91,11 @@ export interface PlatformLoad {
     readonly name: string;
     readonly alive: boolean;
     readonly slots: number;
-    /** The layers that confine its sandboxes and builds; null when the runtime does not report them. */
+    /** The layers that confine the runtime's sandboxes and builds; null when the runtime does not report them. */
     readonly isolation: 'namespaces' | 'process' | null;
     /** Names the layers that the machine lacks, and says how to get them. */
     readonly isolationNotice: string | null;
-    /** How the kernel limits its sandboxes; null when the runtime does not report it. */
+    /** The kernel's limits on the runtime's sandboxes; null when the runtime does not report them. */
     readonly limits: RuntimeLimits | null;
     readonly running: number;
   }[];
@@ -111,13 +111,13 @@ export interface PlatformLoad {
   }[];
 }
 
-/** What goes on: for people who operate the platform. */
+/** State of the platform, for operators and for tenants about themselves. */
 export interface Operations {
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
   /** Operators only. */
   load(call: Call): Promise<PlatformLoad>;
-  /** Drains a GPU host, or takes it back; null when there is none of that name. Operators only. */
+  /** Drains a GPU host, or ends its drain; null when no host has that name. Operators only. */
   changeGpuHost(call: Call, name: string, change: GpuHostChange): Promise<GpuHostState | null>;
-  /** The secret with which webhooks of the caller's tenant are signed (`whsec_…`), made when there is none yet, or anew. */
+  /** The secret that signs the webhooks of the caller's tenant (`whsec_…`). Made on first use, and anew with `rotate`. */
   webhookSecret(call: Call, rotate: boolean): Promise<string>;
 }

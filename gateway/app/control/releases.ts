@@ -1,16 +1,16 @@
 import type { Call, FunctionManifest, FunctionVersion } from '../control.ts';
 
-/** The alias that a bare name means. A deploy points it at the new version unless told otherwise. */
+/** The alias that a bare name resolves to. A deploy points it at the new version by default. */
 export const LIVE = 'live';
 
-/** A part of an alias's invocations. */
+/** One version's share of an alias's invocations. */
 export interface Share {
   readonly version: string;
-  /** Whole percent from 1 to 100; those of an alias sum to 100. */
+  /** Whole percent from 1 to 100; the weights of an alias sum to 100. */
   readonly weight: number;
 }
 
-/** A name for one version, or for several by weight. */
+/** A name for one version, or for several weighted versions. */
 export interface Alias {
   readonly alias: string;
   readonly shares: readonly Share[];
@@ -21,9 +21,9 @@ export interface Alias {
   /** Id of the key that changed it last. */
   readonly changedBy: string;
   readonly message?: string | undefined;
-  /** It names one version for good: made by a deploy with a tag. */
+  /** True for a permanent name of one version, made by a deploy with a tag. */
   readonly tag?: true | undefined;
-  /** A rollback made it: as it was at that revision. */
+  /** The revision that a rollback restored. */
   readonly restores?: number | undefined;
 }
 
@@ -31,11 +31,11 @@ export interface SetAlias {
   /** A version may be given by its first four or more digits, or by a tag. */
   readonly shares: readonly Share[];
   readonly message?: string | undefined;
-  /** Refused with `conflict` when the alias has another revision by now; 0 for one that must not exist. */
+  /** The control plane refuses with `conflict` when the alias has another revision. 0 means that the alias must not exist. */
   readonly ifRevision?: number | undefined;
 }
 
-/** One difference between what was served and what is. `from` and `to` are texts for people. */
+/** One difference between the previously served version and the new one. `from` and `to` are texts for people. */
 export interface Difference {
   /** Path in the manifest such as `limits.pages`, or `component`, `secrets.NAME`, `environment.NAME`. */
   readonly field: string;
@@ -48,62 +48,61 @@ export interface Rollback {
   readonly from: readonly Share[];
   readonly to: readonly Share[];
   readonly changes: readonly Difference[];
-  /** Nothing was changed: it says what would be. */
+  /** True when nothing was changed and the answer only predicts. */
   readonly dryRun: boolean;
 }
 
 export interface RollbackRequest {
   /** `live` by default. */
   readonly alias?: string | undefined;
-  /** A version; one step back in the alias's history by default. */
+  /** A version; by default one step back in the alias's history. */
   readonly to?: string | undefined;
   readonly message?: string | undefined;
   readonly dryRun?: boolean | undefined;
-  /** Refused with `conflict` when the alias has another revision by now. */
+  /** The control plane refuses with `conflict` when the alias has another revision. */
   readonly ifRevision?: number | undefined;
 }
 
-/** What a deploy does beyond storing the version. */
+/** Effects of a deploy beyond storing the version. */
 export interface DeployTarget {
-  /** Alias that gets all its invocations served by the new version: `live` by default, none when null. */
+  /** Alias that then sends all its invocations to the new version; `live` by default, none when null. */
   readonly alias?: string | null | undefined;
-  /** A name of the version's own; one that another version has is refused. */
+  /** A permanent name for the version; refused when another version has it. */
   readonly tag?: string | undefined;
   readonly message?: string | undefined;
-  /** Content that was deployed before leaves the alias where it is. */
+  /** Leaves the alias alone when the same content was deployed before. */
   readonly onlyNew?: boolean | undefined;
 }
 
-/** What the build told of the version; null for what was not measured. Times in ms, sizes in bytes. */
+/** The build's report on the version; null for a value that was not measured. Times in ms, sizes in bytes. */
 export interface DeployReport {
   readonly componentBytes: number;
-  /** Compiled from it: core modules. */
+  /** Size of the compiled core modules. */
   readonly moduleBytes: number | null;
-  /** The build was found, not made again. */
+  /** True when the build came from the cache. */
   readonly cached: boolean;
   readonly buildMs: number | null;
-  /** Its steps in order. */
+  /** The build's steps in order. */
   readonly steps: readonly { readonly name: string; readonly ms: number }[];
-  /** Launch with an empty pool: read, compiled and instantiated. */
+  /** Launch with an empty pool: read, compile and instantiate. */
   readonly coldStartMs: number | null;
   /** Launch of a ready instance. */
   readonly warmStartMs: number | null;
 }
 
-/** What `pie deploy --dry-run` is told; nothing is stored. */
+/** Answer to `pie deploy --dry-run`; nothing is stored. */
 export interface DeployPlan {
   readonly version: string;
-  /** The version exists already. */
   readonly exists: boolean;
   readonly manifest: FunctionManifest;
   readonly componentHash: string;
   readonly componentBytes: number;
   /** The alias that the deploy would move; null for none. */
   readonly alias: string | null;
-  /** What that alias serves now. */
+  /** Shares that the alias serves now. */
   readonly from: readonly Share[];
   readonly changes: readonly Difference[];
-  /** What the manifest grants, in words. */
+  /** Grants of the manifest, in words. */
   readonly grants: readonly string[];
   readonly warnings: readonly string[];
 }
@@ -114,29 +113,29 @@ export interface Draining {
   readonly unfinished: number;
 }
 
-/** Aliases of functions: which version a name means; and the ways out. */
+/** Aliases, rollbacks and removals of function versions. */
 export interface Releases {
-  /** By name, `live` first. Empty when there is no such function. */
+  /** Lists aliases by name, `live` first. Empty when there is no such function. */
   aliases(call: Call, name: string): Promise<readonly Alias[]>;
-  /** Past states of an alias, newest first, the present one included; empty when there is no such alias. */
+  /** Past and present states of an alias, newest first; empty when there is no such alias. */
   history(call: Call, name: string, alias: string): Promise<readonly Alias[]>;
   /** Throws `unknown-function`, `invalid-alias`, `conflict`. */
   setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias>;
-  /** Whether there was such an alias; `live` cannot be removed. */
+  /** False when there was no such alias; `live` cannot be removed. */
   removeAlias(call: Call, name: string, alias: string): Promise<boolean>;
-  /** Throws `unknown-function`, and `conflict` when there is nothing to go back to. */
+  /** Throws `unknown-function`, and `conflict` when there is no earlier state. */
   rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback>;
-  /** What a deploy would do. Throws what a deploy would throw before it builds. */
+  /** Predicts a deploy. Throws the errors that a deploy throws before it builds. */
   plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan>;
   /**
-   * Removes one version that no alias serves: nothing new runs it, and it goes when its invocations have ended; `now` cancels them. What is left
-   * to drain, or null when there is no such version. Throws `conflict` when an alias serves it.
+   * Removes one version that no alias serves. No new invocation runs it; it goes once its invocations have ended. `now` cancels them.
+   * Returns the draining versions, or null when there is no such version. Throws `conflict` when an alias serves it.
    */
   removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null>;
-  /** What is left of removed versions of a function, whether it was deployed again or not. */
+  /** Removed versions of a function that still drain, even when the function was deployed again. */
   draining(call: Call, name: string): Promise<readonly Draining[]>;
-  /** Lifts the quarantine of a function's versions. Answers those that were quarantined; null when there is no such function. */
+  /** Lifts the quarantine of a function's versions. Returns the versions that were quarantined; null when there is no such function. */
   liftQuarantine(call: Call, name: string): Promise<readonly string[] | null>;
-  /** The version that an invocation by this reference runs: `name`, `name@alias` or `name@version`. Weighted aliases are decided per call. */
+  /** The version that an invocation of `name`, `name@alias` or `name@version` runs. Weighted aliases draw per call. */
   resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null>;
 }

@@ -4,9 +4,9 @@ export interface Tenant {
   readonly name: string;
   /** ISO 8601. */
   readonly createdAt: string;
-  /** Its part in the fair share between tenants that wait: 1 to 1000, 100 for a new one. */
+  /** The tenant's weight in the fair share between waiting tenants: 1 to 1000, 100 for a new tenant. */
   readonly weight: number;
-  /** Its keys are refused, and its invocations are not started. */
+  /** The gateway refuses the tenant's keys, and the scheduler does not start its invocations. */
   readonly suspended: boolean;
 }
 
@@ -24,7 +24,7 @@ export interface ApiKey {
   /** Times are ISO 8601. */
   readonly createdAt: string;
   readonly expiresAt: string | null;
-  /** To the minute; null when it was never used. */
+  /** To the minute; null when the key was never used. */
   readonly lastUsedAt: string | null;
 }
 
@@ -34,12 +34,12 @@ export interface NewKey {
   readonly expiresAt?: string | undefined;
 }
 
-/** The only time that a key is shown. */
+/** A new key in clear text; no other answer shows it. */
 export type CreatedKey = ApiKey & { readonly apiKey: string };
 
-/** An administrative act: who did what to what, when. Never holds a secret. */
+/** An administrative act: its actor, action, subject and time. Never holds a secret. */
 export interface AuditEntry {
-  /** Opaque; reading goes on before it. */
+  /** Opaque cursor; the next page holds the entries before it. */
   readonly cursor: string;
   /** ISO 8601. */
   readonly at: string;
@@ -48,7 +48,7 @@ export interface AuditEntry {
   readonly actor: string;
   /** Such as `key.create`, `quota.set`, `alias.set`, `function.deploy`, `secret.set`, `tenant.suspend`. */
   readonly action: string;
-  /** What it was done to: a key's id, `name@version`, a quota. */
+  /** Subject of the act: a key's id, `name@version`, a quota. */
   readonly target: string;
   readonly details: Readonly<Record<string, unknown>>;
 }
@@ -60,8 +60,8 @@ export interface AuditQuery {
 }
 
 /**
- * Tenants, their keys and what was done to them. A key of the scope `operator` may act on every tenant; `admin` on its own alone, and such a
- * caller is answered `forbidden` for another.
+ * Tenants, their keys and the audit log. A key of the scope `operator` may act on every tenant, a key of the scope `admin` only on its own:
+ * for another tenant it gets `forbidden`.
  */
 export interface Tenants {
   list(call: Call): Promise<readonly Tenant[]>;
@@ -69,12 +69,12 @@ export interface Tenants {
   /** Throws `conflict` when the name is taken. */
   create(call: Call, name: string, change: TenantChange): Promise<Tenant>;
   change(call: Call, name: string, change: TenantChange): Promise<Tenant | null>;
-  /** Oldest first. Throws `unknown-tenant`, as the next one does. */
+  /** Lists keys, oldest first. Throws `unknown-tenant`, as `createKey` does. */
   keys(call: Call, tenant: string): Promise<readonly ApiKey[]>;
   createKey(call: Call, tenant: string, key: NewKey): Promise<CreatedKey>;
-  /** A new key with the same name, scopes and expiry; the old one works for `graceMs` longer. Null when there is none. */
+  /** Makes a key with the same name, scopes and expiry; the old key works for `graceMs` longer. Null when there is no such key. */
   rotateKey(call: Call, tenant: string, id: string, graceMs: number): Promise<CreatedKey | null>;
   removeKey(call: Call, tenant: string, id: string): Promise<boolean>;
-  /** Newest first, before `cursor`. An operator's call without a tenant reads all of them. */
+  /** Newest first, before `cursor`. An operator's call without a tenant reads all tenants. */
   audit(call: Call, query: AuditQuery): Promise<readonly AuditEntry[]>;
 }

@@ -4,11 +4,11 @@ import { type Frame, readFrames } from '../../client/event-source.ts';
 import { startWorker } from '../../testing/miniflare.ts';
 import { TestPlatform } from '../../testing/platform.ts';
 
-/** Put wherever a stranger may choose a text. */
+/** Used wherever an untrusted party may choose a text. */
 const HOSTILE = `</pre><script>alert(1)</script><img src=x onerror=alert(2)>"'&`;
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 
-/** A browser that follows nothing by itself. */
+/** A browser that follows no redirects. */
 class Browser {
   readonly url: string;
   cookie = '';

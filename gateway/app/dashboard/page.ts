@@ -7,42 +7,42 @@ import type { Place } from './html/layout.ts';
 import { notice } from './html/parts.ts';
 import type { Session } from './session/sessions.ts';
 
-/** One request of somebody who is signed in. */
+/** One request of a signed-in user. */
 export interface Visit {
   readonly control: ControlPlane;
   readonly call: Call;
   readonly session: Session;
-  /** For the hidden field of forms. */
+  /** Value of the hidden field of forms. */
   readonly formToken: string;
   readonly url: URL;
   readonly now: number;
 }
 
-/** A part of a page that is rendered again while somebody looks, and sent when it changed. */
+/** A part of a page that the gateway renders again while a browser follows the page, and sends when it changed. */
 export interface Fragment {
   /** Unique on its page. */
   readonly id: string;
-  /** Classes of its box. */
+  /** CSS classes of its box. */
   readonly look?: string;
   readonly render: () => Html | Promise<Html>;
-  /** Only rendered with the whole page: the script keeps it up, or it does not change. */
+  /** Rendered only with the whole page: the script updates it, or it does not change. */
   readonly fixed?: true;
 }
 
-/** What one address shows. */
+/** Content of one address. */
 export interface Page {
   readonly title: string;
   readonly place: Place;
-  /** Above the fragments; it stays as it is. */
+  /** Shown above the fragments; never updated. */
   readonly head: Html;
   readonly fragments: readonly Fragment[];
-  /** An invocation whose events are followed as well, after that number. */
+  /** An invocation whose events the script also follows, after this event number. */
   readonly stream?: { readonly id: string; readonly after: number };
-  /** False for what changes no more, or only by what its reader does. */
+  /** False for a final page, or for one that only its reader's actions change. */
   readonly live: boolean;
 }
 
-/** Whether this key's scopes cover an action: what it may not do it is not offered. */
+/** True when the key's scopes cover an action. The dashboard hides the actions that a key lacks the scope for. */
 export function may({ call }: Visit, scope: Scope): boolean {
   return includesScope(call.principal.scopes, scope);
 }
@@ -64,7 +64,7 @@ export function tenantOf(visit: Visit): string {
   return named;
 }
 
-/** An address that keeps the tenant an operator looks at. */
+/** Adds the tenant that an operator looks at to an address. */
 export function withTenant(path: string, visit: Visit, tenant: string, query: Record<string, string> = {}): string {
   const search = new URLSearchParams({
     ...(tenant === visit.call.principal.tenant ? {} : { tenant }),
@@ -73,7 +73,7 @@ export function withTenant(path: string, visit: Visit, tenant: string, query: Re
   return search === '' ? path : `${path}?${search}`;
 }
 
-/** A part whose data cannot be had says so in its place; the others stand. */
+/** Renders a part. If its data is unavailable, the part says so, and the other parts stay. */
 export async function orNotice(
   visit: Visit,
   render: () => Html | Promise<Html>,
@@ -84,14 +84,14 @@ export async function orNotice(
   } catch (caught) {
     visit.call.signal.throwIfAborted();
     const error = GatewayError.from(caught);
-    // The key was removed just now: that concerns the whole page.
+    // A key that was just removed affects the whole page.
     if (error.code === 'unauthorized') throw error;
     report(error);
     return notice('bad', `This cannot be shown now: ${error.message}`);
   }
 }
 
-/** Asks once, however many parts want it. */
+/** Shares one request among all parts that need its answer. */
 export function once<T>(ask: () => Promise<T>): () => Promise<T> {
   let asked: Promise<T> | undefined;
   return () => {

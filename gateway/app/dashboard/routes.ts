@@ -25,17 +25,17 @@ import { Visits } from './visits.ts';
 
 type Render = (visit: Visit, c: Context<AppEnv>) => Page | Promise<Page>;
 
-/** Pages that one key follows at once, and all keys together. */
+/** Most pages followed at once, by one key and by all keys. */
 const MAX_PAGES_OF_KEY = 24;
 const MAX_PAGES = 1000;
 
-/** Only what this site serves itself, and nothing inline. */
+/** Allows only resources that the gateway itself serves, and nothing inline. */
 const CONTENT_SECURITY_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 const SEQUENCE = /^\d{1,15}$/;
 
-/** `/dashboard`: pages for people. Each is readable as it is; asked for as an event stream, its address tells what changes on it. */
+/** `/dashboard`: pages for people. Each works without the script; requested as an event stream, its address sends the page's changes. */
 export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const dashboard = new Hono<AppEnv>();
   const visits = new Visits(control, settings);
@@ -45,12 +45,12 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   dashboard.use(async function pageHeaders(c, next) {
     await next();
     c.res.headers.set('content-security-policy', CONTENT_SECURITY_POLICY);
-    // With `no-referrer` browsers would not say where a form comes from.
+    // With `no-referrer`, browsers would not send the origin of a form.
     c.res.headers.set('referrer-policy', 'same-origin');
     if (!c.res.headers.has('cache-control')) c.res.headers.set('cache-control', 'no-store');
   });
 
-  /** Faults of ours go to the log. */
+  /** Logs internal faults. */
   const report = (c: Context<AppEnv>) => (error: GatewayError) => {
     if (error.code !== 'internal') return;
     const message = `${c.req.method} ${c.req.path} failed`;
@@ -110,7 +110,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       errorFrame: ({ message }) => `event: trouble\ndata: ${JSON.stringify({ message })}\n\n`,
       heartbeatMs: settings.heartbeatMs,
       client: visit.call.signal,
-      // It would go on for ever.
+      // A live page never ends on its own: end it when the process begins to drain.
       shutdown: settings.draining,
       keepOpen: () => leave,
       room: settings.bodies.roomFor(visit.call.principal.tenant),
@@ -157,7 +157,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   app.route('/dashboard', dashboard);
 }
 
-/** A page's own part: its head and its fragments, each in a box that the script finds again. */
+/** The page's own content: its head and its fragments, each in a box that the script finds by id. */
 async function bodyOf(visit: Visit, page: Page, report: (error: GatewayError) => void): Promise<Html> {
   const boxes = guarded(visit, page, report).fragments.map(
     async ({ id, look = '', render }) => html`<section id="${id}" class="${look}">${await render()}</section>`,
@@ -165,7 +165,7 @@ async function bodyOf(visit: Visit, page: Page, report: (error: GatewayError) =>
   return html`${page.head}<div class="grid">${await Promise.all(boxes)}</div>`;
 }
 
-/** The page with parts that say so when they cannot be shown. */
+/** The page with every fragment wrapped in `orNotice`. */
 function guarded(visit: Visit, page: Page, report: (error: GatewayError) => void): Page {
   const fragments = page.fragments.map((fragment) => ({
     ...fragment,
@@ -198,12 +198,12 @@ function asksForStream(c: Context<AppEnv>): boolean {
   return c.req.header('accept') === 'text/event-stream';
 }
 
-/** The page whose form was sent there. */
+/** The page that contains the form of this action. */
 function pageOf(path: string): string {
   return path.endsWith('/sign-out') ? '/dashboard' : path.replace(/\/cancel$/, '');
 }
 
-/** It leads back to the page that was asked for. */
+/** The sign-in address, with the requested page as the target after sign-in. */
 function signInAddress(c: Context<AppEnv>): string {
   const { pathname, search } = new URL(c.req.url);
   const next = c.req.method === 'GET' ? `?${new URLSearchParams({ next: `${pathname}${search}` })}` : '';
@@ -215,7 +215,7 @@ function liveAddress({ pathname, search }: URL, stream: Page['stream']): string 
   return `${pathname}?after=${stream.after}`;
 }
 
-/** A browser that comes back names the last event it has; one that begins has it in the address. */
+/** Number of the last event that the browser has: in a header when it reconnects, in the address when it first connects. */
 function afterOf(c: Context<AppEnv>): number | null {
   const given = c.req.header('last-event-id') ?? c.req.query('after');
   return given !== undefined && SEQUENCE.test(given) ? Number(given) : null;

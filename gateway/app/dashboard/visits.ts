@@ -14,7 +14,7 @@ const PATH = '/dashboard';
 const MAX_FORM_BYTES = 16 * 1024;
 const MAX_KEY_LENGTH = 256;
 
-/** Who is there: sessions, sign-in, and the forms of those who are signed in. */
+/** Sessions, sign-in, and the forms of signed-in users. */
 export class Visits {
   readonly #control: ControlPlane;
   readonly #sessions: Sessions;
@@ -28,14 +28,14 @@ export class Visits {
     this.#addressOf = settings.clientAddress;
   }
 
-  /** The visit of a request, or null when nobody is signed in (any more). */
+  /** The visit of a request, or null without a valid session. */
   async of(c: Context<AppEnv>): Promise<Visit | null> {
     const cookie = getCookie(c, COOKIE);
     const session = cookie === undefined ? null : await this.#sessions.open(cookie, Date.now());
     return session === null ? null : this.renew(c, session, c.req.raw.signal);
   }
 
-  /** A visit of a session now; null when it has expired or signed out, or its key was removed. */
+  /** The session's current visit; null when it has expired or signed out, or its key was removed. */
   async renew(c: Context<AppEnv>, session: Session, signal: AbortSignal): Promise<Visit | null> {
     const now = Date.now();
     if (session.expiresAt <= now || this.#signedOut.has(session.id)) return null;
@@ -52,8 +52,8 @@ export class Visits {
   }
 
   /**
-   * Signs in with the key of a form; false when the key is not known. Throws `too-many-requests` when too many unknown ones came from the same
-   * address. A right key is let in whatever others have tried.
+   * Signs in with the key of a form; false for an unknown key. Throws `too-many-requests` after too many unknown keys from the same
+   * address. A valid key is always accepted, whatever the number of failed attempts.
    */
   async signIn(c: Context<AppEnv>, form: URLSearchParams): Promise<boolean> {
     const key = form.get('key')?.trim() ?? '';
@@ -71,13 +71,13 @@ export class Visits {
     return true;
   }
 
-  /** Takes the cookie back; with its session, copies of the cookie are refused as well, by this gateway. */
+  /** Deletes the cookie. Given the session, this gateway also refuses copies of the cookie. */
   signOut(c: Context<AppEnv>, session?: Session): void {
     if (session !== undefined) this.#signedOut.add(session.id, session.expiresAt, Date.now());
     deleteCookie(c, COOKIE, this.#cookieOptions(c));
   }
 
-  /** The form that a page of this very site sent. Throws `forbidden`, `body-too-large`, `unsupported-media-type`. */
+  /** The form, which a page of this site must have sent. Throws `forbidden`, `body-too-large`, `unsupported-media-type`. */
   async form(c: Context<AppEnv>): Promise<URLSearchParams> {
     if (!isSameOrigin(c.req.raw))
       throw new GatewayError('forbidden', 'The form was not sent by a page of this dashboard.', {
@@ -89,7 +89,7 @@ export class Visits {
     return new URLSearchParams(new TextDecoder().decode(await c.get('body').read(MAX_FORM_BYTES)));
   }
 
-  /** The same for somebody who is signed in: it must carry the session's token. */
+  /** Like `form`, for a signed-in user: the form must also carry the session's token. */
   async formOf(c: Context<AppEnv>, { session }: Visit): Promise<URLSearchParams> {
     const form = await this.form(c);
     if (!(await this.#sessions.isFormToken(session, form.get('token') ?? '')))
@@ -109,7 +109,7 @@ export class Visits {
     });
   }
 
-  /** Null for a key that is not known, was removed or has expired. */
+  /** Null for a key that is unknown, removed or expired. */
   async #principalOf(apiKey: string): Promise<Principal | null> {
     try {
       return await this.#control.authenticate(apiKey);
@@ -120,7 +120,7 @@ export class Visits {
   }
 
   #cookieOptions(c: Context<AppEnv>) {
-    // A proxy in front may have ended TLS; who lies about it only keeps their own cookie from plain http.
+    // A proxy may terminate TLS. A client that forges the header only makes its own cookie unusable over plain http.
     const secure = new URL(c.req.url).protocol === 'https:' || c.req.header('x-forwarded-proto') === 'https';
     return { path: PATH, sameSite: 'Strict', secure } as const;
   }

@@ -17,13 +17,13 @@ interface Operation {
   readonly responses?: Readonly<Record<string, { readonly description?: string }>>;
 }
 
-/** What this page reads of an OpenAPI document. */
+/** The members of an OpenAPI document that this page reads. */
 export interface ApiDocument {
   readonly info: { readonly title: string; readonly version: string; readonly description?: string };
   readonly paths?: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
 }
 
-/** The API's documentation, rendered from its OpenAPI document. `origin` is the address that the reader used. */
+/** The API's documentation, rendered from its OpenAPI document. `origin` is the address in the reader's request. */
 export function apiPage(document: ApiDocument, origin: string): string {
   const groups = new Map<string, string[]>();
   for (const [path, operations] of Object.entries(document.paths ?? {})) {
@@ -65,7 +65,7 @@ ${bodies.length === 0 ? '' : `<p>Body: ${bodies.map((type) => `<code>${escapeHtm
 <table><thead><tr><th>Status</th><th>Answer</th></tr></thead><tbody>${responses.join('')}</tbody></table></details>`;
 }
 
-/** Codes in the description of an error answer lead to their pages. */
+/** Links the codes in the description of an error answer to their pages. */
 function linkCodes(html: string): string {
   return /^(<code>[a-z-]+<\/code>(, )?)+$/.test(html)
     ? html.replaceAll(/<code>([a-z-]+)<\/code>/g, '<a href="/docs/errors/$1"><code>$1</code></a>')

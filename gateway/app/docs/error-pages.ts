@@ -13,7 +13,7 @@ export function errorPage(code: ErrorCode): string {
   );
 }
 
-/** All codes. */
+/** The list of all error codes. */
 export function errorIndex(): string {
   const rows = Object.entries(CODES).map(
     ([code, entry]) =>

@@ -1,4 +1,4 @@
-/** A page that needs nothing else: no script, no font, no picture. */
+/** A self-contained page: no script, no font, no picture. */
 export function page(title: string, body: string): string {
   return `<!doctype html>
 <html lang="en">
@@ -27,7 +27,7 @@ export function escapeHtml(text: string): string {
     .replaceAll("'", '&#39;');
 }
 
-/** Escaped text in which `ticks` are code. */
+/** Escaped text in which backticks become code. */
 export function prose(text: string): string {
   return escapeHtml(text).replaceAll(/`([^`]+)`/g, '<code>$1</code>');
 }

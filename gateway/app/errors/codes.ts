@@ -1,21 +1,21 @@
-/** What one error code means: its HTTP status, and what people read about it. */
+/** One error code: its HTTP status and its documentation. */
 export interface CodeEntry {
   readonly status: ErrorStatus;
   /** The same for every occurrence (RFC 9457, `title`). */
   readonly title: string;
-  /** What to do about it, when the occurrence knows nothing better. */
+  /** Remedy, for an occurrence without a hint of its own. */
   readonly hint: string;
-  /** The body of its documentation page: what happened, and why. */
+  /** Body of the documentation page: cause and background. */
   readonly explanation: string;
-  /** What programs written for OpenAI's API match on, where that has a name of its own for it. */
+  /** OpenAI's name for the error, which programs written for its API match on; absent when OpenAI has none. */
   readonly openAiCode?: string;
 }
 
 export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 415 | 422 | 429 | 431 | 500 | 503 | 504;
 
 /**
- * Every error that a client of the HTTP API can meet, as a problem or as the `error` event of a stream. The set is closed: programs match
- * on the code, and each has a page at `/docs/errors/{code}`.
+ * Every error that a client of the HTTP API can receive, as a problem or as the `error` event of a stream. The set is closed: programs
+ * match on the code, and each code has a page at `/docs/errors/{code}`.
  */
 export const CODES = {
   'not-wasm': {
@@ -442,7 +442,7 @@ export const CODES = {
   },
 } as const satisfies Record<string, CodeEntry>;
 
-/** One of the closed set. */
+/** A code of the closed set. */
 export type ErrorCode = keyof typeof CODES;
 
 export function isErrorCode(value: unknown): value is ErrorCode {

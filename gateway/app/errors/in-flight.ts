@@ -1,6 +1,6 @@
 import { GatewayError } from './gateway-error.ts';
 
-/** When to ask again for the outcome of an invocation that has not ended: nobody knows, so not too often. */
+/** Delay before a client should ask again. The gateway cannot know when an invocation ends, so the delay is not too short. */
 const RETRY_AFTER_S = 1;
 
 /** The refusal of a request whose idempotency key belongs to an invocation that has not ended. */

@@ -2,7 +2,7 @@ import type { z } from '@hono/zod-openapi';
 
 type Issue = z.core.$ZodIssue;
 
-/** How zod begins the messages that it makes itself. */
+/** Prefixes of the messages that zod makes itself. */
 const OWN_WORDS = /^(Invalid|Too small|Too big|Unrecognized)/;
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -14,13 +14,13 @@ const TYPES: Readonly<Record<string, string>> = {
   object: 'an object',
 };
 
-/** What is wrong with a value, in words that follow its name: "must be at least 1". Words that a schema has of its own are kept. */
+/** Describes an invalid value with words that follow its name: "must be at least 1". A schema's own message stays as it is. */
 export function wordedIssue(issue: Issue | undefined): string {
   if (issue === undefined) return 'breaks its schema';
   if (issue.message !== '' && !OWN_WORDS.test(issue.message)) return issue.message;
   switch (issue.code) {
     case 'invalid_type':
-      // The value itself is in no other place of an issue.
+      // An issue holds the value itself nowhere else.
       if (issue.message.endsWith('received undefined')) return 'is missing';
       return `must be ${TYPES[issue.expected] ?? issue.expected}`;
     case 'too_small':

@@ -1,12 +1,12 @@
 import { CODES, type CodeEntry, type ErrorCode, type ErrorStatus } from './codes.ts';
 
-/** The code of the `error` object: OpenAI's where it has one for this. */
+/** The `code` of the `error` object: OpenAI's name where it has one. */
 export function openAiCode(code: ErrorCode): string {
   const entry: CodeEntry = CODES[code];
   return entry.openAiCode ?? code;
 }
 
-/** What the `error` object of an OpenAI-style client calls a failure of this status. */
+/** The `type` of the `error` object for a failure with this status. */
 export function openAiType(status: ErrorStatus): string {
   if (status === 401) return 'authentication_error';
   if (status === 403) return 'permission_error';

@@ -2,7 +2,7 @@ import { CODES } from './codes.ts';
 import type { GatewayError } from './gateway-error.ts';
 import { openAiCode, openAiType } from './openai-names.ts';
 
-/** An RFC 9457 problem that also carries what OpenAI-style clients read. */
+/** An RFC 9457 problem with the members that OpenAI-style clients read. */
 export interface Problem {
   readonly type: string;
   readonly title: string;
@@ -16,7 +16,7 @@ export interface Problem {
   readonly [member: string]: unknown;
 }
 
-/** The problem document of an error. `origin` (scheme and host) makes its `type` an address that can be opened. */
+/** The problem document of an error. With `origin` (scheme and host) its `type` becomes an address that opens. */
 export function toProblem(error: GatewayError, requestId: string, origin: string): Problem {
   return {
     ...error.members,
@@ -42,7 +42,7 @@ export function openAiError(error: GatewayError): Problem['error'] {
   };
 }
 
-/** Codes after which the same request may succeed: the client is told so in `x-should-retry` and `Retry-After`. */
+/** Codes after which the same request may succeed; `x-should-retry` and `Retry-After` tell the client so. */
 const RETRYABLE = new Set([
   'runtime-unavailable',
   'store-unavailable',
@@ -52,7 +52,7 @@ const RETRYABLE = new Set([
   'gateway-busy',
 ]);
 
-/** Seconds to wait when the error says nothing better: a supervisor restarts what died within that time. */
+/** Seconds to wait when the error has no time of its own; a supervisor restarts a dead process within that time. */
 const RETRY_AFTER_S = 1;
 
 export function problemResponse(error: GatewayError, requestId: string, origin: string): Response {
@@ -62,7 +62,7 @@ export function problemResponse(error: GatewayError, requestId: string, origin: 
     headers['retry-after-ms'] = String(RETRY_AFTER_S * 1000);
     headers['x-should-retry'] = 'true';
   } else if (error.status === 409 || error.status === 429 || error.status >= 500) {
-    // Clients retry these by themselves; an invocation that failed must not run twice unasked.
+    // These clients retry by themselves; they must not run a failed invocation again unasked.
     headers['x-should-retry'] = 'false';
   }
   return new Response(JSON.stringify(toProblem(error, requestId, origin)), {

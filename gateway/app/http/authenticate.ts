@@ -3,11 +3,11 @@ import type { AppEnv } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
-/** A key has 36 characters; what is longer than this is not worth hashing. */
+/** A key has 36 characters; the gateway does not hash longer ones. */
 const MAX_KEY_LENGTH = 256;
 
 /**
- * Requires a bearer API key (RFC 6750) and says whose it is.
+ * Requires a bearer API key (RFC 6750) and sets the principal of the request.
  *
  * @example
  * app.use('/v1/*', authenticate(control));

@@ -125,7 +125,7 @@ describe('bodies', () => {
       return performance.now() - begunAt;
     };
     const other = bodies.paces.enter('b');
-    // A megabyte at one a second, less the quarter of a second that a tenant may be ahead, and the last piece.
+    // One megabyte at one a second, less the tenant's allowed lead of a quarter of a second and the last piece.
     assert.ok((await read()) > 600);
     other[Symbol.dispose]();
   });
@@ -138,7 +138,7 @@ describe('bodies', () => {
       const body = new Body(request, bodies);
       send(1);
       await assert.rejects(body.read(100 * KIB), { code: 'body-timeout', headers: { connection: 'close' } });
-      // The rest, which may never come, is not waited for.
+      // Discard must not wait for the rest, which may never come.
       await body.discard();
       body.release();
     }

@@ -4,39 +4,39 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { pause } from '../pause.ts';
 import { ByteBuffer } from './byte-buffer.ts';
 
-/** Bounds of what all requests send at once. */
+/** Bounds on the bodies of all requests together. */
 export interface BodyLimits {
-  /** Bytes of request bodies that are held at once. A tenant may have a quarter, and up to a half while the rest is free. */
+  /** Most bytes of request bodies held at once. A tenant may hold a quarter, and up to a half while the rest is free. */
   readonly heldBodyBytes: number;
-  /** A body may arrive as slowly as it likes for so long; from then on it must have come at 16 KiB a second on average. */
+  /** A body may arrive at any speed for this long; from then on it must average 16 KiB a second. */
   readonly bodyGraceMs: number;
-  /** Bytes of bodies that are read of one tenant a second while others have requests, and for 10 s after. */
+  /** Body bytes read per second of one tenant while other tenants have requests, and for 10 s after. */
   readonly bodyBytesPerSecond: number;
 }
 
-/** Least speed of a body, beyond its grace. */
+/** Least average speed of a body after its grace period. */
 const BYTES_PER_SECOND = 16 * 1024;
-/** A tenant's share is taken in blocks. */
+/** Unit in which a body takes memory from its tenant's share. */
 const BLOCK_BYTES = 16 * 1024;
-/** Read of a refused body before its connection is given up: somewhat too large is common, far too large is not meant well. */
+/** Most bytes read of a refused body before the connection is closed: slightly too large is common, far too large is abuse. */
 const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
 const RETRY_AFTER_S = 1;
-/** Whose turn it is changes when neighbours come and go: a body waits no longer at a time. */
+/** The pace changes when neighbours come and go, so a body checks it again after at most this long. */
 const LONGEST_PAUSE_MS = 250;
 
-/** Memory that is taken bit by bit, and given back at once. */
+/** Memory that is taken step by step and freed at once. */
 export interface Room {
-  /** Whether there is room for so many bytes more, beside those that were taken before. */
+  /** Takes this many more bytes. False when they do not fit beside the bytes taken before. */
   take(bytes: number): boolean;
-  /** All of them are free again. */
+  /** Frees all bytes. */
   free(): void;
 }
 
-/** The bodies that a gateway holds at once, by tenant. */
+/** Accounts for the bodies that a gateway holds, by tenant. */
 export class Bodies {
   readonly limits: BodyLimits;
   readonly #shares: Shares;
-  /** How fast tenants' bodies are read. Each megabyte of input costs gateway, Redis, runtime and sandbox some 20 ms together. */
+  /** Paces the reading of bodies. Each megabyte of input costs gateway, Redis, runtime and sandbox some 20 ms together. */
   readonly paces: Paces;
 
   constructor(limits: BodyLimits) {
@@ -62,7 +62,7 @@ export class Bodies {
     });
   }
 
-  /** Memory for what is held for a tenant beside its bodies: one memory, one share of it for each tenant. */
+  /** Memory held for a tenant beside its bodies. Both draw on the same total and on the same share of the tenant. */
   roomFor(tenant: string): Room {
     let taken = 0;
     return {
@@ -78,7 +78,7 @@ export class Bodies {
     };
   }
 
-  /** What one body may have at most: half of all, when nothing else is held. */
+  /** Most bytes of one body: half of the total, when nothing else is held. */
   get mostBytes(): number {
     return this.limits.heldBodyBytes / 2;
   }
@@ -92,8 +92,8 @@ export class Bodies {
 export type NextPiece = () => Promise<Uint8Array | undefined>;
 
 /**
- * The body of one request. Its bytes count as held from their arrival until `release`, which is called when nothing refers to them any more.
- * The gateway refuses a body that comes too slowly.
+ * The body of one request. Its bytes count as held from their arrival until `release`; call it once nothing refers to them any more.
+ * The gateway refuses a body that arrives too slowly.
  */
 export class Body {
   readonly #request: Request;
@@ -108,14 +108,14 @@ export class Body {
   #released = false;
   #discarded = false;
 
-  /** @param tenant whose share is taken, asked when the first bytes have come; empty before the key is known */
+  /** @param tenant owner of the share; asked once the first bytes have come. Empty before the key is known */
   constructor(request: Request, bodies: Bodies, tenant: () => string = () => '') {
     this.#request = request;
     this.#bodies = bodies;
     this.#tenant = tenant;
   }
 
-  /** The request's `Content-Type`; empty when there is none. */
+  /** The request's `Content-Type`; empty when absent. */
   get contentType(): string {
     return this.#request.headers.get('content-type') ?? '';
   }
@@ -126,7 +126,7 @@ export class Body {
     const declared = declaredLength(headers);
     if (declared !== null && declared > limitBytes) throw tooLarge(limitBytes);
     if (body === null) return new Uint8Array(0);
-    // The HTTP server below enforces a declared length: what is small is read in one step.
+    // The HTTP server enforces a declared length, so a small body can be read in one step.
     if (declared !== null && declared <= BLOCK_BYTES) {
       this.#hold(declared);
       return new Uint8Array(await this.#inTime(this.#request.arrayBuffer()));
@@ -150,8 +150,8 @@ export class Body {
   }
 
   /**
-   * Reads the rest of a refused body and forgets it. A client that is still sending when its connection closes may never see the refusal, or send
-   * its next request into a connection that is about to close.
+   * Reads the rest of a refused body and drops it. If the connection closed while the client was sending, the client might never see the
+   * refusal, or send its next request into the closing connection.
    */
   async discard(maxBytes = MAX_DISCARDED_BYTES): Promise<void> {
     const { body, bodyUsed } = this.#request;
@@ -162,11 +162,10 @@ export class Body {
       while (this.#arrived <= most) if ((await this.#next()) === undefined) return;
       await this.#reader?.cancel();
     } catch {
-      // The client left, or sends too slowly: the gateway closes the connection.
+      // The client left or sends too slowly: the gateway closes the connection.
     }
   }
 
-  /** The bytes are held no longer. */
   release(): void {
     this.#released = true;
     this.#pace?.[Symbol.dispose]();
@@ -189,7 +188,7 @@ export class Body {
     return value;
   }
 
-  /** Resolves when the tenant may send more beside others. Its client is not late by that. */
+  /** Resolves when the tenant may send more beside others. The pause does not count against the client's speed. */
   async #itsTurn(): Promise<void> {
     const { signal } = this.#request;
     for (let ms = this.#pace?.pauseMs() ?? 0; ms > 0 && !signal.aborted; ms = this.#pace?.pauseMs() ?? 0) {
@@ -199,7 +198,7 @@ export class Body {
     }
   }
 
-  /** Counts so many bytes as held, in whole blocks. */
+  /** Counts this many bytes as held, in whole blocks. */
   #hold(bytes: number): void {
     const wanted = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
     if (wanted <= this.#taken) return;
@@ -209,7 +208,7 @@ export class Body {
     this.#taken = wanted;
   }
 
-  /** What arrives, unless the body falls behind its least speed. */
+  /** Rejects when the body falls behind its least speed. */
   #inTime<T>(arrival: Promise<T>): Promise<T> {
     const { bodyGraceMs } = this.#bodies.limits;
     const leftMs = this.#since + bodyGraceMs + (this.#arrived / BYTES_PER_SECOND) * 1000 - performance.now();
@@ -234,7 +233,7 @@ function tooLarge(limitBytes: number, whose = 'this route'): GatewayError {
   return new GatewayError('body-too-large', `The body is larger than ${limitBytes} bytes, the limit of ${whose}.`);
 }
 
-/** The rest may never come: the connection is closed after the answer. */
+/** The rest may never come, so the gateway closes the connection after the answer. */
 function tooSlow(arrived: number): GatewayError {
   return new GatewayError('body-timeout', `The body came too slowly: ${arrived} bytes until now.`, {
     headers: { connection: 'close' },

@@ -2,7 +2,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import type { Body } from './bodies.ts';
 import { assertShape } from './json-shape.ts';
 
-/** A JSON body, as its text and its value. An empty body is the empty object. */
+/** A JSON body as text and value. An empty body is the empty object. */
 export async function readJson(body: Body, limitBytes: number): Promise<{ text: string; value: unknown }> {
   const bytes = await body.read(limitBytes);
   if (bytes.byteLength === 0) return { text: '{}', value: {} };
@@ -17,7 +17,7 @@ export async function readJson(body: Body, limitBytes: number): Promise<{ text: 
   return parseJson(bytes, 'The body');
 }
 
-/** JSON in UTF-8 as its text and its value. `what` names it in errors. Throws `malformed-json` and, for a shape out of bounds, `invalid-input`. */
+/** Parses JSON in UTF-8. `what` names it in errors. Throws `malformed-json` and, for a shape out of bounds, `invalid-input`. */
 export function parseJson(bytes: Uint8Array, what: string): { text: string; value: unknown } {
   assertShape(bytes, what);
   try {
@@ -31,7 +31,7 @@ export function parseJson(bytes: Uint8Array, what: string): { text: string; valu
   }
 }
 
-/** The media type of a request's body without parameters, in lower case; empty when there is none. */
+/** The media type of a request's body without parameters, in lower case; empty when absent. */
 export function mediaType({ contentType }: Body): string {
   return contentType.split(';', 1)[0]?.trim().toLowerCase() ?? '';
 }

@@ -3,7 +3,7 @@ import type { AppEnv } from '../context.ts';
 import { type Bodies, Body } from './bodies.ts';
 import type { OpenStreams } from './open-streams.ts';
 
-/** Gives each request its body, which counts as held until the handler has answered at the latest. */
+/** Gives each request its body. The body counts as held until the handler has answered, at the latest. */
 export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
   return async function boundedBodies(c, next) {
     const body = new Body(c.req.raw, bodies, () => c.get('principal')?.tenant ?? '');
@@ -17,8 +17,8 @@ export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
 }
 
 /**
- * Counts answers of a route that may stay open: until the handler has answered, or `keepOpen` says when its stream ends. As long, its tenant is a
- * neighbour to those that send large bodies.
+ * Counts answers that may stay open, until the handler has answered or, after `keepOpen`, until the stream ends. Meanwhile the tenant
+ * takes part in the pacing of large bodies.
  */
 export function boundedStreams(streams: OpenStreams, bodies: Bodies): MiddlewareHandler<AppEnv> {
   return async function boundedStreams(c, next) {

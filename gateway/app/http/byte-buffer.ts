@@ -1,4 +1,4 @@
-/** Bytes that arrive piece by piece, in one piece of memory: a body may arrive one byte at a time, and a list of pieces would take many times its size. */
+/** Joins arriving pieces in one block of memory. A body may arrive byte by byte; a list of pieces would take many times its size. */
 export class ByteBuffer {
   #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0);
   #length = 0;

@@ -4,18 +4,18 @@ import { wordedIssue } from '../errors/issues.ts';
 import type { Body } from './bodies.ts';
 import { readJson } from './body.ts';
 
-/** Bytes of a body that administers something. */
+/** Most bytes of a body on an administrative route. */
 export const MAX_SETTINGS_BYTES = 64 * 1024;
 
-/** The documentation of a route's JSON body. It is read by {@link readChecked}, which bounds it, and not by the router. */
+/** The documentation of a route's JSON body. {@link readChecked} reads and bounds the body, not the router. */
 export function jsonBody(schema: z.ZodType) {
   const { $schema: _, ...documented } = z.toJSONSchema(schema, { io: 'input' });
   return { required: true, content: { 'application/json': { schema: documented as object } } };
 }
 
 /**
- * The JSON body of a request, checked. Throws `body-too-large`, `malformed-json`, `unsupported-media-type`, and `invalid-input` with the
- * first field that is wrong.
+ * Reads and checks the JSON body of a request. Throws `body-too-large`, `malformed-json`, `unsupported-media-type`, and `invalid-input`
+ * with the first invalid field.
  */
 export async function readChecked<T>(body: Body, schema: z.ZodType<T>, limitBytes = MAX_SETTINGS_BYTES): Promise<T> {
   const { value } = await readJson(body, limitBytes);

@@ -5,7 +5,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import type { RequestObserver } from './observer.ts';
 import { childTraceparent, requestIdOf } from './trace.ts';
 
-/** Nothing of this API is meant to be framed, scripted or sniffed; the documentation pages bring one style sheet inline. */
+/** Keeps browsers from framing the API's answers and from guessing their types. */
 const SECURITY_HEADERS = [
   ['x-content-type-options', 'nosniff'],
   ['x-frame-options', 'DENY'],
@@ -13,7 +13,7 @@ const SECURITY_HEADERS = [
   ['cross-origin-opener-policy', 'same-origin'],
 ] as const;
 
-/** Pages with forms and a script say what they need themselves. */
+/** Defaults: no scripts, and only the inline style sheet of the documentation pages. The dashboard's pages set their own. */
 const DEFAULT_HEADERS = [
   ['referrer-policy', 'no-referrer'],
   [
@@ -22,7 +22,7 @@ const DEFAULT_HEADERS = [
   ],
 ] as const;
 
-/** Names the request and its trace, in and out, and sets the security headers. It comes first, so that refusals carry them too. */
+/** Sets the request id, the trace context and the security headers. Runs first, so that refusals carry them too. */
 export function commonHeaders(observer?: RequestObserver): MiddlewareHandler<AppEnv> {
   return async function commonHeaders(c, next) {
     const requestId = requestIdOf(c.req.header('x-request-id'));
@@ -47,7 +47,7 @@ export function commonHeaders(observer?: RequestObserver): MiddlewareHandler<App
   };
 }
 
-/** The code of the error that a request was answered with; undefined when it was none. */
+/** The error code of an answer; undefined for a success. */
 function codeOf(error: Error | undefined, status: number): string | undefined {
   if (error) return GatewayError.from(error).code;
   if (status < 400) return undefined;

@@ -8,11 +8,11 @@ export function durationMs(text: string): number | null {
   return count === undefined || factor === undefined ? null : Number(count) * factor;
 }
 
-/** A time as ISO 8601 has it, or a duration before now, in ms since the epoch. Null for anything else. */
+/** ISO 8601, or a duration before now, in ms since the epoch. Null for anything else. */
 export function timeMs(text: string, nowMs: number): number | null {
   const ago = /[a-z]$/.test(text) ? durationMs(text) : null;
   if (ago !== null) return nowMs - ago;
-  // Without the first four digits `Date.parse` reads about anything.
+  // Require the four digits: `Date.parse` accepts almost anything.
   const time = /^\d{4}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(time) ? null : time;
 }

@@ -27,7 +27,7 @@ function respond(
 const message = (seq: number): InvocationEvent => ({ seq, event: 'message', data: `{"text":"${seq}"}` });
 const result: InvocationEvent = { seq: 3, event: 'result', data: '{"output":1}' };
 
-/** Waits for its signal after the given events. */
+/** Yields the given events, then waits for its signal. */
 async function* waiting(events: InvocationEvent[], signal: AbortSignal) {
   yield* events;
   await new Promise((resolve) => signal.addEventListener('abort', resolve));
@@ -171,7 +171,7 @@ describe('eventStreamResponse', () => {
       return respond(source(), { room: bodies.roomFor('a') });
     };
     const stalled = [open(), open()].map((response) => response.body?.getReader());
-    // Both have a frame ready before anything is read.
+    // Both streams prepare a frame before a client reads.
     while (bodies.heldBytes < 400_000) await new Promise((resolve) => setImmediate(resolve));
     const refused = await open().text();
     assert.match(refused, /^event: error\ndata: \{"code":"gateway-busy".*"resumable":true/);

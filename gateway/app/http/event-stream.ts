@@ -6,54 +6,54 @@ import { openAiType } from '../errors/openai-names.ts';
 import type { Room } from './bodies.ts';
 
 export interface EventStreamOptions<T> {
-  /** Of the request. `HEAD` is answered with the headers alone: nothing is asked of the source, and the stream is over at once. */
+  /** The request's method. The gateway answers `HEAD` with headers alone, reads nothing from the source and ends the stream. */
   readonly method: string;
   readonly source: AsyncIterable<T>;
-  /** One item as a frame, its blank line included. */
+  /** Formats one item as a frame with its blank line. */
   readonly frame: (item: T) => string;
-  /** Whether an item ends the stream. A source that ends by itself before that is a fault, and the client is told. */
+  /** True when an item ends the stream. A source that ends without one is a fault, which an error frame reports. */
   readonly isTerminal: (item: T) => boolean;
-  /** The frame that tells the client of a failure; an `error` event by default. */
+  /** Formats the frame that reports a failure; an `error` event by default. */
   readonly errorFrame?: (error: GatewayError) => string;
-  /** A comment is written when nothing else was for this long: it keeps proxies awake and finds clients that left. */
+  /** Interval of comments on a quiet stream: they keep proxies from closing it and detect departed clients. */
   readonly heartbeatMs: number;
   /**
-   * Asked as often whether the client may still read. What it throws ends the stream when it is `unauthorized` or `tenant-suspended`; any other failure
-   * to find out leaves it alone.
+   * Called at every heartbeat to check that the client may still read. `unauthorized` and `tenant-suspended` end the stream; any other
+   * error leaves it open.
    */
   readonly recheck?: (() => Promise<void>) | undefined;
-  /** Aborts when the client is gone, where the server below notices. */
+  /** Aborts when the client is gone, if the HTTP server notices. */
   readonly client?: AbortSignal | undefined;
-  /** Aborts when the process is about to end: the stream gets an error frame and can be taken up again elsewhere. */
+  /** Aborts when the process is about to end: the client gets an error frame and can resume the stream elsewhere. */
   readonly shutdown?: AbortSignal | undefined;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Keeps the place that the stream takes among those that are open; it is given back at the end. */
+  /** Keeps the stream's slot; the stream frees it at its end. */
   readonly keepOpen: (() => () => void) | undefined;
-  /** Memory for large frames: a client that reads nothing holds one. Without room the stream ends, and can be taken up again. */
+  /** Memory for large frames: a client that reads nothing holds one. Without room the stream ends, and the client can resume it. */
   readonly room: Room;
-  /** Called once, when the client left before the end. */
+  /** Called once when the client leaves before the end. */
   readonly onDisconnect: () => void;
-  /** Called once when the stream is over, however it ended. */
+  /** Called once when the stream is over, for whatever reason. */
   readonly onEnd: (error?: unknown) => void;
 }
 
-/** Smaller frames are bounded by the number of streams. */
+/** Only larger frames take memory from `room`; the limit on streams bounds smaller ones. */
 const LARGE_FRAME_BYTES = 64 * 1024;
-/** A frame and the event that it was made of. */
+/** The frame and the event behind it are both in memory. */
 const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
 
 /**
- * A `text/event-stream` that never ends without its terminal item or an `error` frame as long as the client listens. Error frames are what
- * OpenAI-style clients take for errors: their data has an `error` object beside our own members. A frame that the gateway adds itself (the
- * store went away, the process stops) has no id, so `Last-Event-ID` still names the last real event.
+ * A `text/event-stream` that always ends with its terminal item or an `error` frame while the client listens. OpenAI-style clients
+ * recognise error frames: their data has an `error` object beside Pie's own members. A frame that the gateway adds itself (the store
+ * went away, the process stops) has no id, so `Last-Event-ID` still names the last real event.
  */
 export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response {
   const headers = {
     'content-type': 'text/event-stream; charset=utf-8',
     'cache-control': 'no-cache, no-transform',
-    // Nginx and its like would collect the stream otherwise.
+    // Without it nginx and similar proxies buffer the stream.
     'x-accel-buffering': 'no',
     ...options.headers,
   };
@@ -80,7 +80,7 @@ function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
     release();
     leave?.();
     options.room.free();
-    // Not awaited: the source may be waiting for its next item; its own signal ends it.
+    // Not awaited: the source may be waiting for its next item, and ends by its own signal.
     iterator.return?.().catch(() => undefined);
     options.onEnd(error);
   };
@@ -129,7 +129,7 @@ function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
     },
     async pull(controller) {
       try {
-        // The client has taken the frame before.
+        // A pull means that the client took the previous frame.
         options.room.free();
         const next = await iterator.next();
         if (over) return;
@@ -151,12 +151,12 @@ function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
   });
 }
 
-/** Whether the client's key was removed or has expired, or its tenant was suspended. */
+/** True when the client's key was removed or has expired, or its tenant was suspended. */
 export function isRevocation(error: unknown): boolean {
   return error instanceof GatewayError && (error.code === 'unauthorized' || error.code === 'tenant-suspended');
 }
 
-/** One event of an invocation as a frame. */
+/** Formats one event of an invocation as a frame. */
 export function invocationFrame(event: InvocationEvent): string {
   return `id: ${event.seq}\nevent: ${event.event}\ndata: ${event.event === 'error' ? withErrorObject(event.data) : event.data}\n\n`;
 }
@@ -180,12 +180,12 @@ const RESUMABLE: ReadonlySet<string> = new Set([
   'gateway-busy',
 ]);
 
-/** Whether the invocation itself may be well, so that the same stream can be asked for again. */
+/** True when the invocation itself may be well, so that the client can request the same stream again. */
 function isResumable(error: GatewayError): boolean {
   return RESUMABLE.has(error.code);
 }
 
-/** Adds what to do about it, and the `error` object that OpenAI-style clients look for. */
+/** Adds a hint, and the `error` object that OpenAI-style clients look for. */
 function withErrorObject(data: string): string {
   const parsed: unknown = JSON.parse(data);
   const members: { code?: unknown; message?: unknown; hint?: unknown; cause?: unknown } =

@@ -29,7 +29,7 @@ describe('the shape of JSON', () => {
       `${nested(300)}\\\\"[{`,
     ])
       check(JSON.stringify({ [text]: text }));
-    // The text before the brackets ends with an escaped backslash, so the brackets are none of it.
+    // The text before the brackets ends with an escaped backslash, so the brackets are outside the string.
     assert.throws(() => check(`["\\\\",${nested(300)}]`), /deep/);
   });
 

@@ -1,13 +1,13 @@
 import { GatewayError } from '../errors/gateway-error.ts';
 
-/** Lists and objects within each other: far more than requests have, far less than what reads them recursively can take. */
+/** Deepest nesting of lists and objects: far more than requests need, far less than recursive readers can take. */
 export const MAX_DEPTH = 256;
-/** Names of all objects together. Objects of many names cost far more to parse than their bytes say. */
+/** Most member names in all objects. Objects with many names cost far more to parse than their size suggests. */
 export const MAX_NAMES = 50_000;
-/** Lists and objects together. */
+/** Most lists and objects. */
 export const MAX_CONTAINERS = 100_000;
 
-/** Members of lists and objects together. */
+/** Most members of all lists and objects. */
 export const MAX_VALUES = 1_000_000;
 
 const COMMA = 0x2c;
@@ -20,8 +20,8 @@ const CLOSING = 0x5d;
 const CURLY_BIT = 0x20;
 
 /**
- * Throws `invalid-input` when JSON is nested too deeply or has too many names, lists or objects. It looks at the bytes, before anything is parsed: what
- * is no JSON at all is left to the parser.
+ * Throws `invalid-input` when JSON is nested too deeply or has too many names, lists or objects. It scans the bytes before anything is
+ * parsed, and leaves invalid JSON to the parser.
  */
 export function assertShape(bytes: Uint8Array, what: string): void {
   let depth = 0;

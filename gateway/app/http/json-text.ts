@@ -1,10 +1,10 @@
 import { partsOf } from '#scheduler/invocations/result-event.ts';
 
-/** JSON that is passed on as it was written. A stranger's output of 4 MiB takes up to a second to parse, and may be nested however deeply. */
+/** JSON that the gateway passes on unparsed. A tenant's output of 4 MiB takes up to a second to parse, and may be nested to any depth. */
 export class JsonText {
   readonly text: string;
 
-  /** @param text is known to be JSON */
+  /** @param text valid JSON */
   constructor(text: string) {
     this.text = text;
   }
@@ -14,7 +14,7 @@ export class JsonText {
   }
 }
 
-/** What a `result` event's data says. */
+/** Splits the data of a `result` event. */
 export function resultIn(data: string): { readonly output: unknown; readonly usage?: unknown } {
   const parts = partsOf(data);
   if (parts) return { output: new JsonText(parts.output), usage: JSON.parse(parts.usage) };
@@ -22,7 +22,7 @@ export function resultIn(data: string): { readonly output: unknown; readonly usa
   return { output, usage };
 }
 
-/** As `JSON.stringify` of an object that has members besides `output`; an output that is JSON text stays as it was written. */
+/** Like `JSON.stringify` of an object with members besides `output`, but keeps the text of an output that is a `JsonText`. */
 export function jsonWithOutput({ output, ...members }: { readonly id: string; readonly output?: unknown }): string {
   if (!(output instanceof JsonText)) return JSON.stringify({ ...members, output });
   return `${JSON.stringify(members).slice(0, -1)},"output":${output.text}}`;

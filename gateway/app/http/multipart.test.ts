@@ -11,7 +11,7 @@ const options = {
   tooLarge: (name: string) => new GatewayError('component-too-large', name),
 };
 
-/** A request whose body arrives in pieces of the given sizes, and how many bytes of it were asked for. */
+/** A request whose body arrives in pieces of the given sizes, with a count of the bytes that were read. */
 function inPieces(bytes: Uint8Array, contentType: string, sizes: readonly number[]) {
   let at = 0;
   let piece = 0;

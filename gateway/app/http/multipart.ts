@@ -10,13 +10,13 @@ export interface Part {
 }
 
 export interface MultipartOptions {
-  /** Largest size of each part by its name. Other parts are refused. */
+  /** Most bytes of each part, by its name. Other parts are refused. */
   readonly limits: Readonly<Record<string, number>>;
-  /** The error for a part that passes its limit. */
+  /** Makes the error for a part that passes its limit. */
   readonly tooLarge: (name: string, limitBytes: number) => GatewayError;
 }
 
-/** Bytes of one part's headers, and of what may come before the first part. */
+/** Most bytes of one part's headers, and of the preamble before the first part. */
 const MAX_HEADER_BYTES = 8 * 1024;
 
 /**
@@ -30,14 +30,14 @@ export async function readMultipart(body: Body, options: MultipartOptions): Prom
 async function readParts(source: Source, boundary: string, options: MultipartOptions): Promise<Map<string, Part>> {
   const parts = new Map<string, Part>();
   const delimiter = ascii(`\r\n--${boundary}`);
-  // The first delimiter need not follow a line break: put one in front.
+  // The first delimiter need not follow a line break: prepend one.
   source.unread(ascii('\r\n'));
   await source.readUntil(delimiter, MAX_HEADER_BYTES, () => malformed('The body does not begin with its boundary.'));
   for (;;) {
     const end = await source.take(2);
     if (end === '--') return parts;
     if (end !== '\r\n') throw malformed('A boundary is followed by something else than a line break.');
-    // As above, for a part without headers.
+    // Prepend a line break again, for a part without headers.
     source.unread(ascii('\r\n'));
     const header = await source.readUntil(ascii('\r\n\r\n'), MAX_HEADER_BYTES, () =>
       malformed('The headers of a part are too long.'),
@@ -54,7 +54,7 @@ async function readParts(source: Source, boundary: string, options: MultipartOpt
   }
 }
 
-/** A stream of bytes that can be read up to a delimiter. */
+/** Reads a stream of bytes up to a delimiter. */
 class Source {
   readonly #next: NextPiece;
   #rest: Uint8Array = new Uint8Array(0);
@@ -67,7 +67,7 @@ class Source {
     this.#rest = joined(bytes, this.#rest);
   }
 
-  /** Everything before the delimiter, which is consumed too. Throws `tooLong()` once more than `limitBytes` came without it. */
+  /** Reads up to the delimiter and consumes it. Throws `tooLong()` once more than `limitBytes` came without it. */
   async readUntil(delimiter: Uint8Array, limitBytes: number, tooLong: () => GatewayError): Promise<Uint8Array> {
     const found = new ByteBuffer();
     for (;;) {

@@ -1,30 +1,29 @@
-/** A request as it came. */
 export interface ArrivedRequest {
   readonly method: string;
   readonly path: string;
-  /** The client's W3C trace context, as it sent it. */
+  /** The client's W3C trace context, unchecked. */
   readonly traceparent: string | undefined;
-  /** What the server hands along with requests: it knows when a response has left. */
+  /** The server's per-request objects; they tell when a response has left. */
   readonly environment: unknown;
 }
 
-/** How a request was answered. Its body may still be on its way. */
+/** The answer to a request. Its body may still be on its way. */
 export interface AnsweredRequest {
-  /** Pattern of the route, such as `/v1/functions/:name`: there are as many as the app has. */
+  /** Pattern of the route, such as `/v1/functions/:name`; the number of patterns is bounded. */
   readonly route: string;
   readonly status: number;
   readonly tenant: string | undefined;
-  /** Of the error that it was answered with. */
+  /** Code of the answer's error. */
   readonly code: string | undefined;
 }
 
 export interface ObservedRequest {
-  /** Trace context of the request's own span: what it causes is below it. */
+  /** Trace context of the request's own span; the work that it causes belongs below that span. */
   readonly traceparent: string;
   answered(answer: AnsweredRequest): void;
 }
 
-/** Measures and traces requests. What it is made of is the host's matter: this app runs where there is none. */
+/** Measures and traces requests. The host implements it; some hosts have none. */
 export interface RequestObserver {
   begin(request: ArrivedRequest): ObservedRequest;
 }

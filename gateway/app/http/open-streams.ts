@@ -1,11 +1,11 @@
 import { Shares } from '#scheduler/policies/shares.ts';
 import { GatewayError, type GatewayErrorOptions } from '../errors/gateway-error.ts';
 
-/** Bounds of the answers that are open at once. */
+/** Most answers that may be open at once. */
 export interface StreamLimits {
-  /** Of one key. */
+  /** For one key. */
   readonly streamsPerKey: number;
-  /** Of all keys. A tenant may have a quarter, and up to a half while the rest is free. */
+  /** For all keys. A tenant may have a quarter, and up to a half while the rest is free. */
   readonly streams: number;
 }
 
@@ -28,9 +28,9 @@ export class OpenStreams {
   }
 
   /**
-   * Returns what gives the place back; more than once does no harm.
+   * Takes a slot. Returns the function that frees it, which is safe to call more than once.
    *
-   * @throws GatewayError `too-many-requests` when the key or its tenant, `gateway-busy` when all keys have too many open
+   * @throws GatewayError `too-many-requests` when the key or its tenant has too many open, `gateway-busy` when all keys together have
    */
   enter({ keyId, tenant }: { readonly keyId: string; readonly tenant: string }): () => void {
     const held = this.#byKey.get(keyId) ?? 0;

@@ -1,16 +1,16 @@
 export interface Preferences {
   /** Answer 202 instead of waiting for the outcome (RFC 7240): at once, or after `waitMs`. */
   readonly respondAsync: boolean;
-  /** Wait for the outcome for so long, then answer 202. */
+  /** Wait this long for the outcome, then answer 202. */
   readonly waitMs: number | null;
   /** Cancel the invocation when the client leaves before its end; otherwise it keeps running and can be reattached. */
   readonly cancelOnDisconnect: boolean;
 }
 
-/** Nobody waits longer for an answer; whoever asks for more gets this. */
+/** Longest wait for an answer; a longer one in the request is cut to this. */
 const MAX_WAIT_S = 3600;
 
-/** Reads `Prefer`. Preferences that are not known, or whose value means nothing, are ignored, as RFC 7240 asks; of one given twice the first counts. */
+/** Reads `Prefer`. Ignores unknown preferences and invalid values, as RFC 7240 asks; of a repeated preference the first counts. */
 export function preferencesOf(header: string | undefined): Preferences {
   const preferences = new Map<string, string>();
   for (const preference of (header ?? '').split(',')) {
@@ -26,7 +26,7 @@ export function preferencesOf(header: string | undefined): Preferences {
   };
 }
 
-/** The `Preference-Applied` header for what was honoured, or undefined. */
+/** The `Preference-Applied` header for the honoured preferences, or undefined. */
 export function preferenceApplied(preferences: Partial<Preferences>): string | undefined {
   const { respondAsync, waitMs = null, cancelOnDisconnect } = preferences;
   const applied = [
@@ -37,7 +37,7 @@ export function preferenceApplied(preferences: Partial<Preferences>): string | u
   return applied.length === 0 ? undefined : applied.join(', ');
 }
 
-/** Whether `Accept` asks for an event stream rather than for one JSON answer. JSON wins when both are equally welcome. */
+/** True when `Accept` prefers an event stream to one JSON answer. JSON wins a tie. */
 export function wantsEventStream(accept: string | undefined): boolean {
   let stream = 0;
   let json = 0;
@@ -51,7 +51,7 @@ export function wantsEventStream(accept: string | undefined): boolean {
   return stream > 0 && (stream > json || explicitFirst(accept ?? ''));
 }
 
-/** `text/event-stream, *\/*` means a stream: clients list what they want first. */
+/** In `text/event-stream, *\/*` the stream wins: clients list their preferred type first. */
 function explicitFirst(accept: string): boolean {
   const ranges = accept.split(',').filter((range) => /^\s*text\/event-stream\b/i.test(range));
   return /^\s*text\/event-stream\b/i.test(accept) && !ranges.some((range) => /;\s*q=/i.test(range));

@@ -4,7 +4,7 @@ import { type Counted, countedPart } from '#scheduler/quotas/names.ts';
 import { windowLength } from '#scheduler/quotas/windows.ts';
 import type { AppEnv } from '../context.ts';
 
-/** Units of what is counted, where it is not requests (`qu`). */
+/** Units of counted quotas other than requests (`qu`). */
 const UNITS: Readonly<Record<Counted, string>> = {
   requests: '',
   tokens: ';qu="tokens"',
@@ -13,8 +13,8 @@ const UNITS: Readonly<Record<Counted, string>> = {
 };
 
 /**
- * `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the quotas that count: quota `q` in a window of `w` seconds,
- * `r` of it left for `t` seconds. Those of a function are named `<quota>/<function>`.
+ * `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the counted quotas: quota `q` in a window of `w` seconds,
+ * `r` of it left for `t` seconds. A function's quota is named `<quota>/<function>`.
  *
  * @example
  * rateLimitHeaders([{ quota: 'requests-per-minute', function: null, limit: 60, used: 48, resetsAt: now + 31_000 }], now);
@@ -36,10 +36,10 @@ export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Reco
   return limits.length === 0 ? {} : { 'ratelimit-policy': policies.join(', '), ratelimit: limits.join(', ') };
 }
 
-/** Clients that retry by themselves wait this long and no longer: beyond it their own caller decides. */
+/** Longest wait that the gateway asks of clients that retry by themselves; beyond it their caller decides. */
 const MAX_PATIENCE_MS = 60_000;
 
-/** When to come back, in whole seconds, rounded up so that it is true; null when waiting does not help. */
+/** The delay before a retry, in whole seconds, rounded up so that the client does not come too early; null when waiting does not help. */
 export function retryHeaders(retryAfterMs: number | null): Record<string, string> {
   if (retryAfterMs === null) return { 'x-should-retry': 'false' };
   return {
@@ -50,7 +50,7 @@ export function retryHeaders(retryAfterMs: number | null): Record<string, string
 }
 
 /**
- * Puts what the control plane said of limits on the answer, refusals included.
+ * Adds the control plane's limit headers to the answer, refusals included.
  *
  * @example
  * app.use('/v1/*', rateLimit());

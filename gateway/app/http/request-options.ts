@@ -1,7 +1,7 @@
 import { GatewayError } from '../errors/gateway-error.ts';
 import { durationMs } from './durations.ts';
 
-/** Nothing may run, or wait for its turn, for longer. */
+/** Longest time that an invocation may wait and run. */
 export const MAX_CANCEL_AFTER_MS = 24 * 3_600_000;
 
 /** The `Cancel-After` header in milliseconds. Throws `invalid-input`. */

@@ -1,4 +1,4 @@
-/** A name that a client may give its request; anything else is replaced, since it ends up in logs and headers. */
+/** A request id that the gateway accepts from a client. It replaces any other, since the id ends up in logs and headers. */
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 
@@ -8,7 +8,7 @@ export function requestIdOf(header: string | undefined): string {
 }
 
 /**
- * The W3C trace context of this request's own span: a child of the client's when it sent one, else the root of a new, sampled trace.
+ * The W3C trace context of this request's own span: a child of the client's span if it sent one, else the root of a new, sampled trace.
  */
 export function childTraceparent(header: string | undefined): string {
   const match = header === undefined ? null : TRACEPARENT.exec(header);
@@ -19,11 +19,11 @@ export function childTraceparent(header: string | undefined): string {
 
 const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 
-/** Random bytes are fetched in bulk: a call into the system for each id would be a notable part of a request. */
+/** Random bytes are fetched in bulk: a system call for each id would be a notable part of a request. */
 const pool = new Uint8Array(4096);
 let used = pool.length;
 
-/** Random, and good enough for names; not for secrets. */
+/** Good enough for names, not for secrets. */
 export function randomHex(bytes: number): string {
   if (used + bytes > pool.length) {
     crypto.getRandomValues(pool);

@@ -9,7 +9,6 @@ async function* eventsOf(
   for (const [index, [event, data]] of events.entries()) yield { seq: index + 1, event, data: JSON.stringify(data) };
 }
 
-/** Room for so many bytes. */
 function roomFor(bytes: number) {
   let taken = 0;
   return {

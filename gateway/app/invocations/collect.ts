@@ -5,11 +5,11 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import type { Room } from '../http/bodies.ts';
 import { resultIn } from '../http/json-text.ts';
 
-/** What a waiting client gets of an invocation that succeeded. */
+/** The answer to a waiting client whose invocation succeeded. */
 export interface Outcome {
   readonly id: string;
   readonly status: 'succeeded';
-  /** A `JsonText` as a rule. */
+  /** Usually a `JsonText`. */
   readonly output: unknown;
   readonly messages: readonly unknown[];
   readonly messagesTruncated?: true;
@@ -20,8 +20,8 @@ export interface Outcome {
 const PARSED_FACTOR = 4;
 
 /**
- * Follows an invocation to its end. Messages are kept up to `maxBytes`, and as far as there is room. Throws the failure of one that fails, with the messages that came
- * before it.
+ * Follows an invocation to its end. Keeps messages up to `maxBytes`, and as far as `room` has memory. Throws the failure of a failed
+ * invocation, with the messages before it.
  */
 export async function collectOutcome(
   events: AsyncIterable<InvocationEvent>,
@@ -34,7 +34,7 @@ export async function collectOutcome(
   let truncated = false;
   for await (const event of events) {
     if (event.event === 'start') {
-      // What an earlier attempt said was taken back with it.
+      // A new attempt takes back the messages of the earlier one.
       messages.length = 0;
       bytes = 0;
       truncated = false;
@@ -66,7 +66,7 @@ export async function collectOutcome(
   throw new GatewayError('internal', 'The events ended before the outcome of the invocation.');
 }
 
-/** When another try may succeed, if the failure says so. Whether there is one is the client's own decision: the invocation has run. */
+/** Time of a possible retry, if the failure gives one. The client decides whether to retry, since the invocation has run. */
 function waitFor(retryAfterMs: unknown): Record<string, string> {
   if (typeof retryAfterMs !== 'number') return {};
   return { 'retry-after': String(Math.ceil(retryAfterMs / 1000)), 'retry-after-ms': String(Math.ceil(retryAfterMs)) };

@@ -7,10 +7,10 @@ import { jsonWithOutput } from '../http/json-text.ts';
 import { type Preferences, preferenceApplied } from '../http/preferences.ts';
 import { collectOutcome, type Outcome } from './collect.ts';
 
-/** How long a cancel may take whose client is no longer there to wait for it. */
+/** Longest time for the cancel of an invocation whose client has left. */
 const CANCEL_MS = 10_000;
 
-/** How an answer is given. */
+/** Options of an answer. */
 export interface AnswerOptions {
   /** Cancel the invocation when its client leaves. */
   readonly cancelOnDisconnect?: boolean;
@@ -36,7 +36,7 @@ export class Responder {
     });
   }
 
-  /** The events after `after`, as a stream. An invocation whose client leaves keeps running, unless the client asked otherwise. */
+  /** Streams the events after `after`. An invocation whose client leaves keeps running, unless the client asked otherwise. */
   stream(c: Context<AppEnv>, call: Call, id: string, after: number, how: AnswerOptions): Response {
     const { heartbeatMs, shutdown, log } = this.#settings;
     const following = new AbortController();
@@ -63,13 +63,13 @@ export class Responder {
     });
   }
 
-  /** The outcome, once it is there. Throws what the invocation failed with. */
+  /** Answers with the outcome, once it exists. Throws the invocation's failure. */
   async outcome(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Response> {
     const outcome = await this.follow(c, call, id, how);
     return outcome === null ? nobodyReads() : jsonResponse(c, outcome, 200, headersOf(id, how));
   }
 
-  /** The outcome when it is there in time, else 202 with the address of the invocation. */
+  /** Answers with the outcome if it exists in time, else 202 with the address of the invocation. */
   async outcomeWithin(
     c: Context<AppEnv>,
     call: Call,
@@ -95,7 +95,7 @@ export class Responder {
     return this.accepted(c, state, how, waitMs);
   }
 
-  /** Waits for the outcome; null when the client has left before. Throws what the invocation failed with. */
+  /** Waits for the outcome; null when the client leaves first. Throws the invocation's failure. */
   async follow(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Outcome | null> {
     const { shutdown, limits } = this.#settings;
     const headers = headersOf(id, how);
@@ -113,7 +113,7 @@ export class Responder {
         shutdown?.aborted === true
           ? new GatewayError('shutting-down', 'The gateway is being stopped; the invocation goes on.')
           : GatewayError.from(caught);
-      // Whatever went wrong, the client learns where its invocation is.
+      // Every error names the invocation, so that the client can find it.
       throw new GatewayError(error.code, error.message, {
         hint: error.hint,
         field: error.field,
@@ -126,12 +126,12 @@ export class Responder {
     }
   }
 
-  /** Asks an invocation to stop whose client has left; nobody waits for that. */
+  /** Cancels an invocation whose client has left, in the background. */
   cancelAbandoned(c: Context<AppEnv>, call: Call, id: string): void {
     inBackground(c, this.#cancel(call, id));
   }
 
-  /** The request's own signal no longer counts. */
+  /** Uses a signal of its own, because the request's signal has aborted. */
   async #cancel(call: Call, id: string): Promise<void> {
     try {
       await this.#control.cancel({ ...call, signal: AbortSignal.timeout(CANCEL_MS) }, id, 'The client left.');
@@ -142,7 +142,7 @@ export class Responder {
   }
 }
 
-/** Answers with an invocation, whose output is passed on as it is. */
+/** Answers with an invocation; passes a `JsonText` output on unparsed. */
 export function jsonResponse(
   c: Context<AppEnv>,
   invocation: HeldInvocation | Outcome,
@@ -169,7 +169,7 @@ function headersOf(
   };
 }
 
-/** The client has left. */
+/** Closes the request of a departed client. */
 function nobodyReads(): Response {
   return new Response(null, { status: 499 });
 }

@@ -9,11 +9,11 @@ import { JsonText, resultIn } from '../http/json-text.ts';
 import { Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 
-/** How a route writes its streams. */
+/** Stream format of a route. */
 export interface StreamStyle {
-  /** Each frame has the `event` that its `type` member says, as in /v1/responses. */
+  /** Each frame's `event` repeats the `type` member of its data, as in /v1/responses. */
   readonly named: boolean;
-  /** A stream that succeeds ends with `data: [DONE]`. */
+  /** A successful stream ends with `data: [DONE]`. */
   readonly done: boolean;
 }
 
@@ -22,16 +22,16 @@ interface Frame {
   readonly last: boolean;
 }
 
-/** The invocation that answers. */
+/** The invocation that produces the answer. */
 export interface Answering {
   readonly id: string;
-  /** The client has named it (`Idempotency-Key`) and may come back for it: it outlives the connection. */
+  /** True when the client sent an `Idempotency-Key`: it may come back for the answer, so the invocation outlives the connection. */
   readonly named: boolean;
-  /** A request before this one has made it. */
+  /** An earlier request made the invocation. */
   readonly replayed: boolean;
 }
 
-/** The two ways in which an OpenAI-compatible route answers. A client that leaves takes its invocation with it, unless it has named it. */
+/** The two answers of an OpenAI-compatible route. When the client leaves, the gateway cancels an invocation without `Idempotency-Key`. */
 export class OpenAiAnswers {
   readonly #control: ControlPlane;
   readonly #settings: AppSettings;
@@ -43,12 +43,12 @@ export class OpenAiAnswers {
     this.#responder = new Responder(control, settings);
   }
 
-  /** The function's result as it is. Throws what the invocation failed with, or what the function refused. */
+  /** Answers with the function's result. Throws the invocation's failure, or the function's refusal. */
   async whole(c: Context<AppEnv>, call: Call, answering: Answering): Promise<Response> {
     const { id, named } = answering;
     const how = { cancelOnDisconnect: !named };
     const outcome = await this.#responder.follow(c, call, id, how).catch((error: unknown) => {
-      // Whatever it was (the store went away, the process stops), nobody can come back for the answer.
+      // Cancel on any error (the store went away, the process stops): without a key no client can come back for the answer.
       if (!named) this.#responder.cancelAbandoned(c, call, id);
       throw error;
     });
@@ -60,14 +60,14 @@ export class OpenAiAnswers {
     return c.body(text, 200, { 'content-type': 'application/json', ...headersOf(answering) });
   }
 
-  /** The function's messages as OpenAI's frames. Throws what comes before the first of them. */
+  /** Streams the function's messages as OpenAI's frames. Throws errors that come before the first frame. */
   async stream(c: Context<AppEnv>, call: Call, answering: Answering, style: StreamStyle): Promise<Response> {
     const { id, named } = answering;
     const { heartbeatMs, firstFrameMs, shutdown, log } = this.#settings;
     const following = new AbortController();
     const frames = framesOf(this.#control.events({ ...call, signal: following.signal }, id, 0), style);
     const first = frames.next();
-    // It is looked at again below, unless the client has left.
+    // `startingWith` reads `first` again, unless the client has left.
     first.catch(() => undefined);
     const cancel = () => {
       if (!named) this.#responder.cancelAbandoned(c, call, id);
@@ -96,7 +96,7 @@ export class OpenAiAnswers {
       onEnd: (error) => {
         following.abort();
         if (error === undefined) return;
-        // Who has lost the key for it has not asked for its end.
+        // A client whose key was revoked has not asked for the invocation's end.
         if (!isRevocation(error)) cancel();
         log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
       },
@@ -108,7 +108,7 @@ function headersOf({ id, replayed }: Answering): Record<string, string> {
   return { 'content-location': `/v1/invocations/${id}`, ...(replayed ? { 'idempotency-replayed': 'true' } : {}) };
 }
 
-/** The messages of an invocation as frames, the last one with its end. Throws what it failed with. */
+/** The messages of an invocation as frames, the last one marked. Throws the invocation's failure. */
 async function* framesOf(
   events: AsyncIterable<InvocationEvent>,
   style: StreamStyle,
@@ -129,7 +129,7 @@ async function* framesOf(
   }
 }
 
-/** A message is one line of JSON, and begins with its `type` where types name events. */
+/** A message is one line of JSON. On routes with named events it begins with its `type`. */
 function frameOf(json: string, { named }: StreamStyle): string {
   const type = named ? /^\{"type":"([\w.]+)"/.exec(json)?.[1] : undefined;
   return `${type === undefined ? '' : `event: ${type}\n`}data: ${json}\n\n`;
@@ -142,7 +142,7 @@ async function* startingWith(first: Promise<IteratorResult<Frame>>, rest: AsyncI
   yield* rest;
 }
 
-/** Resolves with the first to happen; rejects when `work` does so before. */
+/** Resolves when `work` resolves, the time is up or a signal aborts. Rejects when `work` rejects first. */
 async function firstOf(
   work: Promise<unknown>,
   ms: number,

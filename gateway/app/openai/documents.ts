@@ -1,4 +1,4 @@
-/** What `/openapi.json` says of one route. The whole of its parameters is in the `input` schema of the function that serves it. */
+/** Documentation of one route in `/openapi.json`. The `input` schema of the function that serves the route has all parameters. */
 export interface Documented {
   readonly path: string;
   readonly operationId: string;

@@ -2,17 +2,17 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { openAiError } from '../errors/problem.ts';
 import { JsonText } from '../http/json-text.ts';
 
-/** What a function of these routes returns instead of a response when the request asks for what cannot be. */
+/** The `error` that a function of these routes returns instead of a response to refuse an impossible request. */
 interface Refusal {
   readonly message: string;
   readonly param: string | null;
   readonly code: string | null;
 }
 
-/** Longer outputs are no refusals, so nobody waits for them to be parsed. */
+/** A longer output is never a refusal, so the gateway does not parse it. */
 const MAX_REFUSAL = 16_384;
 
-/** An error as these routes tell it: a body that breaks the schema is a bad request, and its place is written as OpenAI writes it. */
+/** An error in these routes' form: a body that violates the schema is a bad request, and the field is written in OpenAI's notation. */
 export function asOpenAiError(caught: unknown): GatewayError {
   const error = GatewayError.from(caught);
   if (error.code !== 'invalid-input') return error;
@@ -29,7 +29,7 @@ export function refusalIn(output: unknown): GatewayError | null {
   if (output instanceof JsonText) return output.text.length > MAX_REFUSAL ? null : refusalIn(output.value);
   if (typeof output !== 'object' || output === null || !('error' in output)) return null;
   const { error } = output;
-  // A response of /v1/responses has an `error` that is null when there is none.
+  // A response of /v1/responses has `error: null` when nothing failed.
   if (typeof error !== 'object' || error === null || !('message' in error)) return null;
   const { message, param, code } = error as Refusal;
   return new GatewayError(
@@ -39,7 +39,7 @@ export function refusalIn(output: unknown): GatewayError | null {
   );
 }
 
-/** The frame with which a stream of these routes ends when it fails. */
+/** The last frame of a failed stream on these routes. */
 export function openAiErrorFrame(error: GatewayError): string {
   return `data: ${JSON.stringify({ error: openAiError(error) })}\n\n`;
 }

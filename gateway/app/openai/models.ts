@@ -6,13 +6,13 @@ import { pause } from '../pause.ts';
 import { type App, define, json, problems, SECURITY } from '../routes/define.ts';
 import { ModelSchema } from '../routes/schemas.ts';
 
-/** Covers a restart of the only runtime, with the supervisor's longest pause of 5 s before it. */
+/** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s before it. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 500;
 
 const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Name or alias of the model' }) });
 
-/** `/v1/models`, in the shape that OpenAI-style clients read, with members of our own. */
+/** `/v1/models`, in the shape that OpenAI-style clients read, with Pie's own members added. */
 export function modelRoutes(app: App, control: ControlPlane): void {
   const startedAtS = Math.floor(Date.now() / 1000);
   const shown = ({ name, ...model }: ModelInfo) => ({
@@ -57,7 +57,7 @@ export function modelRoutes(app: App, control: ControlPlane): void {
   );
 }
 
-/** The model of a name or an alias. Throws `unknown-model`, or `runtime-unavailable` when no runtime says which models there are for as long as a restart takes. */
+/** Finds a model by name or alias. Throws `unknown-model`, or `runtime-unavailable` when no runtime reports models in time. */
 export async function findModel(control: ControlPlane, call: Call, id: string): Promise<ModelInfo> {
   const until = performance.now() + RUNTIME_GRACE_MS;
   let models = await control.models(call);

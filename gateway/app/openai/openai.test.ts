@@ -24,7 +24,7 @@ interface Shown {
   readonly name: string;
   readonly platform?: true;
 }
-/** What the routes of functions answer: one, or a list under either name. */
+/** Answers of the function routes: one function, or a list under either name. */
 type Seen = Shown & { readonly functions?: Shown[]; readonly versions?: Shown[] };
 
 let platform: TestPlatform;
@@ -47,7 +47,7 @@ after(async () => {
   await platform.stop();
 });
 
-/** The next invocation of a function, in a runtime's hands. */
+/** Begins an attempt of the next invocation of a function, as a runtime does. */
 async function taken(name = 'openai-chat'): Promise<Attempt> {
   const attempt = await platform.attempt(await next(name));
   await attempt.start();
@@ -159,7 +159,7 @@ for (const [where, url] of [
       const leave = async (request: typeof STREAMED | typeof REQUEST, begin: (attempt: Attempt) => Promise<void>) => {
         const leaving = new AbortController();
         const asking = client().chat.completions.create(request as typeof REQUEST, { signal: leaving.signal });
-        // Whether it was answered before, does not matter.
+        // The request may end before or after its answer.
         const answered = asking.catch((error: unknown) => assert.ok(error instanceof APIUserAbortError));
         const attempt = await taken();
         const { asked } = await platform.cancelOf(attempt.id);
@@ -169,7 +169,7 @@ for (const [where, url] of [
         await answered;
         await attempt.fail('cancelled', 'The client left.');
       };
-      // In workerd nobody notices before there is something to write.
+      // workerd notices a departed client only when it writes.
       if (where === 'on Node') await leave(REQUEST, async () => undefined);
       await leave(STREAMED, async () => undefined);
       await leave(STREAMED, async (attempt) => {

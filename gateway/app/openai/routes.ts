@@ -23,7 +23,7 @@ interface Served extends Documented {
 const SERVED: readonly Served[] = [
   { ...ROUTES.completions, functionName: 'openai-completions', style: { named: false, done: true } },
   { ...ROUTES.chat, functionName: 'openai-chat', style: { named: false, done: true } },
-  // Its stream says by `response.completed` that it has succeeded; its clients expect nothing after.
+  // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
   { ...ROUTES.responses, functionName: 'openai-responses', style: { named: true, done: false } },
 ];
 
@@ -33,7 +33,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
   const answers = new OpenAiAnswers(control, settings);
   const inputs = new InputChecker();
 
-  /** Makes the invocation that answers. The body is let go of: the answer may take long. */
+  /** Makes the invocation that produces the answer. Releases the body, since the answer may take long. */
   const begin = async (c: Context<AppEnv>, call: Call, functionName: string) => {
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
@@ -42,7 +42,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const input = { ...body, model: model.aliasOf ?? model.name };
     inputs.check(fn, input);
     const key = keyOf(c.req.header('idempotency-key'));
-    // These clients repeat by themselves what got no answer: a repetition joins what the first request has begun.
+    // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
     const { id, replayed = false } = await control.invoke(call, {
       function: fn,
       input: JSON.stringify(input),
@@ -112,7 +112,7 @@ function keyOf(header: string | undefined): string | undefined {
   });
 }
 
-/** The parameters that have a value: clients write null for those that they leave to the API. */
+/** Drops null parameters: clients write null for a parameter that they leave to the API. */
 function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return Object.fromEntries(Object.entries(value).filter(([, parameter]) => parameter !== null));

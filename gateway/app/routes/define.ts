@@ -8,8 +8,8 @@ export type App = OpenAPIHono<AppEnv>;
 type Context<R extends RouteConfig> = Parameters<RouteHandler<R, AppEnv>>[0];
 
 /**
- * Adds a route and its documentation. Parameters arrive typed and checked; the answer is any `Response`, since one route answers with JSON,
- * a stream or nothing, as the client wishes (tests hold the JSON answers against the documented schemas).
+ * Adds a route and its documentation. Parameters arrive typed and checked. A handler may return any `Response`, since one route answers
+ * with JSON, a stream or nothing, as the client asked (tests check the JSON answers against the documented schemas).
  */
 export function define<R extends RouteConfig>(
   app: App,
@@ -19,7 +19,7 @@ export function define<R extends RouteConfig>(
   app.openapi(route, handler as unknown as RouteHandler<R, AppEnv>);
 }
 
-/** Every route with a key can fail in these ways. */
+/** Errors of every route that needs a key. */
 const ALWAYS: readonly ErrorCode[] = [
   'unauthorized',
   'forbidden',
@@ -37,20 +37,20 @@ const header = (description: string, example: string) => ({
   schema: { type: 'string' as const, example },
 });
 
-/** Whether and when the same request may succeed. */
+/** Tell the client whether and when the same request may succeed. */
 const RETRY_HEADERS = {
   'X-Should-Retry': header('Whether a client may send it again by itself', 'true'),
   'Retry-After': header('Seconds after which another try may succeed, where that is known', '1'),
   'Retry-After-Ms': header('The same in milliseconds', '1000'),
 };
 
-/** What is left of the quotas that count, where the tenant has some (draft-ietf-httpapi-ratelimit-headers-10). */
+/** The remainder of counted quotas, where the tenant has some (draft-ietf-httpapi-ratelimit-headers-10). */
 const LIMIT_HEADERS = {
   'RateLimit-Policy': header('The quotas that count: `q` in `w` seconds', '"requests-per-minute";q=60;w=60'),
   RateLimit: header('What is left of them: `r` for `t` seconds', '"requests-per-minute";r=12;t=31'),
 };
 
-/** Headers of an answer to whoever invokes. */
+/** Headers of an answer to an invocation request. */
 export const INVOKED_HEADERS = {
   ...LIMIT_HEADERS,
   'Content-Location': header('Address of the invocation', '/v1/invocations/inv_4f1c'),
@@ -58,10 +58,10 @@ export const INVOKED_HEADERS = {
   'Idempotency-Replayed': header('`true` when an earlier request with the same `Idempotency-Key` has made it', 'true'),
 };
 
-/** Headers of an answer that names what was made. */
+/** Header of an answer that creates an invocation. */
 export const LOCATION = { Location: header('Address of the invocation', '/v1/invocations/inv_4f1c') };
 
-/** The documented error answers of a route: its codes grouped by status. */
+/** The documented error answers of a route: its codes, grouped by status. */
 export function problems(...codes: ErrorCode[]): Record<string, object> {
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of new Set([...codes, ...ALWAYS])) {
@@ -98,5 +98,5 @@ export const EVENT_STREAM = {
   },
 };
 
-/** Every route under /v1 wants a key. */
+/** Every route under /v1 needs a key. */
 export const SECURITY = [{ apiKey: [] }];

@@ -9,7 +9,7 @@ import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { App } from './define.ts';
 
-/** `/openapi.json` and the pages made from it. */
+/** `/openapi.json` and the documentation pages. */
 export function docsRoutes(app: App, settings: AppSettings): void {
   app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
     type: 'http',
@@ -30,7 +30,7 @@ export function docsRoutes(app: App, settings: AppSettings): void {
   app.get('/docs', (c) =>
     c.html(apiPage(app.getOpenAPI31Document(describe(c)) as ApiDocument, new URL(c.req.url).origin)),
   );
-  // Editors read it from anywhere, without a key.
+  // Editors read the schema from any origin, without a key.
   app.get('/pie.schema.json', (c) =>
     c.json(manifestJsonSchema(), 200, {
       'content-type': 'application/schema+json',

@@ -20,7 +20,7 @@ const anyContent = {
 
 const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
-/** Files between a client and its invocation, for what is too large for a message. */
+/** Files between a client and its invocation, for data too large for a message. */
 export function fileRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   define(
     app,
@@ -68,7 +68,7 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       return new Response(new Uint8Array(file.content), {
         headers: {
           'content-type': file.mediaType,
-          // A tenant's page must not run as one of the gateway's own.
+          // A browser must not run a tenant's page with the gateway's origin.
           'content-disposition': `attachment; filename="${name}"`,
           'content-security-policy': 'sandbox',
         },

@@ -15,7 +15,7 @@ export const nameParam = z.object({
   name: z.string().min(1).max(64).openapi({ description: 'Name of the function', example: 'text-completion' }),
 });
 
-/** In place of an alias: the traffic is left alone. */
+/** Stands for no alias: the deploy leaves the traffic alone. */
 const NO_ALIAS = 'none';
 const MAX_QUERY = 1000;
 const flag = z.enum(['true', 'false']).optional();
@@ -44,7 +44,7 @@ export const removeQuery = z.object({
   now: flag.openapi({ description: 'Cancel its invocations instead of waiting for their ends' }),
 });
 
-/** What answers a removal. */
+/** The answers to a removal. */
 export const REMOVED = {
   202: json(
     z.object({ draining: z.array(DrainingSchema) }),
@@ -60,7 +60,6 @@ export const referenceParam = z.object({
   }),
 });
 
-/** Deploy, list, inspect, remove. */
 export function functionRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   define(
     app,
@@ -242,21 +241,21 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
   );
 }
 
-/** The version that an invocation by `name`, `name@alias` or `name@version` runs. Throws `unknown-function`, `unknown-alias`. */
+/** The version that an invocation of `name`, `name@alias` or `name@version` runs. Throws `unknown-function`, `unknown-alias`. */
 export async function findFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
   const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.releases.resolve(call, name, version);
   return found ?? missing(control, call, name, version);
 }
 
-/** The same for whoever looks at it: of an alias, the version that it serves most. */
+/** Finds the version for display: for an alias, the version with the largest share. */
 async function inspectFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
   const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.function(call, { name, version });
   return found ?? missing(control, call, name, version);
 }
 
-/** Says what there is not: the function, or only what was named of it. */
+/** The error for an unknown reference: it tells a missing function from a missing version or alias. */
 export async function missing(
   control: ControlPlane,
   call: Call,
@@ -284,7 +283,7 @@ function referenceOf(reference: string): { name: string; version: string | undef
     : { name: reference.slice(0, at), version: reference.slice(at + 1) };
 }
 
-/** The answer to a removal: 204 when all is gone, 202 with what is left to drain. */
+/** The answer to a removal: 204 when nothing remains, 202 with the invocations left to drain. */
 export function removed(c: Context<AppEnv>, draining: readonly Draining[]): Response {
   return draining.length === 0 ? c.body(null, 204) : c.json({ draining }, 202);
 }

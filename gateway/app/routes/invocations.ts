@@ -19,7 +19,7 @@ const streamHeaders = z.object({
   prefer: z.string().max(1024).optional().openapi({ description: '`cancel-on-disconnect`, as for invoking' }),
 });
 
-/** Watch, talk, cancel. */
+/** Routes to watch, message and cancel an invocation. */
 export function invocationRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const respond = new Responder(control, settings);
 
@@ -148,7 +148,7 @@ async function findInvocation(control: ControlPlane, call: Call, id: string): Pr
   return invocation;
 }
 
-/** The refusal of an id that this tenant has no invocation for. */
+/** The error for an id that the tenant has no invocation for. */
 export function unknownInvocation(id: string): GatewayError {
   return new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
 }

@@ -11,7 +11,7 @@ import { type App, define, EVENT_STREAM, INVOKED_HEADERS, json, LOCATION, proble
 import { findFunction, referenceParam } from './functions.ts';
 import { InvocationSchema, OutcomeSchema } from './schemas.ts';
 
-/** What may stand in `Idempotency-Key`. */
+/** Valid values of `Idempotency-Key`. */
 export const idempotencyKey = z.string().min(1).max(256).optional().openapi({
   description:
     'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. While that runs it is refused with 409; with another body or function, with 422. Kept for a day after the end.',
@@ -35,7 +35,6 @@ const invokeHeaders = z.object({
   }),
 });
 
-/** Invoke a function. */
 export function invokingRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const inputs = new InputChecker();
   const respond = new Responder(control, settings);
@@ -90,7 +89,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const headers = c.req.valid('header');
       const { reference } = c.req.valid('param');
       const cancelAfterMs = cancelAfterOf(headers['cancel-after']);
-      // The body is let go of before the answer: that may take long.
+      // Release the body before the answer, which may take long.
       const begin = async () => {
         const { text, value } = await readJson(c.get('body'), settings.limits.inputBytes);
         const fn = await findFunction(control, call, reference);

@@ -27,7 +27,7 @@ const RotationSchema = z.strictObject({ graceMs: z.int().min(0).max(MAX_GRACE_MS
 const BODY_CODES = ['invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'] as const;
 const HEADERS = { 'cache-control': 'no-store' };
 
-/** API keys: of a tenant, and of the caller's own under the shorter path. */
+/** API keys of any tenant, and of the caller's own under the shorter path. */
 export function keyRoutes(app: App, control: ControlPlane): void {
   for (const own of [false, true]) {
     const base = own ? '/v1/keys' : '/v1/tenants/{tenant}/keys';

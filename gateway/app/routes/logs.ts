@@ -11,7 +11,7 @@ import { nameParam, unknownFunction } from './functions.ts';
 import { LogEntrySchema } from './schemas.ts';
 
 const MAX_LIMIT = 10_000;
-/** Cursors are the ids of a stream, time and sequence, and the function whose stream it is. */
+/** A cursor is the id of a stream entry, time and sequence, and the function that owns the stream. */
 const CURSOR = /^\d{1,20}-\d{1,20}(@[a-z][a-z0-9-]{0,62})?$/;
 
 const logQuery = z.object({
@@ -53,7 +53,7 @@ const responses = {
 const DESCRIPTION =
   'The newest kept lines that pass the filters, oldest first; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each of their frames has the event `log`, and its id resumes with `Last-Event-ID`. A frame `error` tells why it cannot go on: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or something went away for a while (`resumable`).';
 
-/** Log lines of a function over all its invocations, and of all functions. */
+/** Log lines of all invocations of a function, and of all functions. */
 export function logRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const answer = async (
     c: Context<AppEnv>,
@@ -82,7 +82,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
       keepOpen: c.get('keepOpen'),
       room: settings.bodies.roomFor(call.principal.tenant),
       client: call.signal,
-      // It would go on for ever.
+      // Following never ends on its own: end it when the process begins to drain.
       shutdown: settings.draining,
       onDisconnect: () => following.abort(),
       onEnd: () => following.abort(),

@@ -6,9 +6,9 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { authenticate } from '../http/authenticate.ts';
 import { type App, define, problems } from './define.ts';
 
-/** What the whole platform has measured, as one page. */
+/** Measurements of the whole platform, as one page. */
 export interface MetricsPage {
-  /** Whether anybody may read it; else a key with the scope `operator` is needed. */
+  /** True when the page needs no key; otherwise it needs one with the scope `operator`. */
   readonly public: boolean;
   /** Prometheus' text format. */
   text(): Promise<string>;

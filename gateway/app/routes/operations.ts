@@ -130,7 +130,7 @@ const LoadSchema = z
   })
   .openapi('Load');
 
-/** What runs, what waits, what it costs. */
+/** Invocations, load and GPU hosts. */
 export function operationRoutes(app: App, control: ControlPlane): void {
   define(
     app,

@@ -50,7 +50,7 @@ const ChangeSchema = z.strictObject({
 
 const csv = { 'text/csv': { schema: { type: 'string' as const, description: 'A head line and a line for each row' } } };
 
-/** Limits, what is used of them, and usage. */
+/** Limits, their use, and usage. */
 export function quotaRoutes(app: App, control: ControlPlane): void {
   minuteRoute(app, control);
   define(
@@ -156,7 +156,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
   );
 }
 
-/** How long minutes are kept. */
+/** Minutes that the platform keeps. */
 const MAX_MINUTES = 180;
 
 const minutesQuery = z.object({

@@ -258,7 +258,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
   );
 }
 
-/** What any JSON body may be refused for. */
+/** Errors of any route with a JSON body. */
 const BODY = ['invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'] as const;
 
 function unknownAlias(name: string, alias: string): GatewayError {

@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi';
 import { DEFAULT_LIMITS } from '../context.ts';
 import { CODES } from '../errors/codes.ts';
 
-/** What the API answers with. The types of `control.ts` are assignable to these; `routes.test.ts` holds real answers against them. */
+/** Schemas of the API's answers. The types of `control.ts` are assignable to them; `routes.test.ts` checks real answers against them. */
 
 const timestamp = z.string().openapi({ description: 'ISO 8601', example: '2026-11-20T05:12:00.000Z' });
 

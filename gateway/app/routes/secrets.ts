@@ -7,7 +7,7 @@ import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { SecretSchema } from './tenant-schemas.ts';
 
-/** JSON may write a byte with six characters. */
+/** JSON may escape a byte as six characters. */
 const MAX_BODY_BYTES = MAX_SECRET_BYTES * 6 + 1024;
 
 const nameParam = z.object({

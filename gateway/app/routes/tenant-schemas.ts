@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { SCOPES } from '#scheduler/tenants/scopes.ts';
 
-/** What the routes of tenants, keys, secrets and the audit log answer with. */
+/** Schemas of the answers about tenants, keys, secrets and the audit log. */
 
 const timestamp = z.string().openapi({ description: 'ISO 8601', example: '2026-11-20T05:12:00.000Z' });
 

@@ -33,7 +33,7 @@ const settings = {
 const NewTenantSchema = z.strictObject({ name: tenantName, ...settings });
 const TenantChangeSchema = z.strictObject(settings);
 
-/** Tenants, and the log of what was done to them. */
+/** Tenants and the audit log. */
 export function tenantRoutes(app: App, control: ControlPlane): void {
   define(
     app,

@@ -19,7 +19,7 @@ const COLUMNS = [
   'pageSeconds',
 ] as const satisfies readonly (keyof UsageRow)[];
 
-/** Usage as a table (RFC 4180) with a head line. No value has a comma or a quote: names of tenants and functions are plain. */
+/** Usage as CSV (RFC 4180) with a header line. No value has a comma or a quote: names of tenants and functions are plain. */
 export function usageCsv(rows: readonly UsageRow[]): string {
   const lines = [COLUMNS.join(','), ...rows.map((row) => COLUMNS.map((column) => row[column] ?? '').join(','))];
   return `${lines.join('\r\n')}\r\n`;

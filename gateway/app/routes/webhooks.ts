@@ -14,7 +14,7 @@ const SecretSchema = z
 const DESCRIPTION =
   'A webhook carries `webhook-id`, `webhook-timestamp` and `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, as Standard Webhooks has it; its libraries check it with this secret.';
 
-/** The secret with which a tenant's webhooks are signed. */
+/** The secret that signs a tenant's webhooks. */
 export function webhookRoutes(app: App, control: ControlPlane): void {
   const route = (method: 'get' | 'post', operationId: string, summary: string, description: string) =>
     createRoute({

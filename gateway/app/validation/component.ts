@@ -5,7 +5,7 @@ const MAGIC = [0x00, 0x61, 0x73, 0x6d];
 /** Bytes 6 and 7 of the preamble: the layer, 0 for a core module and 1 for a component. */
 const LAYER_OFFSET = 6;
 
-/** Refuses what the first eight bytes already give away, before anything is stored or built. Throws `not-wasm` or `core-module`. */
+/** Refuses content by its first eight bytes, before anything is stored or built. Throws `not-wasm` or `core-module`. */
 export function checkComponent(bytes: Uint8Array): void {
   if (bytes.byteLength < 8 || MAGIC.some((byte, at) => bytes[at] !== byte)) {
     throw new GatewayError(

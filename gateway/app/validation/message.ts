@@ -10,10 +10,10 @@ const schema = z.union([
   z.strictObject({ close: z.literal(true) }),
 ]);
 
-/** Characters of base64, and what may pad them. */
+/** Base64 with optional padding. */
 const MAX_BASE64_PER_BYTE = 4 / 3;
 const MAX_PADDING = 4;
-/** Room for the braces and the name around a message. */
+/** Room for the JSON around a message. */
 const ENVELOPE_BYTES = 64;
 
 /** The message in a request's body, at most `limitBytes` long once decoded. Throws `invalid-input` or `body-too-large`. */

@@ -6,7 +6,6 @@ import { Failure } from '../failure.ts';
 import { bytes, duration, quoted } from '../format.ts';
 import { findFunction } from '../function-source.ts';
 
-/** Source to component, without deploying it. */
 export const build: Command = {
   name: 'build',
   summary: 'Build a component without deploying it',

@@ -4,7 +4,7 @@ import { EXIT, Failure } from '../failure.ts';
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
-/** Scripts that make a shell complete `pie`; they are made of the commands. */
+/** Completion scripts for shells, made from the commands. */
 export function completion(all: () => readonly Command[]): Command {
   return {
     name: 'completion',
@@ -29,7 +29,7 @@ export function completion(all: () => readonly Command[]): Command {
 /** The script for a shell, or null for an unknown one. */
 export function scriptFor(shell: string, commands: readonly Command[]): string | null {
   if (shell === 'bash') return bash(commands);
-  // zsh reads bash's completions.
+  // zsh can run bash's completions.
   if (shell === 'zsh') return `autoload -U +X bashcompinit && bashcompinit\n${bash(commands)}`;
   return shell === 'fish' ? fish(commands) : null;
 }
@@ -40,7 +40,7 @@ function flags(command: Command): string[] {
   return [...own, ...(command.passThrough === true ? [] : ['--json']), '--help'].filter((flag) => flag !== '');
 }
 
-/** First words, each once. */
+/** First words of the commands, each once. */
 function firstWords(commands: readonly Command[]): string[] {
   return [...new Set(commands.map((command) => command.name.split(' ')[0] ?? ''))];
 }

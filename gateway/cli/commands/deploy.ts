@@ -8,12 +8,11 @@ import { EXIT, Failure, toFailure } from '../failure.ts';
 import { bytes, counted, duration, quoted } from '../format.ts';
 import { exampleInput, type FunctionSource, findFunction } from '../function-source.ts';
 
-/** In place of an alias: the traffic is left alone. */
+/** Stands for no alias: the deploy leaves the traffic alone. */
 const NO_ALIAS = 'none';
-/** Builds at once: each takes a core and up to half a GiB. */
+/** Concurrent builds: each takes a core and up to half a GiB. */
 const AT_ONCE = Math.min(4, os.availableParallelism());
 
-/** Source or component to a callable function. */
 export const deploy: Command = {
   name: 'deploy',
   summary: 'Deploy functions',
@@ -88,7 +87,7 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
   }
 }
 
-/** Says what a deploy would do. */
+/** Prints a deploy's plan. */
 async function planOne(
   { terminal, signal, options }: Call,
   client: PieClient,
@@ -124,7 +123,7 @@ function targetOf(options: Call['options']): DeployTarget {
   };
 }
 
-/** Deploys a few at a time. Returns the exit code of the first failure. */
+/** Deploys several functions, a few at a time. Returns the exit code of the first failure. */
 async function deployAll(
   { options, terminal, connect, signal }: Call,
   sources: readonly FunctionSource[],
@@ -182,7 +181,7 @@ function about(name: string, failure: Failure): Failure {
   return new Failure(`${name}: ${failure.message}`, { ...failure, cause: failure.cause });
 }
 
-/** By what the version is invoked: its bare name when `live` serves it, else the alias that does, else the version itself. */
+/** The reference that invokes the version: the bare name for `live`, else with the alias, else with the version. */
 function referenceTo({ name, version, alias }: Deployment['deployed']): string {
   if (alias === null) return `${name}@${version}`;
   return alias.alias === 'live' ? name : `${name}@${alias.alias}`;

@@ -6,7 +6,6 @@ import { EXIT } from '../failure.ts';
 import { findFunction } from '../function-source.ts';
 import { readInput } from './input.ts';
 
-/** Deploys at every save. */
 export const dev: Command = {
   name: 'dev',
   summary: 'Deploy a function at every save, and show its log',
@@ -34,14 +33,14 @@ export const dev: Command = {
       const following = new Following();
       try {
         let files: readonly string[] = [];
-        /** Versions that were made here and nothing has replaced, by function. */
+        /** Versions that this command made and has not replaced yet, by function. */
         const made = new Map<string, string>();
         for (;;) {
           const startedAt = Date.now();
           const cycle = await deployOnce(platform.client, target, terminal, signal);
           const { deployed } = cycle;
           const name = deployed?.name ?? null;
-          // What does not build may still be mended in a file that was in the bundle before.
+          // A file of the last bundle may hold the fix for a failed build.
           files = name === null ? [...new Set([...files, ...cycle.files])] : cycle.files;
           watch.watch(files, startedAt, name === null);
           const replaced = made.get(name ?? '');
@@ -70,20 +69,20 @@ export const dev: Command = {
         await following.stop();
       }
     } catch (error) {
-      // Ctrl-C is how it ends.
+      // Ctrl-C is the normal end.
       if (!signal.aborted) throw error;
       return EXIT.ok;
     }
   },
 };
 
-/** The log that is shown: that of the function's present name. */
+/** Follows the log of the function that the last deploy named. */
 class Following {
   #name: string | null = null;
   #ending = new AbortController();
   #shown: Promise<void> = Promise.resolve();
 
-  /** Resolves once it has begun, or cannot: what the function logs from then on is shown. */
+  /** Resolves once following has begun or failed, so that no later log line is missed. */
   of(name: string, show: (until: AbortSignal, begun: () => void) => Promise<void>): Promise<void> {
     if (name === this.#name) return Promise.resolve();
     this.#ending.abort();

@@ -5,7 +5,7 @@ import { counted } from '../format.ts';
 
 const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL' } as const;
 
-/** Looks at everything that the platform needs here. */
+/** Checks everything that the platform needs on this machine. */
 export const doctor: Command = {
   name: 'doctor',
   summary: 'Check what the platform needs, and say what to do',

@@ -7,7 +7,6 @@ import { bytes } from '../format.ts';
 
 const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
 
-/** What files an invocation has. */
 export const filesList: Command = {
   name: 'files list',
   summary: 'List the files of an invocation',
@@ -26,7 +25,6 @@ export const filesList: Command = {
   },
 };
 
-/** Gets a file of an invocation. */
 export const filesGet: Command = {
   name: 'files get',
   summary: 'Get a file of an invocation',
@@ -57,7 +55,6 @@ export const filesGet: Command = {
   },
 };
 
-/** Gives a file to an invocation. */
 export const filesPut: Command = {
   name: 'files put',
   summary: 'Give a file to a running invocation',

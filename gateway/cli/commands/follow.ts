@@ -9,11 +9,11 @@ export interface FollowOptions {
   readonly terminal: Terminal;
   /** Show the function's log lines too. */
   readonly logs: boolean;
-  /** Each message on its own line. */
+  /** Puts each message on its own line. */
   readonly lines: boolean;
-  /** Log lines are shown by somebody else: none here. */
+  /** True when the caller shows log lines elsewhere. */
   readonly logsElsewhere?: boolean;
-  /** Called with every event, before it is shown. */
+  /** Called with every event before it is shown. */
   readonly onEvent?: (event: PieEvent) => void;
 }
 
@@ -35,7 +35,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
       case 'start': {
         const { attempt = 1 } = event.data;
         if (attempt === 1) break;
-        // What the attempt before it has said cannot be taken back here: the reader is told that it counts no more.
+        // The output of the earlier attempt stays visible: tell the reader that it no longer counts.
         await endLine();
         said = 0;
         terminal.remark(`— starts again (attempt ${attempt})${warning === '' ? '' : `: ${warning}`} —`);
@@ -65,7 +65,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
       case 'result': {
         await endLine();
         const { output, usage } = event.data;
-        // What was said is the answer, files apart; without it the result is.
+        // The messages are the answer, files apart; without messages the result is.
         if (said === 0) terminal.print(JSON.stringify(output, null, 2));
         if (terminal.interactive) terminal.note(summary(output, usage, performance.now() - startedAt));
         return EXIT.ok;
@@ -90,7 +90,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
   });
 }
 
-/** Whether a message is a JSON object or list: each is a line of its own, pieces of text are not. */
+/** True for a message that is a JSON object or list. It gets its own line; pieces of text do not. */
 function isJsonValue(text: string): boolean {
   if (!/^\s*[[{]/.test(text)) return false;
   try {

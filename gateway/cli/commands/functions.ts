@@ -6,7 +6,6 @@ import { ago, bytes } from '../format.ts';
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
 
-/** What is deployed. */
 export const list: Command = {
   name: 'list',
   summary: 'List the functions',
@@ -30,7 +29,6 @@ export const list: Command = {
   },
 };
 
-/** The history of a function. */
 export const versions: Command = {
   name: 'versions',
   summary: 'List the versions of a function, newest first',
@@ -63,7 +61,7 @@ export const versions: Command = {
   },
 };
 
-/** What the bare name runs: a version, or several by weight. */
+/** The shares of `live`: one version, or several with weights. */
 function liveText({ version, live }: FunctionVersion): string {
   if (live === undefined) return version;
   return live.length === 0 ? '-' : sharesText(live);

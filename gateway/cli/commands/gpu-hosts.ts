@@ -9,7 +9,6 @@ import { showHosts } from '../gpu-hosts.ts';
 const name = { name: 'host', help: 'name of the GPU host, such as gpu-host-2', required: true } as const;
 const POLL_MS = 1000;
 
-/** What computes, and what is drained. */
 export const gpuHostsList: Command = {
   name: 'gpu-hosts list',
   summary: 'List the GPU hosts and what computes there (operators)',
@@ -23,7 +22,6 @@ export const gpuHostsList: Command = {
   },
 };
 
-/** Nothing new for one. */
 export const gpuHostsDrain: Command = {
   name: 'gpu-hosts drain',
   summary: 'Give a GPU host nothing new, and let end what runs there (operators)',
@@ -49,7 +47,6 @@ export const gpuHostsDrain: Command = {
   },
 };
 
-/** It takes its part again. */
 export const gpuHostsUndrain: Command = {
   name: 'gpu-hosts undrain',
   summary: 'Let a drained GPU host take new invocations again (operators)',
@@ -68,7 +65,7 @@ export const gpuHostsUndrain: Command = {
 const runningText = ({ running }: GpuHostState): string =>
   running === 0 ? 'Nothing runs there' : `${number(running)} invocation${running === 1 ? '' : 's'} still run there`;
 
-/** The host once nothing runs there. Throws {@link Failure} when somebody takes it back meanwhile. While no runtime is there that knows it, nobody can tell. */
+/** Waits until nothing runs on the host, also while no runtime reports the host. Throws {@link Failure} when its drain ends meanwhile. */
 async function emptied(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
   for (let now: GpuHostState | undefined = state; ; ) {
     if (now?.drained === false)

@@ -32,7 +32,7 @@ import { up } from './up.ts';
 import { usage } from './usage.ts';
 import { webhooksSecret } from './webhooks.ts';
 
-/** Every command, in the order in which help shows them. */
+/** All commands, in the order of the help. */
 export const commands: readonly Command[] = [
   up,
   create,
@@ -81,6 +81,6 @@ export const commands: readonly Command[] = [
   modelsList,
   doctor,
   bench,
-  // Made of the others.
+  // Made from the other commands.
   completion(() => commands),
 ];

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Failure } from '../failure.ts';
 
-/** The value of `--input`: JSON, `@file`, or `-` for standard input. Throws {@link Failure} for what is not JSON. */
+/** The value of `--input`: JSON, `@file`, or `-` for standard input. Throws {@link Failure} for invalid JSON. */
 export function readInput(text: string | undefined): unknown {
   if (text === undefined) return {};
   const [source, json] = text === '-' ? ['standard input', read(0, 'standard input')] : fromFile(text);

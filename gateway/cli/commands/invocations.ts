@@ -9,12 +9,11 @@ import { follow } from './follow.ts';
 import { cells, HEADING, listed } from './ps.ts';
 
 const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
-/** Cancelled at once; the others wait for their turn. */
+/** Concurrent cancel requests; the others wait. */
 const AT_ONCE = 16;
-/** More than wait and run in any one tenant. */
+/** More invocations than wait and run in any one tenant. */
 const ALL = 10_000;
 
-/** Takes up the stream of an invocation. */
 export const attach: Command = {
   name: 'attach',
   summary: 'Show what an invocation has said, and go on with it',
@@ -34,7 +33,6 @@ export const attach: Command = {
   },
 };
 
-/** What has become of an invocation. */
 export const status: Command = {
   name: 'status',
   summary: 'Show the state of an invocation',
@@ -84,7 +82,6 @@ function details({
   return lines;
 }
 
-/** Stops invocations. */
 export const cancel: Command = {
   name: 'cancel',
   summary: 'Cancel invocations',

@@ -7,7 +7,6 @@ import { EXIT, Failure } from '../failure.ts';
 import { follow } from './follow.ts';
 import { readInput } from './input.ts';
 
-/** Runs a function and shows what it says. */
 export const invoke: Command = {
   name: 'invoke',
   summary: 'Invoke a function and stream what it says',
@@ -50,7 +49,7 @@ export const invoke: Command = {
       terminal.note(`Next: pie attach ${state.id}`);
       return EXIT.ok;
     }
-    // Without the signal: Ctrl-C asks for cancellation, and the stream then tells how the invocation ended.
+    // Without the signal: Ctrl-C asks for cancellation, and the stream then reports the invocation's end.
     const stream = await client.invoke(name, input, asked);
     return await withCancel(client, stream.id, call, async () => {
       const talk = new Talk(client, stream.id);
@@ -86,7 +85,7 @@ function duration(value: string): number {
   throw new Failure('It must be seconds (90), or a number with a unit: 30s, 5m, 1h.');
 }
 
-/** Ctrl-C, and a reader that left, cancel the invocation; its end is still awaited. */
+/** Cancels the invocation at Ctrl-C, or when the reader of the output leaves; still waits for its end. */
 export async function withCancel(
   client: PieClient,
   id: string,
@@ -114,7 +113,7 @@ export async function withCancel(
   }
 }
 
-/** The client's side of a conversation: messages leave in order. */
+/** The client's side of a conversation; sends messages in order. */
 class Talk {
   readonly #client: PieClient;
   readonly #id: string;
@@ -129,13 +128,13 @@ class Talk {
     this.#queue(() => this.#client.send(this.#id, message));
   }
 
-  /** Tells the function that nothing follows. */
+  /** Tells the function that no more messages follow. */
   close(): () => void {
     this.#queue(() => this.#client.closeSession(this.#id));
     return () => undefined;
   }
 
-  /** Sends each line; the end of the input closes the session. Returns what stops it. */
+  /** Sends each line; the end of the input closes the session. Returns a function that stops it. */
   readLines(input: NodeJS.ReadableStream): () => void {
     const lines = readline.createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
     let stopped = false;
@@ -146,14 +145,14 @@ class Talk {
     return () => {
       stopped = true;
       lines.close();
-      // A terminal that is still being read would keep this process alive.
+      // A terminal with an active reader would keep this process alive.
       input.pause();
     };
   }
 
   #queue(send: () => Promise<void>): void {
     this.#last = this.#last.then(send).catch((error: unknown) => {
-      // An invocation that has ended takes no messages; its own end says what happened.
+      // An ended invocation takes no messages; its end reports the cause.
       if (!(error instanceof PieError)) throw error;
     });
   }

@@ -11,7 +11,6 @@ const id = { name: 'key', help: 'id of the key, such as key_3f9ac41e07b2', requi
 
 const HOUR_MS = 3_600_000;
 
-/** Whose they are. */
 export const keysList: Command = {
   name: 'keys list',
   summary: 'List the API keys',
@@ -40,7 +39,6 @@ export const keysList: Command = {
   },
 };
 
-/** Makes one. */
 export const keysCreate: Command = {
   name: 'keys create',
   summary: 'Create an API key; it is shown once',
@@ -77,7 +75,6 @@ export const keysCreate: Command = {
   },
 };
 
-/** Replaces one. */
 export const keysRotate: Command = {
   name: 'keys rotate',
   summary: 'Replace an API key; the old one works on for a while',
@@ -103,7 +100,6 @@ export const keysRotate: Command = {
   },
 };
 
-/** Takes one away. */
 export const keysRemove: Command = {
   name: 'keys remove',
   summary: 'Remove an API key; it is refused within 2 s',
@@ -119,7 +115,7 @@ export const keysRemove: Command = {
   },
 };
 
-/** The key alone is the result, for scripts; what is said about it is not. */
+/** Prints the key alone as the result, for scripts; remarks go to standard error. */
 function show(terminal: Terminal, key: CreatedKey, url: string): void {
   terminal.value(key);
   terminal.note(`${key.id} of ${key.tenant} may ${key.scopes.join(', ')}. It is shown this once:`);

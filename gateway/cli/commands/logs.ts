@@ -5,7 +5,6 @@ import { EXIT, Failure } from '../failure.ts';
 const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 const STATUSES = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const;
 
-/** What a function's invocations wrote. */
 export const logs: Command = {
   name: 'logs',
   summary: 'Show what functions wrote into their logs',
@@ -61,7 +60,7 @@ export const logs: Command = {
     try {
       for await (const entry of client.followLogs(name, query)) show(entry);
     } catch (error) {
-      // Ctrl-C is how following ends.
+      // Ctrl-C is the normal end of following.
       if (!signal.aborted) throw error;
     }
     return EXIT.ok;
@@ -74,7 +73,7 @@ function lineCount(value: string): number {
   throw new Failure('It must be a whole number above 0.');
 }
 
-/** As it is: the gateway's clock counts. */
+/** Passes the text on unchanged: durations count from the gateway's clock. */
 function time(value: string): string {
   if (/[a-z]$/.test(value) ? durationMs(value) !== null : timeMs(value, 0) !== null) return value;
   throw new Failure('It must be a time before now (30s, 10m, 2h, 1d), or ISO 8601 (2026-11-20T05:12:00Z).');

@@ -17,7 +17,6 @@ export const modelsPull: Command = {
   run: async ({ args, options }) => (await runProgram(PROGRAM, ['pull', ...args, ...json(options)], 'inherit')).code,
 };
 
-/** What is in the cache. */
 export const modelsList: Command = {
   name: 'models list',
   summary: 'List the models on this machine',

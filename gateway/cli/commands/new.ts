@@ -6,7 +6,6 @@ import { createProject, TEMPLATES } from '../project/create.ts';
 
 const [DEFAULT = ''] = Object.keys(TEMPLATES);
 
-/** A project of one's own. */
 export const create: Command = {
   name: 'new',
   summary: 'Make a project: a typed function with its test',

@@ -17,7 +17,6 @@ const MAX_LIMIT = 10_000;
 const PAGE = 200;
 const REFRESH_MS = 1000;
 
-/** What runs, and what it costs. */
 export const ps: Command = {
   name: 'ps',
   summary: 'List invocations: those that wait and run, or all',
@@ -63,7 +62,7 @@ export const ps: Command = {
         await terminal.write('\x1b[H\x1b[2J');
         table(terminal, rows, 'Nothing waits or runs.');
       } else {
-        // Whoever is gone from the list has ended, or was pushed out of it.
+        // An invocation that is gone from the list has ended, or newer ones pushed it out.
         const changed = rows.filter((row) => seen.get(row.id) !== row.status).reverse();
         seen.clear();
         for (const row of rows) seen.set(row.id, row.status);
@@ -72,14 +71,14 @@ export const ps: Command = {
           terminal.print(cells(row).join('  '));
         }
       }
-      // Ctrl-C is how watching ends.
+      // Ctrl-C is the normal end of watching.
       await sleep(REFRESH_MS, undefined, { signal }).catch(() => undefined);
     }
     return EXIT.ok;
   },
 };
 
-/** As many as are wanted, over as many pages as it takes. */
+/** Fetches as many pages as the limit needs. */
 export async function listed(
   client: PieClient,
   { options, signal }: Pick<Call, 'options' | 'signal'>,
@@ -114,7 +113,7 @@ function show(terminal: Terminal, rows: readonly Listed[]): void {
   table(terminal, rows, 'There are none. `pie ps --all` shows ended ones too.');
 }
 
-/** The GPU hosts have a column where operators see several of them at work. */
+/** Adds a column for the GPU host when the gateway reports one: to operators, with several hosts. */
 function table(terminal: Terminal, rows: readonly Listed[], empty: string): void {
   if (rows.every(({ gpuHost }) => gpuHost === undefined)) terminal.table(HEADING, rows.map(cells), empty);
   else

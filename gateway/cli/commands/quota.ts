@@ -8,7 +8,6 @@ import { parseSpan } from '../span.ts';
 const tenant = { flags: '--tenant <tenant>', help: 'another tenant, for operators' } as const;
 const BAR = 20;
 
-/** What binds, and how much of it is used. */
 export const quotaList: Command = {
   name: 'quota list',
   byDefault: true,
@@ -45,7 +44,6 @@ export const quotaList: Command = {
   },
 };
 
-/** Changes a limit. */
 export const quotaSet: Command = {
   name: 'quota set',
   summary: 'Set a limit of a tenant or a function',
@@ -74,7 +72,7 @@ export const quotaSet: Command = {
     const forMs = typeof options.for === 'number' ? options.for : undefined;
     const status = await client.quotas.set(
       {
-        // The platform names what it does not know, with the names that it does.
+        // The gateway refuses an unknown quota and lists the known names.
         quota: name as QuotaStatus['quota'],
         limit: limitOf(wanted),
         ...(forMs === undefined ? {} : { expiresAt: new Date(Date.now() + forMs).toISOString() }),
@@ -103,7 +101,7 @@ function holderOf(options: Call['options']): string {
   return fn === undefined ? whole : `function ${fn} of ${whole}`;
 }
 
-/** Anything but a number the platform refuses, and says what a limit is. */
+/** Checks only for a number; the gateway checks the limit. */
 function limitOf(text: string): number | null {
   if (text === 'none') return null;
   if (/^\d[\d_,]*$/.test(text)) return Number(text.replaceAll(/[_,]/g, ''));

@@ -8,14 +8,13 @@ import { EXIT, Failure } from '../failure.ts';
 import { ago, counted } from '../format.ts';
 
 const LIVE = 'live';
-/** How often a removal that drains is looked at. */
+/** Interval between checks of a draining removal. */
 const LOOK_MS = 500;
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
 const alias = { name: 'alias', help: 'name of the alias, such as live or canary', required: true } as const;
 const message = { flags: '-m, --message <text>', help: 'why, for people; kept in the history' } as const;
 
-/** What the names of a function serve. */
 export const aliasList: Command = {
   name: 'alias list',
   summary: 'Show what the aliases of a function serve',
@@ -48,7 +47,6 @@ export const aliasList: Command = {
   },
 };
 
-/** Which versions an alias serves. */
 export const aliasSet: Command = {
   name: 'alias set',
   summary: 'Point an alias at a version, or divide it among several',
@@ -79,7 +77,6 @@ export const aliasSet: Command = {
   },
 };
 
-/** Takes a name away; its versions stay. */
 export const aliasRemove: Command = {
   name: 'alias remove',
   summary: 'Remove an alias or a tag; its versions stay',
@@ -95,7 +92,6 @@ export const aliasRemove: Command = {
   },
 };
 
-/** The way back. */
 export const rollback: Command = {
   name: 'rollback',
   summary: 'Go back to what a function served before',
@@ -127,7 +123,7 @@ export const rollback: Command = {
       return EXIT.ok;
     }
     await confirm('Roll back?', options.yes === true, signal);
-    // What was shown is what is done, or nothing.
+    // Performs exactly the rollback that was shown, or fails.
     const { revision } = planned.alias;
     const done = await client.rollback(fn, { ...request, ifRevision: revision }, { signal });
     terminal.value(done);
@@ -136,7 +132,6 @@ export const rollback: Command = {
   },
 };
 
-/** Takes a function, or one version of it, away. */
 export const remove: Command = {
   name: 'remove',
   summary: 'Remove a function, or one version of it',
@@ -176,7 +171,7 @@ export const remove: Command = {
   },
 };
 
-/** Waits for the last invocation. What is left when the waiting is ended. */
+/** Waits for the last invocation. Returns what is left when Ctrl-C ends the wait. */
 async function drained(
   { terminal, signal }: Call,
   client: PieClient,

@@ -5,7 +5,6 @@ import { readHidden } from '../hidden-input.ts';
 
 const name = { name: 'name', help: 'name of the secret, such as OPENAI_KEY', required: true } as const;
 
-/** What is kept. */
 export const secretsList: Command = {
   name: 'secrets list',
   summary: 'List the secrets, without their values',
@@ -32,7 +31,6 @@ export const secretsList: Command = {
   },
 };
 
-/** Keeps one. */
 export const secretsSet: Command = {
   name: 'secrets set',
   summary: 'Store a secret; the value comes from a prompt or a pipe',
@@ -61,7 +59,6 @@ export const secretsSet: Command = {
   },
 };
 
-/** Forgets one. */
 export const secretsRemove: Command = {
   name: 'secrets remove',
   summary: 'Remove a secret that no function in service uses',

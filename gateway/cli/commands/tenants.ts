@@ -12,7 +12,6 @@ const weight: Option = {
 };
 const DEFAULT_ENTRIES = 50;
 
-/** Who is there. */
 export const tenantsList: Command = {
   name: 'tenants list',
   summary: 'List the tenants',
@@ -26,7 +25,6 @@ export const tenantsList: Command = {
   },
 };
 
-/** Makes one. */
 export const tenantsCreate: Command = {
   name: 'tenants create',
   summary: 'Create a tenant',
@@ -45,7 +43,6 @@ export const tenantsCreate: Command = {
   },
 };
 
-/** One of them. */
 export const tenantsShow: Command = {
   name: 'tenants show',
   summary: 'Show a tenant',
@@ -60,7 +57,6 @@ export const tenantsShow: Command = {
   },
 };
 
-/** Changes one. */
 export const tenantsSet: Command = {
   name: 'tenants set',
   summary: 'Change the weight of a tenant',
@@ -78,7 +74,6 @@ export const tenantsSet: Command = {
   },
 };
 
-/** Shuts one out. */
 export const tenantsSuspend: Command = {
   name: 'tenants suspend',
   summary: 'Refuse the keys of a tenant and start nothing of it',
@@ -89,7 +84,6 @@ export const tenantsSuspend: Command = {
   run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, true, { terminal, signal, connect }),
 };
 
-/** Lets it in again. */
 export const tenantsResume: Command = {
   name: 'tenants resume',
   summary: 'Let a suspended tenant in again',
@@ -98,7 +92,6 @@ export const tenantsResume: Command = {
   run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, false, { terminal, signal, connect }),
 };
 
-/** What was done. */
 export const audit: Command = {
   name: 'audit',
   summary: 'Show what was administered: deploys, aliases, keys, secrets, quotas, tenants',

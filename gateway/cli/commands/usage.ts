@@ -5,7 +5,6 @@ import { duration, number } from '../format.ts';
 
 const SPANS = ['hour', 'day', 'month'] as const;
 
-/** What was used. */
 export const usage: Command = {
   name: 'usage',
   summary: 'Show what was used: invocations, tokens, GPU and CPU time',
@@ -63,7 +62,7 @@ function cells(row: UsageRow): string[] {
   ];
 }
 
-/** A date stands for its beginning in UTC. */
+/** A date means its start in UTC. */
 function time(value: string): string {
   const parsed = Date.parse(value);
   if (Number.isFinite(parsed) && /^\d{4}-/.test(value)) return new Date(parsed).toISOString();

@@ -1,7 +1,6 @@
 import type { Command } from '../command.ts';
 import { EXIT } from '../failure.ts';
 
-/** The secret that signs webhooks. */
 export const webhooksSecret: Command = {
   name: 'webhooks secret',
   summary: 'Show the secret that signs this tenant’s webhooks',

@@ -16,7 +16,7 @@ describe('invokeOnce', () => {
   after(() => platform.stop());
 
   it('shows what an invocation came to that ended before it could be told that nothing follows, its log lines apart', async () => {
-    /** Ends the invocation, with a log line, in the way of the request. */
+    /** Ends the invocation, with a log line, before it sends the request. */
     class Slow extends PieClient {
       override async closeSession(id: string, options?: CallOptions): Promise<void> {
         const attempt = await platform.attempt(id);

@@ -9,15 +9,15 @@ import { bytes, duration } from '../format.ts';
 import { findFunction } from '../function-source.ts';
 import type { Terminal } from '../terminal.ts';
 
-/** What a save came to. */
+/** Outcome of one save. */
 export interface Cycle {
-  /** The function, when it was deployed, and whether this made its version. */
+  /** The deployed function, and whether this deploy created its version; null after a failure. */
   readonly deployed: { readonly name: string; readonly version: string; readonly created: boolean } | null;
-  /** Files to watch, absolute: what is in the bundle, or what the error is about. */
+  /** Files to watch, absolute: those of the bundle, or those that the error names. */
   readonly files: readonly string[];
 }
 
-/** Builds and deploys once, and says how it went. Throws the signal's reason only: what does not build is reported. */
+/** Builds and deploys once, and reports the outcome, build errors included. Throws only the signal's reason. */
 export async function deployOnce(
   client: PieClient,
   target: string,
@@ -45,7 +45,7 @@ export async function deployOnce(
   }
 }
 
-/** Removes a version that a later save has replaced, unless something serves it: a function may not have that many. */
+/** Removes a version that a later save replaced, unless an alias serves it: the number of versions per function is limited. */
 export async function removeReplaced(
   client: PieClient,
   name: string,
@@ -62,7 +62,7 @@ export async function removeReplaced(
   }
 }
 
-/** Invokes the function and shows what it says. A new save, which aborts the signal, cancels it. */
+/** Invokes the function and shows its output. A new save aborts the signal, which cancels the invocation. */
 export async function invokeOnce(
   client: PieClient,
   name: string,
@@ -79,7 +79,7 @@ export async function invokeOnce(
   }
 }
 
-/** Tells an invocation that nothing follows. One that has ended needs no telling. */
+/** Tells an invocation that no messages follow. Ignores an invocation that has ended. */
 async function endSession(client: PieClient, id: string, signal: AbortSignal): Promise<void> {
   try {
     await client.closeSession(id, { signal });
@@ -88,7 +88,7 @@ async function endSession(client: PieClient, id: string, signal: AbortSignal): P
   }
 }
 
-/** Shows new log lines of the function until the signal aborts: those that come once `begun` has been called. */
+/** Shows new log lines of the function until the signal aborts. Calls `begun` once no later line can be missed. */
 export async function showLogs(
   client: PieClient,
   name: string,

@@ -13,7 +13,7 @@ const DEADLINE_MS = 60_000;
 
 type Line = { kind?: string; event?: string; [member: string]: unknown };
 
-/** `pie dev --json` and what it says. */
+/** The process of `pie dev --json` and its output. */
 class Dev {
   readonly process: ChildProcess;
   readonly ended: Promise<number | null>;
@@ -38,7 +38,7 @@ class Dev {
     });
   }
 
-  /** The next line of this kind (or `event:…`, of an invocation) that was not asked for before. */
+  /** Takes the next line of this kind (or `event:…`, of an invocation). */
   async next(kind: string): Promise<Line> {
     for (;;) {
       const at = this.lines.findIndex((line) => (line.kind ?? `event:${line.event}`) === kind);
@@ -91,9 +91,9 @@ describe('pie dev', () => {
       assert.deepEqual(resultOf(await dev.next('event:result')), { word: 'one' });
       assert.equal((await dev.next('log')).message, 'one');
 
-      // Not in the bundle: the next thing that is heard is of the save after it.
+      // The file is not in the bundle: only the save after it triggers a deploy.
       write('src/unused.ts', 'export const x = 1;');
-      // As editors save: a new file in the place of the old one.
+      // Editors save by replacing the old file with a new one.
       write('src/word.tmp', `export const word: string = 'two';\n`);
       renameSync(path.join(project, 'src/word.tmp'), path.join(project, 'src/word.ts'));
       const second = await dev.next('deployed');

@@ -7,16 +7,16 @@ import { EXIT, Failure } from '../failure.ts';
 export interface DevPlatform extends AsyncDisposable {
   readonly client: PieClient;
   readonly url: string;
-  /** Whether this command started it. */
+  /** True when this command started the platform. */
   readonly own: boolean;
   /** Rejects when a platform that this command started ends by itself. */
   readonly ended: Promise<never>;
 }
 
-/** The configured platform when it answers, else one that is started here and ends with this command. Throws {@link Failure}. */
+/** The configured platform if it answers, else one that this command starts and ends. Throws {@link Failure}. */
 export async function devPlatform({ terminal, signal, connect }: Call): Promise<DevPlatform> {
   const found = await connect().catch((error: unknown) => {
-    // Another one was named, or its key cannot be read: a second one is not what is wanted.
+    // With another platform named, or an unreadable key, the user does not want a second platform.
     if (process.env.PIE_URL || !(error instanceof Failure) || !STARTABLE.has(error.code)) throw error;
     return null;
   });
@@ -33,7 +33,7 @@ export async function devPlatform({ terminal, signal, connect }: Call): Promise<
   const ended = started.exited.then(() => {
     throw new Failure('The platform has ended.', { exitCode: EXIT.unreachable, code: 'platform-ended' });
   });
-  ended.catch(() => undefined); // Heard only while somebody waits.
+  ended.catch(() => undefined); // Without a listener a rejection would end the process.
   return {
     client: started.client,
     url: started.url,
@@ -47,7 +47,7 @@ export async function devPlatform({ terminal, signal, connect }: Call): Promise<
   };
 }
 
-/** Codes of failures that say that no platform runs here. */
+/** Failure codes that mean that no platform runs here. */
 const STARTABLE: ReadonlySet<string> = new Set(['no-credentials', 'connection-failed']);
 
 function startFailure(error: LocalPlatformError): Failure {

@@ -1,14 +1,14 @@
 import { type FSWatcher, statSync, watch } from 'node:fs';
 import path from 'node:path';
 
-/** A save is several writes: it counts once nothing more has come for this long. */
+/** A save is several writes: it counts once this long has passed without another write. */
 const QUIET_MS = 80;
-/** Folders that are watched at most; a project's own sources lie in fewer. */
+/** Most folders to watch; a project's own sources have fewer. */
 const MAX_FOLDERS = 256;
 
 /**
- * Waits for changes of files. Folders are watched rather than files, since editors put a new file in the place of the old one; packages are not
- * watched, since nobody edits them in place.
+ * Waits for changes of files. It watches folders rather than files, since editors replace a file by a new one. It skips packages, since
+ * developers do not edit them in place.
  */
 export class SourceWatch implements Disposable {
   readonly #folders = new Map<string, FSWatcher>();
@@ -18,8 +18,8 @@ export class SourceWatch implements Disposable {
   #notify: () => void = () => undefined;
 
   /**
-   * Watches these files (absolute paths) from now on, and no others; one that was written after `sinceMs` counts as changed already.
-   * @param loose count every file in their folders: the source does not build, and what is missing may be created there
+   * Replaces the set of watched files (absolute paths). A file written after `sinceMs` counts as changed at once.
+   * @param loose count every file in their folders: the build failed, and a missing file may be created there
    */
   watch(files: readonly string[], sinceMs: number, loose: boolean): void {
     const own = files.filter((file) => !file.split(path.sep).includes('node_modules'));
@@ -32,7 +32,7 @@ export class SourceWatch implements Disposable {
     if (fresh.some((file) => writtenAfter(file, sinceMs))) this.#take();
   }
 
-  /** Resolves after a change since the last call, once it is quiet. Rejects with the signal's reason. */
+  /** Resolves after a change since the last call, once writes have stopped. Rejects with the signal's reason. */
   async change(signal: AbortSignal): Promise<void> {
     while (!this.#changed) await this.#event(signal);
     for (;;) {
@@ -69,14 +69,14 @@ export class SourceWatch implements Disposable {
       const watcher = watch(folder, (_, name) => {
         if (name === null || this.#loose || this.#files.has(path.join(folder, name))) this.#take();
       });
-      // A folder that goes away is a change of what was in it.
+      // A folder's removal changes the files in it.
       watcher.on('error', () => {
         this.#forget(folder);
         this.#take();
       });
       this.#folders.set(folder, watcher);
     } catch {
-      // It went away before: the next build says so.
+      // The folder no longer exists: the next build reports that.
     }
   }
 

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { pinnedNode, ROOT } from '../paths.ts';
 
 const PROGRAM = 'gpu-host/backends/cuda/cards.ts';
-/** A driver that nobody keeps awake takes a second or two a card to start. */
+/** Without the persistence daemon a driver takes a second or two per card to start. */
 export const CARDS_DEADLINE_MS = 30_000;
 
 const cardSchema = z.object({
@@ -19,11 +19,11 @@ const answerSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('cards'), emulated: z.boolean(), cards: z.array(cardSchema) }),
 ]);
 
-/** What the addon says of its cards; `broken`: it said nothing, and why. */
+/** The addon's answer about its cards; `broken`: the reason why there was none. */
 export type CardsAnswer = z.output<typeof answerSchema> | { readonly kind: 'broken'; readonly why: string };
 export type Card = z.output<typeof cardSchema>;
 
-/** Asks the addon in a process of its own, which a driver may crash or hang. */
+/** Asks the addon in a separate process, because the driver may crash it or hang. */
 export async function askCards(timeoutMs = CARDS_DEADLINE_MS, program = PROGRAM): Promise<CardsAnswer> {
   const child = spawn(pinnedNode(), [path.resolve(ROOT, program)], { stdio: ['ignore', 'pipe', 'pipe'] });
   const texts = { stdout: '', stderr: '' };
@@ -47,7 +47,7 @@ export async function askCards(timeoutMs = CARDS_DEADLINE_MS, program = PROGRAM)
     return why === null ? answerSchema.parse(JSON.parse(texts.stdout)) : { kind: 'broken', why };
   } finally {
     clearTimeout(timer);
-    // A process that hangs in the driver cannot be killed: nobody waits for it.
+    // The kill has no effect on a process that hangs in the driver: do not wait for it.
     child.kill('SIGKILL');
     child.unref();
     child.stdout.destroy();
@@ -55,7 +55,7 @@ export async function askCards(timeoutMs = CARDS_DEADLINE_MS, program = PROGRAM)
   }
 }
 
-/** The last thing that was said, or where an error says what it is. */
+/** The last line of output, or the line with the error. */
 function lastLine(text: string): string {
   const lines = text.trim().split('\n');
   const line = lines.find((each) => /^\w*Error: /.test(each)) ?? lines.at(-1);

@@ -104,7 +104,7 @@ test('memory_mb of all that share a device fits what is free there', () => {
     /^failed gpu-host-1: memory_mb gives "llama" and "draft" 107\.4 GiB of device 0, which has 97\.7 GiB free \| .*nvidia-smi/,
   );
   assert.match(said({ hosts, smi: smiOf([H200], 110_000) })[1]!, /^ok devices/);
-  // What the platform holds itself is not free, and cards that are told otherwise than by CUDA tell nothing of this one.
+  // Free memory is unknown while the platform itself holds some, and when `nvidia-smi` lists other cards than CUDA.
   assert.match(said({ hosts, smi, running: true })[1]!, /^ok devices/);
   assert.match(said({ hosts, smi: smiOf([A100], 1) })[1]!, /^ok devices/);
   const large = [{ name: 'gpu-host-1', models: [cuda(0, 150_000)] }];

@@ -3,7 +3,7 @@ import type { Card, CardsAnswer } from './ask-cards.ts';
 import type { Finding } from './finding.ts';
 import type { SmiCard } from './nvidia-smi.ts';
 
-/** The part of a GPU host's configuration that says where it computes. */
+/** The devices in a GPU host's configuration. */
 export interface HostPlan {
   readonly name: string;
   readonly models: readonly {
@@ -18,20 +18,20 @@ export interface CardsSeen {
   /** The GPU hosts of this machine. */
   readonly hosts: readonly HostPlan[];
   readonly answer: CardsAnswer;
-  /** What `nvidia-smi` says of those that are visible to this process. */
+  /** The cards in the output of `nvidia-smi` that are visible to this process. */
   readonly smi: readonly SmiCard[];
-  /** Whether the platform runs: what is not free may be what it has itself. */
+  /** True when the platform runs; it may itself hold the memory that is not free. */
   readonly running: boolean;
   /** `CUDA_VISIBLE_DEVICES`. */
   readonly visible?: string | undefined;
 }
 
-/** Kernels are compiled for one generation of cards: H100, H200. */
+/** The kernels are compiled for this compute capability only: H100, H200. */
 const CAPABILITY = '9.0';
 const MIB = 2 ** 20;
 const ON_CPU = 'set backend = "onnx" in pie.toml to compute on the CPU';
 
-/** What there is to say of this machine's cards and of what the configuration wants of them. */
+/** Findings about this machine's cards and the configuration that uses them. */
 export function cardFindings(seen: CardsSeen): Finding[] {
   const { answer, hosts } = seen;
   const wanted = hosts.some(({ models }) => models.some(({ backend }) => backend === 'cuda'));
@@ -77,7 +77,7 @@ function noCardFinding({ smi, visible }: CardsSeen): Finding {
   };
 }
 
-/** No addon is needed and none is there: a card that could be used is worth a word. */
+/** The finding without an addon when none is needed: mentions an unused card. */
 function unusedFinding(smi: readonly SmiCard[]): Finding {
   const card = smi.find(({ capability }) => capability === CAPABILITY);
   if (card)
@@ -131,7 +131,7 @@ function cardFinding(name: string, card: Card, { free, used, emulated, running }
   return { name, state: 'ok', detail };
 }
 
-/** Whether each model's device is there, and what it may take of it is free. */
+/** Checks that each model's device exists, and that its memory limit is free there. */
 function planFindings(seen: CardsSeen, cards: readonly Card[]): Finding[] {
   const plan = planned(seen.hosts);
   const missing = plan.filter(({ device }) => device >= cards.length);
@@ -174,7 +174,7 @@ interface Planned {
   readonly host: string;
   readonly model: string;
   readonly device: number;
-  /** 0: what is free. */
+  /** 0: all free memory. */
   readonly memoryMb: number;
 }
 
@@ -186,7 +186,7 @@ function planned(hosts: readonly HostPlan[]): Planned[] {
   );
 }
 
-/** What is free on a device; unknown where `nvidia-smi` tells of other cards than CUDA, or in another order. */
+/** Free memory of a device; unknown when `nvidia-smi` lists other cards than CUDA, or in another order. */
 function freeBytes({ answer, smi }: CardsSeen, device: number): number | undefined {
   if (answer.kind !== 'cards' || answer.cards.length !== smi.length) return undefined;
   if (answer.cards.some(({ name }, i) => name !== smi[i]?.name)) return undefined;
@@ -196,7 +196,7 @@ function freeBytes({ answer, smi }: CardsSeen, device: number): number | undefin
 
 const major = (version: number): number => Math.floor(version / 1000);
 
-/** CUDA counts 13000 for 13.0. */
+/** CUDA encodes 13.0 as 13000. */
 function versionText(version: number): string {
   return version === 0 ? 'unknown' : `${major(version)}.${Math.floor((version % 1000) / 10)}`;
 }

@@ -9,7 +9,7 @@ import { askNvidiaSmi, visibleCards } from './nvidia-smi.ts';
 const SMI_DEADLINE_MS = 15_000;
 const CONNECT_DEADLINE_MS = 1000;
 
-/** The configuration, and whether this machine's cards can do what it wants. */
+/** Checks the configuration against this machine's cards. */
 export async function* checkCards(): AsyncGenerator<Finding> {
   let config: Config;
   try {
@@ -37,10 +37,10 @@ function configurationFinding({ gpuHosts }: Config): Finding {
   return { name: 'configuration', state: 'ok', detail: `${said}; ${counted(gpuHosts.length, 'GPU host')}` };
 }
 
-/** `host:port`, no path. */
+/** Accepts `host:port`, no path. */
 const isElsewhere = (address: string): boolean => !address.includes('/') && /:\d+$/.test(address);
 
-/** Whether a process listens on a socket of this machine. */
+/** True when a process listens on a socket of this machine. */
 function answers(socketPath: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = net.connect(socketPath);

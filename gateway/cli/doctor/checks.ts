@@ -17,14 +17,14 @@ import type { Finding } from './finding.ts';
 
 const run = promisify(execFile);
 
-/** What to do about missing packages. */
+/** Remedy for missing packages. */
 const REINSTALL = INSTALLED
   ? 'Install Pie again with npm, optional packages included.'
   : 'Run `npm start` in the clone: it installs what is missing.';
-/** Longest wait for any one answer. */
+/** Longest wait for one answer. */
 const DEADLINE_MS = 5000;
 
-/** The checks, one after another. None throws. */
+/** Runs the checks one after another. None throws. */
 export async function* checkAll(signal: AbortSignal): AsyncGenerator<Finding> {
   const checks = [checkNode, checkPackages, checkRedis, checkModels, checkHome];
   for (const check of checks) yield await guarded(check);
@@ -114,7 +114,7 @@ async function checkModels(): Promise<Finding> {
   };
 }
 
-/** Names in the listing: one JSON value, or one a line. */
+/** Names in the listing: one JSON value, or one per line. */
 function modelNames(listing: string): string[] {
   const found: string[] = [];
   const visit = (value: unknown): void => {
@@ -128,7 +128,7 @@ function modelNames(listing: string): string[] {
     try {
       visit(JSON.parse(line));
     } catch {
-      // A line for people.
+      // A line of text, not JSON.
     }
   }
   return found;
@@ -160,7 +160,7 @@ async function checkHome(): Promise<Finding> {
   return { name: 'credentials', state: 'ok', detail: file };
 }
 
-/** The running platform: its port, its gateway, its parts, the key. */
+/** Checks the running platform: its port, its gateway, its parts, the key. */
 async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
   let credentials: ReturnType<typeof findCredentials>;
   try {
@@ -230,7 +230,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
   }
 }
 
-/** What computes on each GPU host of the running platform, and which one is away. */
+/** One finding per GPU host of the running platform: its models, or that it is disconnected. */
 function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
   return gpuHosts.map(({ name, connected, drained, models }): Finding => {
     const computes = models.map((each) => `${each.model} by ${backendText(each)} on ${deviceText(each)}`).join('; ');
@@ -248,7 +248,7 @@ function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
   });
 }
 
-/** What confines the processes that each runtime hands untrusted bytes to. */
+/** Isolation of the processes that handle untrusted bytes, for each runtime. */
 function isolationFindings({ runtimes }: PlatformLoad): Finding[] {
   return runtimes.flatMap(({ name, alive, isolation, isolationNotice }): Finding[] => {
     if (!alive || isolation === null) return [];
@@ -258,7 +258,7 @@ function isolationFindings({ runtimes }: PlatformLoad): Finding[] {
   });
 }
 
-/** How the kernel limits the sandboxes of each runtime. */
+/** The kernel's limits on the sandboxes of each runtime. */
 function limitFindings({ runtimes }: PlatformLoad): Finding[] {
   return runtimes.flatMap(({ name, alive, limits }): Finding[] => {
     if (!alive || limits === null) return [];
@@ -269,13 +269,13 @@ function limitFindings({ runtimes }: PlatformLoad): Finding[] {
   });
 }
 
-/** What package.json asks for, by name. */
+/** Versions in package.json, by name. */
 function dependencies(kind: 'dependencies' | 'optionalDependencies' = 'dependencies'): Record<string, string> {
   const manifest = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>;
   return (manifest[kind] ?? {}) as Record<string, string>;
 }
 
-/** The pinned Node: a package of its own in the clone, one for each kind of machine in the installed package. */
+/** The pinned Node: one package in a clone, one per platform in an installed Pie. */
 function nodeVersion(): string {
   return dependencies().node ?? Object.values(dependencies('optionalDependencies'))[0] ?? 'none';
 }

@@ -1,4 +1,4 @@
-/** One thing that was looked at. */
+/** Result of one check. */
 export interface Finding {
   readonly name: string;
   readonly state: 'ok' | 'warning' | 'failed';

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 
-/** A card, as `nvidia-smi` tells of it. */
+/** A card in the output of `nvidia-smi`. */
 export interface SmiCard {
   readonly index: number;
   readonly uuid: string;
@@ -14,14 +14,14 @@ export interface SmiCard {
 const FIELDS = 'index,uuid,name,memory.total,memory.free,compute_cap';
 
 /**
- * The cards of this machine, in the order of its slots; none where the program is not there or does not answer. It comes with the driver, and tells what is
- * free without taking any of it, as whoever asks CUDA does.
+ * The cards of this machine, in slot order; empty when the program is missing or does not answer. It comes with the driver, and reports
+ * free memory without taking any, unlike a CUDA context.
  */
 export function askNvidiaSmi(timeoutMs: number): Promise<SmiCard[]> {
   return new Promise((resolve) => {
     const args = [`--query-gpu=${FIELDS}`, '--format=csv,noheader,nounits'];
     const child = execFile('nvidia-smi', args, (error, stdout) => done(error ? [] : parseSmi(stdout)));
-    // A process that hangs in the driver cannot be killed: nobody waits for it.
+    // The kill has no effect on a process that hangs in the driver: do not wait for it.
     const timer = setTimeout(() => {
       child.kill('SIGKILL');
       child.unref();
@@ -36,7 +36,7 @@ export function askNvidiaSmi(timeoutMs: number): Promise<SmiCard[]> {
   });
 }
 
-/** The lines of `nvidia-smi`; what is no number there (`[N/A]`) leaves its card out. */
+/** Parses the output of `nvidia-smi`. Drops a card whose number is missing (`[N/A]`). */
 export function parseSmi(text: string): SmiCard[] {
   return text.split('\n').flatMap((line) => {
     const [index, uuid, name, total, free, capability] = line.split(',').map((field) => field.trim());
@@ -46,7 +46,7 @@ export function parseSmi(text: string): SmiCard[] {
   });
 }
 
-/** Those that CUDA shows to a process, in its order: `CUDA_VISIBLE_DEVICES` names indices or beginnings of ids, up to the first that is none. */
+/** The cards that CUDA shows to a process, in its order. `CUDA_VISIBLE_DEVICES` lists indices or id prefixes; an invalid one ends it. */
 export function visibleCards(cards: readonly SmiCard[], visible: string | undefined): readonly SmiCard[] {
   if (visible === undefined) return cards;
   const shown: SmiCard[] = [];

@@ -7,22 +7,22 @@ import { vendor } from './vendor.ts';
 
 const TEMPLATES_FOLDER = fileURLToPath(new URL('../templates/', import.meta.url));
 
-/** What each template makes, the first by default. */
+/** Description of each template, the default first. */
 export const TEMPLATES: Readonly<Record<string, string>> = {
   completion: 'continues a text',
   chat: 'answers each message of a conversation',
   agent: 'answers a question with tools over HTTP',
 };
 
-/** Where editors find the schema of pie.json. */
+/** Address of the schema of pie.json, for editors. */
 const SCHEMA = './node_modules/pie/pie.schema.json';
-/** As the platform wants functions to be called (scheduler/functions/manifest.ts). */
+/** The platform's rule for function names (scheduler/functions/manifest.ts). */
 const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
 /**
- * Makes a project in a folder that is new or empty. Returns its files. Throws {@link Failure}, and leaves nothing behind then.
+ * Makes a project in a new or empty folder. Returns its files. Throws {@link Failure}, after removing what it wrote.
  *
- * @param name the function's name, and the package's
+ * @param name of the function and of the package
  */
 export async function createProject(
   folder: string,

@@ -3,10 +3,10 @@ import path from 'node:path';
 import { ROOT } from '#infra/install.ts';
 import type { Tarballs } from './vendor.ts';
 
-/** Where the project keeps the packages, and how package.json names them. */
+/** The project's folder of packages, and its name in package.json. */
 export const VENDOR = 'vendor';
 
-/** Files that every project has, by path. */
+/** Files of every project, by path. */
 export function sharedFiles(name: string, description: string, tarballs: Tarballs): Readonly<Record<string, string>> {
   return {
     'package.json': json(packageJson(name, description, tarballs)),
@@ -32,7 +32,7 @@ const TSCONFIG = {
   include: ['src', 'test'],
 };
 
-/** The engine's package would download CUDA libraries, which Pie does not use, and fail where they cannot be had. */
+/** The engine's package would download CUDA libraries, which Pie does not use, and fail where they are unavailable. */
 const NPMRC = `# Nothing that Pie needs has an install script, and that of onnxruntime-node downloads what Pie does not use.
 # Remove this line if a package of yours needs its own.
 ignore-scripts=true
@@ -56,7 +56,7 @@ function packageJson(name: string, description: string, tarballs: Tarballs): obj
   };
 }
 
-/** What this Pie was developed with: the clone's development packages, which an installed one remembers. */
+/** Versions of this Pie's development packages: those of the clone, which an installed Pie records. */
 function developmentVersions(): Readonly<Record<string, string>> {
   const manifest = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>;
   return (manifest.devDependencies ?? manifest.developedWith ?? {}) as Record<string, string>;

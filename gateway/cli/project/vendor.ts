@@ -6,13 +6,13 @@ import { INSTALLED, packageFolder, pinnedNode, ROOT } from '#infra/install.ts';
 import { Failure } from '../failure.ts';
 
 const PACK_LIMIT_MS = 120_000;
-/** Writes the tarballs of a clone; a package does not have it. */
+/** Writes the tarballs of a clone; an installed package lacks this program. */
 const PACKAGE_PROGRAM = path.join(ROOT, 'infra', 'package', 'main.ts');
 
-/** Tarballs of this Pie and its library, by package name, as names of files. */
+/** File names of the tarballs of this Pie and its library, by package name. */
 export type Tarballs = Readonly<Record<'pie' | '@pie/inferlet', string>>;
 
-/** Writes both packages into a folder: a clone makes them, an installed Pie packs itself again. Throws {@link Failure}, or the signal's reason. */
+/** Writes both tarballs: a clone makes them, an installed Pie packs itself again. Throws {@link Failure}, or the signal's reason. */
 export async function vendor(folder: string, signal: AbortSignal): Promise<Tarballs> {
   mkdirSync(folder, { recursive: true });
   try {
@@ -36,11 +36,11 @@ export async function vendor(folder: string, signal: AbortSignal): Promise<Tarba
   return { pie: tarball(files, 'pie-'), '@pie/inferlet': tarball(files, 'pie-inferlet-') };
 }
 
-/** Runs a program to its end, with a folder for what it puts aside. Whatever ends it, its children end with it, and nothing is left of that folder. */
+/** Runs a program to its end, with a temporary folder that is removed afterwards. Ending the program ends its children too. */
 async function run(program: string, args: readonly string[], cwd: string, signal: AbortSignal): Promise<void> {
   const aside = mkdtempSync(path.join(os.tmpdir(), 'pie-new-'));
   const limit = AbortSignal.any([signal, AbortSignal.timeout(PACK_LIMIT_MS)]);
-  // A group of its own: its children would go on when it is killed alone.
+  // In a process group of its own, so that a kill reaches its children.
   const child = spawn(program, args, {
     cwd,
     detached: true,
@@ -68,7 +68,7 @@ async function run(program: string, args: readonly string[], cwd: string, signal
   }
 }
 
-/** The names are npm's: scope, name and version with dashes. */
+/** npm names a tarball by scope, name and version with dashes. */
 function tarball(files: readonly string[], prefix: string): string {
   const found = files.find(
     (file) => file.endsWith('.tgz') && file.startsWith(prefix) && /\d/.test(file[prefix.length] ?? ''),

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Harness, JSON_TYPE, json } from './harness.ts';
 
-/** Keys, headers, problems, documentation, health. */
+/** Tests of keys, headers, problems, documentation and health. */
 export function describeAccess(get: () => Harness): void {
   describe('keys', () => {
     it('refuses a missing, malformed or unknown key', async () => {

@@ -7,13 +7,13 @@ interface Operation {
   >;
 }
 
-/** What is read of an OpenAPI document. */
+/** The members of an OpenAPI document that the check reads. */
 export interface Document {
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
   readonly components: object;
 }
 
-/** Holds answers against the API's own documentation: the status is listed, and the JSON fits its schema. */
+/** Checks answers against the API's own documentation: the status is listed, and the JSON fits its schema. */
 export class Conformance {
   readonly #components: object;
   readonly #routes: { pattern: RegExp; operations: Readonly<Record<string, Operation>> }[];
@@ -28,7 +28,7 @@ export class Conformance {
 
   check(method: string, path: string, status: number, mediaType: string, body: unknown): void {
     const pathname = path.split('?', 1)[0] ?? '';
-    // Two templates may fit an address, one for each method.
+    // Two templates may fit an address, each for another method.
     const operation = this.#routes
       .filter(({ pattern }) => pattern.test(pathname))
       .map(({ operations }) => operations[method.toLowerCase()])

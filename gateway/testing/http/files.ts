@@ -5,7 +5,7 @@ import { SUITE_LIMITS } from './suite.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
 
-/** Files between a client and its invocation. */
+/** Tests of files between a client and its invocation. */
 export function describeFiles(get: () => Harness): void {
   describe('files', () => {
     const put = (id: string, name: string, body: string | Uint8Array<ArrayBuffer>, type = TEXT) =>

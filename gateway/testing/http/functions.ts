@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { componentBytes } from '../platform.ts';
 import { type Harness, JSON_TYPE } from './harness.ts';
 
-/** Deploy, list, inspect, remove. */
+/** Tests of deploying, listing, inspecting and removing functions. */
 export function describeFunctions(get: () => Harness): void {
   describe('functions', () => {
     it('lists and inspects', async () => {

@@ -4,7 +4,7 @@ import { type Frame, FrameParser } from '../../client/event-source.ts';
 import type { Attempt, TestPlatform } from '../platform.ts';
 import { Conformance } from './conformance.ts';
 
-/** A gateway under test: its own address, and the Node platform behind it (which may be the same). */
+/** A gateway under test: its own address, and the Node platform behind it (both may be the same gateway). */
 export interface Target {
   readonly url: string;
   readonly platform: TestPlatform;
@@ -37,7 +37,7 @@ export const ECHO_SCHEMA = {
   additionalProperties: false,
 };
 
-/** Requests to one target, and what is expected of its refusals. */
+/** Sends requests to one target, and checks its refusals. */
 export class Harness {
   readonly target: Target;
   #conformance: Conformance | undefined;
@@ -59,9 +59,9 @@ export class Harness {
     });
   }
 
-  /** Sends, and holds a JSON answer against the API's documentation. */
+  /** Sends a request, and checks a JSON answer against the API's documentation. */
   async ask(path: string, init: Init = {}): Promise<Answer> {
-    // Before the request itself: afterwards the gateway may be gone.
+    // Fetch the documentation first: the request may end the gateway.
     this.#conformance ??= new Conformance(await json(await this.send('/openapi.json')));
     const response = await this.send(path, init);
     const text = await response.text();
@@ -73,7 +73,7 @@ export class Harness {
     return { status, headers, body };
   }
 
-  /** Deploys under `address`, the manifest's own name by default. */
+  /** Deploys under `address`; by default the manifest's own name. */
   deploy(manifest: unknown, component: Uint8Array<ArrayBuffer>, address = nameOf(manifest)): Promise<Answer> {
     const form = new FormData();
     form.set('manifest', new Blob([typeof manifest === 'string' ? manifest : JSON.stringify(manifest)]));
@@ -81,7 +81,6 @@ export class Harness {
     return this.ask(`/v1/functions/${address}`, { method: 'PUT', body: form });
   }
 
-  /** Invokes `echo`. */
   invoke(headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
     return this.send('/v1/functions/echo/invocations', {
       method: 'POST',
@@ -91,7 +90,7 @@ export class Harness {
     });
   }
 
-  /** Invokes `echo` as a stream and takes the invocation into hand. */
+  /** Invokes `echo` as a stream and begins an attempt. */
   async stream(
     headers: Record<string, string> = {},
     signal?: AbortSignal,
@@ -101,7 +100,7 @@ export class Harness {
     return { response, attempt: await this.platform.attempt(id) };
   }
 
-  /** Invokes `name` and waits for the answer, while the invocation is in the caller's hand. */
+  /** Invokes `echo` and waits for the answer, while the caller controls the attempt. */
   async waiting(): Promise<{ answer: Promise<Answer>; attempt: Attempt }> {
     const known = await this.invocations();
     const answer = this.ask('/v1/functions/echo/invocations', {

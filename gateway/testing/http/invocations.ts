@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
 import { ASYNC, frames, type Harness, JSON_TYPE, json, SSE } from './harness.ts';
 
-/** Reattach, talk, cancel, leave; logs. */
+/** Tests of reattaching, messages, cancellation, departed clients and logs. */
 export function describeInvocations(get: () => Harness): void {
   describe('an invocation', () => {
     it('can be reattached after any event', async () => {

@@ -5,7 +5,7 @@ import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
 import { ASYNC, frames, type Harness, type Init, JSON_TYPE, json, SSE } from './harness.ts';
 
-/** Streams, waiting answers, 202, and bad input. */
+/** Tests of streams, waiting answers, 202, and bad input. */
 export function describeInvoking(get: () => Harness): void {
   describe('invoking', () => {
     it('streams the events', async () => {
@@ -115,7 +115,7 @@ export function describeInvoking(get: () => Harness): void {
       await attempt.fail('quota-tokens', 'The quota is used up.', { retryAfterMs: 61_500.5 });
       h.refused(await answer, 'quota-tokens');
       const { headers } = await answer;
-      // Rounded up: whoever comes after so long does not come too early.
+      // Rounded up, so that a client that waits this long does not come too early.
       assert.deepEqual([headers.get('retry-after'), headers.get('retry-after-ms')], ['62', '61501']);
     });
 
@@ -166,7 +166,7 @@ export function describeInvoking(get: () => Harness): void {
         'unsupported-media-type',
       );
       h.refused(await post(JSON.stringify({ prompt: 'x'.repeat(3000) })), 'body-too-large');
-      // Without a declared length.
+      // This body has no declared length.
       const pieces = ['{"prompt":""}', ...Array.from({ length: 50 }, () => ' '.repeat(1000))];
       const unannounced = new ReadableStream<Uint8Array>({
         pull: (controller) => {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { componentBytes } from '../platform.ts';
 import { type Harness, JSON_TYPE, json } from './harness.ts';
 
-/** What every object of JavaScript has, or answers to, without anybody having put it there. */
+/** Members that every JavaScript object inherits. */
 const INHERITED = ['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'valueOf', '__defineGetter__'];
 const METHODS = ['get', 'put', 'post', 'patch', 'delete'];
 
@@ -11,7 +11,7 @@ interface OpenApi {
   readonly paths: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 }
 
-/** Names that objects inherit, as names of everything that has one. */
+/** Tests inherited member names as names of every kind of object. */
 export function describeNames(get: () => Harness): void {
   describe('names that objects inherit', () => {
     it('are names like all others, or refused, in every address, query and body', async () => {
@@ -25,7 +25,7 @@ export function describeNames(get: () => Harness): void {
           for (const name of INHERITED) {
             const address = path.replaceAll(/\{[^}]+\}/g, name);
             const query = INHERITED.map((each) => `${each}=${name}`).join('&');
-            // JSON.parse makes an own member even of `__proto__`.
+            // JSON.parse makes even `__proto__` an own member.
             const members = ['name', 'model', 'quota', 'alias', 'tenant', 'text', 'value', name];
             const body = `{${members.map((each) => `${JSON.stringify(each)}:${JSON.stringify(name)}`).join(',')}}`;
             const answer = await h.ask(`${address}?${query}`, {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ASYNC, type Harness, JSON_TYPE, json } from './harness.ts';
 
-/** Lists, load, the webhooks' secret. */
+/** Tests of lists, load and the webhooks' secret. */
 export function describeOperations(get: () => Harness): void {
   describe('the list of invocations', () => {
     it('is paged, filtered, and of one tenant', async () => {
@@ -24,7 +24,7 @@ export function describeOperations(get: () => Harness): void {
         seen.push(...body.invocations.map(({ id }: { id: string }) => id));
         cursor = body.cursor === null ? '' : `&cursor=${body.cursor}`;
       } while (cursor !== '');
-      // In one millisecond the order is that of the ids.
+      // Invocations of the same millisecond are listed in the order of their ids.
       assert.deepEqual(seen.toSorted(), ids.toSorted());
       const of = async (query: string) =>
         (await h.ask(`/v1/invocations?function=listed&${query}`)).body.invocations.map(({ id }: { id: string }) => id);
@@ -125,7 +125,7 @@ export function describeOperations(get: () => Harness): void {
     const h = get();
     const { drains } = h.platform.scheduler;
     const names = ['drain-1', 'drain-2', 'drain-away'];
-    // What a runtime says when it hears of it.
+    // Reports the drains as a runtime that knows of them does.
     const say = async () => {
       const drained = await drains.names();
       const gpuHosts = names.map((name) => ({

@@ -5,7 +5,7 @@ import { type Answer, ASYNC, ECHO_SCHEMA, type Harness, type Init, JSON_TYPE } f
 const TENANT = 'metered';
 const BODY = '{"prompt":"a"}';
 
-/** Limits, their headers and refusals, and usage. */
+/** Tests of limits, their headers and refusals, and usage. */
 export function describeQuotas(get: () => Harness): void {
   describe('quotas', () => {
     let own: Record<string, string>;

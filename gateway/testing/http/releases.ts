@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { componentBytes } from '../platform.ts';
 import { type Answer, ASYNC, type Harness, JSON_TYPE } from './harness.ts';
 
-/** Deploy targets, aliases, rollback, removal. */
+/** Tests of deploy targets, aliases, rollback and removal. */
 export function describeReleases(get: () => Harness): void {
   describe('releases', () => {
     const deploy = async (name: string, content: string, query = '', more: object = {}): Promise<Answer> => {
@@ -271,7 +271,7 @@ export function describeReleases(get: () => Harness): void {
       }
       assert.deepEqual(await live(name), [{ version: second, weight: 100 }], 'nothing happened');
       assert.equal((await h.ask(`/v1/functions/${name}/versions`)).body.versions.length, 2);
-      // A function of another tenant with that name is its own affair, and so is another function of this one.
+      // The key may still change its own tenant's function of that name, and other functions of the tenant.
       const elsewhere = `Bearer ${await h.platform.key(['deploy'], 'elsewhere')}`;
       const own = await h.ask(`/v1/functions/${name}`, {
         method: 'PUT',
@@ -282,7 +282,7 @@ export function describeReleases(get: () => Harness): void {
       await version('mine', '1');
       const headers = { authorization: deployer };
       assert.equal((await h.ask('/v1/functions/mine', { method: 'DELETE', headers })).status, 204);
-      // An operator may, and it is written down.
+      // An operator may change it, and the audit log records the act.
       assert.equal((await rollback(name)).status, 200);
       assert.equal((await remove(name)).status, 204);
       const written = (await h.ask('/v1/audit?limit=10')).body.entries as Record<

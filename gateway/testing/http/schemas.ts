@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { componentBytes } from '../platform.ts';
 import { type Harness, JSON_TYPE } from './harness.ts';
 
-/** Schemas and values of strangers that would take long, or go deep. */
+/** Tests of untrusted schemas and inputs that are slow to check or deeply nested. */
 export function describeSchemas(get: () => Harness): void {
   const ask = (name: string, body: string) =>
     get().ask(`/v1/functions/${name}/invocations`, {

@@ -3,10 +3,10 @@ import { describe, it } from 'node:test';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { frames, type Harness, json, SSE } from './harness.ts';
 
-/** What all event streams have in common, whatever they tell. */
+/** Tests of the behaviour that all event streams share. */
 export function describeStreams(get: () => Harness): void {
   describe('a stream', () => {
-    /** Channels of Redis that somebody listens to. */
+    /** Channels of Redis with subscribers. */
     const channels = async () =>
       ((await get().platform.scheduler.store.call((redis) => redis.pubsub('CHANNELS', 'pie:*'))) as string[]).sort();
 
@@ -22,7 +22,7 @@ export function describeStreams(get: () => Harness): void {
           assert.match(head.headers.get('content-type') ?? '', /^text\/event-stream/);
         }
       }
-      // Those who left before may have been heard until now.
+      // Subscriptions of earlier clients may have ended only now.
       await eventually(async () => (await channels()).every((name) => before.includes(name)), 'nobody listens');
       assert.equal((await h.ask(`/v1/invocations/${id}`)).body.status, 'queued');
       await h.ask(`/v1/invocations/${id}`, { method: 'DELETE' });

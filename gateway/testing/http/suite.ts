@@ -13,12 +13,12 @@ import { describeSchemas } from './schemas.ts';
 import { describeStreams } from './streams.ts';
 import { describeTenants } from './tenants.ts';
 
-/** Limits that the suite expects of its target: small, so that passing them is cheap. */
+/** Limits that the suite expects of its target; small, so that exceeding them is cheap. */
 export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000, fileBytes: 3000 };
-/** Of a gateway of Node under test: how long a stream may outlive its key. */
+/** Heartbeat of a Node gateway under test: the longest time that a stream may outlive its key. */
 export const SUITE_HEARTBEAT_MS = 200;
 
-/** What every gateway must do, wherever it runs. */
+/** Tests that every gateway must pass, on Node and in workerd. */
 export function describeHttp(name: string, start: () => Promise<Target>): void {
   describe(name, () => {
     let harness: Harness;
@@ -39,7 +39,7 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     describeTenants(get);
     describeQuotas(get);
     describeSchemas(get);
-    // It removes and suspends whatever has such a name.
+    // Last, because it removes and suspends all objects with the names that it tries.
     describeNames(get);
   });
 }

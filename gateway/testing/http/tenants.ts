@@ -5,7 +5,7 @@ import type { Scope } from '../../app/control.ts';
 import { componentBytes } from '../platform.ts';
 import { type Answer, type Harness, JSON_TYPE } from './harness.ts';
 
-/** Tenants, keys, the audit log and secrets. */
+/** Tests of tenants, keys, the audit log and secrets. */
 export function describeTenants(get: () => Harness): void {
   const post = (body: unknown, headers: Record<string, string> = {}, method = 'POST') => ({
     ...{ method, body: JSON.stringify(body), headers: { ...JSON_TYPE, ...headers } },

@@ -20,7 +20,7 @@ export class CudaAdapter implements DeviceAdapter {
     forgotten.register(this, { engine, id }, this);
   }
 
-  /** Reads it projection by projection, and lets others have the thread in between. */
+  /** Reads the adapter projection by projection, and yields the thread to other work between projections. */
   static async load(engine: EngineHandle, adapter: LoadedAdapter, layers: number): Promise<CudaAdapter> {
     const matrices: AdapterMatrices[] = [];
     let loadMs = 0;
@@ -44,7 +44,7 @@ export class CudaAdapter implements DeviceAdapter {
     return new CudaAdapter(engine, id, bytes, loadMs);
   }
 
-  /** Throws `InvalidInput` for another backend's. */
+  /** @throws InvalidInput when another backend made the adapter */
   static of(adapter: DeviceAdapter | undefined): CudaAdapter | undefined {
     if (adapter === undefined || adapter instanceof CudaAdapter) return adapter;
     throw new InvalidInput('The adapter was made by another backend.');
@@ -56,7 +56,7 @@ export class CudaAdapter implements DeviceAdapter {
   }
 }
 
-/** Whoever does not release an adapter loses it with the garbage, which knows nothing of the card's memory and may take its time. */
+/** Frees adapters that no caller released, once V8 collects them. V8 does not see the card's memory, so this may take long. */
 const forgotten = new FinalizationRegistry<{ readonly engine: EngineHandle; readonly id: number }>(({ engine, id }) =>
   engine.freeAdapter(id),
 );

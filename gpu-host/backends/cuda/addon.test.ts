@@ -61,7 +61,7 @@ const optionsOf = ({ config }: LoadedModel): EngineOptions => ({
   cublas: true,
 });
 
-/** An engine for one test. */
+/** Runs a test with an engine of its own. */
 function withEngine(body: (engine: EngineHandle) => void | Promise<void>) {
   return async () => {
     const engine = new addon.Engine(optionsOf(model), tensorPlaces(model));
@@ -298,7 +298,7 @@ describe('the addon', () => {
     const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
       env: { ...process.env, PIE_CUDA_ADDON: file, PIE_EMULATED_SLOW: '4:600000000' },
       stdio: ['ignore', 'pipe', 'ignore'],
-      // Far less than it hangs.
+      // Far shorter than the step hangs.
       timeout: 120_000,
       killSignal: 'SIGKILL',
     });
@@ -424,7 +424,7 @@ describe('a CUDA backend', () => {
           mask: i % 2 === 0 ? 'causal' : lowerTriangle(1 + 5 * i),
         }),
       );
-      // Of more inputs and sequences than one device step takes.
+      // The batch has more inputs and sequences than one device step takes.
       const together = await run(backend, ...batch);
       for (const [i, each] of batch.entries()) {
         const [alone] = await run(backend, each);

@@ -5,14 +5,14 @@ import type { GraphReport } from '../backend.ts';
 import { CudaError } from './errors.ts';
 import type { TensorPlace } from './weights.ts';
 
-/** What the addon (`native/addon`) exports. What it throws has a `code`: see `fromAddon`. */
+/** Exports of the addon (`native/addon`). Its errors have a `code`: see `fromAddon`. */
 export interface CudaAddon {
-  /** Whether it computes on the CPU, as tests do. */
+  /** True when the addon computes on the CPU, for tests. */
   readonly emulated: boolean;
   readonly Engine: new (options: EngineOptions, tensors: readonly TensorPlace[]) => EngineHandle;
-  /** The cards of this machine; none without a driver. */
+  /** The cards of this machine; empty without a driver. */
   devices(): readonly CudaDevice[];
-  /** Host memory that the device reads and writes by itself; undefined when there is none left. */
+  /** Allocates host memory that the device reads and writes directly; undefined when none is left. */
   allocatePinned(bytes: number): ArrayBuffer | undefined;
 }
 
@@ -22,21 +22,21 @@ export interface CudaDevice {
   readonly multiprocessors: number;
   /** Such as `9.0`. */
   readonly capability: string;
-  /** As CUDA counts: 13000 is 13.0; 0 when unknown. */
+  /** CUDA's encoding: 13000 is 13.0; 0 when unknown. */
   readonly driverVersion: number;
   readonly runtimeVersion: number;
 }
 
 /**
- * Width of weights, activations, keys and values on the device. `int8`, `fp8` (e4m3) and `int4`: as `bf16`, but for the weights of products (scaled by the
- * largest of each row, in 4 bits of each group of 128), so that a step reads a half or a quarter of their bytes. With `int4` the head has 8 bits. `float32`
- * is for finding faults: plain kernels, twice the memory.
+ * Width of weights, activations, keys and values on the device. `int8`, `fp8` (e4m3) and `int4` are `bf16` with narrower product weights,
+ * scaled by the largest of each row (4 bits: of each group of 128), so a step reads a half or a quarter of their bytes. With `int4` the
+ * head has 8 bits. `float32` is for finding faults: plain kernels, twice the memory.
  */
 export type Precision = 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
 
 /**
- * How keys and values are kept, where not as they are computed. `fp8`: as e4m3 with a scale for each slot and head, beside activations of bf16: half the
- * bytes of a page, and of what attention reads.
+ * Format of kept keys and values, when it differs from the computation's. `fp8`: e4m3 with a scale for each slot and head, with bf16
+ * activations. Pages take half the bytes, and attention reads half the bytes.
  */
 export type KvPrecision = 'fp8';
 
@@ -70,15 +70,15 @@ export interface EngineOptions {
   readonly cublas: boolean;
 }
 
-/** One model on one card. Everything but `submit` is done when it returns. */
+/** One model on one card. Every call except `submit` completes before it returns. */
 export interface EngineHandle {
   /**
-   * Starts a step and resolves with its results (`readResults`). `words` are copied before it returns. At most two are under way at once.
-   * @param adapter id of one that `loadAdapter` gave
+   * Starts a step and resolves with its results (`readResults`). Copies `words` before it returns. At most two steps run at once.
+   * @param adapter id of an adapter from `loadAdapter`
    */
   submit(words: Uint32Array, adapter?: number): Promise<ArrayBuffer>;
   project(states: Float32Array, count: number, topK: number, tokens: Uint32Array, logProbabilities: Float32Array): void;
-  /** Tokens `first[r]` up to `first[r + 1]` are those of state r. */
+  /** Tokens from `first[r]` up to `first[r + 1]` belong to state r. */
   score(
     states: Float32Array,
     count: number,
@@ -92,15 +92,15 @@ export interface EngineHandle {
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
   loadAdapter(matrices: readonly AdapterMatrices[]): { readonly id: number; readonly bytes: number };
-  /** Its memory is free as soon as no step under way uses it. Does nothing for one that was freed. */
+  /** Frees an adapter's memory as soon as no running step uses the adapter. Does nothing for a freed adapter. */
   freeAdapter(id: number): void;
   memory(): MemoryReport;
   graphs(): GraphReport;
-  /** Waits for what is under way and frees everything; does nothing the second time. */
+  /** Waits for running steps and frees everything; does nothing the second time. */
   dispose(): void;
 }
 
-/** What an adapter adds to one projection. `a` is rank × columns, `b` rows × rank and has the scale in it. */
+/** An adapter's matrices for one projection. `a` is rank × columns; `b` is rows × rank, with the adapter's scale multiplied in. */
 export interface AdapterMatrices {
   readonly layer: number;
   readonly projection: string;
@@ -121,11 +121,11 @@ export interface MemoryReport {
   readonly pagesThatFit: number;
 }
 
-/** Where `npm run build:cuda` leaves the addon. */
+/** File to which `npm run build:cuda` writes the addon. */
 export const ADDON_FILE = join(import.meta.dirname, 'dist', 'pie-cuda.node');
 
 /**
- * The addon in `file`, by default that of `PIE_CUDA_ADDON` or else the one that was built.
+ * Loads the addon from file `named`: by default the file of `PIE_CUDA_ADDON`, or else the built addon.
  * @throws CudaError `not-built`
  */
 export function loadAddon(named = process.env.PIE_CUDA_ADDON || ADDON_FILE): CudaAddon {

@@ -3,8 +3,8 @@ import type { Draw, SequenceInput, SequenceOutput, TopRequest } from '../backend
 import { allowedWords } from '../check.ts';
 
 /*
- * A batch as one array of words, and its results as another, so that a step costs the addon one call and no walk over objects.
- * `native/addon/batch.h` says the same layout.
+ * Encodes a batch as one array of words, and reads its results from another, so that a step costs the addon one call and no walk over
+ * objects. `native/addon/batch.h` defines the same layout.
  */
 
 const MAGIC = 0x31454950;
@@ -26,10 +26,10 @@ const FLAG = {
 } as const;
 const FIRST_WORDS = 16 * 1024;
 
-/** Most top tokens of a row that the device finds; MAX_TOP_K of `native/kernels/head.h`. */
+/** Most top tokens of a row that the device can find; MAX_TOP_K of `native/kernels/head.h`. */
 export const MAX_TOP_K = 2048;
 
-/** Writes batches into memory of its own, which grows as needed and is used again. The sequences' sizes have been checked. */
+/** Writes batches into its own memory, which grows as needed and is reused. Callers must check the sequences' sizes first. */
 export class BatchWords {
   readonly #config: ModelConfig;
   #words = new Uint32Array(FIRST_WORDS);
@@ -41,7 +41,7 @@ export class BatchWords {
     this.#config = config;
   }
 
-  /** Good until the next batch is written; the addon copies what it needs of it. */
+  /** Returns words that are valid until the next `write`; the addon copies them. */
   write(batch: readonly SequenceInput[]): Uint32Array {
     let length = HEADER_WORDS;
     for (const sequence of batch) length += sequenceWords(this.#config, sequence);
@@ -104,7 +104,7 @@ export class BatchWords {
   }
 }
 
-/** The outputs of a batch out of the buffer that the addon gave for it; they share its memory. */
+/** Reads a batch's outputs from the addon's result buffer; the outputs share the buffer's memory. */
 export function readResults(
   config: ModelConfig,
   batch: readonly SequenceInput[],

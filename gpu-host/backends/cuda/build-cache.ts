@@ -16,17 +16,17 @@ import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import type { Compiler } from './build-tools.ts';
 
-/** What a source includes with quotes, and what those include. Headers of the system and of packages are not followed. */
+/** Finds the headers that a source includes with quotes, and their own includes. Does not follow system and package headers. */
 export class Includes {
   readonly #direct = new Map<string, { text: Buffer; includes: readonly string[]; system: readonly string[] }>();
   readonly #leftOut: string | undefined;
 
-  /** @param leftOut a folder whose headers are not used, whoever names them */
+  /** @param leftOut a folder whose headers are ignored in every file that includes them */
   constructor(leftOut?: string) {
     this.#leftOut = leftOut;
   }
 
-  /** The same, of the files as they are now. */
+  /** A new instance that reads the files again. */
   again(): Includes {
     return new Includes(this.#leftOut);
   }
@@ -34,12 +34,12 @@ export class Includes {
   /** The source and all its headers, in a fixed order. */
   of(source: string): readonly string[] {
     const seen = new Set([source]);
-    // The set grows while it is walked.
+    // The loop also visits the files that it adds to the set.
     for (const file of seen) for (const next of this.#read(file).includes) seen.add(next);
     return [...seen];
   }
 
-  /** Whether it includes a header of this name with angle brackets, somewhere. */
+  /** True when the source or one of its headers includes `header` with angle brackets. */
   usesSystem(source: string, header: string): boolean {
     return this.of(source).some((file) => this.#read(file).system.includes(header));
   }
@@ -66,12 +66,12 @@ export class Includes {
   }
 }
 
-/** A source could not be compiled or linked. The message is the compiler's. */
+/** A source failed to compile or link. The message is the compiler's output. */
 export class BuildError extends Error {
   override readonly name: string = 'BuildError';
 }
 
-/** A source, or a header of it, changed while it was compiled. */
+/** A source or one of its headers changed during its compilation. */
 export class SourceChangedError extends BuildError {
   override readonly name = 'SourceChangedError';
   constructor(source: string) {
@@ -80,25 +80,25 @@ export class SourceChangedError extends BuildError {
 }
 
 export interface ObjectCacheOptions {
-  /** Where objects are kept, by a hash of all that they are made of. */
+  /** Folder of the objects, which are named by a hash of all their inputs. */
   readonly folder: string;
   readonly compiler: Compiler;
   readonly includes: Includes;
   readonly includeFolders: readonly string[];
-  /** Where the headers are that define the words of CUDA: that they are in there says nothing. Beginnings of paths. */
+  /** Path prefixes of headers that define CUDA's keywords: the keywords in them do not make a source card code. */
   readonly language: readonly string[];
-  /** Files that are compiled at the same time. */
+  /** Most files compiled at the same time. */
   readonly jobs: number;
   readonly onCompiled: (source: string, done: number, of: number, warnings: string) => void;
   /** Further arguments, such as `-Xptxas -v`. */
   readonly extra: readonly string[];
-  /** What the compiler warns of is an error. */
+  /** True to treat the compiler's warnings as errors. */
   readonly strict: boolean;
-  /** Compilations get the time that nobody else wants. */
+  /** True to compile at low process priority. */
   readonly background: boolean;
 }
 
-/** Compiles what is not there yet, several at a time; what another process compiles meanwhile is waited for. Returns the objects in the sources' order. */
+/** Compiles missing objects, several at a time; a lock makes other processes wait. Returns the objects in the sources' order. */
 export async function compileAll(sources: readonly string[], options: ObjectCacheOptions): Promise<string[]> {
   const { folder, compiler, includes } = options;
   mkdirSync(folder, { recursive: true });
@@ -121,7 +121,7 @@ export async function compileAll(sources: readonly string[], options: ObjectCach
   return objects;
 }
 
-/** What runs on the card is in a source, or in a header of it. */
+/** Matches code that runs on the card, in a source or in one of its headers. */
 const CARD_CODE = /__(global|device|shared)__|\bLAUNCH\s*\(/;
 
 function argumentsOf(source: string, includes: Includes, options: ObjectCacheOptions): string[] {
@@ -131,7 +131,7 @@ function argumentsOf(source: string, includes: Includes, options: ObjectCacheOpt
   return [...(card ? compiler.compile : compiler.compileHost), ...includeFolders.map((one) => `-I${one}`), ...extra];
 }
 
-/** Where a source's object is: under a hash of the compiler, its arguments, the source and its headers. */
+/** Path of a source's object, named by a hash of the compiler, its arguments, the source and its headers. */
 function objectOf(
   source: string,
   includes: Includes,
@@ -148,7 +148,7 @@ async function compileMissing(
   options: ObjectCacheOptions,
 ): Promise<void> {
   const { compiler, includes, jobs, onCompiled, strict, background } = options;
-  // The largest first: they take longest.
+  // Largest sources first: they take longest.
   missing.sort((a, b) => statSync(b.source).size - statSync(a.source).size);
   const total = missing.length;
   let done = 0;
@@ -156,7 +156,7 @@ async function compileMissing(
   let changed: string | undefined;
   const worker = async () => {
     for (let next = missing.shift(); next !== undefined; next = missing.shift()) {
-      // Under its final name only when it is whole.
+      // The object gets its final name only when it is complete.
       const partial = `${next.object}.tmp`;
       const { status, output } = await run(
         compiler.program,
@@ -182,7 +182,7 @@ async function compileMissing(
 const LOCK_RETRY_MS = 50;
 const LOCK_UNSIGNED_MS = 5000;
 
-/** Waits until no other process that lives holds the file. Returns what gives it back. */
+/** Waits until no other living process holds the lock file, and takes it. Returns the function that releases it. */
 async function lock(file: string): Promise<() => void> {
   for (;;) {
     try {
@@ -192,7 +192,7 @@ async function lock(file: string): Promise<() => void> {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     }
     const holder = Number(readText(file));
-    // Left behind by a process that was ended, maybe before it wrote its number.
+    // A killed process left the file behind, perhaps before it wrote its process number.
     const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
     if (holder > 0 ? !isAlive(holder) : age > LOCK_UNSIGNED_MS) rmSync(file, { force: true });
     else await setTimeout(LOCK_RETRY_MS);
@@ -216,7 +216,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Links objects into a program or a library, unless `out` is there. */
+/** Links objects into a program or a library. `out` gets its final name only when it is complete. */
 export async function link(
   objects: readonly string[],
   out: string,
@@ -233,7 +233,7 @@ export async function link(
   renameSync(partial, out);
 }
 
-/** Removes what no build has used for `days` days. */
+/** Removes files that no build has used for `days` days. */
 export function forgetOld(folder: string, days: number): void {
   if (!existsSync(folder)) return;
   const oldest = Date.now() - days * 24 * 3600 * 1000;
@@ -244,7 +244,7 @@ export function forgetOld(folder: string, days: number): void {
   }
 }
 
-/** Runs a program and returns all that it prints. */
+/** Runs a program and returns its exit status and all its output. */
 async function run(
   program: string,
   args: readonly string[],
@@ -266,6 +266,6 @@ function yieldTime(pid: number): void {
   try {
     os.setPriority(pid, os.constants.priority.PRIORITY_LOW);
   } catch {
-    // It ended already, or this system knows no priorities.
+    // The process has ended already, or this system has no priorities.
   }
 }

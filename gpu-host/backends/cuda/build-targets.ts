@@ -6,23 +6,23 @@ import { ADDON_FILE } from './addon.ts';
 import { compileAll, forgetOld, Includes, link, SourceChangedError } from './build-cache.ts';
 import { type Compiler, cardCompiler, emulationCompiler } from './build-tools.ts';
 
-/** What is made of the sources: what Node loads, the C++ tests, or the program that checks and measures on a card. */
+/** A build product: the addon that Node loads, the C++ tests, or the harness that checks and measures on a card. */
 export type Target = 'addon' | 'tests' | 'harness';
 
 export interface BuildOptions {
-  /** For the CPU, with the emulation. Otherwise for the card. */
+  /** True to build for the CPU, with the emulation; false to build for the card. */
   readonly emulated: boolean;
-  /** Of the emulation: every wrong address ends the run. */
+  /** Emulation only: every wrong address ends the run. */
   readonly sanitize?: boolean;
   readonly arch?: string;
-  /** Where it goes. Otherwise it stays in the cache. */
+  /** Destination file; without it, the product stays in the cache. */
   readonly out?: string;
   readonly jobs?: number;
   readonly onCompiled?: (source: string, done: number, of: number, warnings: string) => void;
   readonly extra?: readonly string[];
-  /** What the compiler warns of is not accepted. */
+  /** True to treat the compiler's warnings as errors. */
   readonly strict?: boolean;
-  /** In the time that nobody else wants. */
+  /** True to compile at low process priority. */
   readonly background?: boolean;
 }
 
@@ -34,13 +34,13 @@ const NATIVE = path.join(HERE, 'native');
 const CACHE = path.join(ROOT, 'node_modules', '.cache', 'cuda');
 const KEPT_DAYS = 14;
 
-/** Builds a target, or finds it built. @returns its file */
+/** Builds a target, unless the cache has it. @returns its file */
 export async function build(target: Target, options: BuildOptions): Promise<string> {
   for (let attempts = 1; ; attempts++) {
     try {
       return await buildOnce(target, options);
     } catch (error) {
-      // Someone is at work; what is compiled already is kept.
+      // A developer is editing the sources. Try again: the cache keeps the finished objects.
       if (!(error instanceof SourceChangedError) || attempts === 5) throw error;
     }
   }
@@ -66,7 +66,7 @@ async function buildOnce(target: Target, options: BuildOptions): Promise<string>
   forgetOld(path.join(CACHE, 'objects'), KEPT_DAYS);
   forgetOld(path.join(CACHE, 'built'), KEPT_DAYS);
   if (options.out === undefined) return file;
-  // A process may have the old one loaded: it keeps that.
+  // Rename into place: a process that has the old file loaded keeps it.
   mkdirSync(path.dirname(options.out), { recursive: true });
   const partial = `${options.out}.${process.pid}.tmp`;
   copyFileSync(file, partial);
@@ -76,7 +76,7 @@ async function buildOnce(target: Target, options: BuildOptions): Promise<string>
 
 let emulatedAddon: Promise<string> | undefined;
 
-/** The emulated addon, for tests: built once for the sources as they are, whoever asks first. */
+/** The emulated addon, for tests; the first call in a process builds it. */
 export function ensureEmulatedAddon(): Promise<string> {
   emulatedAddon ??= build('addon', { emulated: true });
   return emulatedAddon;
@@ -84,7 +84,7 @@ export function ensureEmulatedAddon(): Promise<string> {
 
 export { ADDON_FILE };
 
-/** Sources of a target. `kernels` and `engine` are in all of them; the emulation takes the card's place. */
+/** Sources of a target. Every target has `kernels` and `engine`; an emulated one has the emulation in place of the card. */
 function sourcesOf(target: Target, emulated: boolean, includes: Includes): string[] {
   const folders = ['kernels', 'engine', ...(emulated ? ['emulation'] : [])];
   const product = folders.flatMap((folder) => filesIn(folder, '*.{cu,cc}')).filter((file) => !isTest(file));
@@ -96,7 +96,7 @@ function sourcesOf(target: Target, emulated: boolean, includes: Includes): strin
       return [...product, ...filesIn('harness', '*.{cu,cc}').filter((file) => !isTest(file))];
     case 'tests': {
       const cases = ['device', 'kernels', 'engine', 'addon', 'harness', ...(emulated ? ['emulation'] : [])];
-      // What needs Node cannot be linked into a program of its own; it has its tests in TypeScript.
+      // Files that need Node cannot be linked into a program of their own; their tests are in TypeScript.
       const plain = addon.filter((file) => !includes.usesSystem(file, 'node_api.h'));
       const tests = cases.flatMap((folder) => filesIn(folder, '*.test.{cu,cc}'));
       return [...product, ...plain, ...tests, path.join(NATIVE, 'testing', 'main.cc')];
@@ -114,7 +114,7 @@ function isTest(file: string): boolean {
   return /\.test\.(cu|cc)$/.test(file);
 }
 
-/** Links into the cache, under a hash of what goes in. */
+/** Links a target into the cache, under a hash of its inputs. */
 async function linked(target: Target, objects: readonly string[], compiler: Compiler): Promise<string> {
   const args = target === 'addon' ? compiler.linkShared : compiler.link;
   const hash = createHash('sha256').update(JSON.stringify([compiler.program, compiler.version, args, objects]));

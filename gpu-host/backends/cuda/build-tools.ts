@@ -3,27 +3,27 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 
-/** What compiles: for the card, or for the emulation on this machine's CPU. */
+/** A compiler for the card, or for the emulation on this machine's CPU. */
 export interface Compiler {
   readonly program: string;
-  /** As the program says itself: an object of another version is another object. */
+  /** The program's own version text; part of each object's hash. */
   readonly version: string;
   readonly compile: readonly string[];
-  /** Of sources in which nothing runs on the card; they need not be read twice. */
+  /** Arguments for sources without card code; the compiler then reads them once instead of twice. */
   readonly compileHost: readonly string[];
-  /** Of a program, and of a library that Node loads. */
+  /** Arguments that link a program (`link`), and a library that Node loads (`linkShared`). */
   readonly link: readonly string[];
   readonly linkShared: readonly string[];
 }
 
-/** A compiler is missing or too old. The message says how to get it. */
+/** A compiler is missing or too old. The message tells the user how to get one. */
 export class MissingCompilerError extends Error {
   override readonly name = 'MissingCompilerError';
 }
 
 const OLDEST_CUDA = 12;
 
-/** Where nvcc is: on PATH, under CUDA_HOME or CUDA_PATH, or where NVIDIA's packages put it. */
+/** Path of nvcc: on PATH, under CUDA_HOME or CUDA_PATH, or in the folder of NVIDIA's packages. */
 export function findNvcc(env: NodeJS.ProcessEnv = process.env): string | undefined {
   const homes = [env.CUDA_HOME, env.CUDA_PATH].filter((home) => home !== undefined && home !== '');
   const folders = [...(env.PATH ?? '').split(path.delimiter), ...homes.map((home) => path.join(`${home}`, 'bin'))];
@@ -46,7 +46,7 @@ export function cardCompiler(arch: string): Compiler {
     );
   }
   const target = `-gencode=arch=${arch.replace('sm_', 'compute_')},code=${arch}`;
-  // The level is the host's; the card's code is optimised in full.
+  // The level applies to host code; nvcc optimises card code fully.
   const common = ['-O2', '-std=c++17', '-Xcompiler', '-fPIC,-Wall,-Wno-stringop-overflow'];
   return {
     program,
@@ -63,13 +63,13 @@ Install the toolkit (${OLDEST_CUDA} or newer; only the compiler and the runtime'
 https://developer.nvidia.com/cuda-downloads, or with the system's package manager ("apt-get install cuda-nvcc-13-0 cuda-cudart-dev-13-0"
 from NVIDIA's repository), then try again. CUDA_HOME names a toolkit elsewhere.`;
 
-/** g++ or clang++, whichever builds and runs a program; CXX names another. With `sanitize`, every wrong address ends the run, and it is slow. */
+/** CXX, g++ or clang++: the first that builds and runs a program. With `sanitize`, every wrong address ends the run, and runs are slow. */
 export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = process.env): Compiler {
   const named = env.CXX === undefined || env.CXX === '' ? [] : [env.CXX];
   for (const program of [...named, 'g++', 'clang++']) {
     const version = says(program, ['--version']);
     if (version === '') continue;
-    // Where the sanitizer's library is installed, an address that the card would refuse ends the run.
+    // With the sanitizer's library, an address that the card would refuse ends the run.
     for (const checks of sanitize ? [SANITIZED] : [['-fsanitize=alignment', '-fno-sanitize-recover=all'], []]) {
       if (!builds(program, checks)) continue;
       const mac = process.platform === 'darwin';
@@ -92,7 +92,7 @@ export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = pro
 
 const SANITIZED = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all', '-fno-omit-frame-pointer', '-g1'];
 
-/** What a program prints when it succeeds; empty when it is not there. */
+/** A program's output when it succeeds; empty when it cannot run. */
 function says(program: string, args: readonly string[]): string {
   const run = spawnSync(program, args, { encoding: 'utf8' });
   return run.status === 0 ? run.stdout : '';

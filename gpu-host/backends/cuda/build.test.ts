@@ -65,7 +65,7 @@ test('build: the lock of a process that was ended holds nobody up', async (t) =>
   const folder = scratch(t);
   const { compiler, compiled, compile } = project(folder);
   mkdirSync(path.join(folder, 'objects'));
-  // Past the largest that a system gives.
+  // Larger than any process number that a system gives.
   writeFileSync(path.join(folder, 'objects', `${path.basename(compiler.program)}.lock`), '4194305');
   await compile();
   assert.equal(compiled.length, 2);

@@ -1,4 +1,4 @@
-/** `npm run build:cuda`: compiles the native backend for a card. `--help` says what else it builds. */
+/** `npm run build:cuda`: compiles the native backend for a card. `--help` lists its other targets. */
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { ADDON_FILE } from './addon.ts';

@@ -3,9 +3,9 @@ import { resolve } from 'node:path';
 import { ADDON_FILE, type CudaDevice, loadAddon } from './addon.ts';
 import { CudaError } from './errors.ts';
 
-/** What `pie doctor` is told of cards. */
+/** This program's report to `pie doctor` about the machine's cards. */
 export type CardsAnswer =
-  /** There is no addon, or, with `why`, it cannot be loaded. `named`: by `PIE_CUDA_ADDON`. */
+  /** The addon does not exist, or, with `why`, cannot be loaded. `named` is true when `PIE_CUDA_ADDON` names the file. */
   | { readonly kind: 'no-addon'; readonly file: string; readonly named: boolean; readonly why?: string }
   | { readonly kind: 'cards'; readonly emulated: boolean; readonly cards: readonly CudaDevice[] };
 
@@ -22,5 +22,5 @@ function ask(): CardsAnswer {
   }
 }
 
-// A process of its own: a driver may crash or hang whoever asks it.
+// Runs as a separate process: a driver may crash or hang the process that queries it.
 if (import.meta.main) process.stdout.write(`${JSON.stringify(ask())}\n`);

@@ -1,14 +1,14 @@
 import { InvalidInput } from '../check.ts';
 
-/** What keeps a model from running on a card, or ends it there. */
+/** Reasons why a model cannot start on a card, or stops there. */
 export type CudaErrorCode =
-  /** The addon is not there, or cannot be loaded. */
+  /** The addon does not exist, or cannot be loaded. */
   | 'not-built'
   /** No such card, or no driver. */
   | 'no-device'
-  /** The device has no room; the message says how much there would have to be. */
+  /** The device has too little memory; the message states how much it needs. */
   | 'out-of-memory'
-  /** The card failed: nothing can be computed on it by this process any more. */
+  /** The card failed: this process can no longer compute on it. */
   | 'device-lost'
   /** A fault of the addon itself. */
   | 'internal'
@@ -25,7 +25,7 @@ export class CudaError extends Error {
   }
 }
 
-/** What the addon threw, as an error of this room; `InvalidInput` for input that it refused. */
+/** Converts an addon's error to a `CudaError`, or to `InvalidInput` for input that it refused; returns other errors unchanged. */
 export function fromAddon(caught: unknown): unknown {
   if (!(caught instanceof Error) || !('code' in caught)) return caught;
   const { message, code } = caught;

@@ -13,7 +13,7 @@ import { testAddon } from '../testing/cuda.ts';
 import { loadAddon } from './addon.ts';
 
 /*
- * A GPU host process under its supervisor, with a model on a (emulated) card that fails.
+ * Tests a GPU host process under its supervisor, with a model on an (emulated) card that fails.
  */
 
 let directory: string;
@@ -27,7 +27,7 @@ before(async () => {
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-/** A host that serves the model `tiny` on a card; `more` settings of its entry, and variables of its environment. */
+/** A host that serves the model `tiny` on a card; `more` adds settings to the model's entry, and `env` environment variables. */
 function spec(name: string, more: object, env: NodeJS.ProcessEnv): ChildSpec & { readonly address: string } {
   const address = join(directory, name);
   const model = {
@@ -82,7 +82,7 @@ function supervise() {
 test('a card that fails ends the host, which says why; calls hear it, and the next life computes the same', async (context) => {
   if (!emulated) return context.skip('faults can be had of an emulated card only');
   const { supervisor, seen } = supervise();
-  // Each life of it fails at the same step: late enough for a story, early enough for the test.
+  // Each run of the host fails at the same step: late enough for a story, early enough for the test.
   const host = spec('fails', { precision: 'bf16' }, { PIE_EMULATED_FAULT: 'cudaGraphLaunch:40' });
   try {
     await supervisor.start([host]);
@@ -139,7 +139,7 @@ test('a card that fails ends the host, which says why; calls hear it, and the ne
 
 test('a card that hangs keeps no host from ending', async (context) => {
   if (!emulated) return context.skip('only an emulated card hangs on demand');
-  // Everything after the first kernels starts ten minutes later: the first step.
+  // The first step hangs: all work after its first kernels starts ten minutes later.
   const host = { ...spec('hangs', {}, { PIE_EMULATED_SLOW: '4:600000000' }), stopTimeoutMs: 60_000 };
   const child = await Child.spawn(host, createWriteStream(join(directory, 'hangs.log')));
   try {
@@ -148,7 +148,7 @@ test('a card that hangs keeps no host from ending', async (context) => {
     const inferlet = connection.openInferlet({ id: 'patient', maxPages: 16, arrival: 1 });
     const story = generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40);
     const ended = assert.rejects(story);
-    // It answers meanwhile: that the step has come, and then that it waits no longer.
+    // The host still answers while the step hangs: wait until it reports no waiting calls, because the step has started.
     for (let waiting = 1; waiting > 0; ) {
       await connection.stats();
       waiting = (await connection.stats()).models[0]?.waitingCalls ?? 0;

@@ -44,39 +44,39 @@ export { CudaError } from './errors.ts';
 export interface CudaBackendOptions {
   readonly pageSize: number;
   readonly pageCount: number;
-  /** Which card, as CUDA numbers them; the first by default. */
+  /** The card's number in CUDA's order; the first by default. */
   readonly device?: number;
-  /** Most of the card's memory that weights, pages, scratch and what is reserved may take, bytes; what is free by default. */
+  /** Most bytes of the card's memory that weights, pages, scratch and the reserve may take; all free memory by default. */
   readonly memoryBytes?: number;
   /** `bf16` by default. */
   readonly precision?: Precision;
-  /** As they are computed by default. */
+  /** Format of kept keys and values; that of the computation by default. */
   readonly kv?: KvPrecision;
   /** Most inputs and sequences of one device step; larger batches are computed in several. 512 and 256 by default. */
   readonly maxRows?: number;
   readonly maxSequences?: number;
   /** Most inputs of a sequence that keeps no keys; `maxRows` by default. */
   readonly maxUnkeptRows?: number;
-  /** Threads of the image encoder, which runs on the CPU; chosen by ONNX Runtime by default. */
+  /** Threads of the image encoder, which runs on the CPU; ONNX Runtime chooses by default. */
   readonly threads?: number;
-  /** Whether kernels of a step may begin while the one before them ends, and whether products normalise their input themselves; both by default. */
+  /** True to let a step's kernels begin while the previous kernel ends, and to let products normalise their own input; both by default. */
   readonly dependentLaunch?: boolean;
   readonly fuseNorm?: boolean;
-  /** Left free on the card for adapters that come later, bytes. */
+  /** Bytes left free on the card for adapters that load later. */
   readonly reserveBytes?: number;
-  /** A step that has not ended by then has hung, and the card counts as failed; a minute by default. */
+  /** The backend takes a step that runs longer than this as hung, and the card as failed; a minute by default. */
   readonly stepDeadlineMs?: number;
-  /** Told once, when the card has failed: nothing can be computed on it by this process any more. */
+  /** Called once, when the card has failed: this process can no longer compute on the card. */
   readonly lost?: (failure: DeviceFailure) => void;
-  /** The addon's file, for tests; otherwise `PIE_CUDA_ADDON` names it, or it is the one that was built. */
+  /** The addon's file, for tests; by default the file that `PIE_CUDA_ADDON` names, or else the built addon. */
   readonly addon?: string;
 }
 
-/** The end of a card, as far as this process is concerned. */
+/** Failure of a card; this process cannot use the card any more. */
 export interface DeviceFailure {
-  /** The step and the call, in the driver's words. */
+  /** The failed step and call, in the driver's words. */
   readonly what: string;
-  /** Which card with what on it, and the versions of driver and runtime. */
+  /** The card, its memory use, and the versions of driver and runtime. */
   readonly device: string;
 }
 
@@ -86,7 +86,7 @@ const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
 
 /**
- * A model on an NVIDIA card, in the process that calls this: weights and pages lie there, a step is a launch, and the thread is free while it runs.
+ * Runs a model on an NVIDIA card. The card holds weights and pages. Each step is a launch; the calling thread is free while the step runs.
  *
  * @throws CudaError when the addon was not built, there is no such card, or the model and its pages do not fit it.
  */
@@ -180,7 +180,7 @@ class CudaBackend implements Backend {
   readonly #card: CudaDevice;
   readonly #engine: EngineHandle;
   readonly #words: BatchWords;
-  /** Tokens that the last batch picks, as far as the next may name them. */
+  /** Number of tokens that the last batch picks and that the next batch may name. */
   #picks = 0;
   readonly #stepDeadlineMs: number;
   #lost: ((failure: DeviceFailure) => void) | undefined;
@@ -219,13 +219,13 @@ class CudaBackend implements Backend {
     this.#picks = 0;
     if (batch.length === 0) return [];
     checkPicked(batch, picks);
-    // Slots, tokens and numbers are checked by the addon, as it copies them.
+    // The addon checks slots, tokens and numbers while it copies them.
     for (const sequence of batch) checkSizes(this.config, sequence);
     const adapter = CudaAdapter.of(batchAdapter(batch));
     const computed = batch.map((sequence) => this.#deviceRequest(sequence));
     try {
       const done = this.#engine.submit(this.#words.write(computed), adapter?.id);
-      // The addon counts rows of tokens: where it finds states instead, the counts differ.
+      // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
       const buffer = await this.#inTime(done);
       const outputs = readResults(this.config, computed, buffer);
@@ -301,7 +301,7 @@ class CudaBackend implements Backend {
     await this.images?.release();
   }
 
-  /** What the device is asked for; states where more top tokens are wanted than it finds. */
+  /** The request for the device: states instead, when the caller wants more top tokens than the device can find. */
   #deviceRequest(sequence: SequenceInput): SequenceInput {
     const { output } = sequence;
     if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;
@@ -323,7 +323,7 @@ class CudaBackend implements Backend {
     }
   }
 
-  /** Waits for a step. One that hangs is waited for by nobody else: the process ends with it. */
+  /** Waits for a step, and reports a lost card when the step misses its deadline. */
   async #inTime<R>(step: Promise<R>): Promise<R> {
     let isPending = true;
     const fail = () => {
@@ -331,7 +331,7 @@ class CudaBackend implements Backend {
       if (isPending)
         this.#failure(new CudaError('device-lost', `a step has not ended for ${seconds} s: the card hangs`));
     };
-    // Were this thread itself late, an end that has come is heard before the immediate.
+    // If this thread itself was late, the event loop reports a finished step before it runs the immediate.
     const timer = setTimeout(() => setImmediate(fail), this.#stepDeadlineMs);
     try {
       return await step;
@@ -341,7 +341,7 @@ class CudaBackend implements Backend {
     }
   }
 
-  /** What to throw for what the addon threw; whoever wants to know hears of a lost card first. */
+  /** Converts an error of the addon into the error to throw. Calls `lost` first when the card is lost. */
   #failure(caught: unknown): unknown {
     const error = fromAddon(caught);
     if (error instanceof CudaError && error.code === 'device-lost') {
@@ -364,7 +364,7 @@ function gib(bytes: number): string {
   return (bytes / 2 ** 30).toFixed(1);
 }
 
-/** CUDA counts 13000 for 13.0. */
+/** CUDA encodes version 13.0 as 13000. */
 function versionText(version: number): string {
   return version === 0 ? 'unknown' : `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
 }

@@ -2,7 +2,7 @@ import { test } from 'node:test';
 import { build } from './build-targets.ts';
 import { findNvcc } from './build-tools.ts';
 
-// Objects are kept: only what changed is compiled again.
+// The cache keeps objects, so the build compiles only changed sources.
 test('native: everything compiles for a card, without warnings', {
   skip: findNvcc() === undefined && 'nvcc is not here',
 }, async () => {

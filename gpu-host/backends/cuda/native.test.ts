@@ -3,12 +3,12 @@ import { execFile } from 'node:child_process';
 import { type TestContext, test } from 'node:test';
 import { build } from './build-targets.ts';
 
-/** All of them take half a minute; one that waits for ever is told by its name. */
+/** All cases take half a minute. At the limit, the test reports the name of a case that hangs. */
 const TIME_LIMIT_MS = 200_000;
-/** Programs at a time, each with its part of the cases: most of a case is one thread's work. */
+/** Programs that run at the same time, each with its part of the cases: most of a case runs on one thread. */
 const PARTS = 2;
 
-/** How a program ended: null when it was well. */
+/** Output of a program; `end` says how the program failed, or null. */
 interface Run {
   readonly stdout: string;
   readonly stderr: string;
@@ -32,7 +32,7 @@ function runPart(program: string, part: number): Promise<Run> {
   });
 }
 
-/** Makes a test of each case that a program ran. */
+/** Reports each case that a program ran as a test. */
 async function tell(t: TestContext, { stdout, stderr, end }: Run): Promise<void> {
   let cases = 0;
   let begun: string | undefined;

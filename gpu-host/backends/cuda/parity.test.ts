@@ -17,7 +17,7 @@ import { NARROW_PRECISIONS, narrowWeightsModel } from '../testing/narrow-weights
 import { batches, RANDOM_POOL } from '../testing/random-batch.ts';
 import { Random, relativeError, rootMeanSquareError } from '../testing/scenario.ts';
 
-/** Shapes whose heads and widths the kernels for real models take; those of `VARIANTS` run on the plain ones. */
+/** Shapes whose heads and widths suit the kernels for real models; the shapes of `VARIANTS` run on the plain kernels. */
 const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
   'heads of 64': { hiddenSize: 128, intermediateSize: 192, heads: 4, kvHeads: 2, headDim: 64, vocabularySize: 128 },
   'heads of 128, biases': {
@@ -30,33 +30,33 @@ const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
   },
 };
 const SHAPES = { ...VARIANTS, ...FAST };
-/** Whether everything is tried that there is. */
+/** True to run all cases. */
 const ALL = process.env.PIE_TEST_ALL === '1';
-/** Those that are tried with narrow weights: a tied head, the fast kernels; and of all also stacked products and biases. */
+/** Shapes tested with narrow weights: a tied head and the fast kernels; in a full run also stacked products and biases. */
 const NARROW = ['one head per query, tied', 'heads of 64', ...(ALL ? ['grouped queries', 'heads of 128, biases'] : [])];
 
-/** Of float32, as `parity.test.ts` of the room above has it. */
+/** Tolerance of float32, the same as in `../parity.test.ts`. */
 const TOLERANCE = 1e-4;
 /**
- * What bf16 costs is measured with each model: the reference once more, with everything rounded that the kernels round. The errors of both are those
- * of as many rounded numbers, added up in another order, so one is not twice the other.
+ * Each test measures bf16's error with its own model: it runs a second reference that rounds everything that the kernels round. Both errors
+ * come from equally many rounded numbers, added up in different orders, so one error is not twice the other.
  */
 const TIMES_ITS_COST = 1.5;
-/** In root mean square: of all of a model's scenarios together from that reference, and of one output alone from the one that rounds nothing. */
+/** Root mean square bounds: `together` over a model's scenarios from the rounding reference, `alone` of one output from the exact one. */
 const BF16 = { together: 1e-2, alone: 8e-2 } as const;
 /**
- * The same of keys and values in 8 bits, from a reference that rounds those as well: a difference in the last bit of bf16 may decide which of two codes a
- * value gets, which are 1/16 apart at most.
+ * The bound `together` for keys and values in 8 bits, from a reference that rounds them too: a difference in the last bit of bf16 may
+ * decide between two codes for a value, which are at most 1/16 apart.
  */
 const FP8_TOGETHER = 2.5e-2;
-/** What is computed in bf16: the weights' precision, and that of keys and values where it is another one. */
+/** Configurations that compute in bf16: the weights' precision, and that of keys and values where it differs. */
 const WAYS: readonly { precision: 'bf16' | (typeof NARROW_PRECISIONS)[number]; kv?: 'fp8' }[] = [{ precision: 'bf16' }];
 const NARROW_WAYS: typeof WAYS = [
   ...WAYS,
   ...NARROW_PRECISIONS.map((precision) => ({ precision })),
   { precision: 'bf16', kv: 'fp8' },
 ];
-/** Cases of each shape; a run of all has many. */
+/** Cases of each shape; a full run has many. */
 const RUNS = ALL ? 60 : 4;
 
 describe('cuda against reference', () => {
@@ -129,7 +129,7 @@ describe('cuda against reference', () => {
             `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${apart.of(handler).toExponential(1)}`,
           );
           assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, where bf16 costs ${cost}`);
-          // Entropies are near nothing where a model is sure.
+          // Entropies are near zero where a model is certain, so a relative error means nothing.
           const together = kv ? FP8_TOGETHER : BF16.together;
           if (handler !== 'entropy') assert.ok(apart.of(handler) <= together, `${handler}: ${apart.of(handler)}`);
         }
@@ -160,11 +160,11 @@ describe('cuda against reference', () => {
   }
 });
 
-/** Errors of each handler's numbers in root mean square, over all that was added. */
+/** Root mean square errors of each handler's numbers, over all added results. */
 class Errors {
   readonly #sums = new Map<HandlerName, { difference: number; magnitude: number }>();
 
-  /** @throws AssertionError when other tokens are forbidden (-Infinity) */
+  /** @throws AssertionError when the two sides forbid different tokens (-Infinity) */
   add(actual: Record<HandlerName, Float32Array>, expected: Record<HandlerName, Float32Array>): void {
     for (const handler of HANDLERS) {
       const sums = this.#sums.get(handler) ?? { difference: 0, magnitude: 0 };
@@ -186,7 +186,7 @@ class Errors {
   }
 }
 
-/** The error of one output in root mean square; of numbers that are not finite (tokens that a mask forbids) both have the same, or it is infinite. */
+/** The root mean square error of one output; infinite unless both sides have the same non-finite numbers (tokens that a mask forbids). */
 function finiteError(actual: Float32Array, expected: Float32Array): number {
   if (actual.length !== expected.length) return Number.POSITIVE_INFINITY;
   const strange = expected.some(

@@ -1,7 +1,7 @@
 import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
 import type { FloatType } from '#gpu-host/models/safetensors.ts';
 
-/** Where the addon finds one tensor: `count` values from byte `offset` of a file that it maps. */
+/** Place of one tensor for the addon: `count` values from byte `offset` of a file that the addon maps. */
 export interface TensorPlace {
   readonly name: string;
   readonly file: string;
@@ -10,7 +10,7 @@ export interface TensorPlace {
   readonly type: FloatType;
 }
 
-/** The places of all weights that a backend computes with, the vision tower's apart. */
+/** The places of all weights that a backend computes with, except the vision tower's. */
 export function tensorPlaces({ config, tensors }: LoadedModel): TensorPlace[] {
   return expectedTensors(config).map(([name, shape]) => {
     const { file, offset, dtype } = tensors.info(name);

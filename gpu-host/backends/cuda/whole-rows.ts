@@ -5,8 +5,8 @@ import type { EngineHandle } from './addon.ts';
 import { MAX_TOP_K } from './batch-words.ts';
 
 /*
- * Top tokens past what the device finds, up to the whole vocabulary: every token of a row is scored there and sorted here. Slow; the handlers
- * never ask for so many.
+ * Finds more top tokens than the device can find, up to the whole vocabulary: the device scores every token of a row, and this module
+ * sorts them. Slow; the handlers never ask for so many tokens.
  */
 
 export function needsWholeRows({ vocabularySize }: ModelConfig, topK: number): boolean {

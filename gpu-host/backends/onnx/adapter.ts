@@ -24,7 +24,7 @@ export class OnnxAdapter implements DeviceAdapter {
     this.bytes = Object.values(feeds).reduce((sum, { size }) => sum + 4 * size, 0);
   }
 
-  /** Reads it projection by projection, and lets others have the thread in between. */
+  /** Reads the adapter projection by projection, and yields the thread to other work between projections. */
   static async read(adapter: LoadedAdapter, model: LoadedModel): Promise<OnnxAdapter> {
     const feeds: Record<string, Tensor> = {};
     let loadMs = 0;
@@ -49,7 +49,7 @@ export class OnnxAdapter implements DeviceAdapter {
     return new OnnxAdapter(feeds, loadMs);
   }
 
-  /** Throws `InvalidInput` for another backend's. */
+  /** @throws InvalidInput when another backend made the adapter */
   static of(adapter: DeviceAdapter | undefined): OnnxAdapter | undefined {
     if (adapter === undefined || adapter instanceof OnnxAdapter) return adapter;
     throw new InvalidInput('The adapter was made by another backend.');
@@ -57,8 +57,8 @@ export class OnnxAdapter implements DeviceAdapter {
 }
 
 /**
- * The matrices of projections that are multiplied as one, as one pair: every `A` below the last, and every `B`, transposed, in the columns of
- * its own projection. The zeros beside them cost less than a multiplication for each projection.
+ * Stacks the matrices of projections that are multiplied as one into one pair: each `A` below the previous one, and each `B`, transposed,
+ * in the columns of its own projection. The zeros beside each `B` cost less than one multiplication per projection.
  */
 class Stack {
   readonly rank: number;
@@ -76,7 +76,7 @@ class Stack {
     this.#columns = columns;
   }
 
-  /** Adds those of the projection whose outputs begin at `firstRow`. */
+  /** Adds the matrices of the projection whose outputs begin at `firstRow`. */
   add({ a, b }: LowRank, { rank, scale }: Pick<LoadedAdapter, 'rank' | 'scale'>, firstRow: number): void {
     this.down.set(a, this.#first * this.#columns);
     const { up } = this;

@@ -2,26 +2,26 @@ import type { SequenceInput } from '../backend.ts';
 import { type RowShape, type RunCosts, rowCost } from './packing.ts';
 import { jointRow, type Row } from './rows.ts';
 
-/** Sequences per row that are tried. More of them hide more scores from each other. */
+/** Numbers of sequences per row to try. The more sequences share a row, the more scores the mask hides. */
 const DEALS = [2, 4, 8];
-/** Padding below this share of a batch's cost is left alone. */
+/** Rows are not dealt anew when padding is below this share of a batch's cost. */
 const MIN_PADDING = 0.03;
 
-/** Whether a row may be dealt anew: one sequence that sees all of its context and every input before. */
+/** True when a row may be dealt anew: it holds one sequence that sees all of its context and every earlier input. */
 export function isMovable({ members, slots }: Row): boolean {
   const [{ sequence }] = members;
   return members.length === 1 && slots === null && sequence.mask === 'causal' && sequence.attention !== true;
 }
 
-/** Whether so many rows cost enough more than they would without any padding. */
+/** True when padding makes up enough of `cost` to justify dealing these rows anew. */
 export function isWorthDealing(rows: readonly RowShape[], cost: number, costs: RunCosts): boolean {
   const unpadded = rows.reduce((sum, row) => sum + rowCost(row, costs), costs.perRun);
   return cost - unpadded > MIN_PADDING * cost;
 }
 
 /**
- * Unlike sequences dealt into rows that are about equally long: the longest beside the shortest. A row of several costs scores that the
- * mask hides, and saves the inputs, keys and values that would only pad the short ones. One way for each number of sequences per row.
+ * Deals unlike sequences into rows of about equal length: the longest beside the shortest. A row of several sequences costs scores that the
+ * mask hides, and saves inputs, keys and values that would only pad short rows. Returns one deal for each number of sequences per row.
  */
 export function dealtRows(batch: readonly SequenceInput[], rows: readonly Row[], costs: RunCosts): Row[][] {
   const cost = new Map(rows.map((row) => [row, rowCost(row, costs)]));
@@ -37,7 +37,7 @@ export function dealtRows(batch: readonly SequenceInput[], rows: readonly Row[],
   );
 }
 
-/** Hands items out to so many hands, forwards and backwards by turns. */
+/** Deals items to the given number of hands, forwards and backwards by turns. */
 function deal<T>(items: readonly T[], hands: number): T[][] {
   const dealt = Array.from({ length: hands }, (): T[] => []);
   items.forEach((item, i) => {

@@ -4,11 +4,11 @@ import { columnOf, type Row, type RowMember } from './rows.ts';
 /** Added to the score of a key that must not be seen. Finite, so that a row that sees nothing at all has no NaN. */
 const HIDDEN = -1e30;
 
-/** A run's padded shape: `tokens` inputs a row over `width` columns; a row's own inputs first, then its context, then padding. */
+/** A run's padded shape: `tokens` inputs per row over `width` columns. The columns hold the row's own inputs, its context, then padding. */
 export interface RunShape {
   readonly tokens: number;
   readonly width: number;
-  /** Whether the last column is kept for inputs that see nothing: see {@link hasBlindInput}. */
+  /** True when the last column is kept for inputs that see nothing: see {@link hasBlindInput}. */
   readonly blind: boolean;
 }
 
@@ -22,12 +22,12 @@ export function fillBias(bias: Float32Array, rows: readonly Row[], shape: RunSha
       else if (member.sequence.mask === 'causal') fillCausal(bias, start, row, member, shape);
       else fillExplicit(bias, start, member.sequence, member.sequence.mask, shape);
     }
-    // Padded inputs: whatever they compute is dropped, but it must stay finite.
+    // The results of padded inputs are dropped, but they must stay finite.
     bias.fill(0, (r * tokens + row.tokens) * width, (r + 1) * tokens * width);
   });
 }
 
-/** Whether an input sees no key at all. It then attends to the null slot, whose value is zero, in a column of its own. */
+/** True when an input sees no key at all. That input attends to the null slot, whose value is zero, in a column of its own. */
 export function hasBlindInput({ mask, positions, context }: SequenceInput): boolean {
   if (mask === 'causal') return false;
   const width = context.length + positions.length;

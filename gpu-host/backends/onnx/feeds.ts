@@ -8,17 +8,17 @@ import type { KvPool } from './kv-pool.ts';
 import type { RotaryRows, RotaryTable } from './rotary-table.ts';
 import type { Row } from './rows.ts';
 
-/** One run's inputs and where each member's wanted states will be. */
+/** One run's inputs, and what its outputs hold. */
 export interface RunFeeds {
   readonly feeds: Record<string, Tensor>;
   readonly shape: RunShape;
-  /** States that go to the head, member by member; they come first in `states`, before those that are wanted as they are. */
+  /** Number of states that go to the head, member by member. They come first in `states`, before the states wanted for themselves. */
   readonly headRows: number;
   readonly topK: number;
   readonly wantsLogSum: boolean;
-  /** Whether the states before the head are wanted too, or any after those. */
+  /** True when a caller wants the states that go to the head, or any of the states that follow them. */
   readonly wantsStates: boolean;
-  /** Whether the head's tokens are cut to allowed ones; then all of the run's are, most to the whole vocabulary. */
+  /** True when the head's tokens are cut to allowed ones; rows without a mask of their own then allow the whole vocabulary. */
   readonly isMasked: boolean;
   readonly wantsAttention: boolean;
   readonly writes: boolean;
@@ -35,7 +35,7 @@ export class FeedBuilder {
   readonly #noMask: Tensor;
   readonly #yes = new Tensor('bool', [true], [1]);
   readonly #no = new Tensor('bool', [false], [1]);
-  /** Tensors are int32 and int64; indices are written as uint32 into the same memory, which copies `Uint32Array`s whole. */
+  /** Tensors are int32 and int64. Indices are written as uint32 into the same memory, so each `Uint32Array` is copied in one call. */
   readonly #tokens = new Growable(4);
   readonly #slots = new Growable(4);
   readonly #positions = new Growable(8);
@@ -233,7 +233,7 @@ export class FeedBuilder {
   }
 }
 
-/** Whether members' masks must be looked at: those of rows with a shared prefix are causal. */
+/** True when members' masks must be checked: rows with a shared prefix have causal masks only. */
 function mayBeBlind({ members, slots }: Row): boolean {
   return members.length === 1 || slots !== null;
 }

@@ -7,17 +7,17 @@ const { onnx } = onnxProto;
 export const ElementType = { float32: 1, uint8: 2, int32: 6, int64: 7, boolean: 9, float16: 10, bfloat16: 16 } as const;
 export type ElementTypeNumber = (typeof ElementType)[keyof typeof ElementType];
 
-/** Where external data lies: `bytes` bytes at `offset` of an absolute path. Any alignment will do. */
+/** Place of external data: `bytes` bytes at `offset` of an absolute path, with any alignment. */
 export interface FileRange {
   readonly file: string;
   readonly offset: number;
   readonly bytes: number;
 }
 
-/** Integers, lists of integers, texts, or `{ float }`: ONNX tells 1 from 1.0. */
+/** Integers, lists of integers, texts, or `{ float }`: ONNX distinguishes 1 from 1.0. */
 export type Attribute = number | readonly number[] | string | { readonly float: number };
 
-/** External data is named relative to this folder; it is what sessions must be given as the folder of external initializers. */
+/** External data is named relative to this folder. Sessions must receive it as their folder of external initializers. */
 export const EXTERNAL_DATA_ROOT = parse(process.cwd()).root;
 
 const MICROSOFT = 'com.microsoft';
@@ -29,7 +29,7 @@ const MICROSOFT_OPERATORS = new Set([
   'SkipSimplifiedLayerNormalization',
 ]);
 
-/** Collects the nodes of one ONNX graph; every value is a name. Names must be unique, which is checked. */
+/** Collects the nodes of one ONNX graph; every value is a name. The builder checks that names are unique. */
 export class GraphBuilder {
   readonly #nodes: onnxProto.onnx.INodeProto[] = [];
   readonly #initializers = new Map<string, onnxProto.onnx.ITensorProto>();
@@ -38,7 +38,7 @@ export class GraphBuilder {
   readonly #names: Set<string>;
   readonly #prefix: string;
 
-  /** Branches are given the names of the graph around them, which they must not reuse, and a prefix for the constants of their own. */
+  /** A branch receives the names of the graph around it, which it must not reuse, and a prefix for its own constants. */
   constructor(names = new Set<string>(), prefix = '') {
     this.#names = names;
     this.#prefix = prefix;
@@ -54,7 +54,7 @@ export class GraphBuilder {
     this.#outputs.push(valueInfo(name, type, dims));
   }
 
-  /** A node of one output, which is returned. */
+  /** Adds a node with one output, and returns that output. */
   node(
     operator: string,
     inputs: readonly string[],
@@ -65,7 +65,7 @@ export class GraphBuilder {
     return output;
   }
 
-  /** A node of any number of outputs; an empty name is an output that is not wanted. */
+  /** Adds a node with any number of outputs; an empty name stands for an unwanted output. */
   nodeOf(
     operator: string,
     inputs: readonly string[],

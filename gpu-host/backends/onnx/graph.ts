@@ -13,15 +13,15 @@ import {
   WeightNodes,
 } from './weights.ts';
 
-/** What a graph is built for. */
+/** Options of {@link buildDecoder}. */
 export interface GraphOptions {
   readonly bits: WeightBits;
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
   readonly slotCount: number;
-  /** Whether it also tells what each input attends to. As a branch of one graph it would keep every layer's keys until the end (12 %). */
+  /** True for a graph that also returns attention. In a branch of one graph, this output would keep all layers' keys to the end (12 %). */
   readonly attention: boolean;
-  /** Whether every multiplication of its layers takes an adapter's matrices. */
+  /** True when every multiplication of the graph's layers takes an adapter's matrices. */
   readonly adapter: boolean;
 }
 
@@ -30,20 +30,20 @@ export interface GraphOptions {
  *
  * Inputs, for B sequences of T tokens over W attended rows (T and W padded to the largest of the run):
  * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, headDim / 2]
- * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that are given instead of looked up
+ * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that the caller gives as embeds
  * - `slots` int32 [B, W]: the pool slots to gather; a sequence's own T keys then lie over the first T columns
  * - `bias` float32 [B, 1, T, W]: 0 where an input sees a row, very negative elsewhere
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
- * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: those among the R that go to the head. Both may be none
- * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: whether `top_*`, whether `log_sum` is wanted; never of no rows
+ * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: the rows of the R that go to the head; R, M may be 0
+ * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: true to compute `top_*`, `log_sum`; never true without head rows
  * - with `adapter`, for each multiplication of a layer, the two inputs of `adapterInputs`; their ranks may differ, and be 0
- * - `is_masked` bool [1]: whether instead `allowed_*` are wanted, over the tokens of `allowed` uint8 [M, ceil(vocabulary / 32) × 4]
- *   (bit t % 8 of byte t / 8; no rows when it is not)
+ * - `is_masked` bool [1]: true to compute `allowed_*` instead, over the tokens of `allowed` uint8 [M, ceil(vocabulary / 32) × 4]
+ *   (token t is bit t % 8 of byte t / 8; `allowed` has no rows when `is_masked` is false)
  *
  * Outputs (empty when not wanted): `states` [R, hidden], after the final norm; for M rows `top_logits` float32 and `top_tokens` int64
- * [M, K], largest first, equal ones by token, and `log_sum` [M, 1], the logarithm of the sum of all exponentiated logits; the same over
- * allowed tokens; `new_kv` [2 × layers × B, T, kvHeads × headDim], keys (rotated) and values of the inputs in the pool's order;
- * with `attention` `received` [B, T, W], how much each input attends to each row, the mean over heads and layers.
+ * [M, K], largest first, equal ones by token, and `log_sum` [M, 1], the logarithm of the sum of all exponentiated logits; `allowed_*`, the
+ * same over allowed tokens; `new_kv` [2 × layers × B, T, kvHeads × headDim], rotated keys and values of the inputs in the pool's order;
+ * with `attention`, `received` [B, T, W], each input's attention to each row, the mean over heads and layers.
  */
 export function buildDecoder(
   model: LoadedModel,
@@ -100,10 +100,10 @@ export function buildDecoder(
   return graph.encode();
 }
 
-/** What a linear layer makes of `x`: its weights', and what an adapter adds. */
+/** Adds a linear layer to the graph: the product of `x` with the weights, plus the adapter's change where the graph takes adapters. */
 type Project = (x: string, linear: LinearLayer) => string;
 
-/** `projected + (x · downᵀ) · up` (Hu et al., LoRA, 2021, section 4.1); the matrices are inputs, so that one session serves all adapters. */
+/** `projected + (x · downᵀ) · up` (Hu et al., LoRA, 2021, section 4.1). The matrices are inputs, so one session serves all adapters. */
 function addAdapter(graph: GraphBuilder, x: string, projected: string, linear: LinearLayer): string {
   const { float32 } = ElementType;
   const { name, rows, columns } = linear;
@@ -115,7 +115,7 @@ function addAdapter(graph: GraphBuilder, x: string, projected: string, linear: L
   return graph.node('Add', [projected, change], `${name}:adapted`);
 }
 
-/** The residual stream, and the same after the norm that the next step wants. */
+/** The residual stream, and the residual stream after the norm that the next step takes. */
 interface ResidualRow {
   readonly x: string;
   readonly normed: string;
@@ -155,7 +155,7 @@ function addDecoderLayer(
   let attended = attention.output;
   let residual = row.x;
   if (isLast) {
-    // Nothing after the last attention looks at other rows: only those that are wanted go on.
+    // No step after the last attention reads other rows, so only the wanted rows go on.
     const flat = graph.node('Reshape', [attended, graph.integers([-1, heads * headDim])], 'attended-flat');
     attended = graph.node('Gather', [flat, 'out_rows'], 'attended-wanted');
     const flatResidual = graph.node('Reshape', [row.x, graph.integers([-1, hiddenSize])], 'residual-flat');
@@ -230,7 +230,7 @@ function addAttention(
   const query = rotated('query', heads);
   const key = rotated('key', kvHeads);
 
-  // The pool's rows, the columns of the inputs' own rows included, which are then overwritten in place.
+  // Gathers the pool's rows, then overwrites the columns of the inputs' own rows in place.
   const gathered = (name: 'keys' | 'values', plane: number, fresh: string) => {
     const rows = graph.node('Add', ['slots', graph.integer32(plane * options.slotCount)], at(`${name}-rows`));
     const past = graph.node('Gather', ['pool', rows], at(`${name}-past`));
@@ -245,7 +245,7 @@ function addAttention(
     q_num_heads: heads,
     kv_num_heads: kvHeads,
     scale: { float: 1 / Math.sqrt(headDim) },
-    // The fourth output is what the softmax gives.
+    // Mode 3 makes the fourth output the softmax result.
     ...(options.attention ? { qk_matmul_output_mode: 3 } : {}),
   });
   return { output: attended, key, value: at('value'), weights: options.attention ? weightsOf : null };

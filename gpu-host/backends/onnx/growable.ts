@@ -1,4 +1,4 @@
-/** One buffer that grows by doubling, seen through views of the length that is asked for. */
+/** One buffer that grows by doubling; each method returns a view of the requested length. */
 export class Growable {
   readonly #elementBytes: number;
   #buffer = new ArrayBuffer(1024);

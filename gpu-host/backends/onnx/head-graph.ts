@@ -49,9 +49,9 @@ export function buildHead(
   return graph.encode();
 }
 
-/** What the decoder ends with: the most probable tokens after some of its states, of the whole vocabulary or of allowed ones. */
+/** Ends the decoder with the most probable tokens after some of its states, from the whole vocabulary or from allowed tokens. */
 export function addDecoderHead(graph: GraphBuilder, config: ModelConfig, logits: string): void {
-  // TopK of no rows ends the process (ONNX Runtime 1.30), and the sum is worth skipping.
+  // TopK of no rows ends the process (ONNX Runtime 1.30). The sum is optional because it is costly.
   graph.when('has_head', TOP_OUTPUTS, (branch) => addTop(branch, logits, ['largest-logits', 'largest-tokens']));
   graph.when('wants_log_sum', [{ name: 'log_sum', type: float32, emptyDims: [0, 1] }], (branch) => {
     addLogSum(branch, logits, first(branch, 'top_logits', 'largest-logit'), 'logits-log-sum');
@@ -82,7 +82,7 @@ const TOP_OUTPUTS = [
   { name: 'top_tokens', type: int64, emptyDims: [0, 1] },
 ];
 
-/** Logits with −∞ added where a token's bit in `allowed` is 0: each byte looks its eight terms up in a table, 32 bytes copied at once. */
+/** Adds −∞ to each logit whose bit in `allowed` is 0. Each byte of `allowed` indexes a table of eight terms, 32 bytes copied at once. */
 function addTokenMask(graph: GraphBuilder, config: ModelConfig, logits: string): string {
   const { vocabularySize } = config;
   const terms = Float32Array.from({ length: 256 * 8 }, (_, i) =>
@@ -110,7 +110,7 @@ function first(graph: GraphBuilder, topLogits: string, name: string): string {
   return graph.node('Slice', [topLogits, graph.integers([0]), one, one], name);
 }
 
-/** The logarithm of each row's sum of powers, as `output`, and its parts. ReduceLogSumExp is up to 100 times slower than they are. */
+/** Adds the logarithm of each row's sum of powers as `output`, and returns the parts. ReduceLogSumExp is up to 100 times slower. */
 function addLogSum(graph: GraphBuilder, logits: string, largest: string, output: string) {
   const shifted = graph.node('Sub', [logits, largest], `${output}:shifted`);
   const powers = graph.node('Exp', [shifted], `${output}:powers`);

@@ -4,15 +4,15 @@ import type { StateScores, TopTokens } from '../backend.ts';
 import type { LazySession } from './lazy-session.ts';
 import { floats, type RunResult, TOP, topRows } from './outputs.ts';
 
-/** Logits of one run of the head, 4 bytes each and a few times over: more states than fit are cut into several runs. */
+/** Most logits in one run of the head, held several times at 4 bytes each. `Head` splits more states into several runs. */
 const MAX_LOGITS = 1 << 24;
 
-/** The head alone, for states that were computed earlier: the decoder's own cannot run apart from it. */
+/** The head alone, for states that were computed earlier: the decoder's own head cannot run without the decoder. */
 export class Head {
   readonly #config: ModelConfig;
   readonly #session: LazySession;
 
-  /** `session` is of the graph that `buildHead` makes. */
+  /** `session` runs the graph that `buildHead` makes. */
   constructor(config: ModelConfig, session: LazySession) {
     this.#config = config;
     this.#session = session;

@@ -36,24 +36,24 @@ export interface OnnxBackendOptions {
   readonly pageCount: number;
   /** Width of the decoder's weights. */
   readonly bits: WeightBits;
-  /** Width of the head's weights; `bits` by default. With 32-bit weights a head of 8 is nearly free of error and 1.1 to 1.8 times faster. */
+  /** Width of the head's weights; `bits` by default. With 32-bit weights, an 8-bit head is nearly exact and 1.1 to 1.8 times faster. */
   readonly headBits?: WeightBits;
   /**
-   * Threads of the session; by default one per core, chosen by ONNX Runtime. They wait for each other several times a layer: where other
+   * Threads of the session; by default ONNX Runtime takes one per core. The threads wait for each other several times a layer: where other
    * processes keep the cores busy, one thread fewer is faster (two threads on two busy cores took twice as long as one).
    */
   readonly threads?: number;
-  /** Whether adapters will be loaded: the decoder that takes them is then made at start, and with the first of them otherwise. */
+  /** True to make the decoder that takes adapters at start; otherwise the backend makes it when the first adapter loads. */
   readonly adapters?: boolean;
-  /** Where quantised weights are kept between starts; `$XDG_CACHE_HOME/pie/quantized` by default. */
+  /** Folder that keeps quantised weights between starts; `$XDG_CACHE_HOME/pie/quantized` by default. */
   readonly cacheDirectory?: string;
 }
 
 /**
- * A model on the CPU through ONNX Runtime. The graph is built here from the config; float weights are mapped from the model's own
- * files, quantised ones from a cache that is written once per model.
+ * Runs a model on the CPU through ONNX Runtime. This function builds the graph from the config. It maps float weights from the model's own
+ * files, and quantised weights from a cache that it writes once per model.
  *
- * `session.run` holds the thread: call it from a process that can wait.
+ * `session.run` blocks the thread: use this backend in a process that can wait.
  */
 export async function createOnnxBackend(model: LoadedModel, options: OnnxBackendOptions): Promise<Backend> {
   const { bits, headBits = bits } = options;
@@ -70,15 +70,15 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
     adaptedDecoder: new LazySession(() => decoder({ adapter: true })),
     head: new LazySession(() => session(buildHead(model, headBits, quantized))),
   };
-  // Making it holds the thread for long: at start, where that is known to be needed, and not while others compute.
+  // Making this session blocks the thread for long, so make it at start rather than while other calls compute.
   if (options.adapters) await sessions.adaptedDecoder.get();
   return new OnnxBackend(model, options, pool, sessions, await OnnxImageEncoder.open(model, options.threads));
 }
 
-/** What one model runs on. Those made when first wanted cost a second copy of their weights. */
+/** Sessions of one model. Each lazy session costs a second copy of its weights once it is made. */
 interface Sessions {
   readonly decoder: InferenceSession;
-  /** The decoder that also tells what each input attends to. */
+  /** The decoder that also returns what each input attends to. */
   readonly watchedDecoder: LazySession;
   /** The decoder that takes an adapter's matrices. */
   readonly adaptedDecoder: LazySession;

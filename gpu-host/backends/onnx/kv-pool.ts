@@ -10,11 +10,11 @@ export class KvPool {
   readonly rowSize: number;
   /** Rows of a plane: the pool's slots and the {@link nullSlot}. */
   readonly slotCount: number;
-  /** A slot past the last that always holds zeros; it stands where a shorter sequence of a batch has nothing. */
+  /** A slot past the last one that always holds zeros; it fills the places where a shorter sequence of a batch has no slot. */
   readonly nullSlot: number;
   readonly data: Float32Array;
   readonly pageBytes: number;
-  /** The same memory: pages are moved as bytes, so that every bit stays. */
+  /** The memory of `data`: pages are moved as bytes, so that every bit stays. */
   readonly #bytes: Uint8Array;
   readonly #planePageBytes: number;
   readonly #frequencies: Float64Array;
@@ -32,7 +32,7 @@ export class KvPool {
     this.#frequencies = rotaryFrequencies(config);
   }
 
-  /** Writes new keys and values: of each plane of `fresh`, `inputs × rowSize`, the inputs from `firstInput` on, one per slot. */
+  /** Writes new keys and values, one input per slot: from each plane of `fresh` (`inputs × rowSize`), the inputs from `firstInput` on. */
   store(fresh: Float32Array, inputs: number, firstInput: number, slots: Uint32Array): void {
     const { data, planes, rowSize, slotCount } = this;
     let first = 0;
@@ -50,7 +50,7 @@ export class KvPool {
     }
   }
 
-  /** Copies rows pairwise in every plane, keys rotated on by `shifts`; all sources are read before any destination is written. */
+  /** Copies rows pairwise in every plane and rotates keys on by `shifts`; reads all sources before it writes any destination. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
     const { data, planes, rowSize, slotCount } = this;
     const needed = sources.length * rowSize;
@@ -72,7 +72,7 @@ export class KvPool {
     }
   }
 
-  /** Plane by plane, the rows of the page's slots, as they are. */
+  /** Copies the rows of the page's slots unchanged, plane by plane. */
   readPage(page: number, into: Uint8Array): void {
     const bytes = this.#planePageBytes;
     for (let plane = 0; plane < this.planes; plane++) {
@@ -94,7 +94,7 @@ export class KvPool {
   }
 }
 
-/** Rotates cached keys on: rotations add up, so a shift turns each pair by `shift × frequency` more, whatever scaling made the frequency. */
+/** Rotates cached keys on. Rotations add up, so a shift turns each pair by `shift × frequency` more under every frequency scaling. */
 class KeyTurner {
   readonly #shifts: Int32Array;
   /** Cosines and sines of each shift that occurs, `headDim / 2` each. */
@@ -109,7 +109,7 @@ class KeyTurner {
     }
   }
 
-  /** Turns all heads of a key, the `index`-th of the copied ones, in place; in float64, rounded once. */
+  /** Turns all heads of the `index`-th copied key in place, in float64, rounded once. */
   turn(key: Float32Array, index: number): void {
     const turn = this.#turns.get(this.#shifts[index]);
     if (turn === undefined) return;

@@ -1,6 +1,6 @@
 import type { InferenceSession } from 'onnxruntime-node';
 
-/** A session that is made when first wanted; a failure to make it is told to who wanted it, and tried again by the next. */
+/** A session made by the first `get`. A failure rejects that call and concurrent ones; the next call tries again. */
 export class LazySession {
   readonly #make: () => Promise<InferenceSession>;
   #session: Promise<InferenceSession> | null = null;
@@ -19,7 +19,7 @@ export class LazySession {
     return this.#session;
   }
 
-  /** Frees it, if it was made. */
+  /** Frees the session, if it was made. */
   async release(): Promise<void> {
     const session = this.#session;
     this.#session = null;

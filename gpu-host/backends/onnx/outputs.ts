@@ -21,7 +21,7 @@ export const ALLOWED_TOP: TopNames = {
   logSum: 'allowed_log_sum',
 };
 
-/** Outputs are copied into JavaScript: only those that somebody wants. */
+/** Names of the outputs that the run's callers want. ONNX Runtime copies every fetched output into JavaScript. */
 export function fetches(run: RunFeeds): string[] {
   const names: string[] = [];
   if (run.writes) names.push('new_kv');
@@ -35,7 +35,7 @@ export function fetches(run: RunFeeds): string[] {
   return names;
 }
 
-/** The first `k` of `width` columns of some rows, with logits made log-probabilities. */
+/** The first `k` of `width` columns of some rows, with logits turned into log-probabilities. */
 export function topRows(
   result: RunResult,
   names: TopNames,
@@ -86,7 +86,7 @@ export function allowedTopRows(
 }
 
 /**
- * What one member's inputs attend to, from `received` of a run: by context slot, then by input, summed over inputs.
+ * Attention of one member's inputs, from the run's `received`: by context slot, then by input, summed over inputs.
  * `rowIndex` is the row's place in the run.
  */
 export function receivedAttention(

@@ -29,7 +29,7 @@ describe('packRuns', () => {
       if (rows.length === 0) return;
       const alone = rows.reduce((sum, row) => sum + costOf([row]), 0);
       assert.ok(cost <= alone * (1 + 1e-9));
-      // One run of all may hold more scores than are kept at once; only then may it be cheaper.
+      // A single run of all rows may be cheaper only when its scores exceed the bound.
       if (rows.length * 300 * 2300 <= 1 << 27) assert.ok(cost <= costOf(rows) * (1 + 1e-9));
     });
     fc.assert(property, { seed: 7, numRuns: 300 });

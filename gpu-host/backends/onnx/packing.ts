@@ -1,6 +1,6 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 
-/** What packing needs to know of a row. */
+/** The sizes of a row that decide how it is packed. */
 export interface RowShape {
   /** Inputs. */
   readonly tokens: number;
@@ -8,7 +8,7 @@ export interface RowShape {
   readonly context: number;
 }
 
-/** Estimated nanoseconds of a run, linear in what it computes. Only the proportions matter: they decide when padding costs more than a run. */
+/** Estimated nanoseconds of a run, linear in its work. Only the proportions matter: they decide when padding costs more than a run. */
 export interface RunCosts {
   /** Each run: the weights stream through the cache once. */
   readonly perRun: number;
@@ -16,26 +16,26 @@ export interface RunCosts {
   readonly perToken: number;
   /** Each row gathered for a sequence, once per run. */
   readonly perRow: number;
-  /** Each row that more than one input may attend to, once more: such a multiplication packs its rows first. */
+  /** Added for each row that more than one input may attend to: such a multiplication packs its rows first. */
   readonly perPackedRow: number;
   /** Each pair of a padded token and a row that it might attend to. */
   readonly perScore: number;
 }
 
-/** Fitted to runs of 1 to 128 rows on two AVX-512 cores; only their proportions matter, and those differ little elsewhere. */
+/** Rates fitted to runs of 1 to 128 rows on two AVX-512 cores. Only their proportions matter; these differ little on other CPUs. */
 const GATHER_BYTES_PER_NS = 60;
 /** Below the memory's rate: smaller multiplications are less efficient, too, when a run is split. */
 const WEIGHT_BYTES_PER_NS = 40;
 const FLOPS_PER_NS = 250;
 const ATTENTION_FLOPS_PER_NS = 310;
-/** What a layer's nodes cost whatever they compute. */
+/** Fixed cost of a layer's nodes, at any size. */
 const LAYER_NS = 15_000;
-/** A row of keys or values is read, written in order and read again by the attention. */
+/** The gather reads each row of keys or values and writes it in order; the attention reads it again. */
 const GATHER_PASSES = 3;
-/** Scores of one layer kept at once, 4 bytes each: 512 MiB. A single sequence may exceed it, a batch is split before. */
+/** Most scores of one layer kept at once, 4 bytes each: 512 MiB. A single sequence may exceed this bound; batches are split to meet it. */
 const MAX_SCORES = 1 << 27;
 
-/** Costs of a model whose decoder and head weights are so many bits wide. */
+/** Costs of a model whose decoder weights have `bits` bits and whose head weights have `headBits`. */
 export function runCosts(config: ModelConfig, bits: number, headBits: number): RunCosts {
   const { hiddenSize, intermediateSize, heads, headDim, layers, vocabularySize } = config;
   const kv = kvSize(config);
@@ -49,14 +49,14 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
   };
 }
 
-/** Estimated nanoseconds of a row in a run of its shape, without the run's own. */
+/** Estimated nanoseconds of a row in a run of its shape, without the fixed cost of the run. */
 export function rowCost({ tokens, context }: RowShape, costs: RunCosts): number {
   const width = context + tokens;
   const perRow = costs.perRow + (tokens > 1 ? costs.perPackedRow : 0);
   return tokens * costs.perToken + width * perRow + tokens * width * costs.perScore;
 }
 
-/** Whether the scores of so many rows of one shape may be kept at once. */
+/** True when the scores of `rows` rows of one shape may be kept at once. */
 export function fitsScores({ tokens, context }: RowShape, heads: number, rows = 1): boolean {
   return rows * tokens * (context + tokens) * heads <= MAX_SCORES;
 }
@@ -64,13 +64,13 @@ export function fitsScores({ tokens, context }: RowShape, heads: number, rows = 
 export interface Packing {
   /** Indices of each run's rows. */
   readonly runs: readonly (readonly number[])[];
-  /** Estimated nanoseconds of all. */
+  /** Estimated nanoseconds of all runs. */
   readonly cost: number;
 }
 
 /**
- * Splits a batch into runs, each padded to its longest row, so that the estimated total is least: decode steps leave a prefill's
- * padding, short contexts leave long ones, unless another pass over the weights costs more than the padding.
+ * Splits a batch into runs, each padded to its longest row, so that the estimated total is least. Decode steps run apart from prefills,
+ * and short contexts apart from long ones, unless another pass over the weights costs more than the padding.
  */
 export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: number): Packing {
   if (shapes.length === 0) return { runs: [], cost: 0 };
@@ -85,7 +85,7 @@ export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: nu
   }
   const fits = fitsScores({ tokens, context }, heads, shapes.length);
   const cost = costs.perRun + shapes.length * rowCost({ tokens, context }, costs);
-  // No split can save more than the padding, and each costs a run: the usual case ends here.
+  // No split can save more than the padding, and each split costs a run: the usual case ends here.
   if (fits && cost - ideal <= costs.perRun) return { runs: [all], cost };
   return cheapestSegments(shapes, all.sort(byShape(shapes)), costs, heads);
 }
@@ -94,7 +94,7 @@ function byShape(shapes: readonly RowShape[]): (a: number, b: number) => number 
   return (a, b) => shapes[a].tokens - shapes[b].tokens || shapes[a].context - shapes[b].context || a - b;
 }
 
-/** Sequences of like shape are neighbours in `order`; the best cut of that line is found by dynamic programming. */
+/** Finds the best cuts of `order` by dynamic programming; sequences of like shape are neighbours in `order`. */
 function cheapestSegments(
   shapes: readonly RowShape[],
   order: readonly number[],
@@ -103,7 +103,7 @@ function cheapestSegments(
 ): Packing {
   const best = [0];
   const cutBefore = [0];
-  // What the first rows of the line cost at least, in whatever runs.
+  // Lower bound on the cost of the first rows of `order`, in any runs.
   const unpadded = [0];
   for (let end = 1; end <= order.length; end++) {
     unpadded[end] = unpadded[end - 1] + rowCost(shapes[order[end - 1]], costs);
@@ -120,7 +120,7 @@ function cheapestSegments(
         best[end] = best[start] + run;
         cutBefore[end] = start;
       }
-      // A longer run only adds padding: what is saved elsewhere cannot make up for it any more.
+      // A longer run only adds padding, and savings in the remaining rows can no longer outweigh that padding.
       if (unpadded[start] + run >= best[end]) break;
     }
   }

@@ -6,7 +6,7 @@ import { createOnnxBackend } from './index.ts';
 
 /**
  * Prints, for random batches of stories15M, the share of work that is padding and the time of a batch, at 32, 8 and 4 bits. Decode steps
- * have contexts of 16 to 256 tokens; of mixed batches an eighth are prefill chunks of 16 to 64 tokens.
+ * have contexts of 16 to 256 tokens. In mixed batches, an eighth of the sequences are prefill chunks of 16 to 64 tokens.
  *
  * Run it as `node gpu-host/backends/onnx/padding-table.ts`.
  */

@@ -28,7 +28,7 @@ test('rows that are shorter than their run leave work that nobody asked for', ()
   const meter = new PaddingMeter(COSTS);
   assert.equal(meter.share(), 0);
   meter.add(separateRows([step(9), step(4)], [0, 1]), { tokens: 1, width: 10, blind: false });
-  // Of two rows of 8 + 10 × (4 + 1), one is only 5 wide.
+  // The run computes two rows of 8 + 10 × (4 + 1); one of them is only 5 wide.
   assert.equal(meter.share(), 1 - (58 + 33) / 116);
 });
 

@@ -2,19 +2,19 @@ import type { RunShape } from './bias.ts';
 import { type RunCosts, rowCost } from './packing.ts';
 import type { Row } from './rows.ts';
 
-/** Keeps the share of all runs' estimated work that nobody asked for: what fills shapes up, and scores between strangers in one row. */
+/** Measures the share of all runs' estimated work that is padding: filled-up shapes, and scores between different sequences in one row. */
 export class PaddingMeter {
   readonly #costs: RunCosts;
   #computed = 0;
   #wanted = 0;
-  /** What they were when the last batch began. */
+  /** Values of the two counters when the last batch began. */
   #before = { computed: 0, wanted: 0 };
 
   constructor(costs: RunCosts) {
     this.#costs = costs;
   }
 
-  /** A batch begins. */
+  /** Marks the start of a batch. */
   begin(): void {
     this.#before = { computed: this.#computed, wanted: this.#wanted };
   }
@@ -28,7 +28,7 @@ export class PaddingMeter {
     return this.#computed === 0 ? 0 : 1 - this.#wanted / this.#computed;
   }
 
-  /** The same of the batch that began last. */
+  /** Padding share of the batch that began last. */
   batchShare(): number {
     const computed = this.#computed - this.#before.computed;
     return computed === 0 ? 0 : 1 - (this.#wanted - this.#before.wanted) / computed;

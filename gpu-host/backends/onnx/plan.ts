@@ -6,11 +6,11 @@ import { DependencyFinder, planGroups } from './stages.ts';
 
 interface PackedRows {
   readonly runs: readonly (readonly Row[])[];
-  /** Estimated nanoseconds of all. */
+  /** Estimated nanoseconds of all runs. */
   readonly cost: number;
 }
 
-/** Decides which sequences of a batch make one row, which rows one run, and the order of the runs. */
+/** Groups a batch's sequences into rows and its rows into runs, and orders the runs. */
 export class Planner {
   readonly #costs: RunCosts;
   readonly #heads: number;
@@ -22,7 +22,7 @@ export class Planner {
     this.#dependencies = new DependencyFinder(slotCount);
   }
 
-  /** Runs in order: what one writes is stored before the next begins. */
+  /** Returns runs in order: the backend stores the keys and values of one run before the next begins. */
   plan(batch: readonly SequenceInput[]): readonly (readonly Row[])[] {
     const dependencies = this.#dependencies.find(batch);
     if (dependencies === null) return this.#runs(batch, [...batch.keys()], []);
@@ -35,7 +35,7 @@ export class Planner {
     }).flat();
   }
 
-  /** Forks of a prefix share a row, and unlike sequences are dealt into even ones, when that is cheaper. */
+  /** Puts forks of a prefix into one row, and deals unlike sequences into even rows, where this is cheaper. */
   #runs(
     batch: readonly SequenceInput[],
     alone: readonly number[],
@@ -67,7 +67,7 @@ export class Planner {
     return best.runs;
   }
 
-  /** Rows whose attention is wanted go apart: their runs return a number for each input and column. */
+  /** Packs rows whose attention is wanted apart from the others: their runs return a number for each input and column. */
   #pack(rows: readonly Row[]): PackedRows {
     const watched = rows.filter(wantsAttention);
     if (watched.length === 0 || watched.length === rows.length) return this.#packed(rows);

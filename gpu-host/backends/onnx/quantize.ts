@@ -4,7 +4,7 @@ export interface QuantizedMatrix {
   readonly scales: Float32Array;
 }
 
-/** 8 and 4 bits are unsigned around a zero point in the middle, as ONNX Runtime's `MatMulNBits` takes them without zero points. */
+/** 8-bit and 4-bit values are unsigned around a middle zero point, which ONNX Runtime's `MatMulNBits` assumes when given no zero points. */
 const ZERO_POINT = { 8: 128, 4: 8 } as const;
 
 /**
@@ -51,7 +51,7 @@ function peak(weight: Float32Array, start: number, length: number): { magnitude:
   return { magnitude: Math.abs(value), value };
 }
 
-/** Sixteen levels reach from -8 to 7: the largest weight is tried near -8, on its own side, and a few smaller scales clip it. */
+/** The sixteen levels reach from -8 to 7. The search puts the largest weight near -8 or near 8; some of the scales clip it. */
 function fourBitScale(weight: Float32Array, start: number, length: number): number {
   const { value } = peak(weight, start, length);
   if (value === 0) return 0;

@@ -17,8 +17,8 @@ export function defaultCacheDirectory(): string {
 }
 
 /**
- * The quantised weights of a model by layer name, in one file named after what they were made from (the weight files' paths, sizes and
- * times, the widths). It is written when it is not there, and appears whole or not at all. Empty for 32-bit weights.
+ * The quantised weights of a model by layer name, in one file named after their source (the weight files' paths, sizes and times, and the
+ * widths). A missing file is written to a temporary name and renamed, so it never appears half written. Empty for 32-bit weights.
  */
 export async function quantizedWeights(
   model: LoadedModel,

@@ -1,7 +1,7 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 
-/** Positions up to which a table is kept; calls beyond it (4 GiB apart in the worst case) get a table of their own. */
+/** Positions up to which the table is kept; calls with later positions (up to 2³² apart) get a table of their own. */
 const MAX_KEPT_POSITIONS = 1 << 17;
 
 /** Cosines and sines, `rows × headDim / 2` each. */

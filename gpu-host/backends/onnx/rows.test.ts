@@ -6,7 +6,7 @@ import { range } from '../testing/scenario.ts';
 import type { RunCosts } from './packing.ts';
 import { type Row, sharedRows } from './rows.ts';
 
-/** Gathering is all that costs: whatever is shared is merged. */
+/** Only gathering costs anything, so the planner merges every shared prefix. */
 const COSTS: RunCosts = { perRun: 0, perToken: 0, perRow: 1, perPackedRow: 0, perScore: 0 };
 
 function decode(context: Uint32Array, mask: SequenceInput['mask'] = 'causal', inputs = 1): SequenceInput {

@@ -1,12 +1,12 @@
 import type { SequenceInput } from '../backend.ts';
 import { type RunCosts, rowCost } from './packing.ts';
 
-/** One row of a run: a sequence, or several: that read the same slots first, or each other's inputs, or that only fill a row together. */
+/** One row of a run: one sequence, or several that read the same first slots, read each other's inputs, or only fill a row together. */
 export interface Row {
   readonly members: readonly RowMember[];
   /** Inputs of all members. */
   readonly tokens: number;
-  /** Context slots of the row: the shared ones once, then each member's own; or the {@link slots}. */
+  /** Number of context slots: the shared slots once, then each member's own; for linked members, the length of {@link slots}. */
   readonly context: number;
   /** Leading context slots that all members read. */
   readonly shared: number;
@@ -18,15 +18,15 @@ export interface RowMember {
   /** Place in the batch. */
   readonly index: number;
   readonly sequence: SequenceInput;
-  /** Where its inputs begin among the row's. */
+  /** Index of the member's first input among the row's inputs. */
   readonly firstInput: number;
-  /** Where its own context begins among the row's. */
+  /** Index of the member's own first context slot among the row's context slots. */
   readonly firstOwn: number;
-  /** Of a linked member: where each of its context slots is, as {@link columnOf} reads it. */
+  /** For a linked member: the place of each of its context slots, in the form that {@link columnOf} reads. */
   readonly links: Int32Array | null;
 }
 
-/** The column of a link: the row's inputs come first, in `tokens` columns; `-1 - i` is its i-th input, `i` its i-th context slot. */
+/** The column of a link. The row's inputs fill the first `tokens` columns; link `-1 - i` is the i-th input, `i` the i-th context slot. */
 export function columnOf(link: number, tokens: number): number {
   return link < 0 ? -1 - link : tokens + link;
 }
@@ -37,8 +37,8 @@ export function separateRows(batch: readonly SequenceInput[], indices: readonly 
 }
 
 /**
- * Sequences whose contexts begin with the same slots (forks of one prefix) put into one row, where that is cheaper: the shared keys are
- * then gathered once instead of once each, for the price of scores that the mask hides. Null when there is nothing to share.
+ * Puts sequences whose contexts begin with the same slots (forks of one prefix) into one row, where that is cheaper: the run gathers shared
+ * keys once instead of once per sequence, at the price of scores that the mask hides. Null when no sequences share slots at a profit.
  */
 export function sharedRows(batch: readonly SequenceInput[], indices: readonly number[], costs: RunCosts): Row[] | null {
   if (indices.length < 2) return null;
@@ -70,8 +70,8 @@ export function sharedRows(batch: readonly SequenceInput[], indices: readonly nu
 }
 
 /**
- * Sequences in one row, in the batch's order, of which later ones read slots that earlier ones write: there the writer's input columns
- * are the reader's context columns. Every other slot is gathered once. No member's context may name a slot twice.
+ * Puts sequences into one row, in the batch's order, where later sequences read slots that earlier ones write: the writer's input columns
+ * are the reader's context columns. The run gathers every other slot once. No member's context may name a slot twice.
  */
 export function linkedRow(batch: readonly SequenceInput[], indices: readonly number[]): Row {
   const linkOf = new Map<number, number>();
@@ -95,7 +95,7 @@ export function linkedRow(batch: readonly SequenceInput[], indices: readonly num
   return { members, tokens, context: slots.length, shared: 0, slots: Uint32Array.from(slots) };
 }
 
-/** Causal sequences in one row, hidden from each other. */
+/** Puts causal sequences into one row; the mask hides them from each other. */
 export function jointRow(indices: readonly number[], batch: readonly SequenceInput[]): Row {
   return rowOf(indices, batch, 0);
 }

@@ -2,16 +2,16 @@ import type { InferenceSession } from 'onnxruntime-node';
 import { EXTERNAL_DATA_ROOT } from './graph-builder.ts';
 
 /**
- * How long a thread of the session spins before it sleeps. The gateway, the runtimes and Redis share the cores: on two of them, streams over
- * HTTP received 400 / 1,090 / 1,950 tokens/s at 1 / 8 / 32 clients without spinning, 330 / 960 / 1,700 with 100 µs and 260 / 860 / 1,520 with 300 µs.
- * Measured again with tokens in slices and piped texts, on a slower day: 329 / 1,344 / 1,922 without; spinning within a run only (`force_spinning_stop`)
- * 333 / 1,435 / 1,934 with 5 to 10 % more of the GPU host's processor time.
+ * Time for which a session's thread spins before it sleeps. The gateway, the runtimes and Redis share the cores. On two cores, streams over
+ * HTTP got 400 / 1,090 / 1,950 tokens/s at 1 / 8 / 32 clients without spinning, 330 / 960 / 1,700 at 100 µs, 260 / 860 / 1,520 at 300 µs.
+ * A later measurement, with tokens in slices and piped texts, on a slower day: 329 / 1,344 / 1,922 without; spinning within a run only
+ * (`force_spinning_stop`) 333 / 1,435 / 1,934, with 5 to 10 % more of the GPU host's processor time.
  */
 const SPIN_MICROSECONDS = 0;
-/** Warnings of ONNX Runtime (2) tell of unused initializers and the like; errors (3) reach the caller as well. */
+/** Logs errors only. ONNX Runtime's warnings (2) report unused initializers and the like; errors (3) reach the caller, too. */
 const LOG_ERRORS = 3;
 
-/** Options of every session here. ONNX Runtime's defaults are the fastest but for the spinning. */
+/** Options of every session of this backend. ONNX Runtime's defaults are the fastest, except for the spinning. */
 export function sessionOptions(threads: number | undefined): InferenceSession.SessionOptions {
   return {
     executionProviders: ['cpu'],

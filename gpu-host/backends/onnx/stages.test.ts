@@ -21,7 +21,7 @@ function sequence(context: Uint32Array, writes: Uint32Array, inputs = writes.len
   };
 }
 
-/** A batch in which each sequence writes slots of its own and reads some of the old ones and some that earlier ones write. */
+/** A batch in which each sequence writes slots of its own, and reads some old slots and some slots that earlier sequences write. */
 function randomBatch(seed: number, count: number): SequenceInput[] {
   const random = new Random(seed);
   const slots = random.permutation(SLOTS);
@@ -115,7 +115,7 @@ describe('planGroups', () => {
     assert.equal(plan(batch).length, 1);
     assert.deepEqual(plan(batch, COSTS, 1 << 27), apart);
     assert.deepEqual(plan([batch[0], { ...reader, context: Uint32Array.of(1, 1) }]), apart);
-    // Both ways the scores cost the same but for those between two long contexts.
+    // Both plans cost the same, except for the scores between two long contexts.
     const far = [
       sequence(range(100, 200), range(0, 40)),
       sequence(Uint32Array.of(0, ...range(200, 300)), range(40, 80)),
@@ -142,7 +142,7 @@ test('linkedRow: each member finds its context, in the slot that it names or the
         found.map((column) => columns[column]),
         [...each.context],
       );
-      // Written ones are read from earlier members, others gathered once.
+      // Slots that earlier members write are read from these members; the others are gathered once.
       for (const [j, column] of found.entries()) {
         const isWritten = batch.slice(0, index).some(({ writes }) => writes.includes(each.context[j]));
         assert.equal(column < firstInput, isWritten);

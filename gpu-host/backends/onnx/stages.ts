@@ -3,8 +3,8 @@ import { fitsScores, type RunCosts, rowCost } from './packing.ts';
 import { linkedRow } from './rows.ts';
 
 /**
- * Finds which sequences of a batch read slots that earlier ones write. Most batches have none, so the search is one pass over the
- * contexts with one byte a slot, kept between batches.
+ * Finds the sequences of a batch that read slots which earlier sequences write. Most batches have none, so the search is one pass over the
+ * contexts with one byte per slot. The bytes are kept between batches.
  */
 export class DependencyFinder {
   /** 1 for slots that a sequence seen so far writes; all 0 between calls. */
@@ -14,7 +14,7 @@ export class DependencyFinder {
     this.#written = new Uint8Array(slotCount);
   }
 
-  /** For each sequence the earlier ones whose writes it reads, ascending; null when no one reads any. */
+  /** For each sequence, the earlier sequences whose writes it reads, ascending; null when no sequence reads an earlier one's writes. */
   find(batch: readonly SequenceInput[]): readonly (readonly number[])[] | null {
     if (batch.length < 2) return null;
     let isAny = false;
@@ -37,7 +37,7 @@ export class DependencyFinder {
   }
 }
 
-/** Sequences that go into one row, each but the first reading from one before it; or one alone. */
+/** A single sequence, or sequences that share a row: each reads what another of them writes, or is read by another. */
 export interface Group {
   /** Groups of a later stage are computed when the keys and values of the earlier ones are stored. */
   readonly stage: number;
@@ -46,8 +46,8 @@ export interface Group {
 }
 
 /**
- * Groups sequences with those of the batch that they read from. A reader joins its writers' row unless the scores that the mask hides
- * there cost more than another pass over the weights, or would not fit; then it waits for the next stage.
+ * Groups each sequence with the sequences of the batch that it reads from. A reader joins its writers' row unless the scores that the mask
+ * hides there cost more than another pass over the weights, or would not fit; then the reader waits for the next stage.
  */
 export function planGroups(
   batch: readonly SequenceInput[],
@@ -89,7 +89,7 @@ function isWorthJoining(
   return rowCost(row, costs) <= apart;
 }
 
-/** A slot named twice counts twice, and a row's column is there once. */
+/** True when a context names a slot twice. Attention must count such a slot twice, but a linked row has one column for it. */
 function repeatsSlot(context: Uint32Array): boolean {
   return new Set(context).size < context.length;
 }

@@ -4,7 +4,7 @@ import { ElementType, GraphBuilder } from './graph-builder.ts';
 import { WeightNodes } from './weights.ts';
 
 /**
- * A vision tower and its projector as one ONNX graph, in float32 whatever the width of the text model's weights.
+ * A vision tower and its projector as one ONNX graph, in float32 for every width of the text model's weights.
  *
  * Input: `pixels` uint8 [B, imageSize, imageSize, 3]. Output: `embeds` float32 [B, embeds, embedSize].
  */
@@ -30,7 +30,7 @@ class VisionNodes {
     this.#config = config;
   }
 
-  /** One row a patch, after the class token's if there is one, with what belongs to its place added. */
+  /** One row per patch, after the class token's row (CLIP only), each with its position embedding added. */
   embedded(pixels: string): string {
     const graph = this.#graph;
     const { tower, hiddenSize, patchSize } = this.#config;
@@ -43,7 +43,7 @@ class VisionNodes {
     const flat = graph.node('Reshape', [cut, graph.integers([0, hiddenSize, patches])], 'patches-flat');
     let rows = graph.node('Transpose', [flat], 'patches', { perm: [0, 2, 1] });
     if (tower === 'clip') {
-      // One for each picture of the batch, however many that are.
+      // One class row for each picture; the graph does not fix the number of pictures.
       const token = this.#weights.tensor(`${name}.class_embedding`);
       const count = graph.node('Shape', ['pixels'], 'pictures', { start: 0, end: 1 });
       const shape = graph.node('Concat', [count, graph.integers([1, hiddenSize])], 'class-shape', { axis: 0 });
@@ -104,7 +104,7 @@ class VisionNodes {
     return graph.node('Transpose', [normalized], 'pixels-by-channel', { perm: [0, 3, 1, 2] });
   }
 
-  /** Every row looks at every row. */
+  /** Every row attends to every row. */
   #attention(name: string, row: string): string {
     const { heads, hiddenSize } = this.#config;
     const parts = ['q_proj', 'k_proj', 'v_proj'].map((part) =>

@@ -17,7 +17,7 @@ export class OnnxImageEncoder implements ImageEncoder {
     this.#session = session;
   }
 
-  /** Of a model with a tower; undefined for others. */
+  /** Opens the encoder of a model with a vision tower; undefined for other models. */
   static async open(model: LoadedModel, threads: number | undefined): Promise<OnnxImageEncoder | undefined> {
     const { vision } = model;
     if (!vision) return undefined;
@@ -40,7 +40,7 @@ export class OnnxImageEncoder implements ImageEncoder {
     const result = await this.#session.run({ pixels: new Tensor('uint8', pixels, shape) });
     const all = floats(result.embeds);
     const values = embeds * embedSize;
-    // Slices, since embeds live on one by one.
+    // Slices copy: callers keep single pictures' embeds, and a view would keep the whole batch in memory.
     return images.map((_, i) => all.slice(i * values, (i + 1) * values));
   }
 

@@ -18,7 +18,7 @@ export interface LinearLayer {
   readonly bits: WeightBits;
 }
 
-/** The matrix multiplications of one decoder layer. Projections of the same input are stacked into one: a single row is 5 % faster so. */
+/** The matrix multiplications of one decoder layer. Projections of the same input are stacked into one, 5 % faster for a single row. */
 export function layerLinears(config: ModelConfig, layer: number, bits: WeightBits) {
   const { hiddenSize, intermediateSize, heads, kvHeads, headDim } = config;
   const make = (name: string, projections: readonly string[], rows: number, columns: number): LinearLayer => ({
@@ -41,13 +41,13 @@ export function layerLinears(config: ModelConfig, layer: number, bits: WeightBit
   };
 }
 
-/** From states to logits; the embedding table again when the model ties them. */
+/** The multiplication from states to logits; its weights are the embedding table when the model ties the two. */
 export function headLinear(config: ModelConfig, bits: WeightBits): LinearLayer {
   const part = config.tiedEmbeddings ? 'model.embed_tokens.weight' : 'lm_head.weight';
   return { name: 'head', parts: [part], rows: config.vocabularySize, columns: config.hiddenSize, bits };
 }
 
-/** All multiplications of a model that are stored quantised, in a fixed order. */
+/** All multiplications of a model whose weights are stored quantised, in a fixed order. */
 export function quantizedLinears(config: ModelConfig, bits: WeightBits, headBits: WeightBits): LinearLayer[] {
   const linears: LinearLayer[] = [];
   for (let layer = 0; layer < config.layers; layer++) linears.push(...Object.values(layerLinears(config, layer, bits)));
@@ -55,13 +55,13 @@ export function quantizedLinears(config: ModelConfig, bits: WeightBits, headBits
   return linears.filter((linear) => linear.bits !== 32);
 }
 
-/** Where a quantised layer lies: `values` is `[rows, blocks, BLOCK_SIZE × bits / 8]`, `scales` is `[rows × blocks]`. */
+/** Place of a quantised layer: `values` is `[rows, blocks, BLOCK_SIZE × bits / 8]`, `scales` is `[rows × blocks]`. */
 export interface QuantizedRanges {
   readonly values: FileRange;
   readonly scales: FileRange;
 }
 
-/** Adds weights and the multiplications by them to a graph; the bytes stay where they are, in the model's own files or the cache's. */
+/** Adds weights and their multiplications to a graph; the bytes stay in the model's own files or in the cache's file. */
 export class WeightNodes {
   readonly #graph: GraphBuilder;
   readonly #tensors: TensorStore;
@@ -73,7 +73,7 @@ export class WeightNodes {
     this.#quantized = quantized;
   }
 
-  /** A whole tensor as float32. What is stored narrower is widened once, when the session folds its constants. */
+  /** A whole tensor as float32. The session widens a narrower tensor once, when it folds constants. */
   tensor(name: string): string {
     const { dtype, shape, file, offset, bytes } = this.#tensors.info(name);
     if (dtype === 'F32') return this.#graph.external(name, ElementType.float32, shape, { file, offset, bytes });

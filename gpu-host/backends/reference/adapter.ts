@@ -4,10 +4,10 @@ import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import { linear } from './math.ts';
 
-/** Adds to what a projection made of `x` what an adapter makes of it. */
+/** Adds an adapter's change for `x` to the projection of `x`. */
 type Change = (x: Float64Array, projected: Float64Array) => Float64Array;
 
-/** What an adapter does to each projection of one layer. */
+/** An adapter's change to each projection of one layer. */
 export type LayerChanges = Readonly<Record<Projection, Change>>;
 
 /** No adapter. */
@@ -41,7 +41,7 @@ export class ReferenceAdapter implements DeviceAdapter {
     return new ReferenceAdapter(adapter.bytes, performance.now() - startedMs, layers);
   }
 
-  /** Throws `InvalidInput` for another backend's. */
+  /** @throws InvalidInput when another backend made the adapter */
   static of(adapter: DeviceAdapter | undefined): ReferenceAdapter | undefined {
     if (adapter === undefined || adapter instanceof ReferenceAdapter) return adapter;
     throw new InvalidInput('The adapter was made by another backend.');

@@ -36,22 +36,22 @@ export interface ReferenceOptions {
   readonly pageSize: number;
   readonly pageCount: number;
   /**
-   * Rounds the input of every linear layer to 8 bits in blocks of so many values, as kernels with 8-bit products do: the oracle for
-   * them. Without it nothing is rounded.
+   * Rounds the input of every linear layer to 8 bits in blocks of `roundedBlock` values, as kernels with 8-bit products do: this makes the
+   * backend their oracle. Inputs are not rounded to 8 bits by default.
    */
   readonly roundedBlock?: number;
   /**
-   * Rounds to bfloat16 what kernels of that width hand to one another (the inputs and outputs of linear layers, rotated queries and keys; not the
-   * residual stream, nor logits): what the width itself costs.
+   * Rounds to bfloat16 the values that bfloat16 kernels pass on (inputs and outputs of linear layers, rotated queries and keys; not the
+   * residual stream or logits), which shows the error of the width itself.
    */
   readonly roundedTo?: 'bf16';
-  /** Rounds keys and values as kernels do that keep them in 8 bits: straight from what is computed, and again where a copy turns keys on. */
+  /** Rounds keys and values as kernels that keep 8 bits do: directly from the computed values, and again when a copy rotates keys on. */
   readonly roundedKv?: 'fp8';
 }
 
 /**
  * The oracle: every Llama-family model in plain float64 TypeScript, one row at a time, slow and obviously right.
- * What the other backends compute is held against it.
+ * Tests compare the other backends' results with its results.
  */
 export async function createReferenceBackend(model: LoadedModel, options: ReferenceOptions): Promise<Backend> {
   return new ReferenceBackend(model.config, readWeights(model), options, ReferenceImageEncoder.of(model));
@@ -64,7 +64,7 @@ interface Passage {
   rows: Float64Array[];
   /** Attention received by each context slot, then by each input; summed over inputs, layers and heads. */
   readonly received: Float64Array;
-  /** What an adapter changes, by layer. */
+  /** The adapter's changes, by layer. */
   readonly adapter: ReferenceAdapter | undefined;
 }
 
@@ -83,13 +83,13 @@ class ReferenceBackend implements Backend {
   readonly #weights: Weights;
   readonly #frequencies: Float64Array;
   readonly #pool: SlotPool;
-  /** Of what goes into a linear layer; where nothing is rounded, neither is this. */
+  /** Rounds the inputs of linear layers; the identity when no rounding is set. */
   readonly #roundInput: Rounding;
-  /** Of what comes out of one, and of rotated heads. */
+  /** Rounds the outputs of linear layers and rotated heads. */
   readonly #roundOutput: Rounding;
-  /** Of rotated keys, and of values, where they are kept in another way than they are computed in. */
+  /** Rounds rotated keys, and values, when the pool keeps them in another format than the computation's. */
   readonly #roundKv: Rounding | undefined;
-  /** By row of the last batch's `top` outputs. */
+  /** Picked token of each row of the last batch's `top` outputs. */
   #picked: readonly number[] = [];
 
   constructor(
@@ -125,7 +125,7 @@ class ReferenceBackend implements Backend {
       return { sequence, rows: this.#embed(sequence, picked), received, adapter };
     });
     this.#weights.layers.forEach((layer, index) => {
-      // One sequence after another inside each layer: a later one reads what an earlier one has just written.
+      // Sequences pass each layer one after another: a later sequence reads keys and values that an earlier one has just written.
       for (const passage of passages) this.#passLayer(layer, index, passage);
     });
     const outputs = passages.map((passage) => this.#output(passage));
@@ -235,7 +235,7 @@ class ReferenceBackend implements Backend {
     return round ? { key: round(key), value: round(value) } : { key, value };
   }
 
-  /** All heads of input `i` over what its mask row shows: context slots first, then the call's own inputs. */
+  /** All heads of input `i` over the keys that its mask row shows: context slots first, then the call's own inputs. */
   #attention(
     layer: LayerWeights,
     changes: LayerChanges,

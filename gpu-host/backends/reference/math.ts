@@ -13,8 +13,8 @@ export function linear(weight: Float32Array, x: Float64Array, bias: Float32Array
 }
 
 /**
- * `x` in blocks of `blockSize` values, each rounded to 127 levels on either side of zero, up to its block's largest magnitude (ties to
- * the even level), and scaled back: what ONNX Runtime's 8-bit products make of their inputs, its float32 steps included.
+ * Rounds `x` in blocks of `blockSize` values to 127 levels on either side of zero, up to the block's largest magnitude (ties to the even
+ * level), and scales it back. ONNX Runtime's 8-bit products round their inputs in the same way, float32 steps included.
  */
 export function roundToBytes(x: Float64Array, blockSize: number): Float64Array {
   const result = new Float64Array(x.length);
@@ -41,12 +41,12 @@ export function roundToBfloat16(x: Float64Array): Float64Array {
   return Float64Array.from(new Float32Array(words.buffer));
 }
 
-/** The largest float8 (e4m3), its bits of fraction, and the exponent of its least normal numbers. */
+/** Largest float8 (e4m3) value, fraction bits, and exponent of the smallest normal numbers. */
 const FLOAT8 = { most: 448, fraction: 3, leastExponent: -6 } as const;
 
 /**
- * Each head's values to float8 (e4m3), scaled by the least power of two from 2^-24 to 2^7 by which none is past the largest, as kernels keep keys and
- * values in 8 bits.
+ * Rounds each head's values to float8 (e4m3), as kernels with 8-bit keys and values do. The scale is the least power of two from 2^-24 to
+ * 2^7 that brings every value within the largest float8.
  */
 export function roundHeadsToFloat8(x: Float64Array, headDim: number): Float64Array {
   const rounded = new Float64Array(x.length);
@@ -104,7 +104,7 @@ export function rotate(head: Float64Array, position: number, frequencies: Float6
   }
 }
 
-/** How much one query head attends to each of its visible keys: the softmax of their scaled products. */
+/** Attention of one query head to each of its visible keys: the softmax of their scaled products. */
 export function attentionWeights(query: Float64Array, keys: readonly Float64Array[]): number[] {
   const scores = keys.map((key) => dot(query, key) / Math.sqrt(query.length));
   const largest = scores.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
@@ -129,7 +129,7 @@ export function silu(x: number): number {
 
 /**
  * The `topK` largest of each row of logits, with the logarithm of their softmax; equal logits by token id. With `allowed` (see
- * `TopRequest`) everything is over the allowed tokens only.
+ * `TopRequest`), both cover the allowed tokens only.
  */
 export function topTokens(rows: readonly Float64Array[], topK: number, allowed?: Uint32Array): TopTokens {
   const tokens = new Uint32Array(rows.length * topK);

@@ -2,13 +2,13 @@ import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { rotate } from './math.ts';
 
-/** Key and value of one input in one layer, `kvHeads × headDim` each; keys are rotated. Not changed once it is in a slot. */
+/** Key and value of one input in one layer, `kvHeads × headDim` each; keys are rotated. A pair in a slot is never changed. */
 export interface KeyValue {
   readonly key: Float64Array;
   readonly value: Float64Array;
 }
 
-/** Keys and values by layer and slot; zeros where nothing was written yet. */
+/** Keys and values by layer and slot; unwritten slots read as zeros. */
 export class SlotPool {
   readonly pageBytes: number;
   readonly #config: ModelConfig;
@@ -17,7 +17,7 @@ export class SlotPool {
   readonly #layers: (KeyValue | undefined)[][];
   readonly #roundKey: (key: Float64Array) => Float64Array;
 
-  /** @param roundKey of keys that a copy has turned on; they stay as they are by default */
+  /** @param roundKey rounds keys that a copy has rotated on; the identity by default */
   constructor(
     config: ModelConfig,
     pageSize: number,
@@ -41,7 +41,7 @@ export class SlotPool {
     this.#layers[layer][slot] = row;
   }
 
-  /** Copies slots pairwise in every layer, keys rotated on by `shifts`; all sources are read before any destination is written. */
+  /** Copies slots pairwise in every layer and rotates keys on by `shifts`; reads all sources before it writes any destination. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void {
     this.#layers.forEach((slots, layer) => {
       const read = Array.from(sources, (slot, i) => this.#shifted(this.read(layer, slot), shifts?.[i] ?? 0));
@@ -51,7 +51,7 @@ export class SlotPool {
     });
   }
 
-  /** Layer by layer, slot by slot: key, then value, in the machine's float64. */
+  /** Copies a page out layer by layer, slot by slot: key, then value, in the machine's float64. */
   readPage(page: number, into: Uint8Array): void {
     let offset = 0;
     for (const row of this.#rowsOf(page)) {
@@ -63,7 +63,7 @@ export class SlotPool {
   }
 
   writePage(page: number, from: Uint8Array): void {
-    // A copy of its own: the caller's bytes may lie at any offset, and may change.
+    // Copy first: the caller's bytes may lie at any offset, and may change.
     const values = new Float64Array(new Uint8Array(from).buffer);
     const size = kvSize(this.#config);
     this.#layers.forEach((slots, layer) => {

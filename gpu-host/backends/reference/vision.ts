@@ -8,7 +8,7 @@ type Rows = readonly Float64Array[];
 
 /**
  * A CLIP or SigLIP tower (Radford et al., 2021; Zhai et al., 2023) and LLaVA's projector in plain float64, one row at a time: the oracle of
- * the other backends. Weights are read when they are used: it is slow anyway.
+ * the other backends. It reads weights at each use, because speed does not matter here.
  */
 export class ReferenceImageEncoder implements ImageEncoder {
   readonly config: VisionConfig;
@@ -19,7 +19,7 @@ export class ReferenceImageEncoder implements ImageEncoder {
     this.#tensors = tensors;
   }
 
-  /** Of a model with a tower. */
+  /** Makes the encoder of a model with a vision tower; undefined for other models. */
   static of({ vision, tensors }: LoadedModel): ReferenceImageEncoder | undefined {
     return vision && new ReferenceImageEncoder(vision, tensors);
   }
@@ -44,7 +44,7 @@ export class ReferenceImageEncoder implements ImageEncoder {
     return embeds;
   }
 
-  /** One row a patch, after the class token's if there is one, with what belongs to its place added. */
+  /** One row per patch, after the class token's row (CLIP only), each with its position embedding added. */
   #embedded(image: Uint8Array): Rows {
     const { tower, hiddenSize } = this.config;
     const name = 'vision_tower.embeddings';
@@ -57,7 +57,7 @@ export class ReferenceImageEncoder implements ImageEncoder {
     return tower === 'clip' ? this.#norm('vision_tower.pre_layrnorm', rows) : rows;
   }
 
-  /** Normalised pixels of each patch, patches row by row; inside one all of red, then green, then blue, as the weights have them. */
+  /** Normalised pixels of each patch, patches row by row. A patch holds all of red, then green, then blue, in the weights' order. */
   #patches(image: Uint8Array): Rows {
     const { imageSize, patchSize, preparation } = this.config;
     const { scale, mean, deviation } = preparation;
@@ -87,7 +87,7 @@ export class ReferenceImageEncoder implements ImageEncoder {
     );
   }
 
-  /** Every row looks at every row. */
+  /** Every row attends to every row. */
   #attention(name: string, rows: Rows): Rows {
     const { heads, hiddenSize } = this.config;
     const headDim = hiddenSize / heads;

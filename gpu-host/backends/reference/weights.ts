@@ -25,7 +25,7 @@ export interface LayerWeights {
   readonly down: Float32Array;
 }
 
-/** Reads a whole model; throws what the tensor store throws for a missing tensor. */
+/** Reads a whole model. @throws ModelError `missing-tensor` */
 export function readWeights({ config, tensors }: LoadedModel): Weights {
   const embeddings = tensors.read('model.embed_tokens.weight');
   const layers = Array.from({ length: config.layers }, (_, index): LayerWeights => {

@@ -4,7 +4,7 @@ import { take } from './mask-kinds.ts';
 import { type Case, randomSteps } from './random-batch.ts';
 import { relativeError, values } from './scenario.ts';
 
-/** The largest error of any output of the same random steps on both, by `norm`. */
+/** The largest error of any output, by `norm`, when both backends take the same random steps. */
 export async function compare(
   model: LoadedModel,
   reference: Backend,

@@ -25,8 +25,8 @@ export function dequantizeMatrix(
 }
 
 /**
- * The same model with the very weights that the ONNX backend multiplies by at so many bits, read from its cache (which is written when
- * it is not there) and widened again. A tied head is its own tensor then: embeddings are looked up in the original table.
+ * The same model with the exact weights that the ONNX backend multiplies by at `bits`, read from the backend's cache (written when missing)
+ * and widened again. A tied head becomes its own tensor, because embeddings come from the original table.
  */
 export async function dequantizedModel(
   model: LoadedModel,

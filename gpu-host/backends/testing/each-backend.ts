@@ -13,10 +13,10 @@ import { Random, relativeError, sequence } from './scenario.ts';
 
 /** The pool of every backend under test. */
 export const POOL = { pageSize: 16, pageCount: 16 } as const;
-/** Largest error by {@link relativeError} between two ways to compute the same in float32. */
+/** Largest error by {@link relativeError} between two float32 computations of the same values. */
 export const TOLERANCE = 1e-4;
 
-/** The same where keys are kept in 8 bits: turned to another position they are rounded otherwise. */
+/** Largest error for keys in 8 bits: a key rotated to another position is rounded differently. */
 const NARROW_TOLERANCE = 5e-2;
 const NARROW = 'cuda, keys and values in 8 bits';
 
@@ -27,7 +27,7 @@ const BACKENDS: Readonly<Record<string, (model: LoadedModel) => Promise<Backend>
   [NARROW]: (model) => createTestCudaBackend(model, { ...POOL, precision: 'bf16', kv: 'fp8' }),
 };
 
-/** What a conformance test works with. `model` and `backend` are there inside tests only. */
+/** The environment of a conformance test. `model` and `backend` exist inside tests only. */
 export interface Subject {
   readonly name: string;
   readonly model: LoadedModel;
@@ -37,7 +37,7 @@ export interface Subject {
   readonly make: (inputs: Uint32Array | Float32Array, rest?: Parameters<typeof sequence>[2]) => SequenceInput;
 }
 
-/** Defines the same tests for every backend, each with a tiny random model and a pool of its own. */
+/** Defines the same tests for every backend, each with its own tiny random model and pool. */
 export function eachBackend(topic: string, define: (subject: Subject) => void): void {
   for (const [name, create] of Object.entries(BACKENDS)) {
     describe(`${name} backend: ${topic}`, () => {

@@ -4,7 +4,7 @@ import { allowedWords } from '../check.ts';
 import { type Scenario, take } from './mask-kinds.ts';
 import { Random, values, wholeVocabulary } from './scenario.ts';
 
-/** Names of what inferlets call, with what a backend computes for it. */
+/** Names of the handlers that inferlets call and that need a backend's results. */
 export const HANDLERS = [
   'forward',
   'next-distribution',
@@ -16,7 +16,7 @@ export const HANDLERS = [
 ] as const;
 export type HandlerName = (typeof HANDLERS)[number];
 
-/** How a handler's numbers are compared. States and attention have a scale, log-probabilities are compared as they are. */
+/** Norm of each handler's error: relative for states and attention, which have a scale, and absolute for log-probabilities. */
 export const NORMS: Readonly<Record<HandlerName, 'relative L2' | 'max abs'>> = {
   forward: 'relative L2',
   'next-distribution': 'max abs',
@@ -68,7 +68,7 @@ export async function handlerValues(
   };
 }
 
-/** The error of a handler's numbers in its norm. Masked-out tokens are -Infinity on both sides or an infinite error. */
+/** The error of a handler's numbers in its norm. The error is infinite unless masked-out tokens are -Infinity on both sides. */
 export function handlerError(handler: HandlerName, actual: Float32Array, expected: Float32Array): number {
   if (actual.length !== expected.length) return Number.POSITIVE_INFINITY;
   let most = 0;
@@ -88,7 +88,7 @@ export function handlerError(handler: HandlerName, actual: Float32Array, expecte
   return NORMS[handler] === 'max abs' || most === 0 ? most : Math.sqrt(squares / magnitude);
 }
 
-/** A mask of each row's own share of the vocabulary, now and then of few tokens or all. */
+/** A token mask with a random share of the vocabulary per row, sometimes few tokens, sometimes all. */
 export function allowedMask(config: ModelConfig, random: Random, rows: number): Uint32Array {
   const words = allowedWords(config);
   const mask = new Uint32Array(rows * words);

@@ -2,10 +2,10 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { Backend, SequenceInput, SequenceOutput } from '../backend.ts';
 import { type Random, range, sequence } from './scenario.ts';
 
-/** Slots that every kind of mask is happy with. */
+/** A pool large enough for every kind of mask. */
 export const MASK_POOL = { pageSize: 8, pageCount: 24 } as const;
 
-/** What is done to a backend before its outputs are looked at. */
+/** A step that a test takes on a backend. */
 export type Step =
   | { readonly kind: 'forward'; readonly batch: readonly SequenceInput[] }
   | {
@@ -14,10 +14,10 @@ export type Step =
       readonly destinations: Uint32Array;
       readonly shifts?: Int32Array;
     }
-  /** A page leaves the pool, its slots are written over, and it comes back to another place. */
+  /** Reads page `from`, overwrites its slots, and writes the page to `to`. */
   | { readonly kind: 'move-page'; readonly from: number; readonly to: number };
 
-/** One way to say what inputs see: what fills the cache, then a batch whose outputs are compared. Pure data, the same for all backends. */
+/** One kind of visibility: steps that fill the cache, then a batch whose outputs tests compare. Pure data, the same for all backends. */
 export interface Scenario {
   readonly before: readonly Step[];
   readonly batch: readonly SequenceInput[];
@@ -41,7 +41,7 @@ export async function take(backend: Backend, steps: readonly Step[]): Promise<re
 
 type Make = (config: ModelConfig, random: Random) => Scenario;
 
-/** Every kind of mask that inferlets may ask for, as backends see it. */
+/** Every kind of mask that inferlets may request, in the form that backends receive. */
 export const MASK_KINDS: Readonly<Record<string, Make>> = {
   causal: (config, random) => {
     const long = fill(config, random, range(0, 20));
@@ -154,7 +154,7 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
   },
 
   'attention sink with shifted copy': (config, random) => {
-    // Four sink tokens stay; the last twelve of 28 move up to them, positions in the cache being what counts.
+    // Four sink tokens stay; the last twelve of 28 move up to them and take the positions of their new places in the cache.
     const recent = range(16, 28);
     return {
       before: [
@@ -194,7 +194,7 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
   }),
 };
 
-/** A prompt whose keys and values go to `slots`, for what comes after. */
+/** A step that computes a prompt and writes its keys and values to `slots`. */
 function fill(
   config: ModelConfig,
   random: Random,
@@ -205,7 +205,7 @@ function fill(
   return { kind: 'forward', batch: [sequence(config, tokens, { writes: slots, output: { kind: 'none' }, ...rest })] };
 }
 
-/** A sequence whose every input is looked at; what is asked of it is filled in by who compares. */
+/** A sequence whose every input a test compares; the test sets the output request. */
 function ask(
   config: ModelConfig,
   random: Random,

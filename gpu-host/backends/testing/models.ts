@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 
-/** Tiny models of every shape that the family knows, by what they exercise. */
+/** Tiny models of every shape of the family, named by the feature that they exercise. */
 export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
   'grouped queries': { heads: 4, kvHeads: 2, headDim: 8 },
   'one head per query, tied': { heads: 4, kvHeads: 4, headDim: 8, tiedEmbeddings: true },
@@ -20,7 +20,7 @@ export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
   'Qwen 3': { family: 'qwen3', heads: 4, kvHeads: 2, headDim: 16, rmsNormEpsilon: 1e-6 },
 };
 
-/** Writes a model again with 16-bit weights, as most models on the hub have them. */
+/** Writes a model again with 16-bit weights, which most models on the hub have. */
 export async function narrowModel(model: LoadedModel, directory: string, dtype: 'BF16' | 'F16'): Promise<LoadedModel> {
   const header: Record<string, unknown> = {};
   const parts: Uint8Array[] = [];

@@ -5,8 +5,8 @@ export type NarrowPrecision = 'int8' | 'fp8' | 'int4';
 export const NARROW_PRECISIONS: readonly NarrowPrecision[] = ['int8', 'fp8', 'int4'];
 
 /**
- * The same model with the very weights that the CUDA backend multiplies by in such a precision: of each product's matrix a scale for each row (4 bits: for
- * each group of columns) times a code. The weights are bf16 already. A tied head is its own tensor then: embeddings stay as they are.
+ * The same model with the exact weights that the CUDA backend multiplies by at `precision`: each code of a product's matrix times the scale
+ * of its row (4 bits: of its group of columns). The weights must be bf16. A tied head becomes its own tensor; embeddings stay unchanged.
  */
 export function narrowWeightsModel(model: LoadedModel, precision: NarrowPrecision): LoadedModel {
   const { config, tensors } = model;
@@ -31,7 +31,7 @@ export function narrowWeightsModel(model: LoadedModel, precision: NarrowPrecisio
   };
 }
 
-/** Widths that a precision does not take stay as they are; of 4 bits, they have 8 where that takes them, and so has the head. */
+/** Narrows one matrix. Widths that a precision does not support stay bf16; the head, and widths unfit for 4 bits, fall back to 8 bits. */
 function narrowed(weights: Float32Array, columns: number, precision: NarrowPrecision, isHead: boolean): Float32Array {
   if (precision === 'int4' && !isHead && columns % 32 === 0) {
     const group = [128, 64, 32].find((size) => columns % size === 0) ?? columns;
@@ -43,7 +43,7 @@ function narrowed(weights: Float32Array, columns: number, precision: NarrowPreci
     : scaled(weights, columns, (row) => Math.fround(largest(row) / 127), nearestEven);
 }
 
-/** Of each run of `together` values a scale times the codes of their quotients. */
+/** Replaces each run of `together` values by the run's scale times the codes of the quotients. */
 function scaled(
   weights: Float32Array,
   together: number,
@@ -65,7 +65,7 @@ function largest(values: Float32Array): number {
   return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }
 
-/** Such that the value that is furthest from zero (of two, the positive one) becomes -8, in five significant bits. */
+/** The scale at which the value furthest from zero (of two, the positive one) becomes -8, rounded to five significant bits. */
 function fourBitScale(values: Float32Array): number {
   const size = largest(values);
   if (size === 0) return 0;
@@ -73,7 +73,7 @@ function fourBitScale(values: Float32Array): number {
   return nearestEven(size / 8 / step) * step * (values.includes(size) ? -1 : 1);
 }
 
-/** Four bits of exponent, three of fraction: steps of an eighth of the power of two below the value, and of 2⁻⁹ from 2⁻⁶ on. */
+/** Rounds to four bits of exponent, three of fraction: steps of an eighth of the power of two below the value, 2⁻⁹ below 2⁻⁶. */
 function nearestE4m3(value: number): number {
   if (value === 0) return 0;
   const step = 2 ** (Math.max(exponentOf(value), -6) - 3);
@@ -82,7 +82,7 @@ function nearestE4m3(value: number): number {
 
 function exponentOf(value: number): number {
   const exponent = Math.floor(Math.log2(Math.abs(value)));
-  // The logarithm is rounded.
+  // Math.log2 rounds, so correct its exponent by one where needed.
   return Math.abs(value) < 2 ** exponent
     ? exponent - 1
     : Math.abs(value) >= 2 ** (exponent + 1)

@@ -5,10 +5,10 @@ import { allowedMask } from './handlers.ts';
 import type { Step } from './mask-kinds.ts';
 import { Random, range, sequence, wholeVocabulary } from './scenario.ts';
 
-/** Room for the batches of {@link randomSteps}: the last page is kept for a page that moves. */
+/** A pool for the batches of {@link randomSteps}; its last page is reserved for a page that moves. */
 export const RANDOM_POOL = { pageSize: 16, pageCount: 48 } as const;
 
-/** One sequence of a random batch; everything that is not a number here follows from the seed. */
+/** One sequence of a random batch; the seed determines the tokens, masks and slots. */
 export interface Case {
   readonly seed: number;
   readonly context: number;
@@ -17,12 +17,12 @@ export interface Case {
   readonly kind: 'tokens' | 'embeds';
   readonly output: 'none' | 'states' | 'top' | 'top and states' | 'allowed';
   readonly writes: boolean;
-  /** Whether its context begins with the whole one of the sequence before it. */
+  /** True when its context begins with the whole context of the previous sequence. */
   readonly forks: boolean;
-  /** How many earlier sequences of the batch it reads from. */
+  /** Number of earlier sequences of the batch that it reads from. */
   readonly reads: number;
   readonly attention: boolean;
-  /** How far its keys are moved afterwards. */
+  /** Positions by which a later copy shifts its keys. */
   readonly shift: number;
 }
 
@@ -44,8 +44,8 @@ export const batches: fc.Arbitrary<Case[]> = fc.array(
 );
 
 /**
- * Steps that fill contexts, run the batch, move what it wrote (slots with and without shifts, one whole page), and read all of it again.
- * Every slot is written once before it is read; slots lie anywhere.
+ * Steps that fill contexts, run the batch, move the written slots (with and without shifts, and one whole page), and read all of them
+ * again. Every slot is written once before it is read; slots are in random order.
  */
 export function randomSteps(config: ModelConfig, batch: readonly Case[]): Step[] {
   const { pageSize, pageCount } = RANDOM_POOL;

@@ -46,7 +46,7 @@ export function range(start: number, end: number): Uint32Array {
   return Uint32Array.from({ length: end - start }, (_, i) => start + i);
 }
 
-/** A sequence with the usual things filled in: tokens after a context of the same order, written nowhere, all probabilities of the last. */
+/** A sequence with defaults: a causal mask, positions after the context, no writes, and all probabilities after the last input. */
 export function sequence(
   config: ModelConfig,
   inputs: Uint32Array | Float32Array,
@@ -72,7 +72,7 @@ export function wholeVocabulary(config: ModelConfig, rows = 1): TopRequest {
   return { kind: 'top', rows, topK: config.vocabularySize };
 }
 
-/** The numbers of an output in a fixed order: states as they are, log-probabilities by token, -Infinity where a token was not given. */
+/** The numbers of an output in a fixed order: states unchanged, or log-probabilities by token, -Infinity for tokens without one. */
 export function values(output: SequenceOutput): Float32Array {
   if (output.kind === 'none') return new Float32Array(0);
   if (output.kind === 'states') return output.states;
@@ -104,7 +104,7 @@ export function relativeError(actual: Float32Array, expected: Float32Array): num
   return difference === 0 ? 0 : difference / magnitude;
 }
 
-/** The root of the summed squared differences over that of `expected`: the norm for quantised weights. */
+/** The root of the summed squared differences over the root of the summed squares of `expected`: the norm for quantised weights. */
 export function rootMeanSquareError(actual: Float32Array, expected: Float32Array): number {
   let difference = 0;
   let magnitude = 0;

@@ -28,8 +28,8 @@ interface Client {
 }
 
 /**
- * Clients in a closed loop: each issues its next call `thinkMs` after its result. Returns the mean batch size after the first steps.
- * A step takes 5 ms and 0.05 ms a sequence.
+ * Clients in a closed loop: each issues its next call `thinkMs` after its result. Returns the mean batch size after the first steps. A step
+ * takes 5 ms plus 0.05 ms per sequence.
  */
 function simulate(
   clients: readonly { thinkMs: number; startMs: number }[],
@@ -88,7 +88,7 @@ test('two groups that started apart come together', () => {
 });
 
 test('who comes back after a step or later is not waited for, and who comes within one is', () => {
-  // A step of one takes 5.05 ms.
+  // A step with one sequence takes 5.05 ms.
   const twins = (thinkMs: number) => [
     { thinkMs, startMs: 0 },
     { thinkMs, startMs: 3 },
@@ -102,7 +102,7 @@ test('nobody waits for clients that are slow', () => {
   const quick = Array.from({ length: 8 }, () => ({ thinkMs: 0.1, startMs: 0 }));
   const slow = Array.from({ length: 8 }, (_, i) => ({ thinkMs: 200 + i, startMs: 0 }));
   assert.ok(simulate([...quick, ...slow], DEFAULT_GRACE, 300) >= 8);
-  // The slow ones are awaited twice at most after each of their answers, so the quick ones lose next to nothing.
+  // The slow clients are awaited at most twice after each of their answers, so the quick ones lose next to nothing.
   const batcher = new Batcher();
   const queue = batcher.openQueue(new Scoreboard());
   const other = batcher.openQueue(new Scoreboard());

@@ -1,4 +1,4 @@
-/** Milliseconds still to wait for `calls` calls, when `ready` are there and the oldest has waited `waitedMs`. */
+/** Remaining milliseconds of the wait for `calls` calls, when `ready` are there and the oldest has waited `waitedMs`. */
 export function kOnlyWaitMs(
   policy: { readonly calls: number; readonly maxWaitMs: number },
   ready: number,

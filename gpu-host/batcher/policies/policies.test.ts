@@ -62,7 +62,7 @@ test('t-only: batches leave when the clock strikes', () => {
   assert.equal(trace.waitMs(), 1);
   trace.nowMs = 10;
   assert.deepEqual(trace.step(13), ['a', 'b']);
-  // The strike at 20 passed while the device computed.
+  // The tick at 20 passed while the device computed.
   trace.decode('a');
   assert.equal(trace.waitMs(), 7);
   trace.nowMs = 30;

@@ -1,12 +1,12 @@
 /**
- * When a batch leaves.
- * - `adaptive`: as soon as the device is free, after at most a short grace for queues that were just answered. The one to use.
+ * Policy for when a batch leaves.
+ * - `adaptive`: as soon as the device is free, after at most a short grace for just answered queues. The default.
  * - `eager`: every call leaves alone, in order of arrival.
  * - `k-only`: when `calls` calls are ready, or the oldest has waited `maxWaitMs`.
  * - `t-only`: on a clock of `intervalMs`, whatever is ready.
- * - `rate`: waits while the next call, as calls have been coming, costs the waiting ones less than it saves; never past `maxWaitMs`.
+ * - `rate`: waits while the next call, at the recent arrival rate, costs the waiting ones less than it saves; never past `maxWaitMs`.
  *
- * All but the first are there to compare (Pie, SOSP '25, section 5.2).
+ * The other policies are for comparison (Pie, SOSP '25, section 5.2).
  */
 export type BatchPolicy =
   | { readonly kind: 'adaptive' }
@@ -15,7 +15,7 @@ export type BatchPolicy =
   | { readonly kind: 't-only'; readonly intervalMs: number }
   | { readonly kind: 'rate'; readonly maxWaitMs: number };
 
-/** @throws RangeError when a bound of the policy is no positive number */
+/** @throws RangeError when a bound of the policy is not a positive number */
 export function checkPolicy(policy: BatchPolicy): void {
   for (const [name, bound] of Object.entries(policy)) {
     if (name !== 'kind' && !(bound > 0 && bound < Number.POSITIVE_INFINITY)) {

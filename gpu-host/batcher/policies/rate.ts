@@ -27,9 +27,9 @@ export class ArrivalRate {
 
 export interface RateMoment {
   readonly ready: number;
-  /** What the oldest ready call has waited. */
+  /** Wait of the oldest ready call. */
   readonly waitedMs: number;
-  /** Duration of the last step: what a call that just misses this batch waits for the next. */
+  /** Duration of the last step: the wait for the next batch of a call that just misses this one. */
   readonly stepMs: number;
   /** Mean gap between calls. */
   readonly gapMs: number | undefined;
@@ -40,9 +40,9 @@ export interface RateMoment {
 /**
  * Milliseconds for which the next call is worth waiting for, if it does not come before.
  *
- * It is expected after `gapMs`, which each of the `ready` calls would lose, and saves the one that comes a step: worth it while
- * ready × gap < step. A gap that has lasted longer than the mean is itself the better estimate, so the wait ends at step / ready after
- * the last call.
+ * The next call is expected after `gapMs`. Waiting costs each of the `ready` calls that gap and saves the next call a step: it pays while
+ * ready × gap < step. A gap that has lasted longer than the mean is itself the better estimate, so the wait ends at step / ready after the
+ * last call.
  */
 export function rateWaitMs(policy: { readonly maxWaitMs: number }, moment: RateMoment): number {
   const { ready, waitedMs, stepMs, gapMs, sinceMs } = moment;

@@ -3,10 +3,10 @@ import type { Batch, Grant } from '../batcher.ts';
 import type { BatchLimits } from '../select.ts';
 import type { WorldCall } from './world-call.ts';
 
-/** Inputs up to which a call counts as short. */
+/** Maximum inputs of a short call. */
 const SHORT_TOKENS = 16;
 
-/** Holds a batch that is about to start against the rules. */
+/** Checks a batch that is about to start against the rules. */
 export function checkBatch(batch: Batch, limits: BatchLimits): void {
   const forwards = batch.forwards.map((grant) => grant.call as WorldCall);
   const projections = batch.projections as WorldCall[];
@@ -18,7 +18,7 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
   assert.equal(new Set([...forwards, ...projections]).size, forwards.length + projections.length, 'a call twice');
   checkLimits(batch, limits);
   assert.ok(new Set(forwards.map(({ variant }) => variant)).size <= 1, 'calls of different variants in one batch');
-  /** Calls of this batch that leave with it whole, with their place. */
+  /** Calls that leave with this batch whole, with their index. */
   const whole = new Map<WorldCall, number>();
   for (const [place, grant] of batch.forwards.entries()) {
     const call = grant.call as WorldCall;
@@ -37,7 +37,7 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
   checkQueueOrder(forwards, projections, whole);
 }
 
-/** The turns of the model and its adapters, batch by batch. */
+/** Checks the turns of the model and its adapters, batch by batch. */
 export class TurnChecker {
   #before: string | undefined | null = null;
   /** For each variant with a ready call that was passed over: the variants that went instead. */
@@ -64,7 +64,7 @@ export class TurnChecker {
   }
 }
 
-/** Encodings go alone, and past the limit only one by itself. */
+/** Encodings go alone; only a single one may pass the limit. */
 function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls, maxTokens }: BatchLimits): void {
   assert.deepEqual([forwards.length, projections.length], [0, 0], 'encodings beside others');
   assert.equal(new Set(encodings).size, encodings.length, 'a call twice');
@@ -79,7 +79,7 @@ function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls,
   checkQueueOrder(encodings as WorldCall[], [], whole);
 }
 
-/** Calls, inputs and distributions of one batch are within its limits; only a call that cannot be cut goes past them, and alone. */
+/** Checks the limits of calls, inputs and distributions of one batch; only a call that cannot be cut exceeds them, and alone. */
 function checkLimits(batch: Batch, limits: BatchLimits): void {
   assert.ok(batch.forwards.length <= limits.maxCalls, `${batch.forwards.length} forwards`);
   assert.ok(batch.projections.length <= limits.maxCalls, `${batch.projections.length} projections`);
@@ -93,7 +93,7 @@ function checkLimits(batch: Batch, limits: BatchLimits): void {
   );
 }
 
-/** Whatever the call conflicts with is done; or goes before it in this batch, where the conflict is soft or a projection rides. */
+/** Everything that the call conflicts with is done, or precedes it in this batch where the conflict is soft or a projection rides. */
 function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): void {
   assert.ok(!call.finished && !call.dropped && !call.held && !call.gone, `${call.name} goes twice`);
   assert.ok(!call.late, `${call.name} lacks what it needs`);
@@ -121,7 +121,7 @@ function checkQueueOrder(
   }
 }
 
-/** `after` names calls before it in the batch whose fills it needs, and leads, step by step, to every such call. */
+/** `after` names earlier calls of the batch whose fills the call needs, and leads, step by step, to every such call. */
 function checkNeeds(grant: Grant, before: readonly Grant[]): void {
   const call = grant.call as WorldCall;
   const reached = new Set<WorldCall>();
@@ -146,7 +146,7 @@ function checkNeeds(grant: Grant, before: readonly Grant[]): void {
   }
 }
 
-/** No call that could have gone stayed behind, but for want of room. */
+/** A call that could have gone stays behind only for lack of room. */
 export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: BatchLimits): void {
   const { maxCalls, maxTokens } = limits;
   if (batch.encodings.length > 0) {

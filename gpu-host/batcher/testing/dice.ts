@@ -6,7 +6,7 @@ export class Dice {
     this.#state = seed | 0;
   }
 
-  /** From 0 to `sides` - 1. */
+  /** A number from 0 to `sides` - 1. */
   roll(sides: number): number {
     this.#state = (this.#state + 0x6d2b79f5) | 0;
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
@@ -14,7 +14,7 @@ export class Dice {
     return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * sides);
   }
 
-  /** The list in another order. */
+  /** A random permutation of the list. */
   shuffled<T>(list: readonly T[]): T[] {
     const all = [...list];
     for (let i = all.length - 1; i > 0; i--) {

@@ -17,7 +17,7 @@ export type FloodOperation =
   | { readonly type: 'step'; readonly ms: number };
 
 export interface FloodSetup {
-  /** What each flooding client issues, again and again, at the highest priority. */
+  /** Calls that each flooding client issues, again and again, at the highest priority. */
   readonly flood: readonly SimShape[];
   /** Priorities of the queues of two other inferlets. */
   readonly priorities: readonly (readonly number[])[];
@@ -53,7 +53,7 @@ export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> 
         type: fc.constant('push' as const),
         space: fc.nat({ max: 1 }),
         queue: fc.nat({ max: VICTIM_QUEUES - 1 }),
-        // A run takes as many steps as it has tokens, each as a new call; so what is behind one has no bound of its own.
+        // No runs: each step of a run counts as a new call, so calls behind one have no bound of their own.
         shape: shape.map((made) => ({ ...made, run: false, late: false })),
       }),
     },
@@ -62,31 +62,31 @@ export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> 
   return fc.array(operation, { maxLength: length, size: 'max' });
 }
 
-/** Batches of forwards among which each variant has one, while it has ready calls: one of each adapter, and of the model before each. */
+/** Forward batches in which each variant with ready calls has one: one for each adapter, and one for the model before each. */
 const TURNS = 2 * ADAPTERS.length;
 
-/** Batches that a call goes through, when each has room for a `quarter` of a batch's inputs. */
+/** Number of batches of a call, when each has room for a `quarter` of a batch's inputs. */
 function parts(call: BatchCall, quarter: number): number {
   return call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
 }
 
-/** One of those that must not starve. */
+/** A call that must not starve. */
 interface Victim {
   readonly call: SimCall;
   readonly urgencyMs: number;
-  /** From then on nothing that comes goes before it. */
+  /** Time from which no later call goes before the victim. */
   readonly settledMs: number;
-  /** By which batch it must have left, once that is known. */
+  /** Number of the batch by which the call must have left, once known. */
   deadline: number | undefined;
 }
 
 /**
  * Calls of low and high priority amid clients that never pause.
  *
- * The bound: let a call come at time t with priority p. After t + (`maxPriority` - p) × `agingMs` nothing that comes later goes before it.
- * Of the calls that are then as urgent as it or more (its own blockers among them, which it has lent its urgency), every batch takes
- * at least one, with a quarter of the batch's inputs or all of its own. So it leaves within as many batches as these have quarters left; after
- * an encoding one batch of others may come before the next, and a forward may have to wait for the turn of its variant.
+ * The bound: let a call come at time t with priority p. After t + (`maxPriority` - p) × `agingMs` no later call goes before it. Of the
+ * calls that are then at least as urgent (its own blockers among them, to which it has lent its urgency), every batch takes at least one,
+ * with a quarter of the batch's inputs or all of its own. So the call leaves within as many batches as these have quarters left. After an
+ * encoding one batch of other calls may come before the next, and a forward may have to wait for the turn of its variant.
  */
 export class Flood {
   readonly #batcher: Batcher;
@@ -94,11 +94,11 @@ export class Flood {
   readonly #flood: { readonly queue: BatchQueue; readonly shape: SimShape }[];
   readonly #victimQueues: BatchQueue[][];
   #victims: Victim[] = [];
-  /** Calls for the device that are not done. */
+  /** Unfinished device calls. */
   #open = new Set<SimCall>();
   #nowMs = 0;
   #batches = 0;
-  /** Calls whose bound was counted. */
+  /** Number of calls whose bound was computed. */
   settled = 0;
 
   constructor(setup: FloodSetup) {
@@ -165,7 +165,7 @@ export class Flood {
     this.#end(decision.batch, ms);
   }
 
-  /** Counts, for each call that nothing new goes before any more, what may. The batch that is leaving is the first of its bound. */
+  /** For each settled victim, bounds the batches that may go before it. The batch that is leaving is the first of its bound. */
   #setDeadlines(): void {
     const { agingMs, maxTokens } = this.#limits;
     const quarter = Math.max(1, maxTokens >> 2);

@@ -6,14 +6,14 @@ import type { SimShape } from './sim-call.ts';
 export const SPACES = 3;
 export const QUEUES_PER_SPACE = 3;
 
-/** What a schedule is made of. `dice` decides what the world leaves to chance: orders, failures, pauses. */
+/** Operations of a schedule. `dice` decides the world's random choices: orders, failures, pauses. */
 export type Operation =
   | { readonly type: 'push'; readonly space: number; readonly queue: number; readonly shape: SimShape }
   /** Time passes, the batch on the device ends, and the next one leaves. */
   | { readonly type: 'step'; readonly ms: number; readonly dice: number }
   | { readonly type: 'priority'; readonly space: number; readonly queue: number; readonly priority: number }
   | { readonly type: 'close'; readonly space: number; readonly queue: number; readonly maxPriority: number }
-  /** A paused run may go on, or what a call needs comes. */
+  /** A paused run may go on, or a call's missing need arrives. */
   | { readonly type: 'consume'; readonly dice: number };
 
 const dice = fc.nat({ max: 0x7fffffff });
@@ -21,7 +21,7 @@ const space = fc.nat({ max: SPACES - 1 });
 const queue = fc.nat({ max: QUEUES_PER_SPACE - 1 });
 const pages = fc.uniqueArray(fc.nat({ max: 5 }), { maxLength: 2 });
 const embeds = fc.uniqueArray(fc.integer({ min: 6, max: 8 }), { maxLength: 1 });
-/** States, and now and then a page, which is then changed as only other calls do. */
+/** States, and now and then a page, which the call then changes like calls other than forwards. */
 const outputs = fc.oneof(
   { weight: 3, arbitrary: embeds },
   { weight: 1, arbitrary: fc.uniqueArray(fc.nat({ max: 8 }), { maxLength: 2 }) },
@@ -100,7 +100,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 2, arbitrary: fc.record({ type: fc.constant('consume' as const), dice }) },
 );
 
-/** Schedules of up to `length` operations; a failing one is cut down to what it needs. */
+/** Schedules of up to `length` operations; fast-check shrinks a failing one. */
 export function schedules(length: number): fc.Arbitrary<Operation[]> {
   return fc.array(operation, { maxLength: length, size: 'max' });
 }

@@ -10,20 +10,20 @@ export interface SimShape {
   readonly tokens?: number;
   readonly chunkable?: boolean;
   readonly run?: boolean;
-  /** Whether it comes without something that it needs. */
+  /** True when the call arrives without something that it needs. */
   readonly late?: boolean;
   readonly variant?: string | undefined;
 }
 
-/** How two calls of one address space may meet: as they like; in one batch, in order; one after the other. */
+/** Conflict of two calls of one address space: free order (none); in order, possibly in one batch (soft); one after the other (hard). */
 export type Conflict = 'none' | 'soft' | 'hard';
 
-/** A call that computes nothing: what the batcher sees of one, told outright. */
+/** A call that computes nothing: the test states what the batcher sees of it. */
 export class SimCall extends BatchCall {
   readonly shape: SimShape;
   readonly name: string;
   left: number;
-  /** What it needs is still to come. */
+  /** True while something that the call needs is still to come. */
   late: boolean;
 
   constructor(queue: BatchQueue, shape: SimShape, name = '') {
@@ -79,7 +79,7 @@ export class SimCall extends BatchCall {
     return found;
   }
 
-  /** Whether this call reads or fills a page that `earlier` fills. */
+  /** True when this call reads or fills a page that `earlier` fills. */
   needs(earlier: SimCall): boolean {
     for (const [key] of this.accesses()) if (earlier.shape.fills?.includes(key)) return true;
     return false;

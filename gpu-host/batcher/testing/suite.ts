@@ -6,7 +6,7 @@ import type { BatchLimits } from '../select.ts';
 import { schedules } from './operations.ts';
 import { World } from './world.ts';
 
-/** Random operations that a property is held against. */
+/** Number of random operations to check a property against. */
 const OPERATIONS = 100_000;
 const LENGTH = 500;
 
@@ -22,7 +22,7 @@ export function checkSchedules(
   let softJoins = 0;
   let projections = 0;
   for (const seed of seeds) {
-    // Schedules are half of `LENGTH` on average; half more to be on the safe side.
+    // Schedules have half of `LENGTH` on average; the factor 1.5 is a margin.
     const numRuns = Math.ceil((OPERATIONS / seeds.length / (LENGTH / 2)) * 1.5);
     fc.assert(
       fc.property(schedules(LENGTH), policies, limits, (schedule, policy, bounds) => {

@@ -7,7 +7,7 @@ import { SimCall, type SimShape } from './sim-call.ts';
 const LIMITS: BatchLimits = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
 const NO_GRACE = { maxMs: 0, stepShare: 0 };
 
-/** A batcher with its clock and names for its queues: plays a hand-made trace. */
+/** A batcher with a clock and named queues that plays a hand-made trace. */
 export class Trace {
   readonly batcher: Batcher;
   nowMs = 0;
@@ -67,21 +67,21 @@ export class Trace {
     this.batcher.ended(this.nowMs);
   }
 
-  /** One step; what was in it. */
+  /** Runs one step and returns its calls. */
   step(tookMs = 1): string[] {
     const { batch, names } = this.start();
     this.end(batch, tookMs);
     return names;
   }
 
-  /** Steps until nothing is ready. */
+  /** Steps until no call is ready. */
   steps(): string[][] {
     const all: string[][] = [];
     while (this.batcher.waiting > 0) all.push(this.step());
     return all;
   }
 
-  /** What the batcher wants to wait; 0 when a batch would leave (and has). */
+  /** The wait that the batcher wants; 0 when a batch would leave (and has left). */
   waitMs(): number {
     const decision = this.batcher.next(this.nowMs);
     if (decision.kind === 'idle') throw new Error('nothing is ready');

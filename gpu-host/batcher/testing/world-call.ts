@@ -1,20 +1,20 @@
 import type { BatchQueue } from '../queue.ts';
 import { type Conflict, SimCall, type SimShape } from './sim-call.ts';
 
-/** A call with what the rules say about it, worked out pair by pair when it comes, and what has become of it. */
+/** A call with its conflicts by the rules, worked out pair by pair on arrival, and its progress. */
 export class WorldCall extends SimCall {
-  /** Earlier calls, not done, that it conflicts with. */
+  /** Earlier unfinished calls that conflict with this one. */
   readonly conflicts: { readonly earlier: WorldCall; readonly conflict: Conflict }[] = [];
-  /** Earlier calls of its queue, not done. */
+  /** Earlier unfinished calls of the same queue. */
   readonly ahead: WorldCall[] = [];
-  /** It has been part of a batch, or was done without. */
+  /** True once the call has been part of a batch, or was executed without one. */
   started = false;
-  /** So has its last input: what is behind it in its queue may go. */
+  /** True once the last input has started: calls behind this one in its queue may go. */
   gone = false;
   finished = false;
-  /** Its queue was closed before it left. */
+  /** True when the queue was closed before the call left. */
   dropped = false;
-  /** A run that waits for its consumer. */
+  /** True for a run that waits for its consumer. */
   held = false;
   #released = false;
 
@@ -28,7 +28,7 @@ export class WorldCall extends SimCall {
     }
   }
 
-  /** Whether nobody need wait for it: it is done, or was dropped and all that it waited for is released. */
+  /** True when no call need wait for this one: it is done, or was dropped and all that it waited for is released. */
   get released(): boolean {
     this.#released ||= this.finished || (this.dropped && this.conflicts.every(({ earlier }) => earlier.released));
     return this.#released;
@@ -38,7 +38,7 @@ export class WorldCall extends SimCall {
     return this.kind === 'forward' || this.kind === 'project' || this.kind === 'encode';
   }
 
-  /** Whether it must not be kept from the device: everything before it is out of the way. */
+  /** True when the device must not be kept from this call: everything before it is out of the way. */
   get ready(): boolean {
     if (!this.onDevice || this.finished || this.dropped || this.held || this.late || this.gone) return false;
     if (this.started) return true;

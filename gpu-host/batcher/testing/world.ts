@@ -12,7 +12,7 @@ import { type Operation, QUEUES_PER_SPACE, SPACES } from './operations.ts';
 import type { SimShape } from './sim-call.ts';
 import { WorldCall } from './world-call.ts';
 
-/** Plays the part of the engine, badly: ends calls in any order, fails some; and holds all that it is handed against the rules. */
+/** Plays a badly behaved engine: ends calls in any order and fails some. Checks everything that it gets against the rules. */
 export class World {
   readonly batcher: Batcher;
   readonly policy: BatchPolicy;
@@ -22,16 +22,16 @@ export class World {
   nowMs = 0;
   batches = 0;
   #batch: Batch | undefined;
-  /** Calls that are not done. */
+  /** Unfinished calls. */
   #open: WorldCall[][] = [];
   /** Calls that wait to be resumed. */
   #held: WorldCall[] = [];
   #encodedBefore = false;
   #turns = new TurnChecker();
-  /** Calls without a step that take their time. */
+  /** Instant calls that end later. */
   #slow: WorldCall[] = [];
   #endMs = Number.NEGATIVE_INFINITY;
-  /** Since when the batcher has wanted to wait. */
+  /** Time since which the batcher has wanted to wait. */
   #waitingMs: number | undefined;
 
   constructor(policy: BatchPolicy, limits: BatchLimits) {
@@ -69,7 +69,7 @@ export class World {
     this.#instants();
   }
 
-  /** Lets everything come to its end. */
+  /** Finishes every call. */
   drain(): void {
     const dice = new Dice(1);
     for (let left = 20_000; left > 0 && this.#unfinished > 0; left--) {
@@ -88,7 +88,7 @@ export class World {
     }
   }
 
-  /** Time passes; the batch on the device ends; what should leave leaves. */
+  /** Time passes; the batch on the device ends; the next one leaves if the batcher agrees. */
   step(ms: number, dice: Dice): void {
     this.nowMs += ms;
     if (this.#slow.length > 0 && dice.roll(2) === 0)
@@ -104,7 +104,7 @@ export class World {
     }
     if (decision.kind === 'wait') {
       this.#checkWait(decision.ms, ready);
-      // Others may come meanwhile; or the time passes, and then the wait is over.
+      // Either other calls may come meanwhile, or the time passes, and then the wait is over.
       if (dice.roll(2) === 0) return;
       this.nowMs += decision.ms;
       decision = this.batcher.next(this.nowMs);
@@ -191,7 +191,7 @@ export class World {
     }
   }
 
-  /** Some calls fail as they are prepared, before any is done, and take along what needs them; the others end in any order. */
+  /** Some calls fail as they are prepared, before any is done, and so do those that need them; the others end in any order. */
   #end(batch: Batch, dice: Dice): void {
     const failed = new Set<BatchCall>();
     for (const { call, after } of batch.forwards) {
@@ -236,7 +236,7 @@ export class World {
     return this.pushed.filter((call) => !call.finished && !call.dropped).length;
   }
 
-  /** The wait is over when the policy says so. */
+  /** Checks that the wait ends when the policy says so. */
   #checkWait(ms: number, ready: readonly WorldCall[]): void {
     const { policy, nowMs } = this;
     this.#waitingMs ??= nowMs;
@@ -266,7 +266,7 @@ export class World {
   }
 }
 
-/** One call, the one that came first of those that could go. */
+/** Checks that the batch is one call, the first to arrive of those that could go. */
 function checkAlone(batch: Batch, ready: readonly WorldCall[]): void {
   const [call, ...more] = [...batch.forwards.map((grant) => grant.call), ...batch.projections, ...batch.encodings];
   assert.deepEqual(more, []);

@@ -1,4 +1,4 @@
-/** A cheap 32-bit hash of token ids (the multiply-and-rotate steps of MurmurHash3). Equal hashes say nothing: compare as well. */
+/** A cheap 32-bit hash of token ids (the multiply-and-rotate steps of MurmurHash3). Compare the tokens as well: hashes collide. */
 export function hashTokens(tokens: Uint32Array): number {
   let hash = tokens.length;
   for (let i = 0; i < tokens.length; i++) {

@@ -3,9 +3,7 @@ import test from 'node:test';
 import fc from 'fast-check';
 import { type PrefixNode, PrefixTree } from './tree.ts';
 
-/*
- * The tree against a list of all texts that it should hold, searched from end to end, with a stamp of last use each.
- */
+/* Compares the tree with a list of all texts that it should hold, searched from end to end, with a stamp of last use each. */
 
 const SEED = 20_260_731;
 const RUNS = 200;
@@ -13,7 +11,7 @@ const MIN_OPERATIONS = 100_000;
 const PAGE_SIZE = 2;
 
 interface TestPage {
-  /** Held by somebody besides the tree. */
+  /** True when a holder other than the tree has the page. */
   used: boolean;
 }
 
@@ -24,7 +22,7 @@ interface Known {
   readonly depth: number;
   readonly page: TestPage;
   readonly node: PrefixNode<TestPage>;
-  /** A path that is used gets one stamp; within it the deeper page is the older. */
+  /** All pages of a used path get one stamp; within the path the deeper page is older. */
   stamp: number;
 }
 
@@ -40,7 +38,7 @@ type Operation =
   | { readonly op: 'use' | 'remove'; readonly which: number }
   | { readonly op: 'evict' | 'evict-blocked' };
 
-// Three token ids and two tenants: texts meet often.
+// Few token ids and tenants, so that texts meet often.
 const tokens = fc.array(fc.nat(2), { maxLength: 9 });
 const tenant = fc.nat(1);
 const operation: fc.Arbitrary<Operation> = fc.oneof(
@@ -58,7 +56,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
 class Model {
   readonly tree = new PrefixTree<TestPage>(PAGE_SIZE);
   known: Known[] = [];
-  /** Every node ever handed out: those that left may be used as parents too. */
+  /** Every node ever returned: those that left may be used as parents too. */
   readonly nodes: PrefixNode<TestPage>[] = [];
   readonly textOf = new Map<PrefixNode<TestPage>, string>();
   clock = 0;
@@ -186,7 +184,7 @@ class Model {
     assert.deepEqual(this.tree.stats(), { lookups, hitTokens, missTokens, evictions });
   }
 
-  /** Half of the calls go on from a node that was handed out, which may have left. */
+  /** Half of the calls continue from a returned node, which may have left. */
   start(tenant: number, from: number): { name: string; parent: PrefixNode<TestPage> | undefined; before: string } {
     const parent = from % 2 ? this.nodes[(from >> 1) % (this.nodes.length || 1)] : undefined;
     return { name: parent?.tenant ?? `tenant ${tenant}`, parent, before: (parent && this.textOf.get(parent)) ?? '' };
@@ -200,7 +198,7 @@ class Model {
     return this.known.some((other) => other.tenant === tenant && other.text !== text && other.text.startsWith(text));
   }
 
-  /** A page and all that follow it. */
+  /** A page and its descendants. */
   from({ tenant, text }: Known): Known[] {
     return this.known.filter((known) => known.tenant === tenant && known.text.startsWith(text));
   }
@@ -223,7 +221,7 @@ class Model {
   }
 }
 
-/** Every page ends with a mark, so that one text starts with another exactly when its pages do. */
+/** Every page ends with a mark, so that a text is a prefix of another exactly when its pages are. */
 function pageText(tokens: readonly number[], page: number): string {
   return `${tokens.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE).join(',')};`;
 }

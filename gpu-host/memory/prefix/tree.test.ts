@@ -121,7 +121,7 @@ test('refuses tokens that are not those of the pages', () => {
   assert.throws(() => new PrefixTree(0), RangeError);
 });
 
-/** Two pages of two tokens with the same hash, found by trying. */
+/** Two pages of two tokens with the same hash, found by search. */
 function collision(): [Uint32Array, Uint32Array] {
   const seen = new Map<number, Uint32Array>();
   for (let a = 0; a < 1000; a++) {

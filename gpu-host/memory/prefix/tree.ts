@@ -1,24 +1,24 @@
 import { hashTokens, sameTokens } from './tokens.ts';
 
-/** One full page of a prefix: its tokens after those of its parents. Identity is the parent and the page's token ids. */
+/** One full page of a prefix. The parent and the page's token ids identify it. */
 export interface PrefixNode<P> {
   readonly tenant: string;
   /** The page before this one, or undefined for the first of a text. */
   readonly parent: PrefixNode<P> | undefined;
   /** Pages from the start of the text to the end of this one. */
   readonly depth: number;
-  /** The page's token ids, one a slot. */
+  /** The page's token ids, one per slot. */
   readonly tokens: Uint32Array;
-  /** The page that holds their keys and values. */
+  /** The page that holds the keys and values of `tokens`. */
   readonly page: P;
-  /** False once it left the tree: nothing can be found below it or put there. */
+  /** False once the node left the tree. Lookups and insertions below it then find and add nothing. */
   readonly attached: boolean;
 }
 
 export interface PrefixStats {
   /** Calls of `match`. */
   readonly lookups: number;
-  /** Tokens asked for that were found, and that were not. */
+  /** Tokens asked for that were found (hit) or not (miss). */
   readonly hitTokens: number;
   readonly missTokens: number;
   /** Pages that were evicted. */
@@ -26,18 +26,18 @@ export interface PrefixStats {
 }
 
 export interface Insertion<P> {
-  /** One node per page asked for; `node.page` is another page where the same tokens were there already. */
+  /** One node per page asked for. `node.page` is a different page where the tree had the same tokens already. */
   readonly nodes: readonly PrefixNode<P>[];
-  /** The pages that the tree holds from now on. */
+  /** The pages that the tree newly holds. */
   readonly added: readonly P[];
 }
 
-/** A node and its places: among its siblings, and in the order of use. */
+/** A node with its links to siblings and in the order of use. */
 interface Node<P> extends PrefixNode<P> {
   readonly parent: Node<P> | undefined;
   readonly hash: number;
   attached: boolean;
-  /** Undefined for a leaf; what left the tree is one. */
+  /** Undefined for a leaf. A node that left the tree is a leaf. */
   children: Children<P> | undefined;
   /** Neighbours in the order of use. */
   older: Node<P> | undefined;
@@ -48,12 +48,12 @@ interface Node<P> extends PrefixNode<P> {
 type Children<P> = Map<number, Node<P>[]>;
 
 /**
- * A radix tree of finished prefixes, one a tenant, at the granularity of pages: finds the longest run of whole pages whose keys and values
- * exist already (RadixAttention, SGLang, section 3; pages as in vLLM's prefix cache). It only knows which pages it holds; who counts
- * references retains what `insert` added and releases what an eviction returns.
+ * A radix tree of finished prefixes per tenant, at the granularity of pages: finds the longest run of whole pages whose keys and values
+ * exist already (RadixAttention, SGLang, section 3; pages as in vLLM's prefix cache). The tree only knows which pages it holds. The caller
+ * counts references: it retains the pages that `insert` added and releases those that an eviction returns.
  *
- * One order of use goes over all tenants. Using a node uses its parents as well, right after it, so that a child is always older than its
- * parent: the oldest node is a leaf, and an eviction looks at the pages in use that are older than the one it finds, no others.
+ * One order of use spans all tenants. Using a node uses its parents right after it, so a child is always older than its parent. The oldest
+ * node is therefore a leaf, and an eviction looks only at the pages in use that are older than the one it evicts.
  */
 export class PrefixTree<P extends object> {
   readonly pageSize: number;
@@ -77,8 +77,8 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * The longest chain of whole pages of `tokens` after `parent` (the start of a text without one), at most `maxPages` long; it becomes the most
-   * recently used. All of `tokens` counts as asked for, and as missed until `took` says more. A parent that left the tree has nothing after it.
+   * The longest chain of whole pages of `tokens` after `parent` (the start of a text without one), at most `maxPages` long; it becomes the
+   * most recently used. All tokens count as missed until `took` says more. A parent that left the tree has no pages after it.
    */
   match(
     tenant: string,
@@ -94,20 +94,20 @@ export class PrefixTree<P extends object> {
     return found;
   }
 
-  /** So many pages of what was found were used. */
+  /** Counts `pages` of the pages that `match` found as used. */
   took(pages: number): void {
     this.#hitTokens += pages * this.pageSize;
     this.#missTokens -= pages * this.pageSize;
   }
 
-  /** How many pages `match` would find; nothing is used or counted by asking. */
+  /** Number of pages that `match` would find. Does not change the order of use or the statistics. */
   peek(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, maxPages: number): number {
     return this.#chain(tenant, parent, tokens, maxPages).length;
   }
 
   /**
-   * Puts `pages` after `parent`, each with its share of `tokens` (`pages.length × pageSize`). Tokens that are there already keep the page that
-   * they have. The chain becomes the most recently used. After a parent that left the tree nothing is put: `nodes` is empty then.
+   * Puts `pages` after `parent`, each with its share of `tokens` (`pages.length × pageSize`). Where the tree has the same tokens, it keeps
+   * its own page. The chain becomes the most recently used. Inserts nothing after a parent that left the tree.
    */
   insert(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, pages: readonly P[]): Insertion<P> {
     if (tokens.length !== pages.length * this.pageSize) {
@@ -132,7 +132,7 @@ export class PrefixTree<P extends object> {
     return { nodes, added };
   }
 
-  /** Takes the least recently used leaf whose page may go out of the tree; undefined when there is none. */
+  /** Removes the least recently used leaf whose page `canEvict` allows; undefined when there is none. */
   evictLeaf(canEvict: (page: P) => boolean): P | undefined {
     for (let node = this.#oldest; node; node = node.newer) {
       if (node.children || !canEvict(node.page)) continue;
@@ -144,8 +144,8 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * For when `evictLeaf` finds nothing: a page that may go can lie before pages in use. Takes the least recently used such page out of the
-   * tree with everything after it; all of them are returned, those in use merely can no longer be found.
+   * Use when `evictLeaf` finds nothing: an evictable page can have descendants in use. Removes the least recently used such page with all
+   * its descendants and returns all of them; later lookups no longer find those in use.
    */
   evictBlocked(canEvict: (page: P) => boolean): readonly P[] {
     for (let node = this.#oldest; node; node = node.newer) {
@@ -160,7 +160,7 @@ export class PrefixTree<P extends object> {
     return [];
   }
 
-  /** Takes a page and everything after it out of the tree (its content is about to change); counts as no eviction. Returns what left: nothing when it had left before. */
+  /** Removes a page whose content is about to change, with its descendants; counts no eviction. Returns the pages that left now. */
   remove(node: PrefixNode<P>): readonly P[] {
     if (!node.attached) return [];
     const left = subtree(node as Node<P>);
@@ -182,7 +182,7 @@ export class PrefixTree<P extends object> {
     for (let node = this.#oldest; node; node = node.newer) yield node.page;
   }
 
-  /** Throws when the tree contradicts itself: links, counts, or a child that is newer than its parent. Walks everything; for tests and idle times. */
+  /** Throws when links, counts or the order of use contradict each other. Walks every node; for tests and idle times. */
   check(): void {
     const seen = new Set<Node<P>>();
     let before: Node<P> | undefined;
@@ -265,7 +265,7 @@ export class PrefixTree<P extends object> {
     this.#size--;
   }
 
-  /** The deepest first, so that each parent ends up newer than its child. */
+  /** Moves the deepest node first, so that each parent ends up newer than its child. */
   #use(deepest: Node<P>): void {
     for (let node: Node<P> | undefined = deepest; node; node = node.parent) {
       if (node === this.#newest) continue;
@@ -295,7 +295,7 @@ function find<P>(children: Children<P> | undefined, tokens: Uint32Array): Node<P
   return children?.get(hashTokens(tokens))?.find((node) => sameTokens(node.tokens, tokens));
 }
 
-/** A node and all below it, each after its descendants. */
+/** A node and its descendants, each after its own descendants. */
 function subtree<P>(top: Node<P>): Node<P>[] {
   const nodes = [top];
   for (let i = 0; i < nodes.length; i++) {

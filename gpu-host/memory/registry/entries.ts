@@ -8,7 +8,7 @@ import type { Ownership } from './rights.ts';
 import type { Restore, Snapshot, SnapshotMemory, StoredPage } from './snapshot.ts';
 import { readShelf, restoreFile } from './stored.ts';
 
-/** What a name is to stand for. */
+/** The new content of a name. */
 export interface NewVersion<S> {
   readonly snapshot: S;
   readonly persistent: boolean;
@@ -21,15 +21,15 @@ interface Contents {
   readonly header: FileHeader;
   readonly pages: readonly StoredPage[];
   readonly data: readonly Uint8Array[];
-  /** Of the file, without its short header. */
+  /** File size without its JSON header. */
   readonly bytes: number;
 }
 
 /**
- * Entries by tenant, kind and name: their versions, in memory and on disk. Who may do what is the caller's. A tenant's directory is read when
- * the tenant is first seen, and the pages of a file when they are first wanted.
+ * Entries by tenant, kind and name: their versions, in memory and on disk. The caller checks rights. A tenant's directory is read when the
+ * tenant is first seen, and the pages of a file when they are first wanted.
  *
- * A version that saves anew is seen at once; the one before is kept until the new one is on disk, and comes back when that fails.
+ * A new version is visible at once; the one before is kept until the new one is on disk, and comes back when that fails.
  */
 export class Entries<S extends Snapshot> {
   readonly #memory: SnapshotMemory<S>;
@@ -41,7 +41,7 @@ export class Entries<S extends Snapshot> {
   #memoryPages = 0;
   #diskBytes = 0;
   #savingBytes = 0;
-  /** The same by tenant. */
+  /** `#savingBytes` by tenant. */
   readonly #tenantSaving = new Map<string, number>();
   #saves = new Set<Promise<void>>();
 
@@ -57,7 +57,7 @@ export class Entries<S extends Snapshot> {
     this.#diskBytes = this.#disk.files.sweep();
   }
 
-  /** Pages that snapshots in memory hold, and bytes of all files. */
+  /** Pages that snapshots hold in memory. */
   get memoryPages(): number {
     return this.#memoryPages;
   }
@@ -79,17 +79,17 @@ export class Entries<S extends Snapshot> {
       .sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** The entries of all tenants that were seen by now. */
+  /** The entries of all tenants seen so far. */
   *known(): Generator<Entry<S>> {
     for (const { entries } of this.#shelves.values()) yield* entries.values();
   }
 
   /**
-   * Gives a name a (new) content, at once for whoever opens it. For a persistent one, the promise resolves when it is on disk; when that fails it
-   * rejects with a CallFault, and the name stands for what it did before. Undefined when there is nothing to wait for.
+   * Gives a name a (new) content, visible at once. For a persistent one, the promise resolves when the content is on disk; when that fails
+   * the promise rejects with a CallFault, and the name keeps its former content. Undefined when there is nothing to wait for.
    *
    * @throws CallFault `limit-exceeded`, `unsupported` (persistent without a directory), `unavailable` (too much is being saved), `internal`
-   * (the disk fails, or swap lost a page); nothing is changed then
+   * (the disk fails, or swap lost a page); changes nothing then
    */
   put(tenant: string, kind: EntryKind, name: string, content: NewVersion<S>): Promise<void> | undefined {
     const { snapshot, persistent, file } = content;
@@ -99,7 +99,7 @@ export class Entries<S extends Snapshot> {
     this.#checkTenantLimits(this.#shelf(tenant), existing, snapshot.pages.length);
     this.#checkShare(tenant, snapshot.pages.length, existing && replacedBy(existing, persistent));
     const written = persistent ? this.#copy(tenant, name, content) : undefined;
-    // A version on disk must not come back after a restart when one that is not replaces it.
+    // Remove the version on disk: after a restart it must not come back in place of a newer one that is not persistent.
     if (!persistent && existing?.settled) this.#removeFile(existing, existing.settled);
 
     this.#memory.retain(snapshot);
@@ -135,7 +135,7 @@ export class Entries<S extends Snapshot> {
 
   /**
    * The pages of an entry, brought back by `restore` where they are on disk only.
-   * @throws CallFault `internal` (damaged), `invalid-argument` (another model's), `unavailable` and `limit-exceeded` (no room now, or ever), what `restore` throws
+   * @throws CallFault `internal` (damaged), `invalid-argument` (another model's), `unavailable`, `limit-exceeded` (no room), `restore`'s
    */
   load(entry: Entry<S>, restore: Restore<S>): S {
     const version = entry.current;
@@ -204,8 +204,8 @@ export class Entries<S extends Snapshot> {
   }
 
   /**
-   * Whether a tenant may keep `pages` more in memory once `leaving` are given back: at most half of what the other tenants leave, as in the
-   * dynamic thresholds of Choudhury and Hahne (1998) with a factor of one. What can be had from disk again counts for nobody.
+   * Checks that a tenant may keep `pages` more in memory once `leaving` are given back: at most half of what the other tenants leave, as in
+   * the dynamic thresholds of Choudhury and Hahne (1998) with a factor of one. Pages that are also on disk do not count.
    */
   #checkShare(tenant: string, pages: number, leaving: ReadonlySet<Version<S>> = new Set()): void {
     const { maxMemoryPages } = this.#limits;
@@ -225,7 +225,7 @@ export class Entries<S extends Snapshot> {
     );
   }
 
-  /** Whether `pages` more fit into memory once all that can be had from disk again gives way. */
+  /** Checks that `pages` more fit into memory once every page that is also on disk gives way. */
   #checkMemoryRoom(pages: number): void {
     const { maxMemoryPages } = this.#limits;
     if (pages > maxMemoryPages) {
@@ -241,7 +241,7 @@ export class Entries<S extends Snapshot> {
     throw fault('unavailable', `exports and files may hold ${maxMemoryPages} pages in memory and nothing can give way`);
   }
 
-  /** Pages in memory by tenant, without those of `leaving` and those that can be had from disk again. */
+  /** Pages in memory by tenant, without those of `leaving` and those that are also on disk. */
   #fixedPages(leaving: ReadonlySet<Version<S>>): Map<string, number> {
     const held = new Map<string, number>();
     for (const entry of this.known()) {
@@ -253,7 +253,7 @@ export class Entries<S extends Snapshot> {
     return held;
   }
 
-  /** Gives up pages that can be had from disk again, least recently used first, until the limit holds. */
+  /** Drops pages that are also on disk, least recently used first, until the limit holds. */
   #shrink(): void {
     while (this.#memoryPages > this.#limits.maxMemoryPages) {
       let oldest: Version<S> | undefined;
@@ -267,7 +267,7 @@ export class Entries<S extends Snapshot> {
   }
 
   /**
-   * Whether a tenant may save `bytes` more: at most half of what the files of the other tenants leave of the disk, as with memory, so that no tenant
+   * Checks that a tenant may save `bytes` more: at most half of what the files of the other tenants leave of the disk, so that no tenant
    * alone fills it. While a name is saved anew both its versions count.
    */
   #checkDiskShare(tenant: string, bytes: number): void {
@@ -286,7 +286,7 @@ export class Entries<S extends Snapshot> {
     );
   }
 
-  /** What a snapshot's file will say, copied now: later the device is busy, and its pages may be somebody else's. */
+  /** Copies a snapshot's contents for its file now: later the device is busy, and its pages may hold other content. */
   #copy(tenant: string, name: string, { snapshot, file }: NewVersion<S>): Contents {
     if (!this.#disk) {
       throw fault('unsupported', 'nothing is persistent here: this host was started without a directory for it');
@@ -332,7 +332,7 @@ export class Entries<S extends Snapshot> {
           version.fileBytes = bytes;
           this.#diskBytes += bytes;
           this.#settle(entry, version);
-          // Its pages can be had from disk from now on.
+          // The version's pages are on disk from now on, so memory may drop them.
           this.#shrink();
         },
       );
@@ -354,7 +354,7 @@ export class Entries<S extends Snapshot> {
 
   #track(save: Promise<void>): Promise<void> {
     const done: Promise<void> = save
-      // Whoever asked for the save is told.
+      // The caller that asked for the save receives the error through `save`.
       .catch(() => undefined)
       .then(() => {
         this.#saves.delete(done);
@@ -363,7 +363,7 @@ export class Entries<S extends Snapshot> {
     return save;
   }
 
-  /** `version` is where it should be: the one before is needed no longer. */
+  /** Marks `version` as safely stored and lets go of the one before. */
   #settle(entry: Entry<S>, version: Version<S>): void {
     const before = entry.settled;
     entry.settled = version;
@@ -372,7 +372,7 @@ export class Entries<S extends Snapshot> {
     this.#forget(entry, before);
   }
 
-  /** Saving `version` failed: the name stands for what it did before, or for nothing. */
+  /** Call when saving `version` failed: the name gets its former content back, or goes. */
   #undo(entry: Entry<S>, version: Version<S>): void {
     if (entry.removed) return;
     if (entry.current === version) {
@@ -385,7 +385,7 @@ export class Entries<S extends Snapshot> {
     this.#forget(entry, version);
   }
 
-  /** Lets go of a version that the name stands for no longer. */
+  /** Releases a version unless the name still refers to it. */
   #forget(entry: Entry<S>, version: Version<S>): void {
     if (version !== entry.current && version !== entry.settled) this.#release(version);
   }
@@ -414,12 +414,12 @@ export class Entries<S extends Snapshot> {
   }
 }
 
-/** The version whose pages can be given up because its file holds them. */
+/** The version whose pages memory can drop because its file holds them. */
 function spare<S>({ settled }: Entry<S>): Version<S> | undefined {
   return settled?.snapshot && settled.fileBytes > 0 ? settled : undefined;
 }
 
-/** Versions that a new one leaves nobody to need at once: what is settled stays until a persistent one is on disk. */
+/** Versions that a new one makes superfluous at once. The settled version stays until a persistent new one is on disk. */
 function replacedBy<S>({ current, settled }: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
   const leaving = new Set([current]);
   if (settled && persistent) leaving.delete(settled);

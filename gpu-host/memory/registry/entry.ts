@@ -4,16 +4,16 @@ import type { FileHeader } from './file-format.ts';
 import type { EntryKind } from './names.ts';
 import type { Ownership } from './rights.ts';
 
-/** A name and what it stands for. */
+/** A name and its versions. */
 export interface Entry<S> {
   readonly tenant: string;
   readonly kind: EntryKind;
   readonly name: string;
-  /** What whoever opens the name sees. */
+  /** The version that opening the name gives. */
   current: Version<S>;
-  /** The newest version that is where it should be (on disk, or in memory if that is enough): what is left when saving a newer one fails. */
+  /** Newest version stored as asked (on disk, or in memory if that is enough); used when saving a newer one fails. */
   settled: Version<S> | undefined;
-  /** The inferlet that may save it anew. */
+  /** The inferlet that may save the file anew. */
   lock: string | undefined;
   removed: boolean;
 }
@@ -25,31 +25,31 @@ export interface Version<S> {
   readonly persistent: boolean;
   /** Null for an export. */
   readonly file: Ownership | null;
-  /** Larger for later ones. */
+  /** Increases with each version. */
   readonly order: number;
-  /** Undefined while it is on disk only. */
+  /** Undefined while the version is on disk only. */
   snapshot: S | undefined;
   /** Bytes of its file; 0 while there is none. */
   fileBytes: number;
   lastUse: number;
 }
 
-/** A file that has the place of a name and cannot be used. */
+/** A file under a name's file name that cannot be used. */
 export interface Refusal {
   readonly fault: CallFault;
   readonly fileName: string;
   readonly fileBytes: number;
-  /** Undefined when not even that can be read, or it is about another name. */
+  /** Undefined when the header cannot be read, or is about another name. */
   readonly header: FileHeader | undefined;
 }
 
-/** What one tenant has, by file name (`fileNameOf`). */
+/** Entries and refusals of one tenant, by file name (`fileNameOf`). */
 export interface Shelf<S> {
   readonly entries: Map<string, Entry<S>>;
   readonly refusals: Map<string, Refusal>;
 }
 
-/** What makes pages: those of another maker mean nothing here. */
+/** The model that makes pages. Pages of another maker cannot be used. */
 export interface Maker {
   readonly fingerprint: Fingerprint;
   /** Slots, and bytes of keys and values, of a page. */
@@ -65,11 +65,11 @@ export interface RegistryLimits {
   /** Pages of one snapshot. */
   readonly maxSnapshotPages: number;
   /**
-   * Pages that all snapshots in memory hold together, so that they cannot fill the device. A tenant may take half of what the others leave
-   * of it, not counting what can be had from disk again: however much others keep, there is room for the next one.
+   * Pages that all snapshots in memory hold together, so that they cannot fill the device. A tenant may take half of what the others leave.
+   * Pages that are also on disk do not count, so room for the next snapshot remains however many the others keep.
    */
   readonly maxMemoryPages: number;
-  /** Bytes of all files of the model. */
+  /** Maximum bytes of all files of the model. */
   readonly maxDiskBytes: number;
   /** Bytes of pages that wait to be written, all saves together. */
   readonly maxSavingBytes: number;

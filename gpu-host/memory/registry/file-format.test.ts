@@ -36,7 +36,7 @@ const readerOf =
     return Buffer.from(bytes.subarray(offset, offset + length));
   };
 
-/** Reads everything there is. */
+/** Reads the whole file. */
 function decoded(bytes: Buffer): { header: FileHeader; snapshot: TestSnapshot } {
   const file = decodeFile(readerOf(bytes), bytes.length);
   const pages = file.pages.map(({ filled, masked, positions }, index) => {

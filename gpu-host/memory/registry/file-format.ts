@@ -35,7 +35,7 @@ const headerSchema = z.object({
   nextPosition: count,
 });
 
-/** What a file says about itself before any page. */
+/** Header of a snapshot file. */
 export interface FileHeader {
   readonly tenant: string;
   readonly name: string;
@@ -49,7 +49,7 @@ export interface FileHeader {
   readonly nextPosition: number;
 }
 
-/** Reads exactly so many bytes of a file. @throws FileDamage when it is shorter */
+/** Reads `length` bytes of a file. @throws FileDamage when the file is shorter */
 export type ByteReader = (offset: number, length: number) => Buffer;
 
 /** The bytes are not those of a snapshot that was written whole. */
@@ -57,10 +57,10 @@ export class FileDamage extends Error {
   override readonly name = 'FileDamage';
 }
 
-/** Pages whose checksums are computed before others have their turn. */
+/** Bytes of pages whose checksums are computed before other tasks of the event loop get a turn. */
 const CHECKSUM_BATCH_BYTES = 4 * 1024 * 1024;
 
-/** The parts of a file, in order: the head (header and page table), then each page's data. Lets others run while it computes checksums. */
+/** The parts of a file, in order: the head (header and page table), then each page's data. Yields to the event loop between checksums. */
 export async function encodeFile(
   header: FileHeader,
   pages: readonly StoredPage[],
@@ -78,7 +78,7 @@ export async function encodeFile(
   return [encodeHead(header, pages, checksums), ...data];
 }
 
-/** Bytes of a file of so many pages, without its JSON header. */
+/** Bytes of a file of `pages` pages, without its JSON header. */
 export function fileSize(pages: number, { pageSize, pageBytes }: { pageSize: number; pageBytes: number }): number {
   return PREAMBLE_BYTES + 2 * CHECKSUM_BYTES + pages * (tableEntryBytes(pageSize) + pageBytes);
 }
@@ -109,7 +109,7 @@ export function decodeHeader(read: ByteReader, size: number): FileHeader {
   return locate(read, size).header;
 }
 
-/** A whole file, its table checked; each page's data is checked when it is read. */
+/** A whole file with a verified page table; `readPage` verifies each page's data. */
 export interface DecodedFile {
   readonly header: FileHeader;
   readonly pages: readonly StoredPage[];

@@ -28,7 +28,7 @@ export class SnapshotFiles {
     mkdirSync(directory, { recursive: true });
   }
 
-  /** Bytes of all files there are. Removes what processes that died left half written. */
+  /** Returns the bytes of all files. Removes half-written files of dead processes. */
   sweep(): number {
     let bytes = 0;
     for (const tenant of names(this.directory)) {
@@ -46,7 +46,7 @@ export class SnapshotFiles {
     return names(this.#tenantPath(tenant)).filter((name) => name.endsWith(ENDING));
   }
 
-  /** Calls `body` with a reader of the file and its size. @throws FileDamage when it ends early; what the file system answers */
+  /** Calls `body` with a reader of the file and its size. @throws FileDamage when the file ends early; file system errors */
   read<T>(tenant: string, fileName: string, body: (read: ByteReader, size: number) => T): T {
     const fd = openSync(join(this.#tenantPath(tenant), fileName), 'r');
     try {
@@ -57,8 +57,8 @@ export class SnapshotFiles {
   }
 
   /**
-   * Writes a file apart and puts it in its place once it is on disk. `mayPublish` is asked right before, with nothing in between: when it says no,
-   * nothing is changed. `published` is called right after with the file's bytes; the promise resolves when the directory is on disk as well.
+   * Writes a file under a temporary name and renames it once it is on disk. Asks `mayPublish` right before the rename, in the same turn:
+   * false changes nothing. Calls `published` right after with the file's bytes. The promise resolves when the directory is on disk as well.
    */
   async write(
     tenant: string,
@@ -126,7 +126,7 @@ async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Called before this process writes any: a file of its own id was left by a process that had the id before. */
+/** Runs before this process writes any file: one with its own id is left from an earlier process with that id. */
 function isAbandoned(name: string): boolean {
   const pid = Number(TEMPORARY.exec(name)?.[1]);
   return pid === process.pid || (Number.isInteger(pid) && !isAlive(pid));

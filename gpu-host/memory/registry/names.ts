@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { type CallFault, fault } from '../fault.ts';
 
-/** Exports and KV files have names of their own each. */
+/** Exports and KV files have separate name spaces. */
 export type EntryKind = 'export' | 'file';
 
 /** The tenant whose names under `system/` every tenant can read. */
@@ -9,7 +9,7 @@ export const SYSTEM_TENANT = 'system';
 const SYSTEM_PREFIX = 'system/';
 const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 
-/** @throws CallFault `invalid-argument` for what is no name (wit/allocate.wit). Names are not paths: `..` and `//` mean nothing. */
+/** @throws CallFault `invalid-argument` for a malformed name (wit/allocate.wit). Names are not paths: `..` and `//` mean nothing. */
 export function checkName(name: string): void {
   if (!NAME.test(name)) throw noName(name);
 }
@@ -23,7 +23,7 @@ export function isSystemName(name: string): boolean {
   return name.startsWith(SYSTEM_PREFIX);
 }
 
-/** The tenant to whom a name belongs that `tenant` says. */
+/** The tenant that owns `name` when `tenant` uses it. */
 export function tenantOfName(tenant: string, name: string): string {
   return isSystemName(name) ? SYSTEM_TENANT : tenant;
 }
@@ -35,7 +35,7 @@ export function checkWritableBy(tenant: string, name: string): void {
   }
 }
 
-/** The file name that stands for an entry. A hash: nothing that a tenant says becomes part of a path. */
+/** The file name of an entry. A hash, so that no input of a tenant becomes part of a path. */
 export function fileNameOf(kind: EntryKind, name: string): string {
   return `${kind}-${digest(name)}.kv`;
 }
@@ -45,6 +45,6 @@ export function directoryNameOf(tenant: string): string {
 }
 
 function digest(text: string): string {
-  // UTF-16 as it is: UTF-8 would turn every lone surrogate into the same character.
+  // UTF-16, because UTF-8 would turn every lone surrogate into the same character.
   return createHash('sha256').update(text, 'utf16le').digest('hex').slice(0, 40);
 }

@@ -11,9 +11,7 @@ import type { Caller } from './rights.ts';
 import { contentsOf, snapshotOf } from './testing/page-memory.ts';
 import { Life, refusalOf } from './testing/registries.ts';
 
-/*
- * Saves that overlap, are replaced or removed under way: what is seen at once, and what is left on disk when all have ended, is what was said last.
- */
+/* Saves that overlap, are replaced or removed under way: the content visible at once, and the final files, are those of the last call. */
 
 const SEED = 161_803;
 const RUNS = 120;
@@ -43,7 +41,7 @@ class Trial {
   readonly directory: string;
   life: Life;
   known = new Map<string, Known>();
-  /** How often each name was removed. */
+  /** Number of removals of each name. */
   readonly removals = new Map<string, number>();
   seeds = 0;
   readonly counts: Record<string, number>;
@@ -95,12 +93,12 @@ class Trial {
         this.count('cancelled');
       },
     );
-    // A failed check is reported by `settle`, which may come later.
+    // `settle`, which may come later, reports a failed check.
     outcome.catch(() => undefined);
     this.outcomes.push(outcome);
   }
 
-  /** Opening a name gives what was saved last, on disk or not. */
+  /** Checks that opening a name gives the content saved last, on disk or not. */
   checkSeen(): void {
     for (const name of NAMES) {
       const known = this.known.get(name);

@@ -21,9 +21,7 @@ import { assertExpected, type Known, Model, mayRead } from './testing/model.ts';
 import { contentsOf, snapshotOf, type TestSnapshot } from './testing/page-memory.ts';
 import { Life, refusalOf } from './testing/registries.ts';
 
-/*
- * The registry against a list of names, over restarts with either of two models, on real files that are damaged at any time.
- */
+/* Compares the registry with a list of names, over restarts with either of two models, on real files that are damaged at any time. */
 
 const SEED = 271_828;
 const RUNS = 240;
@@ -77,7 +75,7 @@ class Trial {
   readonly directory: string;
   readonly model = new Model(LIMITS);
   life: Life;
-  /** Whether files have other sizes than the registry left them. */
+  /** True when file sizes differ from those that the registry left. */
   resized = false;
   readonly counts: Record<string, number>;
 
@@ -230,7 +228,7 @@ class Trial {
     });
   }
 
-  /** Flips a bit, cuts, lengthens, or puts another entry's file in the place. */
+  /** Damages a file: flips a bit, cuts, lengthens, or puts another entry's file in its place. */
   damage({ which, how, where }: Of<'damage'>): void {
     const whole = this.model.known.filter(({ persistent, damaged }) => persistent && !damaged);
     const known = whole[which % (whole.length || 1)];
@@ -252,7 +250,7 @@ class Trial {
       copyFileSync(this.#pathOf(other), path);
     }
     known.damaged = true;
-    // What is in memory was seen whole; of the rest, the registry may not have looked at the file yet.
+    // Content in memory was read whole; of other files the registry may not have read any part yet.
     known.doubtful = !known.inMemory;
     this.resized ||= how > 0;
   }

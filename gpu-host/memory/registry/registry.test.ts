@@ -249,7 +249,7 @@ test('every limit is refused before anything changes', async (t) => {
   );
   registry.saveFile(MAKER, 'c', snapshotOf(1, 2), { persistent: false, rights: 'private' });
 
-  // 80 bytes, and 80 a page, besides the header's text.
+  // A page takes 80 bytes, and so does the file besides the header's text.
   const saving = exported('u', 'a', 4, true);
   assertRefused(() => exported('v', 'a', 3, true), 'unavailable', /being saved already/);
   await saving;
@@ -291,7 +291,7 @@ test('pages that can be had from disk give way to others, least recently used fi
 
 test('a tenant may save half of what the others leave of the disk, saves under way and damaged files included', async (t) => {
   const directory = temporaryDirectory(t);
-  // A file of four pages has 400 bytes, and once it is written those of its header as well.
+  // A file of four pages has 400 bytes, plus those of its header once it is written.
   const limits = { maxDiskBytes: 4000, maxSavingBytes: 4000 };
   const { registry } = new Life(directory, 0, limits);
   const save = (tenant: string, name: string, life = registry) =>
@@ -326,12 +326,12 @@ test('a tenant may keep half of what the others leave of the memory, so that the
   assertRefused(() => keep('u', 'b', 1), 'unavailable', /hold 8 of them, so this one may hold 4/);
   keep('v', 'a', 2);
   keep('w', 'a', 1);
-  // What can be had from disk again is nobody's share, and takes nobody's.
+  // Pages that are also on disk count in no tenant's share.
   registry.unexport('t', 'a');
   await keep('v', 'b', 1, true);
   assert.equal(memory.held.size, 11);
   keep('v', 'c', 1);
-  // A file saved anew gives its own place back.
+  // A file saved anew gives its own share back.
   const save = () => registry.saveFile(MAKER, 'f', snapshotOf(1, 1), { persistent: false, rights: 'private' });
   save();
   registry.openFile(MAKER, 'f', true, notNeeded);
@@ -443,7 +443,7 @@ test('files that a dead process left half written are cleared away', async (t) =
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 1), true);
   const tenant = join(directory, directoryNameOf('t'));
-  // The first is above every possible process id, the second this process's own from before a restart, the third of one that lives.
+  // Process ids: above every possible one, this process's own (from before a restart), and a live one.
   for (const pid of [2 ** 30, process.pid, process.ppid]) writeFileSync(join(tenant, `tmp-${pid}-half`), 'PIEKV');
   const { registry } = new Life(directory);
   assert.deepEqual(readdirSync(tenant).sort(), [fileNameOf('export', 'a'), `tmp-${process.ppid}-half`].sort());

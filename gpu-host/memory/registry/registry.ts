@@ -12,11 +12,11 @@ export interface RegistryOptions<S extends Snapshot> {
   /** Slots of a page, and bytes of its keys and values. */
   readonly pageSize: number;
   readonly pageBytes: number;
-  /** Pages of the device: most limits follow from it. */
+  /** Pages of the device: most default limits follow from it. */
   readonly pageCount: number;
-  /** Where this model's persistent snapshots live, for one process at a time, and what the model is. Without it nothing is persistent. */
+  /** Directory of this model's persistent snapshots, for one process at a time. Without it nothing is persistent. */
   readonly kv?: { readonly directory: string; readonly fingerprint: Fingerprint } | undefined;
-  /** Instead of `defaultLimits`. */
+  /** Overrides of `defaultLimits`. */
   readonly limits?: Partial<RegistryLimits>;
 }
 
@@ -28,17 +28,17 @@ export interface SaveOptions {
 export interface RegistryStats {
   readonly exports: number;
   readonly files: number;
-  /** Pages held in memory; one in two snapshots counts twice. */
+  /** Pages held in memory; a page in two snapshots counts twice. */
   readonly memoryPages: number;
   readonly diskBytes: number;
 }
 
-/** What a function may be called, since it is written into files and lists. */
+/** Maximum length of a function name, which goes into files and lists. */
 const MAX_OWNER_LENGTH = 256;
 
 /**
- * A tenant may name as many pages as the device has, most of them on disk; together all names hold half of the device in memory, so that
- * the oldest inferlet finds room whatever was exported, and a tenant alone a quarter.
+ * A tenant may name as many pages as the device has, most of them on disk. In memory all names together hold at most half of the device, so
+ * that the oldest inferlet finds room whatever was exported; one tenant alone holds at most a quarter.
  */
 export function defaultLimits(pageCount: number): RegistryLimits {
   return {
@@ -53,16 +53,16 @@ export function defaultLimits(pageCount: number): RegistryLimits {
 
 /**
  * Snapshots of pages under names, of one model: exports, which never change, and KV files, which the holder of their lock saves anew
- * (Symphony, HotOS '25). Names belong to tenants; those under `system/` belong to the tenant `system` and everyone can read them.
+ * (Symphony, HotOS '25). Names belong to tenants; those under `system/` belong to the tenant `system` and every tenant can read them.
  *
- * Called between device steps. Refusals are CallFaults thrown at once, and nothing is changed by them; a returned promise is a write to disk.
+ * Called between device steps. A refusal is a CallFault thrown at once and changes nothing; a returned promise is a write to disk.
  */
 export class PageRegistry<S extends Snapshot> {
   readonly #entries: Entries<S>;
-  /** Files locked, by inferlet. */
+  /** Locked files, by inferlet. */
   #locks = new Map<string, Set<Entry<S>>>();
 
-  /** @throws what the file system answers when the directory cannot be made */
+  /** @throws file system errors when the directory cannot be made */
   constructor(options: RegistryOptions<S>) {
     const { memory, pageSize, pageBytes, pageCount, kv, limits } = options;
     this.#entries = new Entries(
@@ -73,10 +73,10 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * Keeps a snapshot under a name that nobody has. A persistent one is on disk when the promise resolves; if that fails it rejects with a CallFault
+   * Keeps a snapshot under a free name. A persistent one is on disk when the promise resolves; if that fails it rejects with a CallFault
    * and the name is free again. Undefined when there is nothing to wait for.
-   *
-   * @throws CallFault `invalid-argument` (no name, or taken), `unsupported` (a name under `system/`, or nothing is persistent here), `limit-exceeded`, `unavailable`
+   * @throws CallFault `invalid-argument` (malformed or taken name), `unsupported` (a name under `system/`, or nothing is persistent here),
+   * `limit-exceeded`, `unavailable`
    */
   exportPages(tenant: string, name: string, snapshot: S, persistent: boolean): Promise<void> | undefined {
     checkName(name);
@@ -94,7 +94,7 @@ export class PageRegistry<S extends Snapshot> {
     return this.#entries.load(this.#find(tenant, 'export', name), restore);
   }
 
-  /** Forgets a name; whoever imported it keeps its pages. @throws CallFault `not-found`, `unsupported` (under `system/`), `internal` (its file stays) */
+  /** Forgets a name; importers keep its pages. @throws CallFault `not-found`, `unsupported` (under `system/`), `internal` */
   unexport(tenant: string, name: string): void {
     const found = this.#lookUp(tenant, 'export', name);
     checkWritableBy(tenant, name);
@@ -102,7 +102,7 @@ export class PageRegistry<S extends Snapshot> {
     else this.#entries.remove(found);
   }
 
-  /** The tenant's own exports, by name. Files of other models are not among them. */
+  /** The tenant's own exports, by name, without those of other models. */
   listExports(tenant: string): ExportInfo[] {
     return this.#entries.list(tenant, 'export').map(({ name, current }) => {
       const { pages, tokens, nextPosition, persistent } = current;
@@ -111,8 +111,8 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * What was saved last under a name; with `write` and its lock, which is the inferlet's until it gives it back or goes.
-   * @throws CallFault `not-found`, `unsupported` (no right), `unavailable` (locked, or no room), `invalid-argument` (another model made it), `internal`, what `restore` throws
+   * The content last saved under a name. With `write`, also takes the lock, until the inferlet unlocks the file or ends.
+   * @throws CallFault `not-found`, `unsupported` (no right), `unavailable` (locked, full), `invalid-argument` (another model's), `internal`
    */
   openFile(caller: Caller, name: string, write: boolean, restore: Restore<S>): S {
     const entry = this.#find(caller.tenant, 'file', name);
@@ -128,10 +128,10 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * Saves under a new name, or anew under one whose lock the caller holds (and keeps). Others see the new content at once. A persistent one is on
-   * disk when the promise resolves; if that fails it rejects with a CallFault and the name stands for what it did before.
-   *
-   * @throws CallFault `invalid-argument` (no name, or taken), `unsupported` (no right, or nothing is persistent here), `limit-exceeded`, `unavailable`
+   * Saves under a new name, or anew under one whose lock the caller holds (and keeps). Others see the new content at once. A persistent one
+   * is on disk when the promise resolves; if that fails it rejects with a CallFault and the name keeps its former content.
+   * @throws CallFault `invalid-argument` (malformed or taken name), `unsupported` (no right, or nothing is persistent here),
+   * `limit-exceeded`, `unavailable`
    */
   saveFile(caller: Caller, name: string, snapshot: S, options: SaveOptions): Promise<void> | undefined {
     checkName(name);
@@ -149,19 +149,19 @@ export class PageRegistry<S extends Snapshot> {
     return this.#entries.put(caller.tenant, 'file', name, { snapshot, persistent, file: { owner, rights } });
   }
 
-  /** Gives the lock of a file back; nothing when the caller does not hold it. @throws CallFault `invalid-argument` for what is no name */
+  /** Gives back a file's lock, if the caller holds it. @throws CallFault `invalid-argument` for a malformed name */
   unlockFile(caller: Caller, name: string): void {
     checkName(name);
     const entry = this.#entries.find(tenantOfName(caller.tenant, name), 'file', name);
     if (entry && !isRefusal(entry) && entry.lock === caller.inferlet) this.#unlock(entry);
   }
 
-  /** Forgets a file; who has it open keeps what it sees. @throws CallFault `not-found`, `unsupported` (no right), `unavailable` (locked by another), `internal` */
+  /** Forgets a file; opened pages stay. @throws CallFault `not-found`, `unsupported` (no right), `unavailable` (locked), `internal` */
   removeFile(caller: Caller, name: string): void {
     const found = this.#lookUp(caller.tenant, 'file', name);
     checkWritableBy(caller.tenant, name);
     if (isRefusal(found)) {
-      // Nobody knows whose a file is whose header is damaged: anyone in the tenant may clear it away.
+      // A file with a damaged header has no known owner, so every function of the tenant may remove it.
       if (found.header?.file) checkWrite(caller, name, found.header.file);
       this.#entries.removeRefusal(caller.tenant, found);
       return;
@@ -187,13 +187,13 @@ export class PageRegistry<S extends Snapshot> {
       });
   }
 
-  /** An inferlet is gone: its locks are free. */
+  /** Frees the locks of an inferlet that has ended. */
   releaseInferlet(inferlet: string): void {
     for (const entry of this.#locks.get(inferlet) ?? []) entry.lock = undefined;
     this.#locks.delete(inferlet);
   }
 
-  /** Of the tenants that were seen since the start. */
+  /** Counts only tenants seen since the start. */
   stats(): RegistryStats {
     const counts = { export: 0, file: 0 };
     for (const entry of this.#entries.known()) counts[entry.kind]++;
@@ -206,7 +206,7 @@ export class PageRegistry<S extends Snapshot> {
     return this.#entries.close();
   }
 
-  /** What has the place of a name. @throws CallFault `invalid-argument` for what is no name, `not-found` */
+  /** The entry or refusal under a name. @throws CallFault `invalid-argument` for a malformed name, `not-found` */
   #lookUp(tenant: string, kind: EntryKind, name: string): Entry<S> | Refusal {
     checkName(name);
     const found = this.#entries.find(tenantOfName(tenant, name), kind, name);
@@ -214,7 +214,7 @@ export class PageRegistry<S extends Snapshot> {
     return found;
   }
 
-  /** @throws CallFault as `#lookUp`, and why what has the place cannot be used */
+  /** @throws CallFault as `#lookUp`, and the fault of an unusable file */
   #find(tenant: string, kind: EntryKind, name: string): Entry<S> {
     const found = this.#lookUp(tenant, kind, name);
     if (isRefusal(found)) throw found.fault;

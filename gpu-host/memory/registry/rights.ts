@@ -2,23 +2,23 @@ import type { FileRights } from '../../protocol/calls.ts';
 import { fault } from '../fault.ts';
 import { checkWritableBy, isSystemName } from './names.ts';
 
-/** Who asks. */
+/** The inferlet that makes a call. */
 export interface Caller {
   readonly tenant: string;
-  /** The inferlet, of which there may be two of one id (an attempt, and one before it that lingers): locks are its own, and go with it. */
+  /** Id of one attempt of the inferlet: a lingering earlier attempt has another. Locks belong to it and end with it. */
   readonly inferlet: string;
-  /** The function that it runs: rights go by function. */
+  /** The function that the inferlet runs: rights go by function. */
   readonly functionName: string;
 }
 
-/** Whose a file is, and what others may do with it. */
+/** Owner of a file, and the rights of other functions. */
 export interface Ownership {
-  /** The function that made it. */
+  /** The function that made the file. */
   readonly owner: string;
   readonly rights: FileRights;
 }
 
-/** Names under `system/` are readable by everyone, whatever their rights. */
+/** Every function may read names under `system/`, whatever their rights. */
 export function canRead(caller: Caller, name: string, file: Ownership): boolean {
   return isSystemName(name) || file.rights !== 'private' || file.owner === caller.functionName;
 }
@@ -34,7 +34,7 @@ export function checkWrite(caller: Caller, name: string, file: Ownership): void 
   }
 }
 
-/** Whoever may write a file may give it new content; only its owner may change what others may do. */
+/** A function with the right to write a file may give it new content; only the owner may change the rights. */
 export function checkNewRights(caller: Caller, name: string, file: Ownership, rights: FileRights): void {
   if (rights !== file.rights && file.owner !== caller.functionName) {
     throw fault(

@@ -1,4 +1,4 @@
-/** Pages frozen at one moment, as memory keeps them: nobody writes a page that has another holder. */
+/** Pages frozen at one moment. Writers copy a page that has another holder, so these never change. */
 export interface Snapshot {
   readonly pages: readonly SnapshotPage[];
   /** Filled slots. */
@@ -13,19 +13,19 @@ export interface SnapshotPage {
   readonly masked: number;
 }
 
-/** What the registry needs of memory. All of it happens between device steps, except that `release` may be called at any time. */
+/** The registry's view of memory. Calls happen between device steps, except that `release` may come at any time. */
 export interface SnapshotMemory<S extends Snapshot> {
-  /** The registry holds each page once more. */
+  /** Adds one reference of the registry to each page. */
   retain(snapshot: S): void;
-  /** The registry gives up what it retained (or what a restore made for it). */
+  /** Drops the references that `retain`, or a restore, made for the registry. */
   release(snapshot: S): void;
-  /** Copies out keys and values of the page at `index`, wherever they are. */
+  /** Copies out the keys and values of the page at `index`, on the device or in swap. */
   readPage(snapshot: S, index: number, into: Uint8Array): void;
 }
 
-/** A snapshot that is on disk only. Good while the restore that was handed it runs. */
+/** A snapshot that is on disk only. Valid only during the restore that receives it. */
 export interface StoredSnapshot {
-  /** Whose it is. */
+  /** Tenant that owns the snapshot. */
   readonly tenant: string;
   readonly pages: readonly StoredPage[];
   readonly tokens: number;
@@ -37,9 +37,9 @@ export interface StoredSnapshot {
 export interface StoredPage {
   readonly filled: number;
   readonly masked: number;
-  /** One per slot; those of empty slots mean nothing. */
+  /** One per slot; entries of empty slots are undefined. */
   readonly positions: Uint32Array;
 }
 
-/** Makes pages of a stored snapshot, each held once for the registry. May throw; nothing must be left then. */
+/** Makes pages of a stored snapshot, each held once for the registry. A restore that throws must leave none behind. */
 export type Restore<S extends Snapshot> = (stored: StoredSnapshot) => S;

@@ -5,7 +5,7 @@ import type { SnapshotFiles } from './files.ts';
 import { type EntryKind, fileNameOf } from './names.ts';
 import type { Restore, Snapshot } from './snapshot.ts';
 
-/** What a tenant has on disk, by what each file says about itself. The pages are not read. */
+/** A tenant's entries on disk, from the files' headers. Does not read the pages. */
 export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
   const shelf: Shelf<S> = { entries: new Map(), refusals: new Map() };
   for (const fileName of explained("the tenant's directory", () => files.list(tenant))) {
@@ -53,7 +53,7 @@ function entryOf<S>(header: FileHeader, fileBytes: number): Entry<S> {
 }
 
 /**
- * The pages of an entry's file, made by `restore`; what that throws is passed on.
+ * The pages of an entry's file, made by `restore`, whose errors pass through.
  * @throws CallFault `internal` when the file is damaged or cannot be read, `invalid-argument` when another model made it
  */
 export function restoreFile<S extends Snapshot>(
@@ -86,14 +86,14 @@ function kindOf(header: FileHeader): EntryKind {
   return header.file ? 'file' : 'export';
 }
 
-/** @throws FileDamage when the file has the place of another entry: what it says of owner and rights is not about this one */
+/** @throws FileDamage when the header names another entry, so that its owner and rights do not apply */
 function checkPlace(header: FileHeader, tenant: string, fileName: string): void {
   if (header.tenant !== tenant || fileNameOf(kindOf(header), header.name) !== fileName) {
     throw new FileDamage('it has the place of another name');
   }
 }
 
-/** @throws CallFault `invalid-argument` naming both models when another one made the file */
+/** @throws CallFault `invalid-argument` naming both models when another model made the file */
 function checkMaker(header: FileHeader, maker: Maker): void {
   const { fingerprint, pageSize, pageBytes } = maker;
   const same = header.fingerprint.hash === fingerprint.hash;
@@ -106,7 +106,7 @@ function checkMaker(header: FileHeader, maker: Maker): void {
   );
 }
 
-/** Runs what reads a file. @throws CallFault for what the file or the disk did */
+/** Runs a file operation. @throws CallFault for damage or a disk error */
 function explained<T>(what: string, body: () => T): T {
   try {
     return body();
@@ -115,7 +115,7 @@ function explained<T>(what: string, body: () => T): T {
   }
 }
 
-/** What went wrong with a file as the error of a call; a call's own error, and a bug, stay what they are. */
+/** Turns a file error into the error of a call. A CallFault, or a bug, stays as it is. */
 function diskFault(what: string, cause: unknown): unknown {
   if (cause instanceof FileDamage) return fault('internal', `${what} is damaged on disk: ${cause.message}`);
   if (cause instanceof Error && 'syscall' in cause) {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { closeSync, mkdirSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** A file of equal slots, addressed by number. Every method may throw what the disk answers. */
+/** A file of equal slots, addressed by number. Every method may throw disk errors. */
 export interface SlotFile {
   write(slot: number, bytes: Uint8Array): void;
   read(slot: number, into: Uint8Array): void;
@@ -10,8 +10,8 @@ export interface SlotFile {
 }
 
 /**
- * Makes a file in `directory` and removes its name at once: it takes room until it is closed or this process dies, and nobody else can open it.
- * @throws what the file system answers
+ * Makes an unnamed file in `directory`: no other process can open it, and its room is freed on close or at this process's end.
+ * @throws file system errors
  */
 export function openUnnamedFile(directory: string, slotBytes: number): SlotFile {
   mkdirSync(directory, { recursive: true });
@@ -32,7 +32,7 @@ export function slotFile(fd: number, slotBytes: number): SlotFile {
     write(slot, bytes) {
       for (let done = 0; done < slotBytes; ) {
         const written = writeSync(fd, bytes, done, slotBytes - done, slot * slotBytes + done);
-        // A disk that takes nothing and reports nothing would hang the host.
+        // A disk that writes no bytes and reports no error would hang the host.
         if (written === 0) throw new Error('the disk took no bytes');
         done += written;
       }

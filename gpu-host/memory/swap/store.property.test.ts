@@ -7,9 +7,7 @@ import fc from 'fast-check';
 import { slotFile } from './file.ts';
 import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
 
-/*
- * The store against a list of what was put, on a real file that is damaged and truncated behind its back, and whose writes fail at times.
- */
+/* Compares the store with a list of the pages put, on a real file that is damaged and truncated, and whose writes fail at times. */
 
 const SEED = 31_415;
 const RUNS = 220;
@@ -39,7 +37,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
 interface Held {
   readonly ticket: SwapTicket;
   readonly content: Uint8Array;
-  /** Where the file has it; -1 in memory. */
+  /** Slot in the file; -1 in memory. */
   readonly slot: number;
   lost: boolean;
 }
@@ -138,7 +136,7 @@ class Model {
     assert.throws(() => this.store.drop(held.ticket), /ticket was spent/);
   }
 
-  /** Damages a page on disk that is whole; what is lost stays lost. */
+  /** Damages an intact page on disk; a lost page stays lost. */
   flip(which: number, byte: number): void {
     const onDisk = this.held.filter(({ slot, lost }) => slot >= 0 && !lost);
     const held = onDisk[which % (onDisk.length || 1)];
@@ -149,7 +147,7 @@ class Model {
 
   truncate(pages: number): void {
     if (pages >= DISK_PAGES) return;
-    // In the middle of a page, which is lost as well.
+    // Cut in the middle of a page, which is lost as well.
     ftruncateSync(this.fd, pages * PAGE_BYTES + 5);
     for (const held of this.held) if (held.slot >= pages) held.lost = true;
   }
@@ -170,7 +168,7 @@ class Model {
   }
 }
 
-/** Bytes that follow from a number; never all zero, so that a hole in the file is not by chance what was written. */
+/** Bytes derived from a seed; never all zero, so that a hole in the file cannot equal them. */
 function pageOf(seed: number): Uint8Array {
   const page = new Uint8Array(PAGE_BYTES);
   let state = seed;
@@ -193,11 +191,11 @@ test('a hundred thousand random operations give back what was put, or say that t
           model.apply(each);
           model.check();
         }
-        // Whatever is left comes back, or is known to be lost.
+        // Every remaining page comes back, or is known to be lost.
         while (model.held.length > 0) model.get('take', 0);
         model.check();
       } finally {
-        // Opens the file if nothing did, so that closing the store always closes it.
+        // Opens the file if it is not open, so that closing the store always closes it.
         model.writesFail = false;
         for (let page = 0; page <= MEMORY_PAGES; page++) model.store.put(pageOf(page));
         model.store.close();

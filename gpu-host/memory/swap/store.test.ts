@@ -16,7 +16,7 @@ function temporaryDirectory(t: TestContext): string {
 
 const filled = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
 
-/** Reads a page and forgets it, readable or not. */
+/** Reads a page and drops it, readable or not. */
 function taken(store: SwapStore, ticket: SwapTicket): Uint8Array {
   const into = new Uint8Array(PAGE_BYTES);
   try {
@@ -77,7 +77,7 @@ test('a page is read to where it stays, in memory of the device when there is so
     memoryBytes: 3 * PAGE_BYTES,
     diskBytes: PAGE_BYTES,
     directory: temporaryDirectory(t),
-    // What is asked for first is had, the rest is ordinary memory.
+    // Provides the first piece only; the store uses ordinary memory for the rest.
     allocate: (bytes) => (pieces.push(bytes) === 1 ? new Uint8Array(bytes) : undefined),
   });
   const read = (value: number) => (into: Uint8Array) => void into.fill(value);

@@ -1,12 +1,12 @@
 import { crc32 } from 'node:zlib';
 import { openUnnamedFile, type SlotFile } from './file.ts';
 
-/** One page that is swapped out. Good until `drop`. */
+/** One page that is swapped out. Valid until `drop`. */
 export interface SwapTicket {
   readonly place: 'memory' | 'disk';
 }
 
-/** The disk did not give a page back as it was. Only that page is lost: whoever holds it cannot go on, everybody else can. */
+/** The disk did not return a page as it was written. Only that page is lost: its holders cannot go on, all others can. */
 export class SwapFault extends Error {
   override readonly name = 'SwapFault';
 }
@@ -14,52 +14,52 @@ export class SwapFault extends Error {
 export interface SwapOptions {
   /** Bytes of every page. */
   readonly pageBytes: number;
-  /** Bound of what is kept in the host's memory. It is taken as needed, then kept for the next pages. */
+  /** Maximum bytes kept in host memory. The store allocates it as needed and reuses it for later pages. */
   readonly memoryBytes: number;
-  /** Bound of what is kept on disk once memory is full; 0 for none. */
+  /** Maximum bytes kept on disk once memory is full; 0 for none. */
   readonly diskBytes: number;
-  /** Where the file is made when it is first needed. */
+  /** Directory for the file, which is made when first needed. */
   readonly directory: string;
-  /** Memory that the device reaches fastest, taken in pieces of many pages; ordinary memory where it gives none. */
+  /** Allocates memory that the device reaches fastest, in pieces of many pages. Ordinary memory serves where it returns undefined. */
   readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
-  /** Makes the file; an unnamed one in `directory` unless told. */
+  /** Makes the file; by default an unnamed one in `directory`. */
   readonly openFile?: (directory: string, pageBytes: number) => SlotFile;
-  /** Told when the disk begins to fail, and not again until it has done something. The host's log unless told. */
+  /** Called when the disk begins to fail, and not again until an operation has succeeded. Logs by default. */
   readonly report?: (problem: string) => void;
 }
 
 export interface SwapStats {
   readonly memoryPages: number;
   readonly diskPages: number;
-  /** Pages that fit at most, in memory and on disk. */
+  /** Maximum pages in memory and on disk together. */
   readonly capacity: number;
-  /** Pages that the disk refused to take; nothing was lost. */
+  /** Pages that the disk refused; no data was lost. */
   readonly writeErrors: number;
-  /** Pages that the disk did not give back. */
+  /** Pages that the disk did not return intact. */
   readonly readErrors: number;
 }
 
 interface Ticket extends SwapTicket {
   readonly slot: number;
-  /** CRC-32 of what was written; kept here and not in the file, so that a page in the wrong place is found out too. Memory needs none. */
+  /** CRC-32 of a page on disk. Kept here and not in the file, so that it also reveals a page in the wrong place. 0 in memory. */
   readonly checksum: number;
 }
 
-/** A piece of memory from `allocate`, bytes: each costs a call of the driver that takes long. */
+/** Bytes per call of `allocate`: each call of the driver takes long. */
 const PIECE_BYTES = 16 * 1024 * 1024;
 
 /**
- * Where pages wait that left the device: host memory up to a bound, then one file up to a bound. Synchronous, bit for bit.
+ * Storage for pages that left the device: host memory up to a bound, then one file up to a bound. Synchronous, bit for bit.
  *
  * A page that cannot be written is refused as if the store were full, and stays where it is. A page that cannot be read back is a
- * `SwapFault`; its ticket is spent.
+ * `SwapFault`; its ticket stays until `drop`.
  */
 export class SwapStore {
   readonly pageBytes: number;
   #directory: string;
   #openFile: (directory: string, pageBytes: number) => SlotFile;
   readonly #allocate: SwapOptions['allocate'];
-  /** A place for each page that was ever held there. */
+  /** One buffer per page slot used so far. */
   #memory: Uint8Array[] = [];
   /** One page on its way to the disk. */
   #passing: Uint8Array | undefined;
@@ -70,7 +70,7 @@ export class SwapStore {
   #writeErrors = 0;
   #readErrors = 0;
   #report: (problem: string) => void;
-  /** The disk did not do what it was last asked. */
+  /** True while the disk's last operation failed. */
   #failing = false;
 
   constructor(options: SwapOptions) {
@@ -85,13 +85,13 @@ export class SwapStore {
     this.#report = options.report ?? logProblem;
   }
 
-  /** Copies a page in. Undefined when both places are full, or the disk did not take it: the caller still has it. */
+  /** Copies a page in. Undefined when memory and disk are full, or the disk refused the page: the caller keeps it. */
   put(bytes: Uint8Array): SwapTicket | undefined {
     this.#checkSize(bytes);
     return this.#putMemory((into) => into.set(bytes)) ?? this.#putDisk(bytes);
   }
 
-  /** Like `put`, of a page that `read` brings: to where it stays, when that is in memory. What `read` throws is thrown, and nothing is held then. */
+  /** Like `put`, but `read` writes the page straight into its slot in memory. Rethrows errors of `read` and stores nothing then. */
   putFrom(read: (into: Uint8Array) => void): SwapTicket | undefined {
     const held = this.#putMemory(read);
     if (held || this.#diskSlots.full) return held;
@@ -100,13 +100,13 @@ export class SwapStore {
     return this.#putDisk(this.#passing);
   }
 
-  /** A page where it lies, when that is in memory: good until it is dropped. */
+  /** The stored page itself, when it is in memory: valid until it is dropped. */
   held(ticket: SwapTicket): Uint8Array | undefined {
     const { place, slot } = this.#own(ticket);
     return place === 'memory' ? this.#memory[slot] : undefined;
   }
 
-  /** Copies a page out and keeps it. @throws SwapFault when the disk lost it; the ticket stays, to be dropped. */
+  /** Copies a page out and keeps it. @throws SwapFault when the disk lost it; the caller still has to drop the ticket. */
   read(ticket: SwapTicket, into: Uint8Array): void {
     this.#checkSize(into);
     const { place, slot, checksum } = this.#own(ticket);
@@ -131,13 +131,13 @@ export class SwapStore {
     };
   }
 
-  /** Throws when the places taken are not those of the tickets. */
+  /** Throws when the slots taken do not match the tickets. */
   check(): void {
     const taken = this.#memorySlots.taken + this.#diskSlots.taken;
     if (taken !== this.#live.size) throw new Error(`${taken} places are taken for ${this.#live.size} tickets`);
   }
 
-  /** Gives memory and file back; every ticket is spent. */
+  /** Frees memory and file; every ticket is spent. */
   close(): void {
     for (const ticket of this.#live) this.drop(ticket);
     this.#memory.length = 0;
@@ -159,7 +159,7 @@ export class SwapStore {
     return this.#issue({ place: 'memory', slot, checksum: 0 });
   }
 
-  /** Slots that were never used are handed out in order. */
+  /** Allocates the next slots. `SlotNumbers` hands unused slots out in order. */
   #addMemory(): void {
     const { pageBytes } = this;
     const left = this.#memorySlots.count - this.#memory.length;
@@ -234,7 +234,7 @@ function logProblem(problem: string): void {
   console.error(`gpu-host: swap: ${problem}`);
 }
 
-/** Numbers 0 to `count - 1`, handed out lowest first until all were used once, then the last given back first. */
+/** Numbers 0 to `count - 1`, handed out lowest first until all were used once, then most recently returned first. */
 class SlotNumbers {
   readonly count: number;
   #next = 0;

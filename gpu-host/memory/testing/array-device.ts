@@ -1,12 +1,12 @@
 import type { PageDevice } from '../device-memory.ts';
 
-/** What a slot holds: a value that stands for its key and value, and how far its key was rotated. */
+/** Content of a slot: a value that stands for its key and value, and the rotation of its key. */
 export interface SlotContent {
   readonly value: number;
   readonly rotation: number;
 }
 
-/** A device whose keys and values are two numbers a slot, so that what was copied where can be seen. */
+/** A device whose keys and values are two numbers per slot, so that tests can see which slot was copied where. */
 export class ArrayDevice implements PageDevice {
   readonly pageBytes: number;
   readonly pageSize: number;
@@ -18,7 +18,7 @@ export class ArrayDevice implements PageDevice {
     this.#slots = new Int32Array(pageCount * pageSize * 2);
   }
 
-  /** As a forward does: the key of `position` and a value are written. */
+  /** Writes the key of `position` and a value, as a forward does. */
   write(slot: number, value: number, position: number): void {
     this.#slots[slot * 2] = value;
     this.#slots[slot * 2 + 1] = position;

@@ -4,14 +4,14 @@ import { copyOf, type PlainPage, type PlainSlot } from './plain-pages.ts';
 import { type Operation, PAGE_SIZE } from './schedule.ts';
 import type { Actor, World } from './world.ts';
 
-/** The address that a number picks. Every other one is of the text: what is done to it must not be found by those who write the same. */
+/** The address that a number picks. Every other one is of the text: other inferlets with the same text must not see its changes. */
 export function addressOf({ pages, text }: Actor, pick: number): number {
   const held = [...pages.keys()];
   const among = pick % 2 === 0 || text.length === 0 ? held : text;
   return among[(pick >> 1) % among.length] ?? 0;
 }
 
-/** The tag of the fault with which `action` is refused. */
+/** The tag of the fault that refuses `action`. */
 export function refusal(action: () => void): string | undefined {
   try {
     action();

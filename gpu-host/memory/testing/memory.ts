@@ -13,10 +13,10 @@ export interface TestMemoryOptions {
   readonly pageSize?: number;
   readonly prefixCache?: boolean;
   readonly rotates?: boolean;
-  /** Pages that swap takes in memory and on disk; none by default. */
+  /** Maximum pages in swap, in memory and on disk; none by default. */
   readonly swapMemoryPages?: number;
   readonly swapDiskPages?: number;
-  /** Told who was ended, after its pages were released. */
+  /** Receives each ended space, after its pages were released. */
   readonly ended?: (space: PageSpace, cause: string) => void;
   readonly freed?: (space: PageSpace, frames: number) => void;
 }
@@ -26,7 +26,7 @@ export interface TestMemory {
   readonly device: ArrayDevice;
   readonly swap: SwapStore | undefined;
   readonly tenants: Tenants;
-  /** Opens a space; `arrival` is its number unless told. */
+  /** Opens a space; `arrival` is its number by default. */
   open(options?: {
     arrival?: number;
     maxPages?: number;
@@ -36,7 +36,7 @@ export interface TestMemory {
   }): PageSpace;
 }
 
-/** Memory over a device that is an array. */
+/** Memory over an array device. */
 export function makeMemory(options: TestMemoryOptions): TestMemory {
   const { pages, pageSize = 8, swapMemoryPages = 0, swapDiskPages = 0 } = options;
   const device = new ArrayDevice(pageSize, pages);
@@ -78,7 +78,7 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
   };
 }
 
-/** The fault that `action` throws. @throws Error when it throws none, and whatever else it throws */
+/** The fault that `action` throws. @throws Error when it throws none; rethrows other errors */
 export function faultOf(action: () => unknown): CallFault {
   try {
     action();

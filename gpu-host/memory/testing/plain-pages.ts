@@ -1,4 +1,4 @@
-/** What one slot of a page that nobody shares holds. */
+/** Content of one slot of an unshared page. */
 export interface PlainSlot {
   readonly position: number;
   readonly value: number;
@@ -18,7 +18,7 @@ export function copyOf(page: PlainPage): PlainPage {
   return { slots: [...page.slots], masked: [...page.masked] };
 }
 
-/** Whether the pages hold the same to every reader. */
+/** True when the pages look the same to every reader. */
 export function samePage(a: PlainPage, b: PlainPage): boolean {
   return a.slots.every((slot, i) => {
     const other = b.slots[i];
@@ -32,8 +32,8 @@ export function visibleSlots(pages: readonly PlainPage[]): PlainSlot[] {
 }
 
 /**
- * What a forward writes for its inputs: a number that depends on the adapter, each input's token and position and all that it sees, in order,
- * just as keys and values do. A slot that was taken from somewhere else is right only when everything before it was the same.
+ * Values that a forward writes for its inputs. Like keys and values, each number depends on the adapter, on the input's token and position,
+ * and on everything that the input sees, in order. A slot taken from elsewhere is right only when everything before it was the same.
  */
 export function forwardValues(
   context: readonly PlainSlot[],

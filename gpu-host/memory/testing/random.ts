@@ -1,4 +1,4 @@
-/** Integers from 0 to below `below`, the same ones for the same seed (mulberry32). */
+/** Integers from 0 to `below` - 1, the same for the same seed (mulberry32). */
 export function seeded(seed: number): (below: number) => number {
   let state = seed >>> 0;
   return (below) => {

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 
-/** One call of a batch. Numbers pick among what there is, so that a shortened schedule still means something. */
+/** One call of a batch. Numbers pick among what exists, so that a shortened schedule stays meaningful. */
 export type WriteCall =
-  /** Goes on with the text that its inferlet keeps, with the same few tokens as everybody, so that prefixes meet. */
+  /** Continues its inferlet's text. All inferlets use the same few tokens, so that prefixes meet. */
   | {
       readonly kind: 'text';
       readonly who: number;
@@ -24,8 +24,8 @@ export type WriteCall =
     };
 
 /**
- * What makes a text something else: a page left out of the context, one moved to its front, new pages begun before the last was full, or
- * positions that are there already.
+ * Changes that make a different text: a page left out of the context, one moved to its front, new pages begun before the last was full, or
+ * positions that exist already.
  */
 export type Bend = 'none' | 'omit' | 'reorder' | 'elsewhere' | 'overlap';
 
@@ -33,12 +33,12 @@ export type Operation =
   | { readonly kind: 'allocate'; readonly who: number; readonly count: number }
   | { readonly kind: 'free' | 'share'; readonly who: number; readonly picks: readonly number[] }
   | { readonly kind: 'mask'; readonly who: number; readonly pick: number; readonly bits: number }
-  /** Begins a new text, or goes on with a copy of one's own. */
+  /** Begins a new text, or continues with a copy of the inferlet's own. */
   | { readonly kind: 'new-text' | 'fork-text'; readonly who: number }
   | {
       readonly kind: 'batch';
       readonly calls: readonly WriteCall[];
-      /** What happens to the step; `killed` ends the first call's inferlet after all were prepared. */
+      /** Outcome of the step; `killed` ends the first call's inferlet after all were prepared. */
       readonly fate: 'done' | 'failed' | 'killed';
     }
   | {
@@ -61,13 +61,13 @@ export type Operation =
       readonly renumber: number | undefined;
     }
   | { readonly kind: 'export'; readonly who: number; readonly picks: readonly number[]; readonly name: number }
-  /** `reload` gives an export up in memory and makes its pages again from their bytes, as from disk. */
+  /** `reload` drops an export from memory and makes its pages again from their bytes, as from disk. */
   | { readonly kind: 'import' | 'reload'; readonly who: number; readonly name: number }
   | { readonly kind: 'unexport'; readonly name: number }
   | { readonly kind: 'waiting' | 'busy'; readonly who: number; readonly value: boolean }
   | { readonly kind: 'end'; readonly who: number };
 
-/** Inferlets at a time. */
+/** Number of concurrent inferlets. */
 export const ACTORS = 6;
 /** Slots of a page. */
 export const PAGE_SIZE = 4;
@@ -75,7 +75,7 @@ export const PAGE_SIZE = 4;
 const who = fc.nat({ max: ACTORS - 1 });
 const pick = fc.nat({ max: 1000 });
 const picks = fc.array(pick, { maxLength: 4 });
-// Mostly one token: texts of different inferlets share long prefixes often.
+// Mostly one token, so that texts of different inferlets often share long prefixes.
 const token = fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constant(1) });
 const tokens = fc.array(token, { minLength: 1, maxLength: 11 });
 const name = fc.nat({ max: 3 });
@@ -87,7 +87,7 @@ const bend = fc.oneof(
     arbitrary: fc.constantFrom('omit' as const, 'reorder' as const, 'elsewhere' as const, 'overlap' as const),
   },
 );
-// Mostly an inferlet's own, so that texts of one adapter meet as well.
+// Mostly an inferlet's own adapter, so that texts of one adapter meet as well.
 const adapter = fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat({ max: 2 }) });
 const text = fc.record({
   kind: fc.constant('text' as const),
@@ -174,13 +174,13 @@ export interface Setting {
   readonly maxPages: number;
   readonly prefixCache: boolean;
   readonly rotates: boolean;
-  /** Pages that swap takes in memory and on disk. */
+  /** Maximum pages in swap, in memory and on disk. */
   readonly swapMemoryPages: number;
   readonly swapDiskPages: number;
-  /** Inferlets from one root: they share their place in line. */
+  /** True when inferlets share a root, and with it their place in the scheduler's order. */
   readonly families: boolean;
   readonly tenants: number;
-  /** Most pages that a tenant may hold; null for no limit. */
+  /** Maximum pages of a tenant; null for no limit. */
   readonly tenantPages: number | null;
 }
 
@@ -196,7 +196,7 @@ export const setting: fc.Arbitrary<Setting> = fc.record({
   tenantPages: fc.option(fc.integer({ min: 4, max: 40 }), { freq: 1 }),
 });
 
-/** Schedules of just so many operations. */
+/** Schedules of exactly `length` operations. */
 export function schedules(length: number): fc.Arbitrary<readonly Operation[]> {
   return fc.array(operation, { minLength: length, maxLength: length });
 }

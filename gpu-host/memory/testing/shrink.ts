@@ -1,6 +1,6 @@
 /**
- * The shortest schedule found that still fails: leaves out ever smaller pieces (delta debugging, Zeller and Hildebrandt, 2002).
- * @param fails whether a schedule fails; it must do so for `schedule`
+ * Finds a short schedule that still fails, by leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt, 2002).
+ * @param fails true when a schedule fails, as `schedule` must
  */
 export function shrink<T>(schedule: readonly T[], fails: (shorter: readonly T[]) => boolean): readonly T[] {
   let left = schedule;

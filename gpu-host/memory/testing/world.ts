@@ -10,14 +10,14 @@ import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
 import { ACTORS, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
 import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
 
-/** Places that the calls of one batch may keep for their tenant. */
+/** Maximum places that the calls of one batch may reserve for their tenant. */
 const RESERVED = 12;
 
-/** An inferlet: its space, and what the oracle says that its addresses hold. */
+/** An inferlet: its space, and the oracle's content of its addresses. */
 export interface Actor {
   readonly space: PageSpace;
   readonly pages: Map<number, PlainPage>;
-  /** Addresses of the text that it goes on with. */
+  /** Addresses of the text that the inferlet continues. */
   text: number[];
   next: number;
   busy: boolean;
@@ -29,8 +29,8 @@ interface Export {
 }
 
 /**
- * Memory with an oracle beside it that shares nothing, caches nothing and swaps nothing: whatever memory does to make room must not be seen
- * through any address. Every refusal is held against what the oracle allows.
+ * Memory beside an oracle that shares nothing, caches nothing and swaps nothing: no address may show what memory does to make room. Every
+ * refusal is checked against the oracle.
  */
 export class World {
   readonly kit: TestMemory;
@@ -93,7 +93,7 @@ export class World {
     return actor;
   }
 
-  /** Does what may be refused for want of memory. @returns whether it was done */
+  /** Runs an action that may be refused for lack of memory. @returns true when it succeeded */
   attempt(actor: Actor, more: number, action: () => void): boolean {
     this.#requester = actor.space;
     const mayNotFit = this.#mayNotFit(actor.space, more);
@@ -117,13 +117,13 @@ export class World {
     }
   }
 
-  /** Full comparison with the oracle, and of all references. */
+  /** Compares all content and all references with the oracle. */
   compare(): void {
     const { memory } = this.kit;
     memory.audit();
     for (const actor of this.actors) {
       if (!actor) continue;
-      // Each expected address is held (`peek` says so below), and there are no more.
+      // Every expected address is held (`peek` below checks that), and there are no others.
       const addresses = [...actor.space.held.values()].reduce((total, count) => total + count, 0);
       assert.equal(addresses, actor.pages.size);
       assert.ok(actor.space.heldPages <= Math.min(this.setting.maxPages, this.setting.pages));
@@ -138,7 +138,7 @@ export class World {
     }
   }
 
-  /** Ends everything; nothing may be left. */
+  /** Ends all inferlets and exports; no page may remain. */
   close(): void {
     const { memory, swap } = this.kit;
     for (const [who] of this.actors.entries()) this.#end(who);
@@ -155,7 +155,7 @@ export class World {
     swap?.close();
   }
 
-  /** Pages that a tenant holds, by asking everybody. */
+  /** Pages of a tenant, collected from all holders. */
   #heldBy(tenant: string): Set<Page> {
     const held = new Set<Page>();
     for (const { owner, held: own } of this.kit.memory.spaces)
@@ -179,7 +179,7 @@ export class World {
     const who = this.actors.findIndex((actor) => actor?.space === space);
     assert.ok(who >= 0);
     this.actors[who] = undefined;
-    // The engine closes it in a later turn.
+    // Close in a later turn, as the engine does.
     queueMicrotask(() => this.kit.memory.closeSpace(space));
   }
 
@@ -190,7 +190,7 @@ export class World {
     let pinned = 0;
     for (const page of roomy ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) pinned++;
     if (space.heldPages + more > Math.min(maxPages, pages - pinned)) return true;
-    // Writes to what the tenant's other inferlets and exports share make copies besides.
+    // Writes to pages shared with the tenant's other inferlets and exports make copies besides.
     const tenantHeld = this.#heldBy(space.owner.tenant).size + RESERVED;
     return tenantPages !== null && tenantHeld + more + space.heldPages > tenantPages;
   }
@@ -305,12 +305,12 @@ export class World {
     if (operation.fate === 'killed' && killed && this.actors.includes(killed.actor)) {
       this.#end(this.actors.indexOf(killed.actor));
     }
-    // Sequences of inferlets that were ended meanwhile are dropped from the batch.
+    // Drop the sequences of inferlets that were ended meanwhile.
     const left = prepared.filter(({ actor }) => this.actors.includes(actor));
     if (operation.fate === 'failed') {
       for (const { write } of left.reverse()) write.revert();
       for (const [{ pages }, former] of before) {
-        // What was allocated on the way is empty again.
+        // Pages allocated on the way are empty again.
         for (const address of pages.keys()) pages.set(address, former.get(address) ?? emptyPage(PAGE_SIZE));
       }
     } else for (const { write } of left) write.compute();
@@ -415,7 +415,7 @@ export class World {
   }
 }
 
-/** Inferlets have the model alone or one of two adapters, and now and then compute with another one. */
+/** Inferlets compute with the model alone or one of two adapters, and now and then switch. */
 function adapterOf({ who, adapter }: WriteCall): string | undefined {
   return [undefined, 'a', 'bb'][(who + adapter) % 3];
 }

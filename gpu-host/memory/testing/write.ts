@@ -18,15 +18,15 @@ export interface WriteShape {
   readonly adapter: string | undefined;
 }
 
-/** A forward whose slots are reserved, as the engine has it between preparing a batch and its end. */
+/** A forward with reserved slots, as the engine holds it from preparing a batch to its end. */
 export interface Prepared {
-  /** The step: reads and writes the slots that were resolved when it was prepared. */
+  /** Runs the step over the slots resolved at its preparation. */
   compute(): void;
-  /** The step failed. */
+  /** Fails the step. */
   revert(): void;
 }
 
-/** Prepares a forward as the handlers do; the oracle has it done at once. Undefined when it was refused. */
+/** Prepares a forward as the handlers do; the oracle executes it at once. Undefined when it was refused. */
 export function prepareWrite(world: World, actor: Actor, shape: WriteShape): Prepared | undefined {
   const { space, pages } = actor;
   const positions = shape.tokens.map((_, i) => shape.first + i);
@@ -86,7 +86,7 @@ function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
   return new Reserved(world.kit.device, run, slots, seen, tokens.slice(taken), positions.slice(taken), adapter);
 }
 
-/** Physical slots and positions of what a call sees. */
+/** Physical slots and positions of a call's context. */
 function gather(context: readonly Mapping[]): { slot: number; position: number }[] {
   const seen: { slot: number; position: number }[] = [];
   for (const { page, masked } of context) {
@@ -102,7 +102,7 @@ class Reserved implements Prepared {
   readonly #device: ArrayDevice;
   readonly #run: PrefixRun | undefined;
   readonly #slots: readonly EmptySlot[];
-  /** Physical slots, as they were when it was prepared. */
+  /** Physical slots at the time of preparation. */
   readonly #writes: readonly number[];
   readonly #context: readonly { slot: number; position: number }[];
   readonly #tokens: readonly number[];

@@ -12,7 +12,7 @@ import { argmax, PlainForward } from './plain-forward.ts';
 
 const VOCABULARY = 280;
 
-/** llama2.c's `export.py` of a model, its q and k taken as they are: they then mean rows in llama2.c's order. */
+/** Writes a model as llama2.c's `export.py` does, but keeps q and k unchanged: their rows then count as rows in llama2.c's order. */
 function checkpointOf({ config, tensors }: LoadedModel): Buffer {
   const { hiddenSize, intermediateSize, layers, heads, kvHeads, contextLength, headDim, tiedEmbeddings } = config;
   const header = Int32Array.of(

@@ -9,18 +9,18 @@ import { parseTokenizerBin, sentencePieceTokenizer } from './sentencepiece.ts';
 
 const HEADER_BYTES = 28;
 
-/** Where the parts of a llama2.c model lie: one file may hold both the checkpoint and the tokenizer. */
+/** Places of the parts of a llama2.c model; one file may hold both the checkpoint and the tokenizer. */
 export interface Llama2cFiles {
   readonly checkpoint: FileSlice;
   readonly tokenizer: FileSlice;
 }
 
-/** `bytes` bytes of a file from `offset`; the whole rest when not given. */
+/** `bytes` bytes of a file from `offset` (0 by default); without `bytes`, the rest of the file. */
 export interface FileSlice {
   readonly file: string;
   readonly offset?: number;
   readonly bytes?: number;
-  /** Refused when the bytes have another one. Hexadecimal. */
+  /** Expected hash of the bytes, hexadecimal; the conversion fails on a mismatch. */
   readonly sha256?: string;
 }
 
@@ -80,7 +80,7 @@ function readHeader(checkpoint: Buffer, file: string): ModelConfig {
     heads,
     kvHeads,
     headDim: hidden / heads,
-    // A negative size says that the output projection is stored apart from the embedding.
+    // A negative size means that the output projection is stored apart from the embedding.
     vocabularySize: Math.abs(signedVocabulary),
     contextLength: context,
     ropeTheta: 10_000,
@@ -90,12 +90,12 @@ function readHeader(checkpoint: Buffer, file: string): ModelConfig {
     attentionBias: false,
     queryKeyNorm: false,
     bosTokenId: 1,
-    // The training data only ever separates texts by BOS, and llama2.c stops there; 2 is the vocabulary's own end token.
+    // The training data separates texts by BOS only, and llama2.c stops at BOS; 2 is the vocabulary's own end token.
     eosTokenIds: [2, 1],
   };
 }
 
-/** Every Hugging Face tensor as a piece of the checkpoint, in Hugging Face's order. */
+/** Every Hugging Face tensor, read from its piece of the checkpoint, in Hugging Face's order. */
 function tensorsOf(config: ModelConfig, checkpoint: Buffer): TensorSource[] {
   const { hiddenSize: hidden, intermediateSize: intermediate, layers, vocabularySize, headDim } = config;
   const queries = config.heads * headDim;
@@ -107,7 +107,7 @@ function tensorsOf(config: ModelConfig, checkpoint: Buffer): TensorSource[] {
     position += 4 * perLayer * count;
     return (layer = 0) => {
       const bytes = checkpoint.subarray(start + 4 * perLayer * layer, start + 4 * perLayer * (layer + 1));
-      // Copied: the checkpoint's floats need not be aligned.
+      // Copy the bytes, because the checkpoint need not align its floats.
       return new Float32Array(new Uint8Array(bytes).buffer);
     };
   };

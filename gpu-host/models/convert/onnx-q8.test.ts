@@ -16,7 +16,7 @@ const FLOAT = 1;
 const UINT8 = 2;
 const INT8 = 3;
 
-/** A graph with only what the importer reads: initializers and the names of products; some per tensor, some per column, some floats. */
+/** A graph with only the parts that the importer reads: initializers (scales per tensor, per column, or floats) and names of products. */
 function exportGraph(model: LoadedModel, leaveOut = ''): { graph: Uint8Array; values: Map<string, Float32Array> } {
   const initializer: object[] = [];
   const node: object[] = [];

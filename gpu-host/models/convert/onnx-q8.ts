@@ -14,7 +14,7 @@ type Graph = NonNullable<InstanceType<typeof onnx.ModelProto>['graph']>;
 const FLOAT = 1;
 const UINT8 = 2;
 const INT8 = 3;
-/** The file is read whole, and protobuf itself ends there. */
+/** Protobuf's own size limit; the converter reads the file whole. */
 const MAX_GRAPH_BYTES = 2 ** 31 - 1;
 
 /** Files beside the graph that belong to the model. */
@@ -32,8 +32,8 @@ export const SIDE_FILES = [
  * Converts a Llama-family ONNX export with 8-bit weights (as `optimum` and transformers.js publish: `onnx/model_quantized.onnx` beside
  * config.json and tokenizer.json) to Hugging Face layout in `directory`, the weights dequantised to 32-bit floats.
  *
- * Which initializer is which weight is read from the graph: embeddings and norms keep their names, and the weight of a product is named
- * after its node's place (`/model/layers.0/self_attn/q_proj/MatMul_quant`).
+ * The graph maps initializers to weights: embeddings and norms keep their names, and the name of a product's node gives its weight's place
+ * (`/model/layers.0/self_attn/q_proj/MatMul_quant`).
  *
  * @throws ModelError `malformed-weights`, `missing-tensor` or `wrong-shape`
  */
@@ -53,7 +53,7 @@ export async function convertOnnxQ8(
   await copySideFiles(source, directory);
 }
 
-/** Copies the configuration and tokenizer of a model, as far as they exist. */
+/** Copies the configuration and tokenizer files of a model that exist. */
 export async function copySideFiles(source: string, directory: string): Promise<void> {
   for (const name of SIDE_FILES) {
     await copyFile(join(source, name), join(directory, name)).catch((cause: NodeJS.ErrnoException) => {
@@ -95,7 +95,7 @@ class WeightFinder {
 
   /** The values of a Hugging Face tensor of this shape. */
   read(name: string, shape: readonly number[]): Float32Array {
-    // Rows as in the layer itself: embeddings, norms.
+    // Embeddings and norms keep their names and the layer's own shape.
     const direct = this.#values(name) ?? this.#values(`${name}_quantized`);
     if (direct !== undefined) {
       expectShape(name, direct.shape, shape);
@@ -103,7 +103,7 @@ class WeightFinder {
     }
     const product = this.#values(this.#products.get(name.replace(/\.weight$/, '')) ?? '');
     if (product === undefined) throw new ModelError('missing-tensor', `the ONNX graph has no weight for "${name}"`);
-    // x · W as exported has W as [in, out]; Hugging Face keeps [out, in].
+    // The export stores W of x · W as [in, out]; Hugging Face keeps [out, in].
     expectShape(name, product.shape, [...shape].reverse());
     return transpose(product.values, product.shape[0] ?? 1, product.shape[1] ?? 1);
   }
@@ -124,7 +124,7 @@ class WeightFinder {
     return { values, shape };
   }
 
-  /** In place: (value − zero point) × scale, with one scale for the tensor or one for each of the last dimension. */
+  /** Computes (value − zero point) × scale in place, with one scale for the tensor or one for each index of the last dimension. */
   #dequantise(name: string, values: Float32Array, shape: readonly number[]): void {
     const base = name.slice(0, -'_quantized'.length);
     const scale = this.#initializers.get(`${base}_scale`);
@@ -154,7 +154,7 @@ function elements(tensor: Initializer, name: string): ArrayLike<number> & Iterab
   const raw = tensor.rawData ?? new Uint8Array(0);
   switch (tensor.dataType) {
     case FLOAT:
-      // Copied, because protobuf's bytes need not be aligned.
+      // Copy the bytes, because protobuf need not align them.
       return raw.length > 0 ? new Float32Array(new Uint8Array(raw).buffer) : (tensor.floatData ?? []);
     case UINT8:
       return raw.length > 0 ? raw : (tensor.int32Data ?? []);

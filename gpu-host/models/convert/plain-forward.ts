@@ -1,11 +1,11 @@
 import type { LoadedModel } from '../load.ts';
 
-/** How a head's values are paired for the rotation: Hugging Face's halves, or llama2.c's neighbours. */
+/** Pairing of a head's values for the rotation: Hugging Face's halves, or llama2.c's neighbours. */
 export type RopePairing = 'half-split' | 'interleaved';
 
 /**
- * A Llama forward pass over one sequence in float64, as plain as it can be: what conversions are checked against. For tests only; it
- * knows no biases, no query and key norms, no scaling, and shares no code with the backends.
+ * A Llama forward pass over one sequence in float64, as plain as possible: the oracle for tests of conversions. It supports no biases, no
+ * query and key norms and no scaling, and shares no code with the backends.
  */
 export class PlainForward {
   readonly #model: LoadedModel;

@@ -16,8 +16,8 @@ const MAX_PIECE_BYTES = 1024;
 /**
  * Reads llama2.c's tokenizer.bin: a length, then score, length and bytes of each piece.
  *
- * Old and new files differ in the special entries (ids 1 and 2 with newlines around, bytes raw or as `<0x0A>`); by their ids these come
- * out in SentencePiece's own spelling. Spaces become `▁` again.
+ * Old and new files differ in the special entries (ids 1 and 2 with newlines around, bytes raw or as `<0x0A>`). The parser recognises
+ * these entries by id and gives them SentencePiece's own spelling. Spaces become `▁` again.
  *
  * @throws ModelError `malformed-tokenizer`
  */
@@ -56,9 +56,9 @@ function spelling(id: number, text: string): string {
 /**
  * A Hugging Face `tokenizer.json` (BPE with byte fallback) that tokenizes as the SentencePiece model does.
  *
- * SentencePiece joins the pair whose union has the highest score; Hugging Face wants the pairs listed in order of joining. So every way
- * to cut a piece into two pieces becomes a merge, ordered by the piece's score, then by the ids of its parts, as Hugging Face's own
- * converter does (`SentencePieceExtractor` in transformers' convert_slow_tokenizer.py).
+ * SentencePiece joins the pair whose union has the highest score; Hugging Face wants the pairs listed in order of joining. Every way to
+ * cut a piece into two pieces therefore becomes a merge, ordered by the piece's score, then by the ids of its parts. Hugging Face's own
+ * converter does the same (`SentencePieceExtractor` in transformers' convert_slow_tokenizer.py).
  */
 export function sentencePieceTokenizer(pieces: readonly Piece[]): Record<string, unknown> {
   const vocabulary = new Map<string, number>();
@@ -127,7 +127,7 @@ function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, numb
   const merges: { left: string; right: string; score: number; pieceId: number; leftId: number; rightId: number }[] = [];
   for (const [pieceId, { text, score }] of pieces.entries()) {
     if (pieceId < FIRST_PIECE) continue;
-    // By code point: a cut inside a surrogate pair would not be text.
+    // Cut by code point: a cut inside a surrogate pair would not be text.
     const characters = Array.from(text);
     for (let cut = 1; cut < characters.length; cut++) {
       const left = characters.slice(0, cut).join('');

@@ -3,14 +3,14 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { ModelError } from '../errors.ts';
 
-/** What a file's bytes must hash to. `git-blob` is the SHA-1 that git gives a file, as the hub's etag of small files. */
+/** Expected hash of a file. `git-blob` is git's SHA-1 of a file, which the hub gives as the etag of small files. */
 export interface Checksum {
   readonly algorithm: 'sha256' | 'sha512' | 'sha1' | 'git-blob';
   /** Lower case hexadecimal. */
   readonly hex: string;
 }
 
-/** Reads `sha512-…` (base64, as npm writes it); of several the strongest known one. Null when there is none. */
+/** Reads `sha512-…` (base64, npm's format); takes the strongest known of several hashes. Null when the text has no known hash. */
 export function parseIntegrity(integrity: string): Checksum | null {
   for (const algorithm of ['sha512', 'sha256', 'sha1'] as const) {
     const entry = integrity.split(/\s+/).find((text) => text.startsWith(`${algorithm}-`));
@@ -21,12 +21,12 @@ export function parseIntegrity(integrity: string): Checksum | null {
   return null;
 }
 
-/** As `sha256:abc…`, for messages and manifests. */
+/** Formats a checksum as `sha256:abc…`, for messages and manifests. */
 export function checksumText(checksum: Checksum): string {
   return `${checksum.algorithm}:${checksum.hex}`;
 }
 
-/** @throws ModelError `checksum-mismatch` when the file's bytes are others */
+/** @throws ModelError `checksum-mismatch` when the file's hash differs */
 export async function verifyFile(file: string, checksum: Checksum, label: string, signal?: AbortSignal): Promise<void> {
   const hash = createHash(checksum.algorithm === 'git-blob' ? 'sha1' : checksum.algorithm);
   if (checksum.algorithm === 'git-blob') hash.update(`blob ${(await stat(file)).size}\0`);

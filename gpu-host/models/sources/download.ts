@@ -7,33 +7,33 @@ import { type Checksum, verifyFile } from './checksum.ts';
 export interface DownloadProgress {
   readonly file: string;
   readonly doneBytes: number;
-  /** Null while the server has not said. */
+  /** Null when the server announced no length. */
   readonly totalBytes: number | null;
 }
 
 export interface DownloadOptions {
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Takes the finished, verified file. Until then the bytes lie in `partFile`, where a later call goes on. */
+  /** Path of the finished, verified file. Until then `partFile` holds the bytes, and a later call resumes from it. */
   readonly destination: string;
-  /** Must belong to this content alone: the caller names it after the checksum. Without a checksum nothing is resumed. */
+  /** Must belong to this content alone: the caller names the file after the checksum. Without a checksum, downloads never resume. */
   readonly partFile: string;
   readonly checksum: Checksum | null;
-  /** Refused at once when the server announces another length. */
+  /** The download fails at once when the server announces another length. */
   readonly expectedBytes?: number | null;
-  /** What the file is called in messages. */
+  /** The file's name in messages. */
   readonly label: string;
   readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** A connection that brings nothing for this long is given up and tried again. 30 s unless told. */
+  /** A connection without new bytes for this long is closed and tried again. 30 s by default. */
   readonly idleTimeoutMs?: number;
-  /** Tries in a row that bring no byte, before giving up. 5 unless told. */
+  /** Tries in a row without a new byte before the download fails. 5 by default. */
   readonly attempts?: number;
-  /** Wait before the second try; doubles up to 8 s. 500 ms unless told. */
+  /** Wait before the second try; doubles up to 8 s. 500 ms by default. */
   readonly retryDelayMs?: number;
 }
 
-/** A reply of the server that another try would not change. */
+/** A server's error reply. `download` repeats the request only for temporary statuses. */
 export class HttpStatusError extends Error {
   readonly status: number;
 
@@ -44,16 +44,16 @@ export class HttpStatusError extends Error {
 }
 
 const MAX_RETRY_DELAY_MS = 8_000;
-/** Even when each try brings something: a server that never resumes could go on for ever. */
+/** Bound on all tries, including tries that bring bytes: a server that never resumes could keep the client busy for ever. */
 const MAX_TRIES = 200;
-/** In vain, before a connection is idle: while the thread stands still it looks once, so that its own lateness is not the server's. */
+/** Checks without new bytes before a connection is idle. A blocked thread runs only one check, so its delay does not blame the server. */
 const IDLE_LOOKS = 20;
 
 /**
- * Downloads a file over HTTP, going on where an earlier try or an earlier process stopped, and verifies it.
+ * Downloads a file over HTTP and verifies it; resumes where an earlier try or an earlier process stopped.
  *
- * A broken connection is tried again with a growing pause; the count starts anew whenever bytes arrived. When a resumed file turns out
- * wrong (its beginning was of another content), it is fetched once more from the start.
+ * Tries again after a broken connection, with a growing pause; new bytes restart the count of tries. When a resumed file fails its
+ * checksum (its beginning was of another content), fetches it once more from the start.
  *
  * @throws ModelError `download-failed` (the part is kept), `checksum-mismatch` (nothing is kept), `cancelled` (the part is kept);
  * HttpStatusError for replies such as 401 or 404
@@ -81,7 +81,7 @@ export async function download(options: DownloadOptions): Promise<void> {
   await rename(options.partFile, options.destination);
 }
 
-/** Fills the part file to the end. Returns whether its beginning came from an earlier call. */
+/** Fills the part file to the end. Returns true when an earlier call wrote its beginning. */
 async function fetchAll(options: DownloadOptions): Promise<boolean> {
   const { label, signal, attempts = 5, retryDelayMs = 500 } = options;
   const resumed = (await partBytes(options.partFile)) > 0;
@@ -123,7 +123,7 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
     const response = await fetch(options.url, {
       headers: {
         ...options.headers,
-        // Byte positions must be those of the file.
+        // Byte positions must be positions in the file, not in a compressed stream.
         'accept-encoding': 'identity',
         ...(have > 0 ? { range: `bytes=${have}-` } : {}),
       },
@@ -166,7 +166,7 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
   }
 }
 
-/** From which byte the body goes on; null when the part is complete already. Prepares the file accordingly. */
+/** First byte of the body, in the file; null when the part is complete already. Truncates the part when the server does not resume. */
 async function startOf(response: Response, have: number, handle: FileHandle, label: string): Promise<number | null> {
   const range = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get('content-range') ?? '');
   if (response.status === 206 && range !== null && Number(range[1]) === have) return have;

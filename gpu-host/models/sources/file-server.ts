@@ -3,31 +3,31 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 
-/** How often a connection that is to be cut is looked after. */
+/** Interval at which the server checks a connection that it must cut. */
 const LOOK_MS = 5;
 
-/** Where connections are cut. */
+/** Points at which the server cuts connections. */
 export interface Cuts {
-  /** After so many bytes of the body; taken in turn, one for each request, then none. */
+  /** Bytes of the body before each cut; each request takes the next entry, and later requests are not cut. */
   readonly after: number[];
-  /** The client's folder of what it has so far: it is cut when a file there has all that was sent, since what it has not taken by then would be lost. */
+  /** The client's folder of partial files. The server cuts when a file there has all sent bytes: a cut loses bytes still under way. */
   readonly parts: string;
 }
 
-/** What a path answers. */
+/** The server's answers for one path. */
 export interface ServedFile {
   readonly bytes: Uint8Array;
   readonly headers?: Readonly<Record<string, string>>;
   readonly cuts?: Cuts;
-  /** Statuses answered instead; taken in turn. */
+  /** Error statuses; each request takes the next entry instead of the file. */
   readonly statuses?: number[];
-  /** Ranges are ignored: the whole file is sent with 200. */
+  /** True to ignore ranges and send the whole file with 200. */
   readonly withoutRanges?: boolean;
-  /** Requests without this header are answered 401. */
+  /** Required `authorization` header; other requests get 401. */
   readonly requires?: string;
-  /** Redirects here. */
+  /** Target of a redirect. */
   readonly location?: string;
-  /** Nothing more is sent after the first half, and the connection stays open. */
+  /** True to send only the first half and keep the connection open. */
   readonly stalls?: boolean;
 }
 
@@ -38,7 +38,7 @@ export interface SeenRequest {
   readonly authorization: string | undefined;
 }
 
-/** A real HTTP server for the tests of this folder: a registry, a hub or a plain file server, with faults on demand. */
+/** A real HTTP server for tests: a registry, a hub or a plain file server, with faults on demand. */
 export class FileServer {
   readonly files = new Map<string, ServedFile>();
   readonly requests: SeenRequest[] = [];

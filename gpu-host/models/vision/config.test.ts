@@ -9,7 +9,7 @@ import { parseVision } from './config.ts';
 import { randomVisionModel } from './random-model.ts';
 import { readVision } from './read.ts';
 
-/** As llava-hf/llava-1.5-7b-hf has it: what is a default of transformers is left out. */
+/** The config.json of llava-hf/llava-1.5-7b-hf, which leaves out the defaults of transformers. */
 const LLAVA_15 = {
   architectures: ['LlavaForConditionalGeneration'],
   ignore_index: -100,

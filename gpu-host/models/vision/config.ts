@@ -4,21 +4,21 @@ import { ModelError } from '../errors.ts';
 import { splitLlava } from './llava.ts';
 import { type ImagePreparation, parsePreparation } from './preparation.ts';
 
-/** A vision tower and its projector: how a picture becomes embeds of the text model (LLaVA 1.5: Liu et al., 2023, section 3). */
+/** A vision tower and its projector, which turn a picture into embeds of the text model (LLaVA 1.5: Liu et al., 2023, section 3). */
 export interface VisionConfig {
-  /** CLIP's has a class token and a norm before its first layer, SigLIP's a bias on its patches. */
+  /** A CLIP tower has a class token and a norm before its first layer; a SigLIP tower has a bias on its patches. */
   readonly tower: 'clip' | 'siglip';
   readonly hiddenSize: number;
   readonly intermediateSize: number;
   readonly heads: number;
-  /** Layers that are computed: those up to the one whose output the projector takes. */
+  /** Number of computed layers: all layers up to the one whose output the projector takes. */
   readonly layers: number;
   /** Side of the square picture and of a patch, pixels. */
   readonly imageSize: number;
   readonly patchSize: number;
   readonly activation: Activation;
   readonly layerNormEpsilon: number;
-  /** Whether the class token's row is one of the embeds. */
+  /** True when the class token's row is one of the embeds. */
   readonly keepsClassToken: boolean;
   readonly projectorActivation: Activation;
   readonly projectorBias: boolean;
@@ -29,7 +29,7 @@ export interface VisionConfig {
   readonly preparation: ImagePreparation;
 }
 
-/** `x · sigmoid(1.702 x)`; the exact GELU; its approximation by a tanh (Hendrycks and Gimpel, 2016). */
+/** `x · sigmoid(1.702 x)`; the exact GELU; the GELU's approximation by a tanh (Hendrycks and Gimpel, 2016). */
 export type Activation = 'quick-gelu' | 'gelu' | 'gelu-tanh';
 
 const ACTIVATIONS: Readonly<Record<string, Activation>> = {
@@ -39,7 +39,7 @@ const ACTIVATIONS: Readonly<Record<string, Activation>> = {
   gelu_new: 'gelu-tanh',
 };
 
-/** Above it a picture's pixels would not fit a frame of the protocol. */
+/** Pixels of a larger picture would not fit a frame of the protocol. */
 const MAX_IMAGE_SIZE = 1024;
 
 const size = z
@@ -75,7 +75,7 @@ const llavaSchema = z.looseObject({
 /**
  * Reads the vision part of a parsed `config.json`, with the parsed `preprocessor_config.json`; undefined for models without one.
  *
- * @throws ModelError `malformed-config`, or `unsupported-model` with what is not supported
+ * @throws ModelError `malformed-config`, or `unsupported-model` with the unsupported feature
  */
 export function parseVision(json: unknown, preprocessor: unknown, text: ModelConfig): VisionConfig | undefined {
   const split = splitLlava(json);
@@ -118,17 +118,17 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
   };
 }
 
-/** Whole patches along a side; what is left at the right and below is not looked at. */
+/** Whole patches along a side; the tower ignores the remaining pixels at the right and at the bottom. */
 export function patchesASide({ imageSize, patchSize }: VisionConfig): number {
   return Math.floor(imageSize / patchSize);
 }
 
-/** Rows of the tower: one a patch, and the class token's. */
+/** Rows of the tower: one per patch, and with CLIP the class token's. */
 export function towerRows(config: VisionConfig): number {
   return patchesASide(config) ** 2 + (config.tower === 'clip' ? 1 : 0);
 }
 
-/** How many layers come before the states that are wanted: those after layer n are number n, those before the first are number 0. */
+/** Number of layers before the wanted states: number n selects the states after layer n, and 0 those before the first layer. */
 function layersOf(layer: number | readonly number[], layers: number): number {
   const [only, ...more] = typeof layer === 'number' ? [layer] : layer;
   if (more.length > 0)
@@ -141,7 +141,7 @@ function layersOf(layer: number | readonly number[], layers: number): number {
 function classTokenOf(strategy: string, tower: 'clip' | 'siglip'): boolean {
   if (strategy === 'full') return tower === 'clip';
   if (strategy !== 'default') throw refused(`vision_feature_select_strategy "${strategy}" is not supported`);
-  // Transformers would leave out the first patch in its place.
+  // Without a class token, transformers would leave out the first patch instead.
   if (tower === 'siglip')
     throw refused('SigLIP has no class token to leave out: vision_feature_select_strategy must be "full"');
   return false;

@@ -13,7 +13,7 @@ const llavaSchema = z.looseObject({
   quantization_config: z.unknown().optional(),
 });
 
-/** What transformers takes for fields that a nested config leaves out because they are the class's defaults; the first LLaVA leaves out most. */
+/** Defaults of transformers for fields that a nested config leaves out; the first LLaVA leaves out most fields. */
 const TEXT_DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   llama: {
     vocab_size: 32_000,
@@ -41,13 +41,13 @@ const TEXT_DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>>>
   },
 };
 
-/** Whether a parsed `config.json` is that of a model with a vision tower. */
+/** True when a parsed `config.json` belongs to a model with a vision tower. */
 export function isLlava(json: unknown): boolean {
   return z.looseObject({ model_type: z.literal(LLAVA) }).safeParse(json).success;
 }
 
 /**
- * The text model's part of a `config.json`, complete, and the vision part as it is; undefined for models of other types.
+ * The text model's part of a `config.json`, completed with defaults, and the whole file; undefined for models of other types.
  *
  * @throws ModelError `malformed-config`
  */

@@ -4,13 +4,13 @@ import { ModelError } from '../errors.ts';
 /** Red, green, blue. */
 export type Color = readonly [number, number, number];
 
-/** How a picture of any size becomes the square of pixels that a vision tower takes: `preprocessor_config.json`. */
+/** Steps from a picture of any size to the square of pixels that a vision tower takes, from `preprocessor_config.json`. */
 export interface ImagePreparation {
   /** Side of the square, pixels. */
   readonly size: number;
-  /** Colour, 0 to 255, that fills the picture up to a square before anything else; null when it is not filled up. */
+  /** Colour, 0 to 255, that first pads the picture to a square; null without padding. */
   readonly pad: Color | null;
-  /** Length of the shorter side after resizing, the longer one in proportion and cut at both ends; null when both sides become `size`. */
+  /** Length of the shorter side after resizing; the longer side keeps proportion, cut at both ends. Null: both sides become `size`. */
   readonly shortestEdge: number | null;
   readonly filter: ResizeFilter;
   /** A byte of a pixel becomes `(byte × scale − mean) / deviation`. */
@@ -21,7 +21,7 @@ export interface ImagePreparation {
 
 export type ResizeFilter = 'bilinear' | 'bicubic' | 'lanczos';
 
-/** The numbers of PIL's filters that are supported here. */
+/** PIL's numbers of the supported filters. */
 const FILTERS: ReadonlyMap<number, ResizeFilter> = new Map([
   [1, 'lanczos'],
   [2, 'bilinear'],
@@ -53,7 +53,7 @@ const fileSchema = z.looseObject({
   image_std: color.nullish(),
 });
 
-/** What CLIP's and SigLIP's processors take for what the file leaves out. */
+/** Defaults of CLIP's and SigLIP's processors for fields that the file leaves out. */
 const DEFAULTS = {
   clip: {
     mean: [0.48145466, 0.4578275, 0.40821073] as Color,
@@ -63,9 +63,9 @@ const DEFAULTS = {
 };
 
 /**
- * Reads the parsed JSON of a `preprocessor_config.json` of the processors of CLIP, SigLIP and LLaVA, for a tower of `imageSize` pixels a side.
+ * Reads the parsed JSON of a `preprocessor_config.json` of the CLIP, SigLIP or LLaVA processor, for a tower of `imageSize` pixels per side.
  *
- * @throws ModelError `malformed-config`, or `unsupported-model` when the picture would not be what the tower takes
+ * @throws ModelError `malformed-config`, or `unsupported-model` when the result would not fit the tower
  */
 export function parsePreparation(json: unknown, imageSize: number): ImagePreparation {
   const parsed = fileSchema.safeParse(json);
@@ -112,7 +112,7 @@ function resizedEdge(size: z.infer<typeof sizeSchema>, imageSize: number): numbe
   return edge;
 }
 
-/** Pixels a side of a square; 0 for anything else. */
+/** Pixels per side of a square; 0 for other shapes. */
 function sideOf(size: z.infer<typeof sizeSchema>): number {
   if (typeof size === 'number') return size;
   if ('shortest_edge' in size) return size.shortest_edge;

@@ -7,16 +7,16 @@ import { writeSafetensors } from '../safetensors.ts';
 import { parseVision } from './config.ts';
 import { expectedVisionTensors } from './tensors.ts';
 
-/** What {@link randomVisionModel} writes beside the text model. */
+/** Options of {@link randomVisionModel}. */
 export interface RandomVisionOptions {
   readonly text?: Partial<ModelConfig>;
-  /** Fields of `vision_config`. A CLIP tower of pictures of 12 pixels a side, patches of 4 and three layers by default. */
+  /** Fields of `vision_config`. By default a CLIP tower with pictures of 12 pixels per side, patches of 4, and three layers. */
   readonly tower?: Readonly<Record<string, unknown>>;
   /** Fields of the outer `config.json`. */
   readonly llava?: Readonly<Record<string, unknown>>;
   /** Fields of `preprocessor_config.json`. */
   readonly preprocessor?: Readonly<Record<string, unknown>>;
-  /** Under which names the weights are written: as LLaVA 1.5 came, as transformers 5 writes them, or as it names them in memory. */
+  /** Names of the written weights: those of the first LLaVA 1.5, those that transformers 5 writes, or those it uses in memory. */
   readonly names?: 'first' | 'flat' | 'nested';
 }
 
@@ -38,8 +38,8 @@ const NAMES = {
 } as const;
 
 /**
- * Writes a tiny random model with a vision tower in the layout of `LlavaForConditionalGeneration` and loads it: for tests, which have no real
- * vision weights. The same options and seed give the same bytes.
+ * Writes a tiny random model with a vision tower in the layout of `LlavaForConditionalGeneration`, and loads it, for tests, which have no
+ * real vision weights. The same options and seed give the same bytes.
  */
 export async function randomVisionModel(
   directory: string,
@@ -92,7 +92,7 @@ function isVision(name: string): boolean {
   return name.startsWith('vision_tower.') || name.startsWith('multi_modal_projector.');
 }
 
-/** Norms around one, biases that show, and everything else scaled so that activations stay near one. */
+/** Random norms around one, biases large enough to matter, and other weights scaled so that activations stay near one. */
 function visionTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
   const size = shape.reduce((product, dimension) => product * dimension, 1);
   const isNorm = /norm\d?\.weight$/.test(name);

@@ -4,9 +4,9 @@ import { readJson, readOptionalJson } from '../load.ts';
 import { parseVision, type VisionConfig } from './config.ts';
 
 /**
- * What a model directory says of the pictures that its model takes; undefined when it takes none. Reads no weights.
+ * Reads the vision part of a model directory; undefined when its model takes no pictures. Reads no weights.
  *
- * @throws ModelError when the directory cannot be read, or holds what is not supported
+ * @throws ModelError when the directory cannot be read, or holds an unsupported model
  */
 export async function readVision(directory: string): Promise<VisionConfig | undefined> {
   const file = await readJson(join(directory, 'config.json'));

@@ -1,7 +1,7 @@
 import type { TensorStore } from '../load.ts';
 import { towerRows, type VisionConfig } from './config.ts';
 
-/** Every tensor that a tower and projector of this config have, under the names used here, in the order of the pass. */
+/** Every tensor of a tower and projector with this config, under the names of this module, in the order of the forward pass. */
 export function expectedVisionTensors(config: VisionConfig): [name: string, shape: readonly number[]][] {
   const { tower, hiddenSize: hidden, intermediateSize: intermediate, patchSize, embedSize } = config;
   const expected: [string, readonly number[]][] = [];
@@ -32,7 +32,7 @@ export function expectedVisionTensors(config: VisionConfig): [name: string, shap
   return expected;
 }
 
-/** Under which names versions of transformers wrote what is called `prefix…` here. */
+/** Prefixes of this module, each with the prefixes that versions of transformers wrote in its place. */
 const WRITTEN: readonly (readonly [prefix: string, written: readonly string[]])[] = [
   ['lm_head.', ['language_model.lm_head.', 'lm_head.']],
   ['model.', ['language_model.model.', 'model.language_model.']],
@@ -43,7 +43,7 @@ const WRITTEN: readonly (readonly [prefix: string, written: readonly string[]])[
   ['multi_modal_projector.', ['multi_modal_projector.', 'model.multi_modal_projector.']],
 ];
 
-/** The tensors of a LLaVA checkpoint: the text model's under the names that they have without a tower. */
+/** The tensors of a LLaVA checkpoint, with the text model's tensors under the names that they have without a tower. */
 export function llavaTensors(stored: TensorStore): TensorStore {
   const writtenAs = (name: string): string => {
     const [prefix = '', written = []] = WRITTEN.find(([start]) => name.startsWith(start)) ?? [];

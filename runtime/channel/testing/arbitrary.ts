@@ -13,7 +13,7 @@ const LISTS: Partial<Record<WitType['kind'], fc.Arbitrary<unknown>>> = {
   f32: fc.float32Array({ maxLength: 12, noNaN: true }),
 };
 
-/** Random values of a WIT type, as host functions take and answer them. A resource is its number. */
+/** Random values of a WIT type, as host functions take and return them. A resource is its number. */
 export function arbitraryOf(type: WitType): fc.Arbitrary<unknown> {
   switch (type.kind) {
     case 'bool':

@@ -4,7 +4,7 @@ import { Channel, type Lane } from '../channel.ts';
 import { KIND } from '../frames.ts';
 import { MessageWriter } from '../value-writer.ts';
 
-/** A sandbox under full control of an attacker: it speaks frames, and says whatever a test has it say. */
+/** A sandbox under full control of an attacker: it sends the frames that a test asks for. */
 export class RawSandbox {
   readonly lanes: Lane[] = [];
   readonly #opened: (() => void)[] = [];
@@ -30,12 +30,12 @@ export class RawSandbox {
     });
   }
 
-  /** Resolves when so many invocations were opened. */
+  /** Resolves when `count` invocations were opened. */
   async opened(count: number): Promise<void> {
     while (this.lanes.length < count) await new Promise<void>((resolve) => this.#opened.push(resolve));
   }
 
-  /** Sends a call with these arguments as they are written. */
+  /** Sends a call with the arguments that `write` writes. */
   call(lane: number, name: string | number, number: number, write: (w: MessageWriter) => void = () => undefined): void {
     const [of = '', core = ''] = typeof name === 'string' ? name.split(' ') : [];
     const w = new MessageWriter((_, value) => value as number);

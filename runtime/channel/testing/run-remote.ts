@@ -26,7 +26,7 @@ export const OPENING: LifecycleOpening = {
 export interface GuestRunner {
   readonly program: Program;
   readonly execution: ExecutionOptions;
-  /** Functions that are answered in the sandbox. */
+  /** Functions that the sandbox answers itself. */
   readonly local: HostTable;
   readonly lost?: (fault: ChannelFault) => void;
 }
@@ -63,10 +63,10 @@ export function asEnding(ending: Ending): LifecycleEnding {
   return { tag: 'trapped', val: { code: ending.trap.code, message: ending.trap.message } };
 }
 
-/** How an invocation ended: what its guest returned or trapped with, or that its sandbox was lost. */
+/** Outcome of an invocation: its guest's result or trap, or the loss of its sandbox. */
 export type Ended = LifecycleEnding | Extract<RemoteEnding, { tag: 'sandbox-lost' }>;
 
-/** Opens an invocation, and resolves with its ending. */
+/** Opens an invocation; `ended` resolves with its ending. */
 export function ending(
   runtime: RuntimeEnd,
   opening: Partial<LifecycleOpening>,
@@ -81,7 +81,7 @@ export function ending(
   return { guest, ended: promise };
 }
 
-/** Both ends in this process. */
+/** Connects both ends in this process. */
 export function bothEnds(host: HostTable, runner: GuestRunner) {
   const [mine, theirs] = duplexPair();
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();

@@ -11,10 +11,10 @@ export function randomOf(seed: number): () => number {
   };
 }
 
-/** One end of a pair whose bytes reach the other end in pieces of random sizes, turns of the event loop apart. */
+/** One end of a pair whose bytes reach the other end in pieces of random sizes, in different turns of the event loop. */
 class SplitEnd extends Duplex {
   peer: SplitEnd | null = null;
-  /** Writes, since the pair was made. */
+  /** Number of writes since the pair was made. */
   writes = 0;
   readonly #random: () => number;
 
@@ -24,7 +24,7 @@ class SplitEnd extends Duplex {
   }
 
   override _read(): void {
-    // Pieces are pushed as they are written.
+    // `_write` pushes the pieces.
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {

@@ -5,19 +5,19 @@ import { tryRead, tryWrite } from './files.ts';
 import { Groups } from './groups.ts';
 import { type Controller, type OwnGroup, ownGroup, PLATFORM_GROUP } from './own-group.ts';
 
-/** Groups for sandboxes, or why there are none. */
+/** Groups for sandboxes, or the reason why there are none. */
 export type Delegation = { readonly groups: Groups } | { readonly missing: string };
 
-/** Processes may be started while others move. */
+/** Bound on rounds: new processes may start while others move. */
 const MOVING_ROUNDS = 8;
-/** The kernel's bounds. */
+/** Bounds of the kernel. */
 const WEIGHT_A_CORE = 100;
 const MOST_WEIGHT = 10_000;
 
 /**
- * Makes the group that was given to this process ready for sandboxes: moves the platform's processes into a group of their own, hands the
- * controllers down, and removes what dead runtimes left. It touches a group only when all processes in it are of the platform: they
- * started this one, or have the same starter.
+ * Prepares the control group of this process for sandboxes: moves the platform's processes into a group of their own, delegates the
+ * controllers, and removes groups of dead runtimes. Changes a group only when all of its processes belong to the platform: each is an
+ * ancestor of this process or has the same starter.
  */
 export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.pid): Promise<Delegation> {
   if ('missing' in own) return own;
@@ -26,11 +26,11 @@ export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.p
   if (stranger !== null) return { missing: `${directory} holds other processes too (process ${stranger})` };
   const controllers = handDown(directory, own.controllers);
   if (controllers.length === 0) return { missing: `${directory} does not hand its controllers down` };
-  // A group's weight is shared among the cores that it computes on: this makes it that of one sandbox on each.
+  // The cores that a group computes on share its weight, so this gives the platform the weight of one sandbox on each core.
   const weight = Math.min(MOST_WEIGHT, WEIGHT_A_CORE * os.availableParallelism());
   const platform = path.join(directory, PLATFORM_GROUP);
   tryWrite(path.join(platform, 'cpu.weight'), `${weight}`);
-  // A process takes the bound of its own group for the machine's memory (`process.constrainedMemory`).
+  // A process takes its own group's bound as the machine's memory (`process.constrainedMemory`).
   const bound = tryRead(path.join(directory, 'memory.max')).trim();
   if (bound !== '') tryWrite(path.join(platform, 'memory.max'), bound);
   const groups = new Groups(directory, controllers);
@@ -38,7 +38,7 @@ export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.p
   return { groups };
 }
 
-/** Moves the processes of a group into the platform's. @returns a process that is not of the platform, when nothing can be moved for it */
+/** Moves a group's processes into the platform's group. @returns a foreign process that prevents the move, or null */
 export function moveIn(directory: string, pid: number): number | null {
   const inner = path.join(directory, PLATFORM_GROUP);
   for (let round = 0; round < MOVING_ROUNDS; round++) {
@@ -56,30 +56,30 @@ export function moveIn(directory: string, pid: number): number | null {
   return null;
 }
 
-/** Gives the groups in this one their controllers. @returns those that they have now */
+/** Delegates controllers to the child groups. @returns the controllers that are delegated now */
 export function handDown(directory: string, controllers: readonly Controller[]): Controller[] {
   const file = path.join(directory, 'cgroup.subtree_control');
   const active = () => tryRead(file).trim().split(' ');
-  // One at a time: the kernel takes all of a write or nothing.
+  // The kernel applies all of a write or nothing, so each controller gets its own write.
   for (const name of controllers) if (!active().includes(name)) tryWrite(file, `+${name}`);
   return controllers.filter((name) => active().includes(name));
 }
 
-/** Whether a process started this one, or has the same starter. One that has just ended stands in nobody's way. */
+/** True when a process is an ancestor of this one, has the same starter, or has just ended. */
 function related(other: number, pid: number): boolean {
   const starter = parentOf(pid);
   const mine = ancestors(pid);
   return mine.includes(other) || (starter !== null && ancestors(other).includes(starter)) || gone(other);
 }
 
-/** A process, its parent, and so on. */
+/** Returns a process, its parent, and so on. */
 function ancestors(pid: number): number[] {
   const line: number[] = [];
   for (let at: number | null = pid; at !== null && at > 0 && !line.includes(at); at = parentOf(at)) line.push(at);
   return line;
 }
 
-/** 0 stands for a process that this one cannot see. */
+/** Id 0 stands for a process that this process cannot see. */
 const gone = (pid: number): boolean => pid > 0 && tryRead(`/proc/${pid}/stat`) === '';
 
 function parentOf(pid: number): number | null {

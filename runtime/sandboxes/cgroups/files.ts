@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 
-/** Text of a file of the kernel; empty where there is none. */
+/** Reads a kernel file; empty when it cannot be read. */
 export function tryRead(file: string): string {
   try {
     return readFileSync(file, 'utf8');
@@ -9,11 +9,11 @@ export function tryRead(file: string): string {
   }
 }
 
-/** Writes a file of the kernel. A failure is survived: what the file says afterwards tells whether it worked. */
+/** Writes a kernel file. Ignores failures: reading the file afterwards shows whether the write worked. */
 export function tryWrite(file: string, text: string): void {
   try {
     writeFileSync(file, text);
   } catch {
-    // The kernel lacks that file, refuses the text, or the group is gone.
+    // The kernel lacks the file, refuses the text, or has removed the group.
   }
 }

@@ -82,7 +82,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
   });
 });
 
-/** A group of a real cgroup2 in which this process may make others, or null. */
+/** Makes a group in a real cgroup2 where this process may make groups; null when there is none. */
 function realGroup(): string | null {
   const text = (name: string) => readFileSync(`/proc/self/${name}`, 'utf8');
   try {
@@ -189,7 +189,7 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
     const child = start('echo here; exec sleep 1000');
     await once(child.stdout, 'data');
     writeFileSync(path.join(directory, 'cgroup.procs'), `${child.pid}`);
-    // Seen from a process that has no relation to it but the first process, which started neither.
+    // For process 1, the child is a stranger: the child neither started process 1 nor has the same starter.
     assert.equal(moveIn(directory, 1), child.pid);
     assert.ok(pidsOf(directory).includes(child.pid ?? 0));
     assert.equal(moveIn(directory, process.pid), null);

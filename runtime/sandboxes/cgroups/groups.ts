@@ -6,20 +6,20 @@ import { tryRead, tryWrite } from './files.ts';
 import type { Controller } from './own-group.ts';
 
 /**
- * What a group may hold beyond the memory of its guests: Node itself (100 MB idle), buffers of the channel and of the kernel, and what guests
+ * Memory of a group beyond that of its guests: Node itself (100 MB idle), buffers of the channel and the kernel, and the memory that guests
  * touch between two looks of the runtime, which ends the newest invocation first.
  */
 const NODE_MB = 256;
 const PREFIX = 'pie-sandbox-';
 const US_PER_MS = 1000;
-/** Processes that were killed leave their group within moments; one that has not done so is left to the next runtime's start. */
+/** Killed processes leave their group within moments; the next runtime's start removes a group that remains. */
 const REMOVAL_TRIES = 40;
 const REMOVAL_PAUSE_MS = 50;
 
-/** Numbers of all groups of this process. */
+/** Number of groups that this process has made. */
 let lastNumber = 0;
 
-/** The control groups that this process makes for confined processes, in a directory of cgroup2 that it may write. A write that fails is survived: what it was to limit is unlimited. */
+/** Makes control groups for confined processes in a writable cgroup2 directory. A failed write leaves its resource unlimited. */
 export class Groups {
   readonly #directory: string;
   readonly controllers: readonly Controller[];
@@ -29,7 +29,7 @@ export class Groups {
     this.controllers = controllers;
   }
 
-  /** Makes a group whose processes may hold so much memory beside what Node needs; null when it cannot be made. */
+  /** Makes a group with `memoryMb` of memory in addition to Node's own; null on failure. */
   create(memoryMb: number): Group | null {
     const directory = path.join(this.#directory, `${PREFIX}${OWNER}-${++lastNumber}`);
     try {
@@ -43,7 +43,7 @@ export class Groups {
     return group;
   }
 
-  /** Ends and removes the groups of processes that are gone. @returns how many it found */
+  /** Ends and removes the groups of dead owners. @returns the number of groups found */
   async sweep(): Promise<number> {
     const stale = entries(this.#directory).filter((name) => name.startsWith(PREFIX) && !lives(ownerOf(name)));
     await Promise.all(stale.map((name) => new Group(path.join(this.#directory, name)).remove()));
@@ -51,7 +51,7 @@ export class Groups {
   }
 }
 
-/** The control group of one confined process and of all that it starts. */
+/** The control group of one confined process and its descendants. */
 export class Group {
   readonly directory: string;
 
@@ -59,35 +59,35 @@ export class Group {
     this.directory = directory;
   }
 
-  /** The kernel ends all its processes when they need more than this and what Node needs. */
+  /** Makes the kernel kill all processes of the group when they need more than `memoryMb` and Node's own memory. */
   limit(memoryMb: number): void {
     this.#write('memory.max', `${(memoryMb + NODE_MB) * 2 ** 20}`);
     this.#write('memory.swap.max', '0');
     this.#write('memory.oom.group', '1');
   }
 
-  /** Its part of the cores while others want them. */
+  /** Sets the group's share of contended cores. */
   weigh(weight: CoreWeight): void {
     this.#write('cpu.weight', `${GROUP_WEIGHT[weight]}`);
   }
 
-  /** What the kernel gives it of the cores; null when it does not tell. */
+  /** The group's share of the cores; null when the kernel does not report it. */
   get weight(): CoreWeight | null {
     return weightOf(GROUP_WEIGHT, tryRead(path.join(this.directory, 'cpu.weight')).trim());
   }
 
-  /** CPU time of all processes that are or were in it, in ms; null when the kernel does not tell. */
+  /** CPU time of all present and past processes of the group, in ms; null when the kernel does not report it. */
   get usedMs(): number | null {
     const used = /^usage_usec (\d+)$/m.exec(tryRead(path.join(this.directory, 'cpu.stat')))?.[1];
     return used === undefined ? null : Number(used) / US_PER_MS;
   }
 
-  /** The kernel has ended processes of it for their memory. */
+  /** True when the kernel has killed processes of the group for their memory. */
   get outOfMemory(): boolean {
     return /^oom_kill [1-9]/m.test(tryRead(path.join(this.directory, 'memory.events')));
   }
 
-  /** Ends what is left in it, whatever session it is in, and removes it; resolves when that is done or given up. */
+  /** Kills the group's remaining processes, whatever their session, and removes the group; resolves when that is done or given up. */
   async remove(): Promise<void> {
     for (let tries = 0; tries < REMOVAL_TRIES; tries++) {
       this.#write('cgroup.kill', '1');
@@ -106,9 +106,9 @@ export class Group {
   }
 }
 
-/** A process by its number and the time of its start: numbers are given again. Null when there is none. */
+/** Identifies a process by its id and start time, because the kernel reuses ids. Null when there is no such process. */
 function identity(pid: number): string | null {
-  // The name, in parentheses, may hold anything.
+  // The process name, in parentheses, may contain any characters.
   const fields = tryRead(`/proc/${pid}/stat`).split(') ').at(-1)?.split(' ') ?? [];
   const started = fields[19];
   return started === undefined ? null : `${pid}.${started}`;
@@ -116,7 +116,7 @@ function identity(pid: number): string | null {
 
 const OWNER = identity(process.pid) ?? `${process.pid}.0`;
 
-/** The process that made a group of this name. */
+/** The process that made the group. */
 const ownerOf = (name: string): string => name.slice(PREFIX.length).split('-')[0] ?? '';
 
 const lives = (owner: string): boolean => identity(Number(owner.split('.')[0])) === owner;

@@ -2,20 +2,20 @@ import { accessSync, constants, existsSync } from 'node:fs';
 import path from 'node:path';
 import { tryRead } from './files.ts';
 
-/** Group that the platform's own processes move into: the kernel lets a group share out controllers only when no process is in it. */
+/** Group for the platform's own processes: the kernel lets a group delegate controllers only while no process is in it. */
 export const PLATFORM_GROUP = 'pie-platform';
 
-/** Controllers that sandboxes are limited by. */
+/** Controllers that limit sandboxes. */
 export type Controller = 'memory' | 'cpu';
 
-/** The control group that was given to this process, or why there is none. */
+/** The control group that was delegated to this process, or the reason why there is none. */
 export type OwnGroup =
   | { readonly directory: string; readonly controllers: readonly Controller[] }
   | { readonly missing: string };
 
 /**
- * Finds the cgroup v2 that this process may share out: the one that it is in, or the parent of the platform's group when a process of the
- * platform came before. It changes nothing.
+ * Finds the cgroup v2 that this process may divide: its own group, or the parent when this process is already in the platform's group.
+ * Changes nothing.
  */
 export function ownGroup(proc = '/proc/self'): OwnGroup {
   const found = groupDirectory(tryRead(`${proc}/cgroup`), tryRead(`${proc}/mountinfo`));
@@ -23,14 +23,14 @@ export function ownGroup(proc = '/proc/self'): OwnGroup {
   return delegatedGroup(path.basename(found) === PLATFORM_GROUP ? path.dirname(found) : found);
 }
 
-/** Whether this process may make groups in a directory of cgroup2, and which controllers it may give them. */
+/** Checks that this process may make groups in a cgroup2 directory, and returns the controllers that it may delegate. */
 export function delegatedGroup(directory: string): OwnGroup {
   const listed = tryRead(path.join(directory, 'cgroup.controllers')).trim().split(' ');
   const controllers = (['memory', 'cpu'] as const).filter((name) => listed.includes(name));
   if (controllers.length === 0) return { missing: `${directory} has neither the memory nor the cpu controller` };
   if (!existsSync(path.join(directory, 'cgroup.events')))
     return { missing: `${directory} is the machine's root group` };
-  // Root may write into any group: the one of a login holds its shell, and whatever else its user starts.
+  // Root may write into any group, but a login's group holds its shell and the other processes of its user.
   if (/^session-.*\.scope$/.test(path.basename(directory))) return { missing: `${directory} is a login session's` };
   const needed = ['.', 'cgroup.procs', 'cgroup.subtree_control'];
   if (!needed.every((name) => writable(path.join(directory, name)))) return { missing: `${directory} is not writable` };
@@ -38,7 +38,7 @@ export function delegatedGroup(directory: string): OwnGroup {
 }
 
 /**
- * The directory of a process' group in the first mount of cgroup2 that shows it; null when none does. Pure.
+ * Directory of a process's group in the first cgroup2 mount that shows it; null when none does. Pure.
  * @param cgroup text of `/proc/PID/cgroup`
  * @param mountinfo text of `/proc/PID/mountinfo`, proc(5)
  */
@@ -55,7 +55,7 @@ export function groupDirectory(cgroup: string, mountinfo: string): string | null
   return null;
 }
 
-/** The kernel writes blanks and backslashes of paths as octal numbers. */
+/** The kernel writes spaces and backslashes in paths as octal escapes. */
 const unescaped = (text: string): string =>
   text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
 

@@ -1,13 +1,13 @@
 --[[
-  Works the capacity out anew, and admits whoever may start.
+  Recomputes the capacity and admits every invocation that may start.
 
   KEYS[1] admission's state (hash), see include/admission.lua
-  ARGV[1] what every key begins with
+  ARGV[1] prefix of every key
   ARGV[2] now, ms
   ARGV[3] tenant whose limits have changed; '*' for any; '' for none
 
-  Returns {how many were admitted, 1 when tenants are left to settle}; more may be admitted when that is as many as one script
-  admits.
+  Returns {number of admitted invocations, 1 when tenants are left to settle}. When the number equals `MAX_STARTS`, a further call may admit
+  more.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/admission.lua"

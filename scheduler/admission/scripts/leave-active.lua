@@ -1,12 +1,12 @@
 --[[
-  Takes a job out of its runtime's hands, whatever has become of it, and settles its invocation, in one step:
+  Takes a job from its runtime and settles its invocation in one step. The invocation decides:
     - it has ended, or its record is gone: the job is dropped;
     - it has not begun: back to its place in line (with mode `over`, where the runtime should have ended it: failed with `internal`);
-    - it was running and a cancel was asked for: cancelled;
-    - it was running and may be restarted (its client's messages are all there still): back to its place in line, in the next epoch;
+    - it was running and a client had requested a cancel: cancelled;
+    - it was running and may be restarted (all its client's messages are still stored): back to its place in line, in the next epoch;
     - it was running: failed, in the next epoch.
 
-  Its place in its tenant's line is by arrival.
+  A tenant's line is in order of arrival.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -19,14 +19,14 @@
   ARGV[1..8] see invocations/scripts/include/end-arguments.lua
   ARGV[9] runtime that holds the job
   ARGV[10] mode: over (the runtime is done with it) | lost (the runtime is dead) | return (the runtime gives it back)
-  ARGV[11] failure code, when it was running
+  ARGV[11] failure code for a running invocation
   ARGV[12] failure message
   ARGV[13] data of the error event
-  ARGV[14] how many attempts a restartable invocation gets
-  ARGV[15] what every key begins with
-  ARGV[16] token with which it was fetched, or '' for any: the same runtime may have fetched it again since
+  ARGV[14] attempts that a restartable invocation gets
+  ARGV[15] prefix of every key
+  ARGV[16] token of the fetch, or '' for any: the same runtime may have fetched the job again since
 
-  Returns 'dropped' | 'waiting' | 'failed' | 'cancelled', or 'not-held' when that runtime does not hold it.
+  Returns 'dropped' | 'waiting' | 'failed' | 'cancelled', or 'not-held' when the runtime does not hold the job.
 ]]
 --- @include "../../invocations/scripts/include/end-arguments.lua"
 --- @include "../../invocations/scripts/include/end-invocation.lua"
@@ -39,7 +39,7 @@ local id, now, runtimeId, mode, prefix, token = ARGV[1], ARGV[4], ARGV[9], ARGV[
 if redis.call('HGET', job, 'pb') ~= runtimeId or (token ~= '' and redis.call('GET', job .. ':lock') ~= token) then
   return 'not-held'
 end
--- The oldest ones are at its tail.
+-- Search from the tail, where the oldest jobs are.
 if redis.call('LREM', active, -1, id) == 0 then
   return 'not-held'
 end
@@ -54,7 +54,7 @@ local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, t
   'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut'))
 
 if status ~= 'queued' and status ~= 'running' then
-  -- Its end has taken it out of the ledger, unless its record was lost.
+  -- The invocation's end removed the ledger entry, unless Redis lost the record.
   if redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 1 then
     leaveAdmission(prefix, nil, id, now)
   end

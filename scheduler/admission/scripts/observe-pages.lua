@@ -1,11 +1,11 @@
 --[[
-  Learns from a run how many KV pages its function version holds. Of each model the last 64 peaks are kept, and their 95th percentile (nearest
-  rank: the largest of up to 20) is what the next run is expected to hold, so that one unusual run among many changes nothing.
+  Learns from a run how many KV pages its function version holds. The script keeps the last 64 peaks of each model. Their 95th percentile
+  (nearest rank: the largest of up to 20) is the expectation for the next run, so that one unusual run among many changes nothing.
 
   Memory is learned in the same way, under the name `#memory`, in MiB.
 
-  KEYS[1] what is learned of the version (hash): `peaks:<model>`, numbers with spaces between; `pages:<model>`, the percentile; `runs`
-  ARGV[1] how long it is kept, ms
+  KEYS[1] learned values of the version (hash): `peaks:<model>`, numbers separated by spaces; `pages:<model>`, the percentile; `runs`
+  ARGV[1] retention of that hash, ms
   ARGV[2...] pairs: model, the most pages that the run held
 
   Returns 1.
@@ -27,7 +27,7 @@ for i = 2, #ARGV, 2 do
   peaks[ARGV[i]] = ARGV[i + 1]
 end
 
--- The sample of that rank from above, which is one of the first few.
+-- Returns the sample of a rank counted from the largest; the rank is small.
 local function largest(samples, rank)
   local top = {}
   for _, sample in ipairs(samples) do

@@ -1,11 +1,11 @@
 --[[
-  Who waits and runs.
+  Lists the tenants that have invocations waiting or admitted.
 
   KEYS[1] admission's state (hash), see include/admission.lua
-  ARGV[1] what every key begins with
+  ARGV[1] prefix of every key
   ARGV[2] now, ms
 
-  Returns a list of tenant, waiting, running, weight, one after the other: those with anything that waits or is admitted.
+  Returns a flat list: tenant, waiting, running, weight for each tenant.
 ]]
 --- @include "./include/admission.lua"
 

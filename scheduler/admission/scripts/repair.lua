@@ -1,26 +1,26 @@
 --[[
-  Holds the ledger against the invocations. Every transition is one script, so what is found here is what Redis lost (it comes back without
-  the last second after a kill), or a fault of the platform:
-    - an entry whose invocation has ended or is unknown is dropped; one that is queued and in no list of BullMQ goes back to its line;
-    - an invocation that is queued and neither in its line nor admitted goes back to its line; without a job it is answered;
-    - what waits to be fetched and is not in the ledger is taken from there;
-    - sums that do not equal their entries are set.
-    - what a runtime that takes no more holds is counted anew.
-  Of what has not ended, and of the tenants, a part is looked at each time. Every tenant of that part is put where it belongs, since a limit may
-  have ended with time.
+  Checks the ledger against the invocations and repairs it. Every transition is one script, so a fault found here comes from writes that
+  Redis lost (a killed Redis comes back without its last second) or from a bug in the platform. The script
+    - drops an entry whose invocation has ended or is unknown, and puts one that is queued and in no BullMQ list back into its line;
+    - puts a queued invocation that is neither in its line nor admitted back into its line, or returns its id when it has no job;
+    - removes a job from BullMQ's list `wait` when the ledger does not have it;
+    - sets sums that do not equal their entries;
+    - recounts what a runtime that takes no more jobs holds.
+  Each call looks at a part of the unended invocations and of the tenants. It settles every tenant of that part, since a limit may have
+  expired.
 
-  KEYS[1] admission's state (hash), see include/admission.lua; `repairedAt`, `repairedTo` (how far what has not ended was looked through),
-          `repairedTenants` (likewise)
-  ARGV[1] what every key begins with
+  KEYS[1] admission's state (hash), see include/admission.lua; `repairedAt`, `repairedTo` (position in the scan of unended invocations),
+          `repairedTenants` (position in the scan of tenants)
+  ARGV[1] prefix of every key
   ARGV[2] now, ms
-  ARGV[3] how long nothing is done after the last time, ms
+  ARGV[3] least time between two repairs, ms
 
-  Returns {dropped, returned, sums set, id without a job...}, or {} when it was done less than that ago.
+  Returns {dropped, returned, sums set, id without a job...}, or {} when the last repair was less than ARGV[3] ago.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/admission.lua"
 
--- Of those that have not ended, so many are looked at each time; of the tenants, about so many.
+-- Unended invocations, and about how many tenants, that each call looks at.
 local LOOKED_AT = 1000
 local TENANTS_LOOKED_AT = 500
 
@@ -77,7 +77,7 @@ for _, id in ipairs(open) do
   end
 end
 
--- What is admitted now, by whom.
+-- Recompute the sums from the ledger.
 local slots, pages, tenants = 0, {}, {}
 for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   local entry = cjson.decode(text)
@@ -127,7 +127,7 @@ pages.slots = slots
 check(state, 'pages:', pages)
 for name in pairs(tenants) do
   redis.call('SADD', prefix .. ':admission:tenants', name)
-  -- Should what is counted there have been lost, it was to be forgotten.
+  -- When Redis lost the counts, the key may still carry an expiry.
   redis.call('PERSIST', prefix .. ':admission:tenant:' .. name)
 end
 local cursor, some = unpack(redis.call('SSCAN', prefix .. ':admission:tenants', tenantsFrom or '0', 'COUNT', TENANTS_LOOKED_AT))

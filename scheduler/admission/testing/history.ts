@@ -9,13 +9,13 @@ type StepWithout = { readonly now: number } & (
   | { readonly kind: 'report'; readonly free: FreePages }
 );
 
-/** What `steps.lua` does, with the ids that the policy admits for it, and all that are on their way then. */
+/** A step of `steps.lua`, with the ids that the policy admits in it and the ids that are on their way after it. */
 export type Step = StepWithout & {
   readonly admitted: readonly string[];
   readonly onTheirWay: readonly string[];
 };
 
-/** An order to the player of a history; numbers pick among what is there. */
+/** An order to the `Player`; numbers pick among the existing tenants and invocations. */
 export interface Order {
   readonly kind: 'enter' | 'begin' | 'leave' | 'return' | 'short' | 'withdraw' | 'limit' | 'resize' | 'report';
   readonly tenant: number;
@@ -26,14 +26,14 @@ export interface Order {
   readonly afterMs: number;
   readonly limits: Limits;
   readonly capacity: Capacity;
-  /** What two GPU hosts have free of the first model, the second of both, and how long ago they were asked. */
+  /** Free pages of two GPU hosts for the first model; the second number also holds for the second model. `agoMs` ages the readings. */
   readonly free: readonly [number, number];
   readonly agoMs: number;
 }
 
 export const MODELS = ['m', 'n'] as const;
 
-/** Capacities with and without a reserve that counts. */
+/** Capacities with and without an effective reserve. */
 export const anyCapacity: fc.Arbitrary<Capacity> = fc.record(
   {
     slots: fc.oneof(fc.integer({ min: 1, max: 6 }), fc.integer({ min: 16, max: 64 })),
@@ -62,7 +62,7 @@ const anyLimits: fc.Arbitrary<Limits> = fc.record(
   { requiredKeys: [] },
 );
 
-/** Orders among so many tenants. */
+/** Orders for `tenants` tenants. */
 export function anyOrder(tenants: number): fc.Arbitrary<Order> {
   const rest = {
     tenant: fc.nat(tenants - 1),
@@ -85,13 +85,13 @@ export function anyOrder(tenants: number): fc.Arbitrary<Order> {
   );
 }
 
-/** Plays orders to a policy; `look` sees every step with the policy after it. */
+/** Plays orders to a policy; `look` gets every step and the policy's state after it. */
 export class Player {
   readonly policy: AdmissionPolicy;
   readonly steps: Step[] = [];
   readonly waiting = new Map<string, Demand>();
   readonly admitted = new Map<string, Demand>();
-  /** Of those admitted. */
+  /** Admitted invocations that have not begun. */
   readonly starting = new Map<string, Demand>();
   now = 1_800_000_000_000;
   #arrivals = 0;

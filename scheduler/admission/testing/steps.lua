@@ -1,18 +1,18 @@
 --[[
-  For tests: a whole history of admission in one call, to hold it against the policy.
+  For tests: plays a whole admission history in one call, for comparison with the policy.
 
   KEYS[1] admission's state (hash)
-  ARGV[1] what every key begins with
+  ARGV[1] prefix of every key
   ARGV[2] JSON list of steps { kind, now, ... }
-    enter: id, tenant, arrival, pages, short  a new invocation, or one that was admitted comes back
-    leave: id, tenant                       it has ended
-    begin: id, tenant                       its attempt has begun
+    enter: id, tenant, arrival, pages, short  an invocation is new, or was admitted and comes back
+    leave: id, tenant                       the invocation has ended
+    begin: id, tenant                       an attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
     resize: slots, pace, starts, reserve, pages
-    Memory stands among the pages, as it does in the policy.
-    report: free                            what GPU hosts say of their memory
+    Memory is an entry of the pages, as in the policy.
+    report: free                            reports of GPU hosts on their free memory
 
-  Returns for each step the ids that are on their way to runtimes after it, in the order in which they are fetched, with spaces between.
+  Returns for each step the ids that are on their way to runtimes after it, in fetch order, separated by spaces.
 ]]
 --- @include "../scripts/include/admission.lua"
 

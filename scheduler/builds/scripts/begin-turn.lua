@@ -1,11 +1,11 @@
 --[[
-  A build begins: whoever asks from now on stands behind it.
+  Marks the beginning of a build, so that later requests queue after it.
 
   KEYS[1] turns (hash), see take-turn.lua
 
   ARGV[1] id
 
-  Returns 1, or 0 when nothing waits for that build any more.
+  Returns 1, or 0 when the requester no longer waits for that build.
 ]]
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if not known then

@@ -1,12 +1,12 @@
 --[[
-  Gives a new build its turn; `nextTurn` of turns.ts says the same. Of a call that is sent twice the second gets the same turn.
+  Gives a new build its turn; `nextTurn` of turns.ts computes the same. A repeated call gets the same turn.
 
-  KEYS[1] turns (hash): of each build that was asked for and has not ended, `<tenant> <turn> <until, ms>` by id; `time`: the largest turn that has begun
+  KEYS[1] turns (hash): `<tenant> <turn> <until, ms>` of each unfinished build by id; `time`: the largest turn that has begun
 
   ARGV[1] id
   ARGV[2] tenant
   ARGV[3] now, ms
-  ARGV[4] until when the build is waited for, ms
+  ARGV[4] until when the requester waits for the build, ms
 
   Returns the turn.
 ]]
@@ -22,7 +22,7 @@ for i = 1, #fields, 2 do
   else
     local tenant, other, deadline = string.match(fields[i + 1], '^(%S+) (%d+) (%d+)$')
     if tonumber(deadline) < tonumber(ARGV[3]) then
-      -- Its gateway was lost before it took it away.
+      -- Its gateway died before it removed the turn.
       redis.call('HDEL', KEYS[1], fields[i])
     else
       waiting = true
@@ -32,7 +32,7 @@ for i = 1, #fields, 2 do
     end
   end
 end
--- Time begins anew when nothing is under way, so that turns stay small.
+-- `time` restarts when no build is under way, so that turns stay small.
 if not waiting then
   redis.call('HDEL', KEYS[1], 'time')
   time = 0

@@ -1,4 +1,4 @@
-/** A check has used up its steps: the value is too large for its schema. */
+/** The check has used up its steps: the value is too large for its schema. */
 export class StepsExhausted extends Error {
   override readonly name = 'StepsExhausted';
 
@@ -8,8 +8,8 @@ export class StepsExhausted extends Error {
 }
 
 /**
- * Steps that one check may take. Every loop over a value, a schema or a text of a stranger pays here, so that a check ends after a bounded
- * time without a clock. A step takes 20 to 60 ns.
+ * Steps that one check may take. Every loop over a client's value, schema or text spends steps here, so a check ends after a bounded time
+ * without a clock. A step takes 20 to 60 ns.
  */
 export class StepBudget {
   #left: number;

@@ -1,9 +1,9 @@
 import type { StepBudget } from './budget.ts';
 
-/** Characters that are compared or written in the time of one step. */
+/** Characters compared or written in the time of one step. */
 const CHARACTERS_PER_STEP = 8;
 
-/** Whether two JSON values are equal; the order of names does not matter. */
+/** True when two JSON values are equal; the order of names does not matter. */
 export function areEqual(one: unknown, other: unknown, budget: StepBudget): boolean {
   budget.spend(2);
   if (one === other) {
@@ -25,7 +25,7 @@ export function areEqual(one: unknown, other: unknown, budget: StepBudget): bool
   );
 }
 
-/** The indexes of two equal items; null when all differ. It takes the time of writing the items once, however many there are. */
+/** The indexes of two equal items; null when all differ. Takes linear time in the size of the items: it writes each once. */
 export function duplicates(items: readonly unknown[], budget: StepBudget): readonly [number, number] | null {
   const seen = new Map<string, number>();
   for (const [index, item] of items.entries()) {
@@ -40,7 +40,7 @@ export function duplicates(items: readonly unknown[], budget: StepBudget): reado
 /** JSON text that equal values share: names are sorted. */
 function canonical(value: unknown, budget: StepBudget): string {
   budget.spend(4);
-  // JSON text may hold a number that has no other notation: 1e999 is infinite.
+  // JSON text may hold numbers without a finite value: 1e999 is infinite.
   if (typeof value === 'number') return String(value);
   if (typeof value !== 'object' || value === null) {
     const text = JSON.stringify(value);
@@ -49,7 +49,7 @@ function canonical(value: unknown, budget: StepBudget): string {
   }
   if (Array.isArray(value)) return `[${value.map((item) => canonical(item, budget)).join(',')}]`;
   const names = Object.keys(value);
-  // Sorting compares each name with about so many others.
+  // Sorting compares each name with about log2 of their number.
   budget.spend(names.length * Math.ceil(Math.log2(names.length + 1)));
   const members = names
     .sort()

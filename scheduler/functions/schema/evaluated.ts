@@ -1,4 +1,4 @@
-/** Which members of one value some schema has accepted, for `unevaluatedProperties` and `unevaluatedItems`. */
+/** The members of one value that some schema has accepted, for `unevaluatedProperties` and `unevaluatedItems`. */
 export class Evaluated {
   readonly #members = new Set<string | number>();
   readonly #around: Evaluated | null;
@@ -15,7 +15,7 @@ export class Evaluated {
     this.#members.add(member);
   }
 
-  /** Takes over what another has accepted. */
+  /** Adds the members that another one has accepted. */
   merge(other: Evaluated): void {
     for (const member of other.#members) this.#members.add(member);
   }

@@ -1,4 +1,4 @@
-/** Where in a value a check is: the steps from the value itself, from the last one on. */
+/** A position in a value, as a linked list from the last step to the first. */
 export interface Place {
   readonly around: Place | null;
   readonly step: string | number;
@@ -7,17 +7,17 @@ export interface Place {
 /** The first rule that a value breaks. */
 export interface Fault {
   readonly place: Place | null;
-  /** What is wrong at the place, as the rest of a sentence. */
+  /** Predicate of a sentence about the place. */
   readonly message: string;
-  /** `missing` and `unexpected` say all; everything else has a message of its own. */
+  /** `missing` and `unexpected` need no further message; `other` faults are explained by `message`. */
   readonly kind: 'missing' | 'unexpected' | 'other';
 }
 
-/** Names come from strangers: what is told of them is bounded. */
+/** Property names come from clients, so messages show a bounded part of them. */
 const MAX_STEP = 100;
 const MAX_STEPS = 20;
 
-/** A place as a JSON pointer (RFC 6901); its end when it is long. */
+/** A place as a JSON pointer (RFC 6901); only the last steps of a long one. */
 export function pointerTo(place: Place | null): string {
   const steps: string[] = [];
   for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.around) {

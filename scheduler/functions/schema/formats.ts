@@ -1,7 +1,7 @@
 import { format as library } from '@cfworker/json-schema';
 import type { StepBudget } from './budget.ts';
 
-/** Longest text that can have a format. The expressions below are backtracked by V8: their time is bounded by this, and measured. */
+/** Longest text that can have a format. V8 backtracks in the expressions below; this limit bounds their time, which was measured. */
 export const MAX_FORMAT_LENGTH = 2048;
 
 /** A label with single hyphens. The library's own expression for it takes exponential time. */
@@ -20,7 +20,7 @@ const FORMATS: ReadonlyMap<string, (text: string) => boolean> = new Map([
   ['url', (text: string) => URL_TEXT.test(text)],
 ]);
 
-/** Whether a text has a format; a format that is not known is no condition. */
+/** True when a text has a format; an unknown format is no condition. */
 export function hasFormat(text: string, name: unknown, budget: StepBudget): boolean {
   const matches = typeof name === 'string' ? FORMATS.get(name) : undefined;
   if (matches === undefined) return true;

@@ -1,4 +1,4 @@
-/** A regular expression as a tree. Groups have no nodes of their own: nothing asks what they captured. */
+/** A regular expression as a tree. Groups have no nodes of their own, because captures are not used. */
 export type PatternNode =
   | { readonly kind: 'set'; readonly source: string }
   | { readonly kind: 'assertion'; readonly assertion: Assertion }
@@ -14,12 +14,12 @@ export class PatternError extends Error {
 }
 
 export const MAX_PATTERN_LENGTH = 2000;
-/** Groups within each other. */
+/** Deepest nesting of groups. */
 const MAX_NESTING = 64;
 
 /**
- * Parses an ECMAScript pattern with the flag `u`. V8 checks the grammar; this parser splits what V8 accepts, and refuses what no linear-time
- * engine can match.
+ * Parses an ECMAScript pattern with the flag `u`. V8 checks the grammar. This parser splits what V8 accepts, and refuses what no
+ * linear-time engine can match.
  *
  * @throws PatternError
  */
@@ -95,11 +95,11 @@ class Parser {
     return inner;
   }
 
-  /** The source of what matches one code point. */
+  /** The source of an atom, which matches one code point. */
   #atom(): string {
     const from = this.#at;
     if (this.#sees('[')) {
-      // V8 has seen the end; a class of the flag `u` holds no other.
+      // V8 has checked that the class ends; with the flag `u`, classes do not nest.
       for (this.#at += 1; !this.#sees(']'); ) this.#at += this.#sees('\\') ? 2 : 1;
       this.#at += 1;
     } else if (this.#sees('\\')) {

@@ -7,7 +7,7 @@ import { Pattern } from './pattern.ts';
 const SEED = 20_261_121;
 const PLENTY = 10_000_000;
 
-/** Atoms that differ between engines: classes with brackets of other dialects, line ends, code points beyond the first plane, word borders. */
+/** Atoms that engines treat differently: foreign bracket classes, line ends, code points beyond the first plane, word borders. */
 const atom = fc.constantFrom(
   ...[
     'a',
@@ -112,7 +112,7 @@ describe('Pattern', () => {
         try {
           native = new RegExp(source, 'u');
         } catch {
-          // A group's name twice.
+          // A duplicate group name.
           return;
         }
         const ours = new Pattern(source);

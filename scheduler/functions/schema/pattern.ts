@@ -1,16 +1,16 @@
 import type { StepBudget } from './budget.ts';
 import { type Assertion, PatternError, type PatternNode, parsePattern } from './pattern-syntax.ts';
 
-/** Instructions of one pattern, its repetitions written out: each character of a text costs at most as many steps. */
+/** Most instructions of one pattern with its repetitions written out, which bounds the steps per character of a text. */
 export const MAX_PATTERN_SIZE = 2000;
 
-/** Character classes and escapes of one pattern that differ: V8 compiles each. */
+/** Most different character classes and escapes in one pattern, because V8 compiles each. */
 const MAX_SETS = 100;
 
 const ASCII = 128;
-/** Answers that a set keeps for code points outside of ASCII. */
+/** Answers that a set caches for code points outside of ASCII. */
 const OTHERS = 64;
-/** Steps of a code point outside of ASCII: V8 may have to be asked. */
+/** Steps charged for a code point outside of ASCII, since V8 may have to test it. */
 const OTHER_STEPS = 6;
 const ASSERTIONS: readonly Assertion[] = ['^', '$', '\\b', '\\B'];
 
@@ -21,17 +21,17 @@ const LITERAL = 3;
 const MATCH = 4;
 
 /**
- * A regular expression that is matched in linear time: a Thompson automaton whose states advance together (Pike, "The text editor sam", 1987;
- * Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009). V8 itself tells which single code points a set holds, so sets mean
+ * Matches a regular expression in linear time: a Thompson automaton whose states advance together (Pike, "The text editor sam", 1987; Cox,
+ * "Regular Expression Matching: the Virtual Machine Approach", 2009). V8 itself decides which single code points a set holds, so sets mean
  * exactly what ECMAScript says.
  */
 export class Pattern {
   readonly #program: Program;
-  /** Threads of this and of the next position: a list of instructions each, and where in the list an instruction stands. */
+  /** Threads of this and of the next position. */
   #now: Threads;
   #next: Threads;
 
-  /** @throws PatternError for what is no pattern, or cannot be matched in linear time */
+  /** @throws PatternError for an invalid pattern, or one that cannot be matched in linear time */
   constructor(source: string) {
     const tree = parsePattern(source);
     const size = sizeOf(tree);
@@ -45,12 +45,12 @@ export class Pattern {
     this.#next = new Threads(this.#program.length);
   }
 
-  /** Instructions: each character of a text takes so many steps at most. */
+  /** Instructions, which bound the steps per character of a text. */
   get size(): number {
     return this.#program.length;
   }
 
-  /** Whether some part of a text matches, as `RegExp.test` says with the flag `u`. Throws what the budget throws. */
+  /** True when some part of a text matches, as in `RegExp.test` with the flag `u`. Throws the budget's errors. */
   test(text: string, budget: StepBudget): boolean {
     const program = this.#program;
     this.#now.clear();
@@ -61,7 +61,7 @@ export class Pattern {
       const found = this.#follow(0, before, code);
       budget.spend((1 + this.#now.count) * (code < ASCII ? 1 : OTHER_STEPS));
       if (found) return true;
-      // No thread is left, and a new one begins at the start of the text alone.
+      // No thread is left, and an anchored pattern starts new ones only at the start of the text.
       if (code < 0 || (program.anchored && started === 0 && at > 0)) return false;
       at += code > 0xffff ? 2 : 1;
       const following = code;
@@ -79,7 +79,7 @@ export class Pattern {
     }
   }
 
-  /** Adds an instruction and all that it leads to without a character. Says whether the end of the pattern is among them. */
+  /** Adds an instruction and all that it reaches without a character. Returns true when it reaches the end of the pattern. */
   #follow(start: number, before: number, after: number): boolean {
     const { op, first, second } = this.#program;
     const threads = this.#now;
@@ -106,7 +106,7 @@ export class Pattern {
   }
 }
 
-/** Instructions in order, each at most once. */
+/** A list of instructions, each at most once, with the place of each in the list. */
 class Threads {
   readonly list: Uint16Array;
   readonly stack: Uint16Array;
@@ -133,12 +133,12 @@ class Threads {
   }
 }
 
-/** The instructions of a pattern. `first` and `second` are the targets of a split; `first` is also a code point, or the number of a set or an assertion. */
+/** A pattern's instructions. `first` and `second` are a split's targets; `first` is also a code point, or a set's or assertion's number. */
 class Program {
   readonly op: number[] = [];
   readonly first: number[] = [];
   readonly second: number[] = [];
-  /** Whether every match begins at the start of the text. */
+  /** True when every match begins at the start of the text. */
   readonly anchored: boolean;
   readonly #sets: CodePoints[] = [];
   readonly #setNumbers = new Map<string, number>();
@@ -153,7 +153,7 @@ class Program {
     return this.op.length;
   }
 
-  /** Whether an instruction matches a code point. */
+  /** True when an instruction matches a code point. */
   takes(pc: number, code: number): boolean {
     const op = this.op[pc];
     const operand = this.first[pc] ?? 0;
@@ -216,7 +216,7 @@ class Program {
     return this.op.length - 1;
   }
 
-  /** Makes a split that has only one way to go. */
+  /** Turns a split into a jump: both targets are the same. */
   #jump(pc: number, target: number): void {
     this.first[pc] = target;
     this.second[pc] = target;
@@ -243,9 +243,9 @@ class Program {
 /** The code points that an atom of a pattern matches. */
 class CodePoints {
   readonly #native: RegExp;
-  /** 0 not asked yet, 1 in, 2 out. */
+  /** 0 not tested yet, 1 in the set, 2 not in it. */
   readonly #ascii = new Uint8Array(ASCII);
-  /** Answers for other code points, `2 × code + answer`, by the lowest bits of the code. */
+  /** Cached answers for other code points, `2 × code + answer`, by the lowest bits of the code. */
   readonly #others = new Int32Array(OTHERS);
 
   constructor(source: string) {
@@ -271,7 +271,7 @@ class CodePoints {
   }
 }
 
-/** Instructions that a node takes; infinite where numbers end. */
+/** Number of instructions of a node; infinite when it exceeds the range of numbers. */
 function sizeOf(node: PatternNode): number {
   switch (node.kind) {
     case 'set':
@@ -283,7 +283,7 @@ function sizeOf(node: PatternNode): number {
       return node.items.reduce((sum, item) => sum + sizeOf(item) + 2, 0);
     case 'repeat': {
       const size = sizeOf(node.item);
-      // Writing out a repetition of nothing takes time, too.
+      // Writing out repetitions of an empty item takes time, too.
       const least = node.least * Math.max(size, 1);
       return node.most === Number.POSITIVE_INFINITY ? least + size + 2 : least + (node.most - node.least) * (size + 1);
     }
@@ -320,7 +320,7 @@ function holds(assertion: number, before: number, after: number): boolean {
   }
 }
 
-/** `[A-Za-z0-9_]`, as `\b` has it without the flag `i`. */
+/** `[A-Za-z0-9_]`, the word characters of `\b` without the flag `i`. */
 function isWord(code: number): boolean {
   return (code >= 97 && code <= 122) || (code >= 65 && code <= 90) || (code >= 48 && code <= 57) || code === 95;
 }

@@ -1,6 +1,6 @@
 import type { JsonSchema } from '../input-schema.ts';
 
-/** Schemas within each other, the unused ones included. */
+/** Deepest nesting of schemas, unused ones included. */
 const MAX_SCHEMA_DEPTH = 64;
 
 const KEYWORDS_OF_ONE = [
@@ -22,9 +22,9 @@ export class SchemaError extends Error {
   override readonly name = 'SchemaError';
 }
 
-/** What a schema's references lead to, and every schema in it. */
+/** Every schema within a schema, and the targets of its references. */
 export class References {
-  /** Each schema that is used or can be, with the resource (the next schema around it with an `$id`) that its references start from. */
+  /** Each schema, with the resource (the next schema around it with an `$id`) at which its references start. */
   readonly #resources = new Map<JsonSchema, JsonSchema>();
   readonly #anchors = new Map<JsonSchema, Map<string, JsonSchema>>();
   readonly #targets = new Map<JsonSchema, JsonSchema | boolean>();
@@ -32,7 +32,7 @@ export class References {
   /** @throws SchemaError */
   constructor(root: JsonSchema) {
     this.#walk(root, root, 0);
-    // A reference may lead to where no keyword of schemas does; what is found there is walked as well.
+    // A reference may lead to a place that no schema keyword reaches; the loop walks schemas found there as well.
     for (const [schema, resource] of this.#resources) {
       const reference = referenceOf(schema);
       if (reference !== undefined) this.#targets.set(schema, this.#resolve(reference, resource));
@@ -43,7 +43,7 @@ export class References {
     return this.#resources.keys();
   }
 
-  /** The schema that a schema refers to; undefined when it refers to none. */
+  /** The target of a schema's reference; undefined when it has none. */
   target(schema: JsonSchema): JsonSchema | boolean | undefined {
     return this.#targets.get(schema);
   }
@@ -86,13 +86,13 @@ export function isObject(value: unknown): value is JsonSchema {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** `$recursiveRef` is what `$ref` became in 2019-09 for a schema that is not extended. */
+/** `$recursiveRef` (2019-09) means `$ref` in a schema that no other schema extends. */
 function referenceOf({ $ref, $recursiveRef }: JsonSchema): string | undefined {
   const reference = $ref ?? $recursiveRef;
   return typeof reference === 'string' ? reference : undefined;
 }
 
-/** What a JSON pointer (RFC 6901) leads to. */
+/** The value at a JSON pointer (RFC 6901). */
 function pointed(root: unknown, pointer: string): unknown {
   let at = root;
   for (const step of pointer.split('/').slice(1)) {

@@ -12,7 +12,7 @@ const RUNS = 4000;
 const name = fc.constantFrom('a', 'b', 'c', '__proto__', 'constructor', 'toString', 'a/b', '~', 'é😀');
 const word = fc.constantFrom('', 'a', 'b', 'abc', 'é😀', '\ud800', '2026-11-21', 'a@b.de', 'http://a.de/x', '12');
 const number = fc.oneof(fc.integer({ min: -3, max: 12 }), fc.constantFrom(0.1, 0.3, 1.5, -0, 1e300, 5e-324));
-/** As JSON.parse makes them: `__proto__` is an ordinary name. */
+/** Records as JSON.parse makes them: `__proto__` is an ordinary name. */
 const record = <T>(value: fc.Arbitrary<T>, maxLength = 4) =>
   fc
     .array(fc.tuple(name, value), { maxLength })
@@ -102,7 +102,7 @@ const root = fc
   .tuple(schema, schema, schema, schema)
   .map(([main, x, y, a]) => ({ allOf: [main], $defs: { x, y: { $anchor: 'y', allOf: [y] } }, properties: { a } }));
 
-/** What the library says; null where it fails, as it does for references without end. */
+/** The library's verdict; null where it fails, as for endless references. */
 function libraryVerdict(of: object, each: unknown): boolean | null {
   try {
     return new Validator(structuredClone(of) as Schema, '2020-12', true).validate(each).valid;
@@ -128,7 +128,7 @@ describe('SchemaValidator', () => {
             assert.equal(expected, null, 'the library came to an end');
             continue;
           }
-          // Ours stops at the first fault, and may so come to an end where the library does not.
+          // Our validator stops at the first fault, so it may finish where the library does not.
           if (expected !== null) assert.equal(accepted, expected, `${JSON.stringify(of)} on ${JSON.stringify(each)}`);
           verdicts[accepted ? 'accepted' : 'refused'] += 1;
         }

@@ -9,29 +9,29 @@ import { Pattern } from './pattern.ts';
 import { PatternError } from './pattern-syntax.ts';
 import { isObject, References, SchemaError } from './references.ts';
 
-/** Patterns of a schema, and their instructions together. */
+/** Most patterns of a schema, and most instructions of all its patterns together. */
 export const MAX_PATTERNS = 100;
 const MAX_PATTERN_STEPS = 4000;
-/** Steps of one check: 10 to 20 ms on the machine of 2026. */
+/** Steps of one check: 10 to 20 ms, measured in 2026. */
 export const MAX_STEPS = 1_000_000;
-/** Schemas that wait for the answer of one within them. */
+/** Most nested schemas under check at once. */
 const MAX_DEPTH = 1000;
 
-/** What looking at one value by one schema costs. */
+/** Step costs of single operations. */
 const VISIT_STEPS = 4;
 const MEMBER_STEPS = 2;
 const CHARACTERS_PER_STEP = 8;
 const MULTIPLE_STEPS = 50;
 const MAX_TOLD = 300;
 
-/** A value, or a reference without end, goes deeper than a check may. */
+/** A value or an endless reference exceeds the depth of a check. */
 export class TooDeepError extends Error {
   override readonly name = 'TooDeepError';
 }
 
 /**
- * Checks values against a JSON Schema (2020-12) by interpreting it, since workerd refuses generated code. What one check may take is bounded: its steps,
- * its depth, and by linear-time patterns what one step takes. The rules are those of `@cfworker/json-schema`, which a property test compares.
+ * Checks values against a JSON Schema (2020-12) by interpreting it, since workerd refuses generated code. A budget bounds the steps and the
+ * depth of a check, and linear-time patterns bound each step. The rules match `@cfworker/json-schema`; a property test compares both.
  */
 export class SchemaValidator {
   readonly #root: JsonSchema | boolean;
@@ -59,7 +59,7 @@ export class SchemaValidator {
     }
   }
 
-  /** The first fault of a value; null when it has none. Throws `StepsExhausted` and `TooDeepError`. */
+  /** Returns the first fault of a value, or null. Throws `StepsExhausted` and `TooDeepError`. */
   check(value: unknown, steps = MAX_STEPS): Fault | null {
     const run = new Run(this.#references, this.#patterns, this.#tracks, new StepBudget(steps));
     return run.check(value, this.#root, null, run.evaluated(null));
@@ -108,7 +108,7 @@ class Run {
     this.#budget = budget;
   }
 
-  /** Members that count as seen; null in schemas that never ask. */
+  /** A new set of evaluated members; null in schemas without `unevaluated…` keywords. */
   evaluated(around: Evaluated | null): Evaluated | null {
     return this.#tracks ? new Evaluated(around) : null;
   }
@@ -162,7 +162,7 @@ class Run {
       if (fault === null) accepted.push(own);
       return fault;
     };
-    // Each alternative may add to what counts as seen, so none is left out where that is asked.
+    // Each alternative may evaluate further members, so when those are tracked all alternatives must run.
     if (anyOf !== undefined) {
       const alternatives = listOf(anyOf);
       const matches = this.#tracks
@@ -239,7 +239,7 @@ class Run {
     if (minItems !== undefined && length < Number(minItems))
       return other(place, `Array has too few items (${length} < ${told(minItems)}).`);
     const prefix = prefixItems === undefined ? [] : listOf(prefixItems);
-    // What `items` is given for reaches to the end of the list.
+    // With `items`, every item is checked.
     const checked = rest === undefined ? Math.min(prefix.length, length) : length;
     for (let at = 0; at < checked; at++) {
       const fault = this.#member(items[at], at < prefix.length ? prefix[at] : rest, place, at);
@@ -301,7 +301,7 @@ class Run {
     return this.#dependent(value, schema, place, seen) ?? this.#properties(value, names, schema, place, seen);
   }
 
-  /** `dependencies` is what `dependentRequired` and `dependentSchemas` were before 2019-09. */
+  /** `dependencies` is the form of `dependentRequired` and `dependentSchemas` before 2019-09. */
   #dependent(value: JsonSchema, schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
     for (const named of [schema.dependentRequired, schema.dependentSchemas, schema.dependencies]) {
       for (const [name, then] of isObject(named) ? Object.entries(named) : []) {
@@ -406,7 +406,7 @@ function other(place: Place | null, message: string): Fault {
   return { place, kind: 'other', message };
 }
 
-/** A value of the schema, in an error. */
+/** A value of the schema as text for an error message. */
 function told(value: unknown): string {
   return clipped(typeof value === 'string' ? value : JSON.stringify(value), MAX_TOLD);
 }

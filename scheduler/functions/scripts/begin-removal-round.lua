@@ -1,10 +1,10 @@
 --[[
-  Whether the invocations of a removed function are to be cancelled again now: once in a while, by one process of all.
+  Lets one process at a time, once per interval, cancel the invocations of a removed function again.
 
-  KEYS[1] there while they were cancelled a moment ago (string)
-  ARGV[1] how long that is, ms
+  KEYS[1] mark of the last round (string)
+  ARGV[1] interval, ms
 
-  Returns 1, or 0.
+  Returns 1 for that process, else 0.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 return redis.call('SET', KEYS[1], '1', 'PX', ARGV[1], 'NX') and 1 or 0

@@ -1,5 +1,5 @@
 --[[
-  Lets go of a removed version once none of its invocations is left, and of its component when no other version uses that.
+  Deletes a removed version once all its invocations have ended, and its component when no other version uses that.
 
   KEYS[1] removed versions of the function (hash)
   KEYS[2] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
@@ -10,11 +10,11 @@
 
   ARGV[1] version
   ARGV[2] <tenant>/<name>
-  ARGV[3] this version's name among the users
-  ARGV[4] what the keys of the tenant's quotas begin with
+  ARGV[3] this version's entry among the users
+  ARGV[4] prefix of the keys of the tenant's quotas
   ARGV[5] <name>@<version>
 
-  Returns 1 gone, 0 invocations of it are left, -1 it is not there: gone before, or deployed again.
+  Returns 1 deleted, 0 it still has invocations, -1 it is not there: deleted before, or deployed again.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../quotas/scripts/include/storage.lua"

@@ -1,19 +1,19 @@
 --[[
-  Stores bytes that are removed by themselves unless something comes to use them.
+  Stores bytes, which expire unless a function version comes to use them.
 
   KEYS[1] component (string)
   KEYS[2] users of the component (set)
   ARGV[1] bytes
   ARGV[2] how long they are kept without a user, ms
   ARGV[3] now, ms
-  ARGV[4] what the keys of the quotas of the tenant begin with that stores them
+  ARGV[4] prefix of the keys of the uploading tenant's quotas
   ARGV[5] hash of the bytes
 
   Returns 1 stored, 0 they were there already, {-4, quota, limit, used} the tenant may keep no more in Redis.
 ]]
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 local account, now, holder = ARGV[4], tonumber(ARGV[3]), 'u:' .. ARGV[5]
--- What a version uses is counted there.
+-- A component that a version uses counts as that version's.
 if redis.call('SCARD', KEYS[2]) == 0 and redis.call('HEXISTS', accountKey(account), holder) == 0 then
   local refusal = bytesRefusal(account, #ARGV[1], now)
   if refusal then

@@ -1,6 +1,6 @@
 --[[
-  Stores a version of a function, and points an alias and a tag at it. The component must be stored already; it is kept as long as a version
-  uses it. A version that was removed and still drains is there again.
+  Stores a version of a function, and points an alias and a tag at it. The component must be stored already; Redis keeps it as long as a
+  version uses it. A removed version that still drains is deployed again.
 
   KEYS[1] names of the tenant's functions (set)
   KEYS[2] function (hash), see include/alias.lua
@@ -10,35 +10,35 @@
   KEYS[6] functions with removed versions (hash)
   KEYS[7] deployed functions (set)
   KEYS[8..10] usage of the tenant's stored values, usage and expiries of its files, see ../../quotas/scripts/include/storage.lua
-  KEYS[11] the answer to this call, see ../../store/scripts/once.lua
+  KEYS[11] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1] name
   ARGV[2] version
   ARGV[3] the version as JSON text
-  ARGV[4] this version's name among the users
+  ARGV[4] this version's entry among the users
   ARGV[5] <tenant>/<name>
-  ARGV[6] alias that serves it from now on, or ''
+  ARGV[6] alias that serves it afterwards, or ''
   ARGV[7] state of that alias and of the tag as JSON text, without its revision
   ARGV[8] tag, or ''
-  ARGV[9] 1: an alias that exists is left where it is when the version existed
-  ARGV[10] how many past states of an alias are kept
+  ARGV[9] 1: an alias that exists is left unchanged when the version existed
+  ARGV[10] how many states of an alias are kept
   ARGV[11] how many aliases a function may have
   ARGV[12] channel of changes
-  ARGV[13] what the keys of the tenant's quotas begin with
-  ARGV[14] bytes of the component and of what is known of the version
+  ARGV[13] prefix of the keys of the tenant's quotas
+  ARGV[14] bytes of the component and of the version's JSON text
   ARGV[15] now, ms
   ARGV[16] how many functions the tenant may have
-  ARGV[17] how many versions a function may have, those included that were removed and drain
+  ARGV[17] how many versions a function may have, draining ones included
   ARGV[18] hash of the component
   ARGV[19] bytes of its compiled files
 
-  Returns {1, alias} new version, {0, alias} the version existed; `alias` is the state of the alias as it is now, '' without one.
+  Returns {1, alias} new version, {0, alias} the version existed; `alias` is the present state of the alias, '' without one.
           {-1} the component is not stored.
-          {-2, version} the tag is that version's.
+      {-2, version} the tag belongs to that version.
           {-3} as many aliases as a function may have.
-          {-4, quota, limit, used} that quota has no room for it.
+      {-4, quota, limit, used} the quota has no room for it.
           {-5} as many functions as the tenant may have.
-          {-6} as many versions as the function may have. Nothing was stored, in each of the six.
+      {-6} as many versions as the function may have. In each of the six cases nothing was stored.
 ]]
 --- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
@@ -78,7 +78,7 @@ if not known and countOf(fn, 'version:') + redis.call('HLEN', removed) >= tonumb
   return {-6}
 end
 local account, bytes = ARGV[13], tonumber(ARGV[14])
--- What was uploaded is the version's from here on.
+-- From here on the uploaded component counts as the version's.
 local upload = 'u:' .. ARGV[18]
 local uploaded = releaseBytes(account, upload)
 local onDisk = tonumber(ARGV[19])

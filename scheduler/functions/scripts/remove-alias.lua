@@ -7,7 +7,7 @@
   ARGV[2] channel of changes
   ARGV[3] <tenant>/<name>
 
-  Returns 1 removed, 0 there is none.
+  Returns 1 removed, 0 there is no such alias.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/alias.lua"

@@ -1,10 +1,10 @@
 --[[
-  Removes a component that nothing uses; its tenant keeps it no more as an upload.
+  Removes a component that no version uses, and its bytes from its tenant's uploads.
 
   KEYS[1] component (string)
   KEYS[2] users of the component (set)
 
-  ARGV[1] what the keys of the quotas of the tenant begin with that stored it
+  ARGV[1] prefix of the keys of the uploading tenant's quotas
   ARGV[2] hash of the component
 
   Returns 1 removed, 0 it is used or not there.

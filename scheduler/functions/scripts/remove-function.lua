@@ -1,20 +1,20 @@
 --[[
-  Removes a function with all its aliases: nothing new can run it. Its versions wait among the removed ones until their invocations have ended
-  (drop-version.lua). The same again for one that drains: it may be told to cancel them.
+  Removes a function with all its aliases, so that no new invocation can run it. Its versions stay among the removed ones until their
+  invocations have ended (drop-version.lua). A repeated call for a draining function may add the request to cancel them.
 
   KEYS[1] names of the tenant's functions (set)
   KEYS[2] function (hash), see include/alias.lua
   KEYS[3] removed versions of the function (hash)
   KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
-  KEYS[6] the answer to this call, see ../../store/scripts/once.lua
+  KEYS[6] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1] name
   ARGV[2] <tenant>/<name>
   ARGV[3] drain | now
   ARGV[4] channel of changes
 
-  Returns 1 removed, or it drains; 0 there is none.
+  Returns 1 removed or draining, 0 there is no such function.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"

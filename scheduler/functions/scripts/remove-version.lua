@@ -1,19 +1,19 @@
 --[[
-  Removes a version that no alias serves, as remove-function.lua removes all.
+  Removes a version that no alias serves, in the same way as remove-function.lua.
 
   KEYS[1] names of the tenant's functions (set)
   KEYS[2] function (hash), see include/alias.lua
   KEYS[3] removed versions of the function (hash)
   KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
-  KEYS[6] the answer to this call, see ../../store/scripts/once.lua
+  KEYS[6] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1] name
   ARGV[2] <tenant>/<name>
   ARGV[3] drain | now
   ARGV[4] version
 
-  Returns {1} removed, or it drains; {0} there is none; {-1, alias…} these serve it.
+  Returns {1} removed or draining; {0} there is no such version; {-1, alias…} these aliases serve it.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"

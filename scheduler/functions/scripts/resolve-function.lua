@@ -1,8 +1,8 @@
 --[[
-  What a reference to a function means: one version, or the versions of an alias.
+  Resolves a reference to a function: to one version, or to the versions of an alias.
 
   KEYS[1] function (hash), see include/alias.lua
-  KEYS[2] another, for when the first has nothing of that name; or none
+  KEYS[2] function to use when the first lacks the reference; or none
 
   ARGV[1] version or alias, '' for `live`
 
@@ -23,7 +23,7 @@ for i, fn in ipairs(KEYS) do
     end
     return reply
   end
-  -- Before there were aliases, one version was served.
+  -- Before there were aliases, `current` named the one version in service.
   local current = alias == 'live' and redis.call('HGET', fn, 'current')
   version = current and redis.call('HGET', fn, 'version:' .. current)
   if version then

@@ -1,20 +1,20 @@
 --[[
-  Points an alias at versions, all at once. To shares that it has already nothing is done.
+  Points an alias at versions in one step. Does nothing when the alias already has these shares.
 
   KEYS[1] function (hash), see include/alias.lua
-  KEYS[2] the answer to this call, see ../../store/scripts/once.lua
+  KEYS[2] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1] alias
   ARGV[2] its state as JSON text, without the revision
-  ARGV[3] the revision that it must have now, 0 for none; '' for any
-  ARGV[4] how many past states are kept
+  ARGV[3] the revision that it must have now, 0 for a new alias; '' for any
+  ARGV[4] how many states are kept
   ARGV[5] how many aliases a function may have
   ARGV[6] channel of changes
   ARGV[7] <tenant>/<name>
 
-  Returns {1, state} as it is now.
+  Returns {1, state} its present state.
           {0} there is no such function.
-          {-1, revision} another one, 0 when there is no such alias.
+      {-1, revision} it has this other revision, 0 when there is no such alias.
           {-2, version} the function has no such version (any more).
           {-3} as many aliases as a function may have.
           {-4} a tag names one version.

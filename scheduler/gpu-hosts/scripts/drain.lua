@@ -1,15 +1,15 @@
 --[[
-  Drains a GPU host: nothing new is placed there. By its name, which the runtimes that live tell of.
+  Drains a GPU host, by the name that living runtimes report for it: it takes no new invocations.
 
   KEYS[1] drained hosts (hash)
   KEYS[2] registered runtimes (hash)
   KEYS[3] channel of changes
-  ARGV[1] what every key begins with
+  ARGV[1] prefix of every key
   ARGV[2] name of the host
-  ARGV[3] '1': also when no other one would be left that is there and not drained
-  ARGV[4] what is written down of it, as JSON text
+  ARGV[3] '1': drain it even when no other connected host would be left undrained
+  ARGV[4] note on the drain, as JSON text
 
-  Returns 1 drained, 2 it was before, 0 no runtime knows it, -1 it is the last one.
+  Returns 1 drained, 2 it was drained already, 0 no living runtime knows it, -1 it is the last one.
 ]]
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
   return 2

@@ -1,24 +1,24 @@
 --[[
-  Appends numbered events to the logs of attempts, publishes those that were not shown before, and counts what the attempts have used. Events that
-  a log already holds are skipped, so the same call may be made twice. A write that is refused or fails changes nothing of the others.
+  Appends numbered events to the logs of attempts, publishes those that were not shown before, and counts the attempts' usage. It skips
+  events that a log already holds, so the same call may be made twice. A refused or failed write does not affect the others.
 
   KEYS[1, 3, ...] records (hashes)
-  KEYS[2, 4, ...] their events (streams): entries `<number of the last event>-0` with as many events as were written at once, fields `e` and `d` each
+  KEYS[2, 4, ...] their events (streams): entries `<number of the last event>-0` of the events written at once, fields `e` and `d` each
 
   ARGV[1] now, ms
-  ARGV[2] about how many events a log keeps
-  ARGV[3] how many bytes of event data an invocation may log in all
-  ARGV[4] about how many lines a function's log keeps
-  ARGV[5] how long a function's log is kept after its last line, ms
-  ARGV[6] how many bytes all events of its root's family may have, terminal ones and 64 bytes for each included
-  ARGV[7] how many events past the log's last one an attempt may show before it has written them
-  ARGV[8...] for each record: live channel, or '' when the attempt shows its events itself; epoch of the attempt; number of the first event; usage of the attempt after these events, see
-    ../../usage/scripts/include/metering.lua, or ''; how many events; then as many pairs of event and data
+  ARGV[2] approximate number of events that a log keeps
+  ARGV[3] most bytes of event data that an invocation may log in all
+  ARGV[4] approximate number of lines that a function's log keeps
+  ARGV[5] retention of a function's log after its last line, ms
+  ARGV[6] most bytes of all events of the root's family, terminal events and 64 bytes per event included
+  ARGV[7] events past the log's last one that an attempt may show before it has written them
+  ARGV[8...] for each record: live channel, or '' when the attempt shows its events itself; epoch of the attempt; number of the first event;
+    usage after these events (../../usage/scripts/include/metering.lua) or ''; number of events; then a pair of event and data for each
 
   Returns for each record 1 appended (with usage {1, quotaReply of ../../quotas/scripts/include/exceeded.lua}), 0 stale epoch (or no such
-          record), -1 ended, -2 byte limit passed, its own or its family's (nothing was appended).
+          record), -1 ended, -2 byte limit of the invocation or its family exceeded (nothing was appended).
           {-3, number of the log's last event} a gap in the numbers.
-          {-4, quota, limit, used} its tenant may keep no more in Redis (nothing was appended).
+          {-4, quota, limit, used} the tenant may keep no more bytes in Redis (nothing was appended).
           {-5, text of the error}.
 ]]
 --- @include "./include/function-log.lua"
@@ -31,10 +31,10 @@
 
 local now, keepEvents, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local HEAD, HEAD_OF_WRITE = 7, 5
--- Most bytes of an entry of a log, unless one event alone has more: whoever reads takes entries whole.
+-- Most bytes of a log entry, unless one event alone has more; readers take whole entries.
 local ENTRY_BYTES = 16384
 
--- Bytes by account, and usage by account and function, that are counted once behind all writes.
+-- Bytes by account, and usage by account and function; the script counts both once, after all writes.
 local held, tallies = {}, {}
 
 local function hold(account, holder, bytes)
@@ -44,7 +44,7 @@ local function hold(account, holder, bytes)
   end
 end
 
--- What each account has room for is asked once.
+-- Free bytes by account, read once.
 local room = {}
 
 local function refusalOf(account, bytes)
@@ -60,7 +60,7 @@ local function refusalOf(account, bytes)
   return refusal and {refusal[1], refusal[2], refusal[3] + earlier}
 end
 
--- Usage of one attempt, added to that of its tenant's function; `i` is where the answer goes.
+-- Adds the usage of one attempt to the sum of its tenant's function; `i` is the index of the answer.
 local function tally(account, fn, added, i)
   local name = account .. '\0' .. fn
   local known = tallies[name] or {account = account, fn = fn, added = {}, answers = {}}
@@ -71,7 +71,7 @@ local function tally(account, fn, added, i)
   known.answers[#known.answers + 1] = i
 end
 
--- One write; `at` is the place of its head in ARGV, `i` that of its answer.
+-- Performs one write; `at` is the index of its head in ARGV, `i` that of its answer.
 local function write(record, events, at, i)
   local channel, own, firstSeq, usage, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], tonumber(ARGV[at + 4])
   local first = at + HEAD_OF_WRITE
@@ -88,7 +88,7 @@ local function write(record, events, at, i)
     return {-3, seq}
   end
 
-  -- Of the events those that the log does not have.
+  -- Skip the events that the log already has.
   local skipped, added = math.min(count, seq + 1 - firstSeq), 0
   for place = first + 2 * skipped, first + 2 * count - 2, 2 do
     added = added + #ARGV[place + 1]
@@ -139,7 +139,7 @@ local function write(record, events, at, i)
       redis.call('HSET', family, 'familyBytes', familyBytes + stored)
     end
     if account then
-      -- A log has no more events than its last number says.
+      -- A log holds at most `last` events, so a smaller number needs no cut.
       local cut = last > keepEvents and cutEvents(events, last, keepEvents) or 0
       hold(account, 'i:' .. id, stored - cut)
     end
@@ -174,7 +174,7 @@ for i = 1, #KEYS / 2 do
   at = at + HEAD_OF_WRITE + 2 * tonumber(ARGV[at + 4])
 end
 for account, bytes in pairs(held) do
-  -- The tenant's sum alone is at stake.
+  -- A failure here affects only the tenant's sum.
   pcall(changeBytes, account, bytes)
 end
 for _, known in pairs(tallies) do

@@ -1,5 +1,5 @@
 --[[
-  Begins an attempt: the caller, and nobody else, may write until a newer epoch exists.
+  Begins an attempt: only the caller may write until a newer epoch exists.
 
   KEYS[1] record (hash)
   KEYS[2] its BullMQ job (hash)
@@ -9,16 +9,16 @@
   ARGV[2] now, ms
   ARGV[3] a token of this call, so that a command sent twice begins one attempt
   ARGV[4] the runtime's cancels (hash)
-  ARGV[5] the channel on which it hears of them
+  ARGV[5] channel on which the runtime hears of cancels
   ARGV[6] token with which the runtime fetched the job, or '' for any
-  ARGV[7] how many events past the log's last one it may show before it has written them; 0 when it shows none
-  ARGV[8] live channel: followers are told which runtime shows them
+  ARGV[7] events past the log's last one that the attempt may show before it has written them; 0 when it shows none
+  ARGV[8] live channel; a message tells followers which runtime shows the events
 
-  Returns {1, epoch, number of the attempt's first event, attempt, since when it waited for it, `usageBefore` and `usageNow` of
-          ../../usage/scripts/include/metering.lua or '', how its version stands (../../quarantine/scripts/include/standing.lua), attemptLimits
-          of ../../quotas/scripts/include/exceeded.lua}
+  Returns {1, epoch, number of the attempt's first event, attempt, start of the wait for this attempt, `usageBefore` and `usageNow` of
+          ../../usage/scripts/include/metering.lua or '', standing of its version (../../quarantine/scripts/include/standing.lua),
+          attemptLimits of ../../quotas/scripts/include/exceeded.lua}
           {0, 'ended' | 'already-ran' | 'unknown'}
-          {0, 'not-held'} when the runtime was declared dead, or the job is not in its hands (any more): nobody ends it for that
+          {0, 'not-held'} when the runtime was declared dead or does not hold the job (any more); the invocation goes on elsewhere
 ]]
 --- @include "../../quotas/scripts/include/limits.lua"
 --- @include "../../usage/scripts/include/counters.lua"
@@ -52,7 +52,7 @@ if redis.call('HGET', KEYS[2], 'pb') ~= ARGV[1] or redis.call('HEXISTS', KEYS[3]
   return {0, 'not-held'}
 end
 
--- Not the next number only: should Redis lose this write, the epoch of the attempt that begins in its stead must be another one.
+-- At least the current time, not just the next number: if Redis loses this write, the next attempt must get a different epoch.
 local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
 local attempt = tonumber(attempts) + 1
 redis.call('HSET', record, 'attempts', attempt, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],

@@ -1,28 +1,28 @@
 --[[
-  Stores the record of a child whose one attempt has begun: its runtime runs it at once, so there is no line to stand in.
+  Stores the record of a child whose only attempt has begun. Its runtime runs the child at once, so the child enters no line.
 
   KEYS[1] record (hash)
   KEYS[2] record of the parent (hash)
   KEYS[3] deadlines (sorted set)
-  KEYS[4] what the keys of the tenant's lists of invocations begin with, see include/listing.lua
+  KEYS[4] prefix of the keys of the tenant's lists of invocations, see include/listing.lua
   KEYS[5] children that have not ended (hash)
 
   ARGV[1] id
   ARGV[2] submitted at, ms
   ARGV[3] deadline, ms after submission
-  ARGV[4] how many ended invocations of the function are listed
-  ARGV[5] how long they are listed after their submission, ms
+  ARGV[4] number of ended invocations of the function that are listed
+  ARGV[5] time for which they are listed after their submission, ms
   ARGV[6] runtime id
   ARGV[7] a token of this call, so that a command sent twice begins one attempt
   ARGV[8] epoch of the parent's attempt
   ARGV[9] now, ms
-  ARGV[10] how many ended invocations of the tenant are listed
-  ARGV[11] how many events past the log's last one it may show before it has written them; 0 when it shows none
+  ARGV[10] number of ended invocations of the tenant that are listed
+  ARGV[11] events past the log's last one that the child may show before it has written them; 0 when it shows none
   ARGV[12...] further fields and values of the record
 
-  Returns {1, epoch, number of the first event, how its version stands (../../quarantine/scripts/include/standing.lua), attemptLimits of ../../quotas/scripts/include/exceeded.lua}
+  Returns {1, epoch, number of the first event, standing (quarantine/scripts/include/standing.lua), attemptLimits (quotas/.../exceeded.lua)}
           {0, 'parent-ended' | 'already-ran' | 'not-deployed'}
-          {-4, quota, limit, used} its tenant may keep no more in Redis
+          {-4, quota, limit, used} the tenant may keep no more bytes in Redis
 ]]
 --- @include "./include/listing.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
@@ -51,7 +51,7 @@ if parentStatus ~= 'running' or parentEpoch ~= ARGV[8] then
   return {0, 'parent-ended'}
 end
 
--- A version that was removed runs to the end of what it has begun, children of its own included.
+-- A removed version finishes its begun invocations, including children of the same version.
 if not isDeployed(given) and given.unfinishedKey ~= parentUnfinished then
   return {0, 'not-deployed'}
 end
@@ -70,7 +70,7 @@ holdBytes(given.account, 'i:' .. id, RECORD_BYTES)
 addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
 listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))
--- Its parent was the request; it is an invocation all the same.
+-- A child is no request of its own, but counts as an invocation.
 account, fn = given.account, given['function']
 count(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
 return {1, tonumber(ARGV[9]), 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}

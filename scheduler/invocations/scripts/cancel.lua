@@ -1,5 +1,5 @@
 --[[
-  Asks for an invocation to be cancelled: at once while it is queued, else by the runtime that owns it.
+  Cancels an invocation: at once while it is queued, else by a request to the runtime that owns it.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -10,7 +10,7 @@
   ARGV[9] reason
   ARGV[10] data of the error event
 
-  Returns {'cancelled'}, {'requested'} (its runtime has been told), {'ended'} or {'unknown'}. The first reason stays.
+  Returns {'cancelled'}, {'requested'} (the runtime was told), {'ended'} or {'unknown'}. The record keeps the first reason.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
@@ -23,7 +23,7 @@ if not status then
 end
 if status == 'running' then
   redis.call('HSETNX', KEYS[1], 'cancelReason', ARGV[9])
-  -- In the same step, so that the invocation's end finds what it has to take back.
+  -- In the same step, so that the invocation's end finds the cancel that it must remove.
   local cancels, channel = unpack(redis.call('HMGET', KEYS[1], 'cancelsKey', 'cancelChannel'))
   if cancels then
     redis.call('HSET', cancels, ARGV[1], ARGV[9])

@@ -1,10 +1,10 @@
 --[[
-  Stores the record of a new invocation and gives it its place in line.
+  Stores the record of a new invocation and puts the invocation into its tenant's line.
 
   KEYS[1] record (hash)
   KEYS[2] arrivals (counter)
   KEYS[3] deadlines (sorted set)
-  KEYS[4] what the keys of the tenant's lists of invocations begin with, see include/listing.lua
+  KEYS[4] prefix of the keys of the tenant's lists of invocations, see include/listing.lua
   KEYS[5] idempotency key (string), or the record again when the request has none
   KEYS[6] the tenant's line (sorted set by arrival)
   KEYS[7] BullMQ job (hash)
@@ -12,23 +12,23 @@
   ARGV[1] id
   ARGV[2] submitted at, ms
   ARGV[3] deadline, ms after submission
-  ARGV[4] how long the idempotency key is remembered after the end, ms; 0 without a key
-  ARGV[5] how many ended invocations of the function are listed
-  ARGV[6] how long they are listed after their submission, ms
+  ARGV[4] retention of the idempotency key after the end, ms; 0 without a key
+  ARGV[5] number of ended invocations of the function that are listed
+  ARGV[6] time for which they are listed after their submission, ms
   ARGV[7] now, ms
-  ARGV[8] what tells requests with the same idempotency key apart: a hash of function and body; '' without a key
-  ARGV[9] how many ended invocations of the tenant are listed
-  ARGV[10...] further fields and values of the record, `prefix` (what every key begins with) among them; then the job as JSON text, without
-    its arrival
+  ARGV[8] hash of function and body, which distinguishes requests with the same idempotency key; '' without a key
+  ARGV[9] number of ended invocations of the tenant that are listed
+  ARGV[10...] further fields and values of the record, including `prefix` (prefix of every key); then the job as JSON text, without its
+    arrival
 
-  Returns {1, arrival, quotas}; again the same when the record is there already (a command sent twice).
-          {0, id, quotas} when the idempotency key belongs to another invocation, of the same function and body: that is no request.
-          {-2, id} when that was of another function or body; nothing was stored.
-          {-1, quota, quotas} when a quota has no room; nothing was stored but that it was refused (again, by a command sent twice).
+  Returns {1, arrival, quotas}; the same when the record already exists (a command sent twice).
+          {0, id, quotas} when the idempotency key belongs to an invocation of the same function and body; this does not count as a request.
+          {-2, id} when that invocation is of another function or body; nothing was stored.
+          {-1, quota, quotas} when a quota has no room; only the refusal was counted (a command sent twice counts it again).
           {-5} when the version is not deployed (any more); nothing was stored.
-          {-7} when it is quarantined; nothing was stored.
-          {-6, MiB} when its instance may take more memory than all runtimes together have; nothing was stored.
-          A quota is four texts: name, function or '', limit, used; `quotas` are those that count and bind.
+          {-7} when the version is quarantined; nothing was stored.
+          {-6, MiB} when the instance may take more memory than all runtimes together have; nothing was stored.
+          A quota is four texts: name, function or '', limit, used; `quotas` are the quotas that limit this request.
 ]]
 --- @include "./include/listing.lua"
 --- @include "../../functions/scripts/include/unfinished.lua"
@@ -42,7 +42,7 @@
 local record, arrivals, deadlines, listing, idempotency, waiting = unpack(KEYS)
 local id, submittedAt, deadlineMs = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local idempotencyMs, now = tonumber(ARGV[4]), tonumber(ARGV[7])
--- Of the fields that follow.
+-- The record fields from ARGV[10] on.
 local given = {}
 for i = 10, #ARGV - 1, 2 do
   given[ARGV[i]] = ARGV[i + 1]
@@ -78,10 +78,10 @@ if refusing then
   local states = quotaStates(limits)
   return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
 end
--- The first write, and one that a Redis at its memory limit refuses.
+-- The first write must be one that a Redis at its memory limit refuses.
 local arrival = redis.call('INCR', arrivals)
 if idempotencyMs > 0 then
-  -- Until the deadline at least; the end says for how long from there.
+  -- Keep the key at least until the deadline; the invocation's end sets the final expiry.
   redis.call('SET', idempotency, id .. ' ' .. ARGV[8], 'PX', idempotencyMs + deadlineMs)
   redis.call('HSET', record, 'idempotencyKey', idempotency, 'idempotencyMs', idempotencyMs)
 end
@@ -92,7 +92,7 @@ addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
 listOpen(listing, fn, id, submittedAt, ARGV[9], ARGV[5], tonumber(ARGV[6]))
 countRequest(account, fn, now, limits)
--- A BullMQ job from here on, which its runtime gets as it is; admission hands it to BullMQ's lists.
+-- Create the BullMQ job as its runtime gets it; admission puts the job into BullMQ's lists.
 redis.call('HSET', KEYS[7], 'name', 'invoke', 'data', '{"arrival":' .. arrival .. ',' .. string.sub(ARGV[#ARGV], 2), 'opts', '{}',
   'timestamp', ARGV[2], 'delay', 0, 'priority', 0)
 enterLine(given.prefix, given.tenant, id, arrival, now)

@@ -1,5 +1,5 @@
 --[[
-  Ends an invocation in the platform's name (its runtime died, its deadline passed in the queue), in the next epoch.
+  Ends an invocation for the platform (its runtime died, its deadline passed in the queue), in the next epoch.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -10,7 +10,7 @@
   ARGV[9] failure code
   ARGV[10] failure message
   ARGV[11] data of the error event
-  ARGV[12] runtime that must own it, or '' for any: a running attempt of another runtime is left alone
+  ARGV[12] runtime that must own the invocation, or '' for any: a running attempt of another runtime is left alone
 
   Returns 1 ended by this call, -1 ended before, 0 no such record, -2 owned by another runtime.
 ]]

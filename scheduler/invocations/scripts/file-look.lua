@@ -1,12 +1,12 @@
 --[[
-  Whether a file of an invocation is there, or may still come.
+  Checks if a file of an invocation exists or may still come.
 
   KEYS[1] record (hash)
   KEYS[2] files (hash): name to JSON
 
   ARGV[1] name
 
-  Returns 1 there, 0 not yet, -1 not there, and none can come: the client has closed the session, or the invocation has ended (or is
+  Returns 1 exists, 0 not yet, -1 does not exist and cannot come: the client has closed the session, or the invocation has ended (or is
   unknown).
 ]]
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then

@@ -1,23 +1,23 @@
 --[[
-  Puts a file of an invocation that has not ended. A name that is taken gets the new content. Putting the same twice is harmless.
+  Puts a file of an invocation that has not ended, replacing one of the same name. Idempotent.
 
   KEYS[1] record (hash)
   KEYS[2] files (hash): name to JSON
   KEYS[3] contents (hash): name to bytes
 
-  ARGV[1] inbox channel, on which whoever waits for a file hears of it
+  ARGV[1] inbox channel, on which waiters hear of new files
   ARGV[2] name
   ARGV[3] content
-  ARGV[4] JSON text of the file
+  ARGV[4] description of the file as JSON text
   ARGV[5] epoch of the inferlet's attempt, or '' for the client
   ARGV[6] now, ms
-  ARGV[7] how many files there may be
-  ARGV[8] how many bytes they may have in all
-  ARGV[9] how many bytes all files of its root's family may have, names and descriptions included
-  ARGV[10] how many bytes all files of its tenant may have, likewise
+  ARGV[7] most files of the invocation
+  ARGV[8] most bytes of all its files
+  ARGV[9] most bytes of all files of the root's family, names and descriptions included
+  ARGV[10] most bytes of all files of the tenant, likewise
 
-  Returns 1 put, 0 no such record, -1 ended, or not that attempt's any more, -2 too many files, -3 too many bytes,
-          -4 of its family, -5 of its tenant, {-6, quota, limit, used} of that quota of its tenant.
+  Returns 1 put, 0 no such record, -1 ended or the attempt is over, -2 too many files, -3 too many bytes,
+          -4 too many bytes of the family, -5 of the tenant, {-6, quota, limit, used} the tenant's storage quota has no room.
 ]]
 --- @include "./include/family.lua"
 --- @include "./include/file-usage.lua"

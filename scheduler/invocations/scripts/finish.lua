@@ -1,5 +1,5 @@
 --[[
-  Ends an invocation in the name of its running attempt. There is exactly one terminal event, whoever else tries.
+  Ends an invocation for its running attempt. Exactly one terminal event is written, even with concurrent callers.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -15,14 +15,14 @@
   ARGV[14] failure code, or ''
   ARGV[15] failure message, or ''
   ARGV[16] usage as JSON text, or ''
-  ARGV[17] how many bytes all events of its root's family may have; an error is always taken
+  ARGV[17] most bytes of all events of the root's family; an error is always accepted
   ARGV[18] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua, or ''
   ARGV[19] number of the log's last event, as the attempt knows it
 
-  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -2 its family has
+  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -2 the family has
           no room for this result.
-          {-3, number of the log's last event} when it is another one.
-          {-4, quota, limit, used} its tenant may keep no more in Redis; an error is always taken.
+          {-3, number of the log's last event} when that differs from ARGV[19].
+          {-4, quota, limit, used} the tenant may keep no more bytes in Redis; an error is always accepted.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"

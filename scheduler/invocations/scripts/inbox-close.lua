@@ -1,5 +1,5 @@
 --[[
-  The client can send no more. What already waits is still handed out.
+  Ends the client's side of an inbox. The inferlet still gets the waiting messages.
 
   KEYS[1] record (hash)
   ARGV[1] inbox channel

@@ -1,18 +1,18 @@
 --[[
-  Adds a message to the inbox of an invocation that has not ended. Handled messages that are kept for another attempt give way to it: there is
-  none without them.
+  Adds a message to the inbox of an invocation that has not ended. When space is short, it drops the handled messages kept for another
+  attempt; no further attempt is then possible.
 
-  KEYS[1] record (hash); see inbox-take.lua. `inboxCut` is there once messages have given way
+  KEYS[1] record (hash); see inbox-take.lua. `inboxCut` is set once kept messages were dropped
   KEYS[2] inbox (list)
 
   ARGV[1] inbox channel
   ARGV[2] a token of this message, so that a command sent twice adds it once
   ARGV[3] the message: its token, one byte of kind, then its content
-  ARGV[4] how many messages may wait
-  ARGV[5] how many bytes may wait or be kept
+  ARGV[4] most messages that may wait
+  ARGV[5] most bytes that may wait or be kept
   ARGV[6] now, ms
 
-  Returns 1 added, -1 ended, -2 no such record, -3 closed, -4 full, {-5, quota, limit, used} its tenant may keep no more in Redis.
+  Returns 1 added, -1 ended, -2 no such record, -3 closed, -4 full, {-5, quota, limit, used} the tenant may keep no more bytes in Redis.
 ]]
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 local status, closed, token, bytes, kept, keptBytes, account, id = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed', 'inboxToken',

@@ -1,16 +1,16 @@
 --[[
-  Hands out waiting messages and lets go of those that have been handled: they are dropped, or kept for another attempt when there may be one.
-  Taking twice with one token gives the same messages. Messages are told apart by their tokens: should Redis have lost some that were
-  handled, others that came in their place are not taken for them.
+  Returns waiting messages and releases the handled ones: it drops them, or keeps them when another attempt may come. Two calls with one
+  token return the same messages. Tokens identify messages, so that after a loss of handled messages in Redis, newer messages in their
+  places do not count as handled.
 
-  KEYS[1] record (hash); of those kept: `inboxKept` how many, at the head of the inbox, `inboxKeptBytes` their bytes, part of `inboxBytes`
+  KEYS[1] record (hash); `inboxKept` number of kept messages at the head of the inbox, `inboxKeptBytes` their bytes, part of `inboxBytes`
   KEYS[2] inbox (list)
 
   ARGV[1] token of the last message handled, 16 bytes; '' for none
-  ARGV[2] how many messages at most; no more than that are ever handled between two calls
-  ARGV[3] epoch of the attempt that takes, or '' for whichever runs
+  ARGV[2] most messages to return, and the most that are ever handled between two calls
+  ARGV[3] epoch of the attempt that takes messages, or '' for any running attempt
 
-  Returns {1 when no more can come after these, message...}; {1} to an attempt that is over.
+  Returns {1 when no more messages can come, else 0, message...}; {1} to an attempt that is over.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../quotas/scripts/include/account.lua"

@@ -1,21 +1,21 @@
 --[[
-  One page of invocations, newest first, out of several lists.
+  Returns one page of invocations, newest first, merged from several lists.
 
   KEYS[1...] lists (sorted sets of ids by submission time)
 
-  ARGV[1] what comes before an id in the key of a record
-  ARGV[2] submission time of the last one seen, or '+inf'
+  ARGV[1] prefix of a record's key, before the id
+  ARGV[2] submission time of the last invocation seen, or '+inf'
   ARGV[3] its id, or ''
-  ARGV[4] how many are wanted
-  ARGV[5] how many are looked at, at most
-  ARGV[6] the statuses that are wanted, with commas around each (',queued,running,'), or '' for all
+  ARGV[4] most invocations to return
+  ARGV[5] most invocations to look at
+  ARGV[6] statuses to return, with commas around each (',queued,running,'), or '' for all
 
-  Returns {cursor time, cursor id, id...}: the cursor is the last one that was looked at; its id is '' when nothing follows.
+  Returns {cursor time, cursor id, id...}: the cursor is the last invocation that was looked at; its id is '' when no page follows.
 ]]
 local CHUNK = 128
 local from, fromId = ARGV[2], ARGV[3]
 
--- The members of a list after the cursor, one a call: time and id.
+-- Iterates over the members of a list after the cursor: time and id.
 local function reader(list)
   local offset, chunk, at = 0, {}, 1
   return function()
@@ -29,7 +29,7 @@ local function reader(list)
       end
       local id, time = chunk[at], tonumber(chunk[at + 1])
       at = at + 2
-      -- Of one time the greater id comes first.
+      -- At equal times the greater id comes first.
       if fromId == '' or time < tonumber(from) or id < fromId then
         return {time = time, id = id}
       end

@@ -1,15 +1,15 @@
 --[[
-  The entries of an event log that hold the events after a number, oldest first: as many as have so many events, or so many bytes together, but one at
-  least. Events differ in size a thousandfold, and a reader holds what it has read. The first entry may begin with events up to that number.
+  Returns the entries of an event log with the events after a number, oldest first, up to bounds on events and bytes, but at least one.
+  Event sizes vary a thousandfold, and a reader holds the entries in memory. The first entry may begin with events up to that number.
 
   KEYS[1] events (stream)
   KEYS[2] record (hash)
 
   ARGV[1] number after which the events begin
-  ARGV[2] events at most
-  ARGV[3] bytes of their fields, unless the first alone has more
+  ARGV[2] most events
+  ARGV[3] most bytes of their fields, unless the first entry alone has more
 
-  Returns {1 if the log holds no more, else 0, status or '', runtime that shows events before it has written them or '', entry, ...}, an entry as XRANGE has it.
+  Returns {1 if the log holds no more, else 0; status or ''; runtime that shows events before writing them, or ''; XRANGE entries...}.
 ]]
 local from, most, mostBytes = (tonumber(ARGV[1]) + 1) .. '-0', tonumber(ARGV[2]), tonumber(ARGV[3])
 local status, runtime, shown = unpack(redis.call('HMGET', KEYS[2], 'status', 'runtimeId', 'shown'))

@@ -1,6 +1,6 @@
 --[[
-  A running attempt that was ended for others gives its invocation back: it is queued again at its original place in its tenant's line, in
-  the next epoch, and is admitted like any other.
+  Gives back the invocation of a running attempt that was ended to make room. The invocation is queued again at its original place in its
+  tenant's line, in the next epoch, and is admitted like any other.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -12,15 +12,15 @@
 
   ARGV[1..8] see include/end-arguments.lua
   ARGV[9] epoch of the attempt
-  ARGV[10] number of the log event that says why
-  ARGV[11] why
-  ARGV[12] how many attempts a restartable invocation gets
+  ARGV[10] number of the log event that states the cause
+  ARGV[11] cause
+  ARGV[12] attempts that a restartable invocation gets
   ARGV[13] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua, or ''
-  ARGV[14] pages that the attempt held or asked for at most, JSON by model, or '': the next attempt is expected to hold as many at least
-  ARGV[15] '1' when it was ended for want of memory: the next attempt waits until a GPU host has so many pages, see ../../admission
+  ARGV[14] most pages that the attempt held or asked for, JSON by model, or '': the next attempt is expected to hold at least as many
+  ARGV[15] '1' when it was ended for lack of memory: the next attempt waits until a GPU host has that many pages, see ../../admission
 
-  Returns 'requeued' by this call, or by the same call made before; 'not-restartable'; 'no-attempts-left'; 'cancelled' when a cancel is under
-          way (in these three nothing was done, and the attempt goes on); 'stale' epoch (or no such record); 'ended'.
+  Returns 'requeued' by this call, or by the same call made before; 'not-restartable'; 'no-attempts-left'; 'cancelled' when a cancel is in
+          progress (these three change nothing, and the attempt goes on); 'stale' epoch (or no such record); 'ended'.
           {-3, number of the log's last event} when the number is not the next one.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
@@ -40,7 +40,7 @@ end
 if status ~= 'running' or epoch ~= ARGV[9] then
   return 'stale'
 end
--- Of messages that are gone another attempt would not hear.
+-- Another attempt would not get the messages that the inbox has dropped.
 if restartable ~= '1' or cut then
   return 'not-restartable'
 end

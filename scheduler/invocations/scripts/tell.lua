@@ -1,11 +1,11 @@
 --[[
-  Tells a runtime of a cancel that concerns a job which it holds and has not begun.
+  Tells a runtime of a cancel for a job that the runtime holds and has not begun.
 
   KEYS[1] the runtime's cancels (hash)
-  ARGV[1] the channel on which it hears of them
+  ARGV[1] channel on which the runtime hears of cancels
   ARGV[2] id
   ARGV[3] reason
-  ARGV[4] how long the cancel is listed, ms
+  ARGV[4] retention of the runtime's list of cancels, ms
 
   Returns 1.
 ]]

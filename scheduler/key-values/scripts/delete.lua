@@ -1,5 +1,5 @@
 --[[
-  Deletes a value. Of a call that is sent twice the second only answers.
+  Deletes a value. A repeated call only returns the reply.
 
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)
@@ -7,11 +7,11 @@
 
   ARGV[1..2] see include/stored.lua
   ARGV[3] key
-  ARGV[4] how long the reply is remembered, ms
+  ARGV[4] how long the reply is kept, ms
   ARGV[5] epoch of the attempt that deletes, or '' for none
   ARGV[6] see include/stored.lua
 
-  Returns 1 when there was a value that was not over its time, else 0; -1 that attempt is over.
+  Returns 1 when there was an unexpired value, else 0; -1 the attempt is over.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/stored.lua"

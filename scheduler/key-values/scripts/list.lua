@@ -1,16 +1,16 @@
 --[[
-  Names keys of a range in order of their bytes, without those whose time is over.
+  Lists the unexpired keys of a range in byte order.
 
   KEYS[1] names (sorted set)
   KEYS[2] expiries (sorted set)
 
   ARGV[1] now, ms
-  ARGV[2] lower bound, as ZRANGEBYLEX has it
+  ARGV[2] lower bound in the syntax of ZRANGEBYLEX
   ARGV[3] upper bound
   ARGV[4] how many keys are wanted
-  ARGV[5] how many keys are looked at
+  ARGV[5] most keys to read
 
-  Returns {1 when there is more to look at, the last key looked at or '', key...}.
+  Returns {1 when the range may have more keys, the last key read or '', key...}.
 ]]
 local looked = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[5])
 local wanted, now = tonumber(ARGV[4]), tonumber(ARGV[1])

@@ -1,14 +1,14 @@
 --[[
-  Reads a value that is not over its time.
+  Reads an unexpired value.
 
   KEYS[1] values (hash)
   KEYS[2] expiries (sorted set)
 
   ARGV[1] now, ms
   ARGV[2] key
-  ARGV[3] 1: the value too; 0: only whether there is one
+  ARGV[3] 1: return the value; 0: only test for it
 
-  Returns {1, version (8 bytes) and value}, {1} when only that was asked, or {0}.
+  Returns {1, version (8 bytes) and value}, {1} for the test, or {0} without a value.
 ]]
 local expiry = redis.call('ZSCORE', KEYS[2], ARGV[2])
 if expiry and tonumber(expiry) <= tonumber(ARGV[1]) then

@@ -1,5 +1,5 @@
 --[[
-  Drops keys of a tenant whose time is over.
+  Drops expired keys of a tenant.
 
   KEYS[1..5] see include/stored.lua
 
@@ -7,7 +7,7 @@
   ARGV[3] how many at most
   ARGV[4] see include/stored.lua
 
-  Returns how many were dropped.
+  Returns the number of dropped keys.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/stored.lua"

@@ -1,5 +1,5 @@
 --[[
-  Writes a value under a new version, whatever was there or only over a given version. Of a call that is sent twice the second only answers.
+  Writes a value under a new version, unconditionally or only over a given version. A repeated call only returns the reply.
 
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)
@@ -9,17 +9,17 @@
   ARGV[1..2] see include/stored.lua
   ARGV[3] key
   ARGV[4] value
-  ARGV[5] when it is forgotten, ms since the epoch, or '' for never (over a given version: for when what was there is)
-  ARGV[6] the version that must be there (8 bytes), 'none' when there must be no value, or '' for whatever is there
+  ARGV[5] its expiry, ms since the epoch, or '' for none (with a given version: keeps the present expiry)
+  ARGV[6] the version that the key must have (8 bytes), 'none' when it must have no value, or '' for any
   ARGV[7] bytes that the tenant may store, keys and 8 bytes a value included
   ARGV[8] keys that the tenant may store
-  ARGV[9] how many expired keys are dropped on the way
-  ARGV[10] how long the reply is remembered, ms
+  ARGV[9] how many expired keys are dropped before the write
+  ARGV[10] how long the reply is kept, ms
   ARGV[11] epoch of the attempt that writes, or '' for none
   ARGV[12] see include/stored.lua
 
-  Returns {1, version (8 bytes)} written, {0} another version is there, {-1, bytes, keys} no room: what the tenant has,
-          {-2, quota, limit, used} no room in that quota, {-3} that attempt is over.
+  Returns {1, version (8 bytes)} written, {0} the key has another version, {-1, bytes, keys} no room: what the tenant has,
+      {-2, quota, limit, used} no room in that quota, {-3} the attempt is over.
 ]]
 --- @include "./include/stored.lua"
 --- @include "../../invocations/scripts/include/attempt.lua"

@@ -1,16 +1,16 @@
 --[[
-  Hands a message to every process that has subscriptions of a topic. Of a call that is sent twice the second only answers.
+  Sends a message to every process with subscriptions of a topic. A repeated call only returns the reply.
 
   KEYS[1] topic (hash): channel of a process to `<subscriptions>:<generation>`
   KEYS[2] reply to this call (string)
   KEYS[3] record of the invocation that sends (hash)
 
   ARGV[1] the message
-  ARGV[2] how long the reply is remembered, ms
+  ARGV[2] how long the reply is kept, ms
   ARGV[3] epoch of the attempt that sends, or '' for none
 
-  Publishes `<generation>`, a zero byte and the message: who subscribed later than the generation says was not counted.
-  Returns the number of subscriptions that it was handed to; -1 that attempt is over.
+  Publishes `<generation>`, a zero byte and the message; subscriptions of a later generation were not counted.
+  Returns the number of subscriptions reached; -1 the attempt is over.
 ]]
 --- @include "../../invocations/scripts/include/attempt.lua"
 local known = redis.call('GET', KEYS[2])
@@ -27,7 +27,7 @@ for i = 1, #processes, 2 do
   if redis.call('PUBLISH', processes[i], generation .. '\0' .. ARGV[1]) > 0 then
     reached = reached + tonumber(count)
   else
-    -- Nobody listens: the process is gone, or away and registers when it is back.
+    -- Without a listener, the process has died, or is disconnected and registers again when it reconnects.
     redis.call('HDEL', KEYS[1], processes[i])
   end
 end

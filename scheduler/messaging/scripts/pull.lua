@@ -1,19 +1,19 @@
 --[[
-  Takes the first message of a line. Of a call that is sent twice the second gets the same one. Until the reply is forgotten, the message
-  can be put back (put-back.lua).
+  Takes the first message of a line. A repeated call gets the same message. While the reply is kept, the message can be put back
+  (put-back.lua).
 
   KEYS[1] line (sorted set)
   KEYS[2] state (hash)
-  KEYS[3] reply to this call (string): number and message; empty when the call was given up
+  KEYS[3] reply to this call (string): number and message; empty when the call was cancelled
   KEYS[4..5] see include/line-usage.lua
   KEYS[6] record of the invocation that pulls (hash)
 
-  ARGV[1] after what time untouched the line is forgotten, ms
-  ARGV[2] how long the reply is remembered, ms
+  ARGV[1] how long an unused line is kept, ms
+  ARGV[2] how long the reply is kept, ms
   ARGV[3] epoch of the attempt that pulls, or '' for none
   ARGV[4] see include/line-usage.lua
 
-  Returns {1, number (8 bytes) and message}, or {0} when there is none; {-1} that attempt is over.
+  Returns {1, number (8 bytes) and message}, or {0} when there is none; {-1} the attempt is over.
 ]]
 --- @include "./include/line-usage.lua"
 --- @include "../../invocations/scripts/include/attempt.lua"

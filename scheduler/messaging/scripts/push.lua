@@ -1,5 +1,5 @@
 --[[
-  Puts a message at the end of a line. Of a call that is sent twice the second only answers.
+  Appends a message to a line. A repeated call only returns the reply.
 
   KEYS[1] line (sorted set): number (8 bytes) and message, by number
   KEYS[2] state (hash): bytes, last number
@@ -11,14 +11,14 @@
   ARGV[2] the message
   ARGV[3] how many messages may wait
   ARGV[4] how many bytes may wait
-  ARGV[5] after what time untouched the line is forgotten, ms
-  ARGV[6] how long the reply is remembered, ms
+  ARGV[5] how long an unused line is kept, ms
+  ARGV[6] how long the reply is kept, ms
   ARGV[7] how many bytes all lines of the tenant may take
   ARGV[8] epoch of the attempt that pushes, or '' for none
   ARGV[9] now, ms
   ARGV[10] see include/line-usage.lua
 
-  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all lines of the tenant are full, {-3} that attempt is over,
+  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all lines of the tenant are full, {-3} the attempt is over,
           {-4, quota, limit, used} the tenant may keep no more in Redis.
 ]]
 --- @include "./include/line-usage.lua"

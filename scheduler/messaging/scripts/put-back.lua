@@ -1,5 +1,5 @@
 --[[
-  Gives a pull up: what it took goes back to its place in the line, and should the call itself come only now, it takes nothing.
+  Cancels a pull: puts its message back into its place in the line. When the pull itself arrives only later, it takes nothing.
 
   KEYS[1] line (sorted set)
   KEYS[2] state (hash)
@@ -7,8 +7,8 @@
   KEYS[4..5] see include/line-usage.lua
 
   ARGV[1] channel of the line
-  ARGV[2] after what time untouched the line is forgotten, ms
-  ARGV[3] how long the reply is remembered, ms
+  ARGV[2] how long an unused line is kept, ms
+  ARGV[3] how long the reply is kept, ms
   ARGV[4] see include/line-usage.lua
 
   Returns 1 when a message was put back, else 0.

@@ -1,15 +1,15 @@
 --[[
-  Stores what one process has measured, in place of what it stored before, and forgets processes that have stored nothing for too long.
+  Replaces the snapshot of one process, and deletes expired snapshots of other processes.
   Repeating it changes nothing but the time.
 
   KEYS[1] snapshots (hash): process to text
-  KEYS[2] expiries (sorted set): process by when its snapshot is no longer true (ms since the epoch, Redis' clock)
+  KEYS[2] expiries (sorted set): process by expiry of its snapshot (ms since the epoch, Redis' clock)
   ARGV[1] process
   ARGV[2] its snapshot
-  ARGV[3] how long it holds, ms
+  ARGV[3] how long it is valid, ms
   ARGV[4] most processes
 
-  Returns 1 stored, 0 there are that many other processes already.
+  Returns 1 stored, 0 there are already that many other processes.
 ]]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,10 +1,10 @@
 --[[
-  What every process has measured lately. Changes nothing.
+  Reads the valid snapshots of all processes. Changes nothing.
 
   KEYS[1] snapshots (hash): process to text
-  KEYS[2] expiries (sorted set): process by when its snapshot is no longer true (ms since the epoch, Redis' clock)
+  KEYS[2] expiries (sorted set): process by expiry of its snapshot (ms since the epoch, Redis' clock)
 
-  Returns process and snapshot in turns, by process.
+  Returns alternating processes and snapshots, sorted by process.
 ]]
 local time = redis.call('TIME')
 local live = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. (time[1] * 1000 + math.floor(time[2] / 1000)), '+inf')

@@ -1,5 +1,5 @@
 --[[
-  Writes down what is known of a version of a function, unless somebody else has changed it since it was read. What has expired is forgotten.
+  Stores the conduct of a function version, unless another process changed it since it was read. Deletes expired conduct.
 
   KEYS[1] conduct of the version (hash, tenant to JSON text)
 
@@ -8,7 +8,7 @@
   ARGV[3] the new text, '' for none
   ARGV[4] now, ms
 
-  Returns 1 written, 0 it had been changed: read it again.
+  Returns 1 stored, 0 it was changed: read it again.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 local conduct, tenant, now = KEYS[1], ARGV[1], tonumber(ARGV[4])
@@ -20,7 +20,7 @@ if ARGV[3] == '' then
 else
   redis.call('HSET', conduct, tenant, ARGV[3])
 end
--- A quarantine holds until it is lifted or the version goes.
+-- A quarantine lasts until it is lifted or the version is deleted.
 local holds, latest = false, 0
 local all = redis.call('HGETALL', conduct)
 for i = 1, #all, 2 do

@@ -1,11 +1,11 @@
 --[[
-  What a tenant holds now.
+  Reads what a tenant holds now.
 
   KEYS[1] its line: invocations that wait for their turn (sorted set)
   KEYS[2..4] usage of its stored values, usage and expiries of its files
-  KEYS[5] what is admitted of it (hash): `held:<model>` expected KV pages; memory among them, which is none
+  KEYS[5] its admitted use (hash): `held:<model>` expected KV pages; `held:#memory` is memory and is not counted
 
-  ARGV[1] what the keys of its quotas begin with
+  ARGV[1] prefix of the keys of its quotas
   ARGV[2] now, ms
   ARGV[3] function, or '' for none
 

@@ -1,19 +1,19 @@
 --[[
-  Holds the accounts of some tenants in Redis against what they are made of. Every change of an account is part of the script that writes the
-  value, so what is found here is from before there were accounts, or a fault of the platform:
-    - a holder whose invocation or log is gone is dropped;
-    - a holder that ends by itself and is not listed for it is listed;
-    - a sum that does not equal its parts is set.
-  A part of the tenants is looked at each time.
+  Compares the accounts of some tenants with the values stored in Redis. The script that writes a value also updates its account, so a
+  difference dates from before there were accounts, or is a fault of the platform. The repair:
+    - drops a holder whose invocation or log is gone;
+    - lists a holder that ends by itself and is not listed for it;
+    - sets a sum that does not equal its parts.
+  Each call checks a part of the tenants.
 
-  KEYS[1] `at` when this was done last, `cursor` how far (hash)
+  KEYS[1] `at` time of the last repair, `cursor` where the next one starts (hash)
   KEYS[2] names of all tenants (set)
 
-  ARGV[1] what every key begins with
+  ARGV[1] prefix of every key
   ARGV[2] now, ms
-  ARGV[3] how long nothing is done after the last time, ms
+  ARGV[3] least time between two repairs, ms
 
-  Returns how many accounts were put right, or -1 when it was done less than that ago.
+  Returns the number of corrected accounts, or -1 when the last repair was less than ARGV[3] ago.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/storage.lua"
@@ -27,7 +27,7 @@ if at <= now and now - at < tonumber(ARGV[3]) then
   return -1
 end
 
--- Whether what a holder stands for is there.
+-- True when the holder's invocation or log still exists.
 local function isHeld(tenant, kind, name)
   if kind == 'i' then
     local status = redis.call('HGET', prefix .. ':invocation:' .. name, 'status')
@@ -40,7 +40,7 @@ local function bytesIn(key)
   return tonumber(redis.call('HGET', key, 'bytes') or 0)
 end
 
--- Whether anything was wrong.
+-- Corrects the account; returns true when anything was wrong.
 local function putRight(tenant)
   local account = prefix .. ':account:' .. tenant
   settledBytes(account, now)

@@ -1,5 +1,5 @@
 --[[
-  Replaces the limits that every tenant has by default.
+  Replaces the default limits of all tenants.
 
   KEYS[1] settings of the tenant `*` (hash), see include/limits.lua
 

@@ -1,15 +1,15 @@
 --[[
-  Changes one setting of a tenant. Made twice it is the same.
+  Changes one setting of a tenant. Repeating the change has no further effect.
 
   KEYS[1] settings (hash), see include/limits.lua
-  KEYS[2] who set them (hash): field to JSON
+  KEYS[2] notes on the settings (hash): field to JSON
 
   ARGV[1] field
-  ARGV[2] limit for good, or '' to take setting and override away
-  ARGV[3] limit for a time instead, or ''
-  ARGV[4] until then, ms
-  ARGV[5] who set it, as JSON text
-  ARGV[6] how many settings there may be
+  ARGV[2] permanent limit, or '' to remove setting and override
+  ARGV[3] override, or ''
+  ARGV[4] end of the override, ms
+  ARGV[5] author and reason, as JSON text
+  ARGV[6] most settings of a tenant
 
   Returns 1 changed, 0 there are too many (nothing was changed).
 ]]
@@ -31,7 +31,7 @@ else
   redis.call('HSET', notes, field, ARGV[5])
 end
 
--- Whoever uses something looks for limits only where one is.
+-- Scripts that count use read the counted limits only when this mark is set.
 local counted = false
 for _, name in ipairs(redis.call('HKEYS', settings)) do
   counted = counted or string.find(name, '-per-', 1, true) ~= nil

@@ -1,14 +1,13 @@
 import type { Store } from '../../store/store.ts';
 
-/** What quotas/README.md says that things cost beside their content, in bytes. */
+/** Cost of each item beside its content, in bytes, from quotas/README.md. */
 const COST = { record: 2048, event: 64, logLine: 128, message: 64, line: 512 } as const;
 
 /**
- * What a tenant keeps in Redis by the formula of quotas/README.md, counted from the values that are there: a second way to the number that the
- * scripts keep.
+ * Computes a tenant's bytes in Redis from the stored values by the formula of quotas/README.md, independently of the scripts.
  *
  * @param invocations the ids of all invocations that the tenant ever had
- * @param components the hashes of all components that the tenant, and no other, has uploaded
+ * @param components the hashes of all components that this tenant alone has uploaded
  */
 export async function recount(
   { redis, keys }: Store,
@@ -22,7 +21,7 @@ export async function recount(
     if (status != null) bytes += COST.record;
     if (status === 'queued' || status === 'running') {
       const [job] = await redis.hmget(`${keys.jobs}:${id}`, 'data');
-      // A child has no job. The number that a submission was given is put in front of what was submitted.
+      // A child has no job. The job's data begins with the arrival number, which the submission did not have.
       if (job != null) bytes += lengthOf(job) - lengthOf(`"arrival":${arrival},`);
     }
     for (const [, fields] of await redis.xrange(keys.events(id), '-', '+')) {
@@ -51,7 +50,7 @@ export async function recount(
   return bytes + (await componentBytes({ redis, keys }, tenant, components));
 }
 
-/** A component of each version with its record, and those that were uploaded and no version uses. */
+/** Bytes of each version's component and record, and of uploaded components that no version uses. */
 async function componentBytes(
   { redis, keys }: Pick<Store, 'redis' | 'keys'>,
   tenant: string,
@@ -72,7 +71,7 @@ async function componentBytes(
   return bytes;
 }
 
-/** Number and content of what waits in a line. */
+/** Number and content of each message that waits in a line. */
 async function messagesOf(redis: Store['redis'], line: string): Promise<[number, Buffer][]> {
   const all = await redis.zrangeBuffer(line, '0', '-1');
   return all.map((message) => [Number(message.readBigUInt64BE()), message.subarray(8)]);

@@ -1,13 +1,13 @@
 --[[
-  Registers a runtime, or what it says of itself now; its lease begins anew. The platform's capacity follows, and whoever fits is admitted.
+  Registers a runtime, or updates its description; its lease begins anew. Updates the platform's capacity and admits what fits.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key
   ARGV[1] runtime id
   ARGV[2] how long the lease holds, ms
   ARGV[3] load as JSON text
-  ARGV[4] what it says of itself, as JSON text
-  ARGV[5] what every key begins with
+  ARGV[4] its description, as JSON text
+  ARGV[5] prefix of every key
   ARGV[6] now, ms
 
   Returns 1.

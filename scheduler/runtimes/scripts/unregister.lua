@@ -1,11 +1,11 @@
 --[[
-  From here on a runtime is none: what it offered is gone from the platform's capacity.
+  Removes a runtime from the registered ones and its offer from the platform's capacity.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key
   KEYS[3] its cancels (hash)
   ARGV[1] runtime id
-  ARGV[2] what every key begins with
+  ARGV[2] prefix of every key
   ARGV[3] now, ms
 
   Returns 1.

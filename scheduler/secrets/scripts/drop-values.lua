@@ -1,15 +1,15 @@
 --[[
-  Drops sealed values that no function version referred to when that was looked up, unless they are current or pinned by now.
+  Drops sealed values that no function version referred to when the caller checked, unless they are now current or pinned.
 
   KEYS[1] the tenant's secrets (hash)
-  KEYS[2] their sealed values (hash)
+  KEYS[2] the tenant's sealed values (hash)
   KEYS[3] pinned revisions (hash)
 
   ARGV[1] now, ms
   ARGV[2, 4, …] names
   ARGV[3, 5, …] their revisions
 
-  Returns how many were dropped.
+  Returns the number of dropped values.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 

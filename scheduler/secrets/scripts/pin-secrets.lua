@@ -1,14 +1,14 @@
 --[[
-  Answers the current revisions of secrets and keeps their values for a while, until a version that refers to them is stored.
+  Returns the current revisions of secrets, and pins their values until a version that refers to them is stored.
 
   KEYS[1] the tenant's secrets (hash)
   KEYS[2] pinned revisions (hash)
 
   ARGV[1] now, ms
-  ARGV[2] until when they are kept, ms since the epoch; '' pins nothing
+  ARGV[2] end of the pins, ms since the epoch; '' pins nothing
   ARGV[3…] names
 
-  Returns the revisions in order, 0 for a secret that is not there; then nothing is pinned.
+  Returns the revisions in order, 0 for an unknown secret; then nothing is pinned.
 ]]
 local revisions, missing = {}, false
 for i = 3, #ARGV do

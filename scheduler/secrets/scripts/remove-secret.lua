@@ -1,13 +1,13 @@
 --[[
-  Forgets a secret. Values that function versions refer to stay until those are gone. Of a call that is sent twice the second only answers.
+  Removes a secret. Values stay while function versions refer to them. A repeated call only returns the reply.
 
   KEYS[1] the tenant's secrets (hash)
   KEYS[2] reply to this call (string)
 
   ARGV[1] name
-  ARGV[2] how long the reply is remembered, ms
+  ARGV[2] how long the reply is kept, ms
 
-  Returns 1 removed, 0 there is none.
+  Returns 1 removed, 0 there is no such secret.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 

@@ -1,14 +1,14 @@
 --[[
-  Puts the same version of a function, its values sealed under another key, in place of a stored one, unless that was changed or is gone.
+  Replaces a stored function version by the same version with resealed values, unless it was changed or deleted meanwhile.
 
   KEYS[1] function (hash), see ../../functions/scripts/include/alias.lua
   KEYS[2] removed versions of the function (hash)
 
   ARGV[1] version
-  ARGV[2] the version as JSON text, as it is there
-  ARGV[3] as it is to be there
+  ARGV[2] the version as JSON text, as stored now
+  ARGV[3] its new JSON text
 
-  Returns 1 replaced, 0 something else is there.
+  Returns 1 replaced, 0 the stored version has changed.
 ]]
 local replaced = 0
 for key, field in pairs({[KEYS[1]] = 'version:' .. ARGV[1], [KEYS[2]] = ARGV[1]}) do

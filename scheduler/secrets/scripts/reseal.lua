@@ -1,13 +1,13 @@
 --[[
-  Puts the same value, sealed under another key, in place of a sealed value, unless that was dropped.
+  Replaces a sealed value by the same value sealed under another key, unless it was dropped meanwhile.
 
   KEYS[1] sealed values of a tenant (hash)
 
   ARGV[1] name and revision of the value
-  ARGV[2] what is there
-  ARGV[3] what is to be there
+  ARGV[2] present sealed value
+  ARGV[3] new sealed value
 
-  Returns 1 replaced, 0 something else is there.
+  Returns 1 replaced, 0 the sealed value has changed.
 ]]
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
   return 0

@@ -1,25 +1,25 @@
 --[[
-  Stores a new value of a secret. Of a call that is sent twice the second only answers.
+  Stores a new value of a secret. A repeated call only returns the reply.
 
   KEYS[1] the tenant's secrets (hash)
-  KEYS[2] their sealed values (hash)
+  KEYS[2] the tenant's sealed values (hash)
   KEYS[3] reply to this call (string)
 
   ARGV[1] name
   ARGV[2] sealed value
-  ARGV[3] when, ISO 8601
-  ARGV[4] who
-  ARGV[5] secrets that a tenant may have
-  ARGV[6] values that are kept of a tenant
-  ARGV[7] how long the reply is remembered, ms
+  ARGV[3] time of the change, ISO 8601
+  ARGV[4] author of the change
+  ARGV[5] most secrets of a tenant
+  ARGV[6] most stored values of a tenant
+  ARGV[7] how long the reply is kept, ms
 
-  Returns the revision, -1 there are as many secrets as may be, -2 as many values.
+  Returns the revision, -1 for too many secrets, -2 for too many values.
 ]]
 local answered = redis.call('GET', KEYS[3])
 if answered then
   return tonumber(answered)
 end
--- One field counts the revisions.
+-- The hash holds one more field, which counts the revisions.
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[5]) then
   return -1
 end

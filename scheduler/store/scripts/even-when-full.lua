@@ -1,3 +1,3 @@
--- A Redis at its memory limit refuses a script at its first write that may take memory, and lets one go on that has written before. What
--- frees memory, and what keeps a runtime alive, begins with a write that takes none.
+-- A Redis at its memory limit refuses a script's first write if that may take memory, but does not stop a script that has already written.
+-- So scripts that free memory or keep a runtime alive begin with a write that takes none.
 redis.call('DEL', KEYS[1] .. ':never-there')

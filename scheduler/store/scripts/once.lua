@@ -1,5 +1,5 @@
--- Of a call that is sent twice, because its first answer was lost with the connection, the second gets the first's answer and changes nothing:
--- what others have changed in between stays. `key` is the call's own.
+-- A call is sent twice when its first answer was lost with the connection. The second call gets the first one's answer and changes nothing,
+-- so it cannot undo changes that other calls made in between. `key` is unique to the call.
 local function answeredBefore(key)
   local text = redis.call('GET', key)
   return text and cjson.decode(text)

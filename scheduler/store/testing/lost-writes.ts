@@ -2,7 +2,7 @@ import { cp, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { TestRedis } from '../../testing/redis.ts';
 
-/** Runs `work`; what Redis answered for until its end is on disk, and a kill -9 cannot take it back. */
+/** Runs `work`. All writes that Redis acknowledged by its end are on disk, and survive a kill -9. */
 export async function durably<T>(redis: TestRedis, work: () => Promise<T>): Promise<T> {
   await setFsync(redis, 'always');
   const result = await work();
@@ -11,13 +11,13 @@ export async function durably<T>(redis: TestRedis, work: () => Promise<T>): Prom
 }
 
 /**
- * Runs `work`, ends Redis with SIGKILL and starts it again without anything that it answered for in between: what a slow disk and a kill -9
- * do by chance with `appendfsync everysec`. What it had answered for before is there. Wants an append-only Redis.
+ * Runs `work`, kills Redis with SIGKILL and restarts it without the writes acknowledged during `work`, as a slow disk and a kill -9 may do
+ * with `appendfsync everysec`. Writes acknowledged before `work` survive. Requires an append-only Redis.
  */
 export async function losingWrites<T>(redis: TestRedis, work: () => Promise<T>): Promise<T> {
   const files = join(dirname(redis.socket), 'appendonlydir');
   const copy = `${files}-copy`;
-  // With its answer, everything before is in the file.
+  // Once Redis answers, all earlier writes are in the file.
   await setFsync(redis, 'always');
   await cp(files, copy, { recursive: true });
   try {

@@ -1,5 +1,5 @@
 --[[
-  Changes fields of a tenant that exists. The fields `weight` and `suspended` are read where invocations are admitted.
+  Changes fields of an existing tenant. Admission reads the fields `weight` and `suspended`.
 
   KEYS[1] the tenant's record (hash)
 

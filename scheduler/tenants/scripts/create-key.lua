@@ -1,5 +1,5 @@
 --[[
-  Stores a key of a tenant (its hash, never the key), and the act with it. Of a call that is sent twice the second only answers.
+  Stores a key of a tenant (its hash, never the key) and records the act. A repeated call only returns the reply.
 
   KEYS[1] keys of the tenant (hash, id to sha256)
   KEYS[2] the tenant's record (hash)
@@ -9,7 +9,7 @@
   ARGV[1..3] see include/room.lua
   ARGV[4] id
   ARGV[5] sha256
-  ARGV[6] when the record is forgotten, ms since the epoch; '' never
+  ARGV[6] expiry of the record, ms since the epoch; '' never
   ARGV[7] fields and values of the record, a JSON list
   ARGV[8…] the act, see include/record-act.lua
 

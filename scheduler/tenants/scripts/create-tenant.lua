@@ -1,16 +1,16 @@
 --[[
-  Makes a tenant.
+  Creates a tenant. A repeated call only returns the reply.
 
   KEYS[1] names of all tenants (set)
   KEYS[2] the tenant's record (hash)
   KEYS[3] reply to this call (string)
 
   ARGV[1] name
-  ARGV[2] tenants that there may be
-  ARGV[3] how long the reply is remembered, ms
+  ARGV[2] most tenants of the installation
+  ARGV[3] how long the reply is kept, ms
   ARGV[4…] fields and values of the record
 
-  Returns 1 made, 0 the name is taken, -1 there are as many as may be.
+  Returns 1 created, 0 the name is taken, -1 there are as many tenants as allowed.
 ]]
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return 1

@@ -1,10 +1,10 @@
 --[[
-  Writes down an administrative act. Of a call that is sent twice the second only answers.
+  Records an administrative act. A repeated call only returns the reply.
 
   KEYS[1] reply to this call (string)
   KEYS[2…5] see include/record-act.lua
 
-  ARGV[1] how long the reply is remembered, ms
+  ARGV[1] how long the reply is kept, ms
   ARGV[2…] the act, see include/record-act.lua
 
   Returns 1.

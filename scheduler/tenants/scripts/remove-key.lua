@@ -1,5 +1,5 @@
 --[[
-  Removes a key and writes the act down. Of a call that is sent twice the second only answers.
+  Removes a key and records the act. A repeated call only returns the reply.
 
   KEYS[1] keys of the tenant (hash, id to sha256)
   KEYS[2] record of the key (hash)
@@ -8,11 +8,11 @@
 
   ARGV[1..3] see include/room.lua
   ARGV[4] id
-  ARGV[5] not a key that administers the tenant, unless another one does for so long from now on, ms; '' any key
-  ARGV[6] how long the reply is remembered, ms
+  ARGV[5] refuses a key that administers the tenant unless another one does so for at least this long, ms; '' removes any key
+  ARGV[6] how long the reply is kept, ms
   ARGV[7…] the act, see include/record-act.lua
 
-  Returns 1 removed, 0 there is no such key, -1 no other one administers the tenant for so long.
+  Returns 1 removed, 0 there is no such key, -1 no other key administers the tenant for so long.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/room.lua"

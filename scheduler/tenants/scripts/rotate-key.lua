@@ -1,22 +1,22 @@
 --[[
-  Puts a key with the same name, scopes and expiry in place of another, which works until the end of a grace period, and writes the act down.
-  Of a call that is sent twice the second only answers.
+  Replaces a key by one with the same name, scopes and expiry, and records the act. The old key works until the end of a grace period.
+  A repeated call only returns the reply.
 
   KEYS[1] keys of the tenant (hash, id to sha256)
   KEYS[2] record of the old key (hash)
-  KEYS[3] record of the one that replaces it (hash)
+  KEYS[3] record of the new key (hash)
   KEYS[4…7] see include/record-act.lua
 
   ARGV[1..3] see include/room.lua
   ARGV[4] id of the old key
-  ARGV[5] id of the other
+  ARGV[5] id of the new key
   ARGV[6] its sha256
-  ARGV[7] when it was made, ISO 8601
+  ARGV[7] its creation time, ISO 8601
   ARGV[8] end of the grace period, ms since the epoch
   ARGV[9] how long an expired key is kept, ms
   ARGV[10…] the act, see include/record-act.lua
 
-  Returns 1 rotated, 0 there is no such key or it is expired, -1 the tenant has as many keys as it may.
+  Returns 1 rotated, 0 there is no such key or it has expired, -1 the tenant has as many keys as it may.
 ]]
 --- @include "./include/room.lua"
 --- @include "./include/record-act.lua"

@@ -1,11 +1,11 @@
 --[[
-  Writes down when a key was used last, unless it was removed.
+  Stores the time of a key's last use, unless the key was removed.
 
   KEYS[1] record of the key (hash)
 
-  ARGV[1] when, ms since the epoch
+  ARGV[1] time of use, ms since the epoch
 
-  Returns 1 written, 0 it is gone or was used later.
+  Returns 1 stored, 0 the key is gone or was used later.
 ]]
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return 0

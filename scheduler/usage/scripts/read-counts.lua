@@ -1,9 +1,9 @@
 --[[
-  What windows have counted.
+  Reads the counts of windows.
 
-  KEYS[1] what fields have counted in their last minute (hash), see include/counters.lua
+  KEYS[1] counts of each field's last minute (hash), see include/counters.lua
 
-  ARGV[1] what the keys of the tenant's usage begin with
+  ARGV[1] prefix of the keys of the tenant's usage
   ARGV[2] field: `*` for the tenant, a function, or '' for every one
   ARGV[3...] pairs: window, its number
 

@@ -1,12 +1,12 @@
 --[[
-  Puts the same secret, sealed under another key, in place of a sealed one, unless that was rotated.
+  Replaces a sealed secret by the same secret sealed under another key, unless it was rotated meanwhile.
 
   KEYS[1] a tenant's secret (string)
 
-  ARGV[1] what is there
-  ARGV[2] what is to be there
+  ARGV[1] present value
+  ARGV[2] new value
 
-  Returns 1 replaced, 0 something else is there.
+  Returns 1 replaced, 0 the value has changed.
 ]]
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0

@@ -10,7 +10,7 @@ const ASSETS = [
   ['icon.svg', 'image/svg+xml', ICON],
 ] as const;
 
-/** What pages bring along. Anyone may read it; a browser asks each time whether it has changed. */
+/** Files that pages load. They need no key; `no-cache` and the ETag make the browser ask each time whether they changed. */
 export function assetRoutes(dashboard: Hono<AppEnv>): void {
   dashboard.use('/assets/*', etag());
   for (const [name, type, text] of ASSETS)

@@ -1,6 +1,6 @@
 /**
- * The only script of the dashboard. A page with `data-live` is followed at that address: `fragment` replaces what changed, `events` adds to
- * an invocation's output, `end` says that nothing will follow. It stops while nobody looks.
+ * The dashboard's only script. It follows a page at the address in `data-live`: `fragment` replaces changed parts, `events` adds to
+ * an invocation's output, `end` says that nothing will follow. The script stops while the page is hidden.
  */
 export const SCRIPT = `'use strict';
 (() => {

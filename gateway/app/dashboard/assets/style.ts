@@ -1,4 +1,4 @@
-/** The look of every page. Colours have at least 4.5:1 on what they stand on, in both schemes. */
+/** The style sheet of every page. Colours have a contrast of at least 4.5:1 against their background, in both schemes. */
 export const STYLE = `
 :root {
   color-scheme: light dark;
@@ -154,5 +154,5 @@ details.confirm[open] > .panel { margin-top: .5rem; }
 @media print { .top, .bottom, form { display: none; } }
 `;
 
-/** The mark in the browser's tab. */
+/** The favicon. */
 export const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><circle cx="12" cy="12" r="10" fill="none" stroke="#b5651d" stroke-width="2.4"/><path d="M12 12V3.2A8.8 8.8 0 0 1 20.8 12z" fill="#b5651d"/></svg>`;

@@ -1,17 +1,17 @@
 import { type Html, html, NONE } from './html.ts';
 
-/** One line or one row of columns; null where nothing was measured. */
+/** One line or one row of columns; null for a time without a measurement. */
 export interface Series {
   readonly name: string;
   readonly values: readonly (number | null)[];
 }
 
 export interface ChartOptions {
-  /** What it shows, for those who do not see it. */
+  /** Subject of the chart, for screen readers. */
   readonly label: string;
-  /** How its numbers are written. */
+  /** Formats the chart's numbers. */
   readonly format: (value: number) => string;
-  /** Under its ends. */
+  /** Labels of the ends of the time axis. */
   readonly from: string;
   readonly to: string;
 }
@@ -32,7 +32,7 @@ export function columns(series: Series, options: ChartOptions): Html {
   return frame('columns', marks, top, [series], options);
 }
 
-/** Lines over one another, the first one drawn strongest. Where nothing was measured a line is interrupted. */
+/** Overlaid lines, the first one drawn strongest. A line breaks at a null. */
 export function lines(series: readonly Series[], options: ChartOptions): Html {
   const top = Math.max(...series.flatMap(({ values }) => values.map((value) => value ?? 0)), 0);
   const marks = series.map(({ values }, order) => {
@@ -45,7 +45,7 @@ export function lines(series: readonly Series[], options: ChartOptions): Html {
       if (value !== null) {
         const x = (index * step).toFixed(1);
         path += `${pen ? 'L' : 'M'}${x} ${at(value)}`;
-        // A measurement without neighbours has no line: a short stroke with round ends shows it.
+        // A measurement without neighbours makes no line: draw a short stroke with round ends.
         if ((values[index - 1] ?? null) === null && (values[index + 1] ?? null) === null)
           dots.push(html`<path class="dot" d="M${x} ${at(value)}h.01"/>`);
       }

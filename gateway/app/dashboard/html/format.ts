@@ -17,7 +17,7 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY_MS = 24 * HOUR;
 
-/** `12,345`; small ones with one decimal. */
+/** `12,345`; small numbers with one decimal. */
 export function number(value: number): string {
   return Math.abs(value) < 100 ? SHORT.format(value) : WHOLE.format(value);
 }
@@ -52,7 +52,7 @@ export function percent(part: number): string {
   return `${WHOLE.format(part * 100)}%`;
 }
 
-/** A moment, in UTC: the clock alone on the day of `now`, with the date before. */
+/** A moment in UTC: only the time of day on the day of `now`, else with the date. */
 export function moment(iso: string, now: number): Html {
   const at = Date.parse(iso);
   const today = Math.floor(at / DAY_MS) === Math.floor(now / DAY_MS);
@@ -60,7 +60,7 @@ export function moment(iso: string, now: number): Html {
   return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
 }
 
-/** `in 4 min`, to the nearest part that people plan with: it changes seldom. */
+/** `in 4 min`, in one coarse unit, so that the text changes seldom. */
 export function until(iso: string, now: number): Html {
   const left = Math.max(0, Date.parse(iso) - now);
   const rounded = left < MINUTE ? Math.ceil(left / (10 * SECOND)) * 10 * SECOND : Math.ceil(left / MINUTE) * MINUTE;
@@ -68,7 +68,7 @@ export function until(iso: string, now: number): Html {
   return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
 }
 
-/** Enough of a content hash to tell versions apart. */
+/** A prefix of a content hash, long enough to tell versions apart. */
 export function shortVersion(version: string): string {
   return version.length > 12 ? version.slice(0, 12) : version;
 }
@@ -89,7 +89,7 @@ const HELD: Readonly<Record<string, string>> = {
   'disk-bytes': 'Compiled versions on disk',
 };
 
-/** A quota's name for people: `Tokens per day`. */
+/** Readable name of a quota: `Tokens per day`. */
 export function quotaLabel(quota: QuotaName): string {
   const held = HELD[quota];
   if (held !== undefined) return held;
@@ -103,7 +103,7 @@ export function quotaAmount(quota: QuotaName, value: number): string {
   return quota.startsWith('gpu-ms') || quota.startsWith('cpu-ms') ? duration(value) : number(value);
 }
 
-/** `outputTokens` as `Output tokens`, and its value in its unit. */
+/** Labels a usage counter, `outputTokens` as `Output tokens`, and formats its value in its unit. */
 export function measured(name: string, value: unknown): { readonly label: string; readonly text: string } {
   const [unit] = /(Ms|Bytes)$/.exec(name) ?? [''];
   const words = name
@@ -117,12 +117,12 @@ export function measured(name: string, value: unknown): { readonly label: string
   return { label, text: unit === 'Ms' ? duration(value) : unit === 'Bytes' ? bytes(value) : number(value) };
 }
 
-/** Text in which `ticks` are code. */
+/** Text in which backticks become code. */
 export function prose(text: string): Html {
   return html`${text.split(/`([^`]+)`/).map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
 }
 
-/** JSON for people: indented, with lists of plain values on one line. */
+/** Readable JSON: indented, with lists of plain values on one line. */
 export function jsonText(value: unknown, indent = ''): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
   const inner = `${indent}  `;

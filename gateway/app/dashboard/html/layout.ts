@@ -2,16 +2,16 @@ import { type Html, html, NONE } from './html.ts';
 
 export interface Frame {
   readonly title: string;
-  /** Which entry of the navigation this belongs to. */
+  /** The page's entry in the navigation. */
   readonly place?: Place;
-  /** Who is signed in; nobody on the pages before that. */
+  /** The signed-in key; absent on pages before sign-in. */
   readonly signedIn?: {
     readonly tenant: string;
     readonly keyId: string;
     readonly operator: boolean;
     readonly formToken: string;
   };
-  /** What the script follows, when the page changes by itself. */
+  /** Address that the script follows, when the page updates itself. */
   readonly live?: string | undefined;
   readonly body: Html;
 }
@@ -26,7 +26,6 @@ const PLACES: readonly { place: Place; href: string; name: string }[] = [
   { place: 'platform', href: '/dashboard/platform', name: 'Platform' },
 ];
 
-/** A whole page. */
 export function layout({ title, place, signedIn, live, body }: Frame): Html {
   return html`<!doctype html>
 <html lang="en">

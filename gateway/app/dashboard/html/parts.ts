@@ -3,20 +3,20 @@ import { type Html, html, NONE } from './html.ts';
 
 export interface Column {
   readonly head: string;
-  /** Numbers stand under one another. */
+  /** Aligns the column's numbers. */
   readonly numeric?: boolean;
-  /** Said to screen readers only, such as the heading of a column of buttons. */
+  /** Shows the heading to screen readers only, such as that of a column of buttons. */
   readonly quiet?: boolean;
 }
 
 export interface TableOptions {
-  /** Few and narrow columns: it stays a table where the window is narrow. */
+  /** For few and narrow columns: the table stays a table in a narrow window. */
   readonly narrow?: boolean;
 }
 
 /**
- * A table that turns into one card a row where the window is narrow. The roles keep it a table for assistive technology when its display
- * is not one any more.
+ * A table that turns into one card per row in a narrow window. The explicit roles keep it a table for assistive technology when CSS
+ * changes its display.
  */
 export function table(
   caption: string,
@@ -38,12 +38,12 @@ export function table(
   return html`<table class="${narrow ? '' : 'cards'}" role="table"><caption class="unseen">${caption}</caption><thead role="rowgroup"><tr role="row">${heads}</tr></thead><tbody role="rowgroup">${lines}</tbody></table>`;
 }
 
-/** Facts by name. */
+/** Name-value pairs. */
 export function facts(entries: readonly (readonly [name: string, value: unknown])[]): Html {
   return html`<dl class="facts">${entries.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-/** A number that stands for itself. */
+/** One number with its name. */
 export function tile(name: string, value: unknown, note: unknown = ''): Html {
   return html`<div class="tile"><dt>${name}</dt><dd>${value}${note === '' ? NONE : html`<small>${note}</small>`}</dd></div>`;
 }
@@ -52,12 +52,12 @@ export function tiles(...list: readonly Html[]): Html {
   return html`<dl class="tiles">${list}</dl>`;
 }
 
-/** There is nothing to show, and what would change that. */
+/** The notice of an empty part, with the way to fill it. */
 export function empty(what: string, todo: Html | string = ''): Html {
   return html`<div class="empty"><p>${what}</p>${todo === '' ? NONE : html`<p class="muted">${todo}</p>`}</div>`;
 }
 
-/** Something went wrong or well. */
+/** A message about a failure or a success. */
 export function notice(kind: 'bad' | 'good' | 'plain', text: unknown): Html {
   return html`<p class="notice ${kind}" role="${kind === 'bad' ? 'alert' : 'status'}">${text}</p>`;
 }
@@ -70,26 +70,26 @@ const TONES: ReadonlyMap<string, string> = new Map([
   ['cancelled', 'quiet'],
 ]);
 
-/** The word, with a mark of its colour. */
+/** A status word, with a mark in its colour. */
 export function badge(word: string, tone = TONES.get(word) ?? 'quiet'): Html {
   return html`<span class="badge ${tone}">${word}</span>`;
 }
 
-/** How full something is, 0 to 1, as a bar; the numbers stand beside it in words. A neutral one is no worse for being full. */
+/** A bar for a fraction from 0 to 1; the caller shows the numbers beside it. A neutral bar does not change its colour as it fills. */
 export function bar(part: number, label: string, neutral = false): Html {
   const full = Math.min(1, Math.max(0, part));
   const tone = neutral ? 'busy' : full >= 1 ? 'bad' : full >= 0.8 ? 'wait' : 'busy';
-  // Anything above nothing can be seen.
+  // Any value above 0 stays visible.
   const width = full === 0 ? 0 : Math.max(1.5, full * 100);
   return html`<svg class="bar ${tone}" role="img" aria-label="${label}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="4"/><rect class="fill" width="${width.toFixed(1)}%" height="8" rx="4"/></svg>`;
 }
 
-/** An error code, with a way to its page when it has one. */
+/** An error code, linked to its page if it has one. */
 export function code(name: string): Html {
   return isErrorCode(name) ? html`<a href="/docs/errors/${name}"><code>${name}</code></a>` : html`<code>${name}</code>`;
 }
 
-/** A hidden field of every form. */
+/** The session's form token, a hidden field of every form. */
 export function tokenField(formToken: string): Html {
   return html`<input type="hidden" name="token" value="${formToken}">`;
 }

@@ -2,11 +2,11 @@ import { textOf } from '../html/html.ts';
 import type { Fragment } from '../page.ts';
 import type { LiveFrame } from './frames.ts';
 
-/** Renders fragments again and again, and says what changed since. */
+/** Renders fragments repeatedly and returns those that changed. */
 export class Changes {
   readonly #sent = new Map<string, string>();
 
-  /** The fragments that are not what was sent last, or were never sent. */
+  /** The fragments that differ from the last sent ones, or were never sent. */
   async since(fragments: readonly Fragment[]): Promise<LiveFrame[]> {
     const rendered = await Promise.all(
       fragments.map(async ({ id, render }) => ({ id, html: await textOf(await render()) })),

@@ -2,11 +2,11 @@ import type { InvocationEvent } from '../../control.ts';
 import { pause } from '../../pause.ts';
 import { MAX_TEXT } from '../pages/transcript.ts';
 
-/** Events that wait to be shown, and what they hold; their source waits when it is so much, be it with one event. */
+/** Bounds of the waiting events, by number and by characters. At either bound the buffer stops reading from its source. */
 const MAX_WAITING = 1000;
 const MAX_CHARACTERS = MAX_TEXT;
 
-/** Collects an invocation's events between two looks at them. */
+/** Collects an invocation's events between two reads. */
 export class EventBuffer {
   #events: InvocationEvent[] = [];
   #characters = 0;
@@ -16,14 +16,14 @@ export class EventBuffer {
   #arrived: () => void = () => undefined;
   #taken: () => void = () => undefined;
 
-  /** The source ends by its own signal. */
+  /** `close` does not abort the source; the caller's signal does. */
   constructor(source: AsyncIterable<InvocationEvent>) {
     void this.#fill(source);
   }
 
   /**
-   * What came since, at the latest after `waitMs`; once something is there, `gatherMs` are left for more. Throws what the source threw, once
-   * everything before it was taken.
+   * The events since the last call, after at most `waitMs`. After the first event it waits `gatherMs` for more. Throws the source's error
+   * once all earlier events were taken.
    */
   async take(waitMs: number, gatherMs: number, signal: AbortSignal): Promise<readonly InvocationEvent[]> {
     if (this.#events.length === 0 && !this.#over) {
@@ -41,12 +41,12 @@ export class EventBuffer {
     return events;
   }
 
-  /** Whether the source has ended; what it gave may still be there to take. */
+  /** True when the source has ended; its last events may still wait in the buffer. */
   get over(): boolean {
     return this.#over;
   }
 
-  /** Nobody will take anything any more. */
+  /** Stops the buffer: no reader will take events any more. */
   close(): void {
     this.#closed = true;
     this.#taken();

@@ -6,30 +6,30 @@ import { Changes } from './changes.ts';
 import { EventBuffer } from './event-buffer.ts';
 import type { LiveFrame } from './frames.ts';
 
-/** Between two looks at what a page shows. */
+/** Time between two renders of a page. */
 const TICK_MS = 1500;
-/** Events that come close together are sent together. */
+/** Sends events together that come this close together. */
 const GATHER_MS = 100;
-/** A page whose end was seen waits so long for the last events. */
+/** Longest wait for the last events of an invocation that has ended. */
 const LAST_EVENTS_MS = 5000;
 
 export interface Followed {
-  /** The same visit now, or null when its session is over: the key is authenticated again. */
+  /** Authenticates the key again. Resolves to the visit now, or null when its session is over. */
   readonly renew: () => Promise<Visit | null>;
   readonly render: (visit: Visit) => Promise<Page>;
   /** Number of the last event that the browser has. */
   readonly after: number | null;
-  /** Aborts when nobody follows any more. */
+  /** Aborts when the browser no longer follows the page. */
   readonly signal: AbortSignal;
 }
 
-/** What changes on a page, until its session ends or it changes no more. Throws when it cannot go on; the browser then comes back. */
+/** Changes of a page, until its session ends or the page is final. Throws when it cannot go on; the browser then reconnects. */
 export async function* follow(followed: Followed): AsyncGenerator<LiveFrame, void, undefined> {
   try {
     yield* changing(followed);
   } catch (error) {
     if (!(error instanceof GatewayError) || error.code !== 'unauthorized') throw error;
-    // Its key was removed between two looks.
+    // The key was removed between two renders.
     yield { event: 'end', data: { why: 'signed-out' } };
   }
 }
@@ -73,13 +73,13 @@ class EventFeed {
     this.#buffer = new EventBuffer(control.events({ ...call, signal }, id, this.#last));
   }
 
-  /** What is written for a time; ends early when no event will follow. */
+  /** The events of the next `ms`; ends early after the terminal event. */
   async *during(ms: number, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
     for (const end = Date.now() + ms; !signal.aborted && Date.now() < end; ) {
       const events = await this.#buffer.take(end - Date.now(), GATHER_MS, signal);
       const last = events.at(-1);
       if (last === undefined) {
-        // Over without a terminal event only by a fault: no faster than any other page.
+        // Only a fault ends the source without a terminal event: then poll no faster than any other page.
         if (this.#buffer.over) await pause(end - Date.now(), signal);
         continue;
       }
@@ -89,7 +89,7 @@ class EventFeed {
     }
   }
 
-  /** What is still missing up to the last event of an invocation that has ended. */
+  /** The missing events up to the last one of an invocation that has ended. */
   async *rest(lastSeq: number, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
     const end = Date.now() + LAST_EVENTS_MS;
     while (this.#last < lastSeq && !this.#buffer.over && Date.now() < end && !signal.aborted)

@@ -1,7 +1,7 @@
-/** What a followed page is told. */
+/** Frames for the script of a followed page. */
 export type LiveFrame =
   | { readonly event: 'fragment'; readonly data: { readonly id: string; readonly html: string } }
-  /** What an invocation wrote since: text of its output, and rows of its list of events. `id` is the last event's number. */
+  /** New events of an invocation: text of its output, and rows of its list of events. `id` is the last event's number. */
   | { readonly event: 'events'; readonly id: number; readonly data: { readonly text: string; readonly rows: string } }
   /** Nothing will follow. */
   | { readonly event: 'end'; readonly data: { readonly why: 'signed-out' | 'complete' } };

@@ -6,10 +6,10 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { badge, empty, facts, notice, table } from '../html/parts.ts';
 import { may, once, type Page, type Visit } from '../page.ts';
 
-/** Past states of an alias that are shown. */
+/** Past states of an alias that the page shows. */
 const HISTORY = 10;
 
-/** One function: which versions its names mean, what was deployed, and the way back. */
+/** One function: the versions that its aliases serve, its deploys, and the rollback. */
 export async function functionPage(visit: Visit, name: string): Promise<Page> {
   const { control, call, now, url } = visit;
   const versions = await control.versions(call, name);
@@ -60,7 +60,7 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
   };
 }
 
-/** What an alias serves, in words. */
+/** The shares of an alias, in words. */
 export function sharesText(shares: readonly Share[]): Html {
   if (shares.length === 0) return html`nothing`;
   return html`<span class="shares">${shares.map(({ version, weight }) => html`<span><code title="${version}">${shortVersion(version)}</code> ${weight}%</span>`)}</span>`;

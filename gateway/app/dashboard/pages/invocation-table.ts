@@ -5,7 +5,7 @@ import { badge, code, table } from '../html/parts.ts';
 
 type Row = InvocationPage['invocations'][number];
 
-/** Invocations, each with a way to its own page. */
+/** Invocations, each linked to its own page. */
 export function invocationTable(caption: string, rows: readonly Row[], now: number): Html {
   return table(
     caption,
@@ -28,10 +28,10 @@ export function invocationTable(caption: string, rows: readonly Row[], now: numb
   );
 }
 
-/** How long it ran, or has been waiting or running. */
+/** Time that the invocation ran, or has waited or run so far. */
 export function lasted(row: Pick<Row, 'createdAt' | 'startedAt' | 'endedAt'>, now: number): string {
   const end = row.endedAt === undefined ? now : Date.parse(row.endedAt);
-  // Whole seconds while it goes on.
+  // Whole seconds while the invocation has not ended.
   const ms = Math.max(0, end - Date.parse(row.startedAt ?? row.createdAt));
   return duration(row.endedAt === undefined ? Math.floor(ms / 1000) * 1000 : ms);
 }

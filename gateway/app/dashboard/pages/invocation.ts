@@ -9,13 +9,13 @@ import { demand, may, once, type Page, type Visit } from '../page.ts';
 import { lasted } from './invocation-table.ts';
 import { MAX_TEXT, type Transcript, transcript } from './transcript.ts';
 
-/** Of the events before now, the page begins with so many at most, and with `MAX_TEXT` characters of them or one. */
+/** Most past events that the page begins with. Their text is also bounded by `MAX_TEXT`, except for a single event. */
 const PAST_EVENTS = 500;
-/** Longest wait for them. */
+/** Longest wait for the past events. */
 const PAST_MS = 3000;
 const MAX_RESULT = 20_000;
 
-/** One invocation: its state, what it used, and what it writes as it writes it. */
+/** One invocation: its state, its usage, and its output as it arrives. */
 export async function invocationPage(visit: Visit, id: string): Promise<Page> {
   const { control, call, now } = visit;
   const state = await control.invocation(call, id);
@@ -72,7 +72,7 @@ export async function invocationPage(visit: Visit, id: string): Promise<Page> {
   };
 }
 
-/** Asks for cancellation. Returns where to go then. */
+/** Asks for cancellation. Returns the address to redirect to. */
 export async function cancelInvocation(visit: Visit, id: string): Promise<string> {
   demand(visit, 'invoke');
   const state = await visit.control.cancel(visit.call, id, 'Cancelled on the dashboard.');
@@ -112,14 +112,14 @@ function resultCard({ output }: HeldInvocation): Html {
   return html`<h2>Result</h2><pre class="console" tabindex="0" role="region" aria-label="Result">${shown}</pre>`;
 }
 
-/** A long output is shown as it was written. */
+/** Shows a long output unformatted. */
 function textOf(output: unknown): string {
   if (!(output instanceof JsonText)) return jsonText(output);
   return output.text.length > MAX_RESULT ? output.text : jsonText(output.value);
 }
 
 interface Past extends Transcript {
-  /** Number of its first event: those before it are left out. */
+  /** Number of the first event shown; the page leaves out earlier ones. */
   readonly first: number;
 }
 
@@ -139,7 +139,7 @@ function eventsCard({ rows }: Past): Html {
   return html`<h2 id="h-events">Events</h2><ol id="events" class="console rows" tabindex="0" role="log" aria-live="off" aria-labelledby="h-events">${raw(rows)}</ol>`;
 }
 
-/** What was written up to now. */
+/** The output up to now. */
 async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
   const after = Math.max(0, lastEventId - PAST_EVENTS);
   const events: InvocationEvent[] = [];
@@ -155,7 +155,7 @@ async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocatio
         if (event.seq >= lastEventId) break;
       }
   } catch (error) {
-    // Events are kept for a shorter time than states: then there is less to show.
+    // The store keeps events for a shorter time than states: an old invocation may have a state but no events.
     const gone = error instanceof GatewayError && error.code === 'unknown-invocation';
     if (!signal.aborted && !gone) throw error;
   } finally {

@@ -18,11 +18,11 @@ const querySchema = z.object({
   cursor: z.string().min(1).max(512).optional(),
 });
 
-/** What was invoked, newest first, by function and status. */
+/** Invocations, newest first, filtered by function and status. */
 export async function invocationsPage(visit: Visit): Promise<Page> {
   const { control, call, now, url } = visit;
   const tenant = tenantOf(visit);
-  // What a form leaves empty is not asked for.
+  // An empty form field sets no filter.
   const given = Object.fromEntries([...url.searchParams].filter(([, value]) => value !== ''));
   const parsed = querySchema.safeParse(given);
   if (!parsed.success)
@@ -48,7 +48,7 @@ ${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tena
     title: 'Invocations',
     place: 'invocations',
     head: html`<div class="head"><div class="titles"><h1>Invocations</h1><p>Tenant ${tenant}, newest first</p></div></div><div class="card section">${filter}</div>`,
-    // Later pages do not move under their reader.
+    // Later pages do not update, so that rows do not move while they are read.
     live: query.cursor === undefined,
     fragments: [
       {

@@ -7,14 +7,14 @@ import { bar, code, empty, table, tile, tiles } from '../html/parts.ts';
 export const MINUTES = 60;
 const MINUTE_MS = 60_000;
 
-/** The last hour, one entry a minute, oldest first; null for a minute without anything. */
+/** The last hour, one entry a minute, oldest first; null for a minute without activity. */
 export function byMinute(rows: readonly MinuteRow[], now: number): readonly (MinuteRow | null)[] {
   const known = new Map(rows.map((row) => [Math.floor(Date.parse(row.at) / MINUTE_MS), row]));
   const last = Math.floor(now / MINUTE_MS);
   return Array.from({ length: MINUTES }, (_, index) => known.get(last - MINUTES + 1 + index) ?? null);
 }
 
-/** Counts by cause over all rows, the most frequent first. */
+/** Sums counts by cause over all rows, the most frequent cause first. */
 export function causes(
   rows: readonly MinuteRow[],
   kind: 'failures' | 'rejections',
@@ -94,7 +94,7 @@ export function minuteTable(rows: readonly MinuteRow[]): Html {
   )}</div></details>`;
 }
 
-/** Terminations or rejections by cause. */
+/** Counts of terminations or rejections by cause. */
 export function causeTable(rows: readonly MinuteRow[], kind: 'failures' | 'rejections'): Html {
   const list = causes(rows, kind);
   if (list.length === 0)

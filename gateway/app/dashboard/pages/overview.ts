@@ -6,10 +6,10 @@ import { invocationTable } from './invocation-table.ts';
 import { causeTable, firstTokenChart, hourTiles, MINUTES, minuteTable, tokensChart } from './last-hour.ts';
 import { quotaBars } from './usage-bars.ts';
 
-/** Running and queued invocations that are listed here. */
+/** Most running and queued invocations that the page lists. */
 const SHOWN = 8;
 
-/** How a tenant does: what it uses of its limits, what runs, how fast, and what went wrong. */
+/** A tenant's state: use of its limits, running invocations, latency, and failures. */
 export function overviewPage(visit: Visit): Page {
   const { control, call, now } = visit;
   const tenant = tenantOf(visit);
@@ -21,7 +21,7 @@ export function overviewPage(visit: Visit): Page {
     const [running, queued] = await Promise.all([ask('running'), ask('queued')]);
     return { running: running.invocations, queued: queued.invocations };
   });
-  /** The exact count where a limit has one. */
+  /** The exact count when a quota tracks it. */
   const count = async (status: 'running' | 'queued'): Promise<Html> => {
     const name = status === 'running' ? 'concurrent-invocations' : 'waiting-invocations';
     const limit = (await quotas()).find(({ quota, function: fn }) => quota === name && fn === null);

@@ -75,7 +75,7 @@ function tenantTable(tenants: readonly Tenant[], { tenants: busy }: PlatformLoad
   );
 }
 
-/** A line for each model of each; those of one that is away are what it had. */
+/** One line per model of each GPU host; a disconnected host shows the models that it last reported. */
 function gpuHostTable(hosts: readonly GpuHostState[]): Html {
   if (hosts.length === 0)
     return empty(
@@ -170,12 +170,12 @@ function runtimeTable(runtimes: PlatformLoad['runtimes']): Html {
   );
 }
 
-/** How the kernel limits sandboxes. `pie doctor` says how to get the limits that the machine lacks; the platform runs without them. */
+/** The kernel's limits on sandboxes. `pie doctor` says how to get the missing ones; the platform runs without them. */
 function limitsCell(limits: PlatformLoad['runtimes'][number]['limits']): Html {
   return limits === null ? html`–` : html`memory: ${limits.memory}<br>demotion: ${limits.demotion}`;
 }
 
-/** The layers that confine untrusted work; the notice of missing ones stands below. */
+/** The layers that confine untrusted work; a notice below the badge names the missing ones. */
 function isolationCell(isolation: 'namespaces' | 'process' | null, notice: string | null): Html {
   if (isolation === null) return html`–`;
   const look = notice === null ? 'good' : 'wait';

@@ -3,7 +3,7 @@ import type { GatewayError } from '../../errors/gateway-error.ts';
 import { prose } from '../html/format.ts';
 import { type Html, html } from '../html/html.ts';
 
-/** An error as a page: what happened and what to do, with a way back. */
+/** An error as a page: cause, remedy, and a link back. */
 export function problemPage(error: GatewayError, requestId: string, back: string): Html {
   return html`<div class="sign-in"><div class="card"><p class="muted">${error.status}</p><h1>${CODES[error.code].title}</h1>
 <p>${prose(error.message)}</p><p>${prose(error.hint)}</p>

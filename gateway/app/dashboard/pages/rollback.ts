@@ -15,14 +15,14 @@ const formSchema = z.object({
   message: z.string().max(500),
 });
 
-/** What a rollback would change, and the button that does it. */
+/** Shows the changes of a rollback, and the button that performs it. */
 export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
   demand(visit, 'deploy');
   const { control, call, url } = visit;
   const parsed = aliasSchema.safeParse(url.searchParams.get('alias') ?? LIVE);
   if (!parsed.success) throw new GatewayError('not-found', 'There is no alias of this name.');
   const alias = parsed.data;
-  // The revision first: a change between the two is refused later instead of being rolled back unseen.
+  // Read the revision first: `rollBack` then refuses a change made in between instead of undoing it unseen.
   const current = (await control.releases.aliases(call, name)).find((entry) => entry.alias === alias);
   if (current === undefined) throw new GatewayError('not-found', `The function "${name}" has no alias "${alias}".`);
   const plan = await control.releases.rollback(call, name, { alias, dryRun: true });
@@ -69,12 +69,12 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
   };
 }
 
-/** Hashes are told apart by their beginnings. */
+/** Shortens hashes: their prefixes tell them apart. */
 function differing(field: string, text: string) {
   return field === 'component' ? html`<span title="${text}">${shortVersion(text)}</span>` : html`${text}${NONE}`;
 }
 
-/** Does what the form on that page asks for. Returns where to go then. */
+/** Performs the rollback of that page's form. Returns the address to redirect to. */
 export async function rollBack(visit: Visit, name: string, form: URLSearchParams): Promise<string> {
   demand(visit, 'deploy');
   const parsed = formSchema.safeParse({

@@ -2,9 +2,9 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { notice } from '../html/parts.ts';
 
 export interface SignInPage {
-  /** Where to go afterwards; a path of the dashboard. */
+  /** Path of the dashboard to open afterwards. */
   readonly next: string;
-  /** Why the last attempt failed. */
+  /** Cause of the last attempt's failure. */
   readonly problem?: string | undefined;
 }
 
@@ -21,7 +21,7 @@ ${problem === undefined ? NONE : notice('bad', html`<span id="problem">${problem
 <p class="muted hint">The first key of an installation is in <code>credentials.json</code> in its home; <code>pie keys create</code> makes more.</p></div>`;
 }
 
-/** A path of the dashboard from an address that somebody gave; the overview when it is anything else. */
+/** Turns an untrusted address into a path of the dashboard; the overview for anything else. */
 export function safeNext(next: string | null | undefined, origin: string): string {
   if (next === null || next === undefined || !URL.canParse(next, origin)) return '/dashboard';
   const url = new URL(next, origin);

@@ -2,26 +2,26 @@ import type { InvocationEvent } from '../../control.ts';
 import { bytes, number } from '../html/format.ts';
 import { type Html, html, textOf } from '../html/html.ts';
 
-/** Most characters of one row: the rest is for `pie attach` and the API. */
+/** Most characters of one row; `pie attach` and the API show the rest. */
 const MAX_ROW = 600;
-/** The result has a place of its own. */
+/** Shorter, because the page shows the result elsewhere. */
 const MAX_RESULT_ROW = 160;
 
-/** Most characters of text that are sent, and of events that are held, at once: what a page shows. */
+/** Most characters of text in one frame, and of events in a buffer: as much as a page shows. */
 export const MAX_TEXT = 200_000;
 
-/** Room for saying what is left out. */
+/** Room for the note about omitted characters. */
 const NOTE_LENGTH = 200;
 
-/** What a reader of an invocation is shown of some of its events. */
+/** Readable form of some of an invocation's events. */
 export interface Transcript {
-  /** What it sent as text, one piece after another. */
+  /** The inferlet's text messages, joined. */
   readonly text: string;
-  /** Its other events, a row each, as markup. */
+  /** The other events, one row of markup each. */
   readonly rows: string;
 }
 
-/** Parts the text that an inferlet sends from everything else that happens to it. */
+/** Separates the inferlet's text from all other events. */
 export async function transcript(events: readonly InvocationEvent[]): Promise<Transcript> {
   let text = '';
   const rows: Html[] = [];
@@ -34,7 +34,7 @@ export async function transcript(events: readonly InvocationEvent[]): Promise<Tr
   return { text: lastOf(text), rows: (await Promise.all(rows.map(textOf))).join('') };
 }
 
-/** The end of a text, behind how much of it is missing. */
+/** The end of a text, after a note about the omitted beginning. */
 function lastOf(text: string): string {
   if (text.length <= MAX_TEXT) return text;
   const left = text.length - MAX_TEXT + NOTE_LENGTH;

@@ -3,7 +3,7 @@ import { quotaAmount, quotaLabel, until } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { bar, empty } from '../html/parts.ts';
 
-/** Each limit with how much of it is used and when it begins anew. */
+/** A bar for the use of each limit, with the time of its reset. */
 export function quotaBars(quotas: readonly QuotaStatus[], now: number): Html {
   if (quotas.length === 0)
     return empty('Nothing limits this tenant.', html`An operator sets limits with <code>pie quota set</code>.`);

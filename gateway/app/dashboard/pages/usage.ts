@@ -23,7 +23,7 @@ const LENGTH_MS: Readonly<Record<Span, number>> = {
   month: 335 * 24 * HOUR_MS,
 };
 
-/** Every limit of a tenant and its functions, and what was used when. */
+/** All limits of a tenant and its functions, and its usage over time. */
 export function usagePage(visit: Visit): Page {
   const { control, call, now, url } = visit;
   const tenant = tenantOf(visit);

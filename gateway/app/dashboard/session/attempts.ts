@@ -1,9 +1,9 @@
 export interface AttemptsOptions {
-  /** Attempts at once. */
+  /** Attempts that an address may make at once. */
   readonly burst: number;
-  /** Until one more is allowed. */
+  /** Time until one more attempt is allowed. */
   readonly refillMs: number;
-  /** Addresses remembered; the one that was seen longest ago is forgotten first. */
+  /** Most addresses remembered; the one used longest ago is forgotten first. */
   readonly maxAddresses: number;
 }
 
@@ -14,17 +14,17 @@ interface Bucket {
   at: number;
 }
 
-/** A token bucket for each address: how often somebody may try a key that is not known. */
+/** A token bucket per address: bounds sign-in attempts with unknown keys. */
 export class Attempts {
   readonly #options: AttemptsOptions;
-  /** By when they were used last, oldest first. */
+  /** In order of last use, oldest first. */
   readonly #buckets = new Map<string, Bucket>();
 
   constructor(options: AttemptsOptions = SIGN_IN_ATTEMPTS) {
     this.#options = options;
   }
 
-  /** Takes one attempt. 0 when it is allowed, else the milliseconds until one is. */
+  /** Takes one attempt. Returns 0 when it is allowed, else the milliseconds until the next allowed one. */
   take(address: string, now: number): number {
     const { burst, refillMs, maxAddresses } = this.#options;
     const old = this.#buckets.get(address);

@@ -1,6 +1,6 @@
-/** A signed-in browser. */
+/** A browser's sign-in. */
 export interface Session {
-  /** Authenticated anew with every request, so that a removed key is signed out. */
+  /** The gateway authenticates the key with every request, so removing the key ends the session. */
   readonly apiKey: string;
   /** Random; names the session in form tokens. */
   readonly id: string;
@@ -9,13 +9,13 @@ export interface Session {
 }
 
 export const SESSION_MS = 8 * 3_600_000;
-/** Of the server's secret, at least; it must not be guessed. */
+/** Least length of the server's secret, so that it cannot be guessed. */
 export const SECRET_BYTES = 32;
 
 const ID_BYTES = 16;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** A sealed session has some 230 characters; what is longer than this is not worth opening. */
+/** A sealed session has about 230 characters; the gateway does not open longer cookies. */
 const MAX_COOKIE_LENGTH = 1024;
 type DeriveKey = Parameters<typeof crypto.subtle.deriveKey>;
 
@@ -27,8 +27,8 @@ interface Keys {
 }
 
 /**
- * Makes and reads session cookies: the API key, sealed with AES-GCM under a key of the server. Nothing is stored, so any gateway with the
- * same secret knows the session, and the cookie is worth nothing without the secret.
+ * Makes and reads session cookies: the API key, sealed with AES-GCM under the server's secret. The gateway stores nothing, so any gateway
+ * with the same secret knows the session, and the cookie is worthless without the secret.
  *
  * @example
  * const sessions = new Sessions(secret);
@@ -40,7 +40,7 @@ export class Sessions {
   #keys: Keys | undefined;
   #random: Uint8Array | undefined;
 
-  /** `secret` has at least 32 bytes; a random one, so that sessions end with this object, when it is absent. Throws `RangeError`. */
+  /** `secret` has at least 32 bytes. When absent it is random, so that sessions end with this object. Throws `RangeError`. */
   constructor(secret?: Uint8Array) {
     if (secret !== undefined && secret.length < SECRET_BYTES)
       throw new RangeError(`a session secret has at least ${SECRET_BYTES} bytes`);
@@ -63,7 +63,7 @@ export class Sessions {
     return all.toBase64(BASE64URL);
   }
 
-  /** The session of a cookie; null when it is not one of ours, was changed, or has expired. */
+  /** The session of a cookie; null when the cookie was not sealed here, was changed, or has expired. */
   async open(cookie: string, now: number): Promise<Session | null> {
     const all = cookie.length > MAX_COOKIE_LENGTH ? null : bytesOf(cookie);
     if (all === null || all.length <= NONCE_BYTES + TAG_BYTES) return null;
@@ -71,21 +71,21 @@ export class Sessions {
     const iv = all.subarray(0, NONCE_BYTES);
     const plain = await crypto.subtle
       .decrypt({ name: 'AES-GCM', iv }, seal, all.subarray(NONCE_BYTES))
-      // Whatever fails to open is not ours.
+      // A cookie that fails to open was not sealed under this secret.
       .catch(() => null);
     if (plain === null) return null;
     const [apiKey, id, expiresAt] = JSON.parse(new TextDecoder().decode(plain)) as [string, string, number];
     return expiresAt > now ? { apiKey, id, expiresAt } : null;
   }
 
-  /** What every form of this session carries: nobody who cannot read its pages can know it. */
+  /** Token in every form of this session; only a reader of the session's pages can know it. */
   async formToken({ id }: Session): Promise<string> {
     const { forms } = await this.#derived();
     const mac = await crypto.subtle.sign('HMAC', forms, new TextEncoder().encode(id));
     return new Uint8Array(mac).toBase64(BASE64URL);
   }
 
-  /** Whether a form came from a page of this session. Takes the same time for every wrong token. */
+  /** True when a form came from a page of this session. Takes the same time for every wrong token. */
   async isFormToken({ id }: Session, token: string): Promise<boolean> {
     const mac = token.length > MAX_COOKIE_LENGTH ? null : bytesOf(token);
     if (mac === null) return false;
@@ -93,7 +93,7 @@ export class Sessions {
     return crypto.subtle.verify('HMAC', forms, mac, new TextEncoder().encode(id));
   }
 
-  /** Kept as keys, not as a promise: in workerd a request must not wait for another one's. */
+  /** Caches the keys rather than a promise: in workerd a request must not wait for another request's promise. */
   async #derived(): Promise<Keys> {
     if (this.#keys !== undefined) return this.#keys;
     // Not in the constructor: workerd has no randomness before the first request.

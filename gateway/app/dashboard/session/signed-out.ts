@@ -1,9 +1,9 @@
-/** Sessions remembered at once; past that the ones that end first are forgotten. */
+/** Most sessions remembered; beyond that the one that ends first is forgotten. */
 const MAX_REMEMBERED = 10_000;
 
-/** Sessions that have signed out before their time: a copy of their cookie is worth nothing here any more. */
+/** Sessions that signed out before their expiry. This gateway refuses copies of their cookies. */
 export class SignedOut {
-  /** When each would have ended, ms since the Unix epoch; oldest sign-out first. */
+  /** Expiry of each session, ms since the Unix epoch; oldest sign-out first. */
   readonly #until = new Map<string, number>();
   readonly #most: number;
 

@@ -1,11 +1,11 @@
 import { closeSync, openSync, writeSync } from 'node:fs';
 
-/** Bytes that are gathered before they are written. */
+/** Bytes gathered before each write. */
 const CHUNK_BYTES = 1 << 20;
 
 /**
- * Writes what `native/harness/fixture.cu` reads: little-endian values in units of four bytes, strings and arrays after their length. Arrays of bytes and
- * strings are filled up to four.
+ * Writes the format that `native/harness/fixture.cu` reads: little-endian values in units of four bytes, strings and arrays after their
+ * length. Strings and arrays of bytes are padded to a multiple of four.
  */
 export class FixtureWriter {
   readonly #fd: number;

@@ -1,6 +1,6 @@
 /**
- * `node gpu-host/backends/cuda/card/fixtures.ts OUT [--small] [--stories]`: writes what the reference makes of random models, of every shape and kind of
- * mask, into OUT for `cuda-harness check OUT`; with `--stories` greedy tokens of stories15M too. `--small` is a part that the emulation gets through in seconds.
+ * `node gpu-host/backends/cuda/card/fixtures.ts OUT [--small] [--stories]`: writes the reference's results for random models of all shapes
+ * and masks into OUT, for `cuda-harness check OUT`. `--stories` adds greedy tokens of stories15M; the emulation runs `--small` in seconds.
  */
 import { copyFile, mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -60,17 +60,17 @@ const SMALL_KINDS = [
   'read after write in one batch',
   'page moved out and in',
 ];
-/** Sequences of one row each: around the sizes where kernels change. */
+/** Batch sizes of one-row sequences, around the sizes where kernels change. */
 const DECODE_BATCHES = [1, 2, 3, 7, 8, 9, 16, 17, 31, 33, 64, 65];
-/** Tokens of a context that is long enough to be split over blocks. */
+/** Tokens of a context so long that the kernels split it over blocks. */
 const LONG_CONTEXT = 520;
 const PROMPTS = [[1], [1, 9038, 2501, 263, 931], [1, 450, 4266, 471, 1407]];
-/** What stories15M says from its first token on, as llama2.c does. */
+/** Tokens that stories15M decodes from its first token on; llama2.c decodes the same. */
 const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
 const STORY_TOKENS = 24;
 /** Nats. bf16 moves log-probabilities by some hundredths. */
 const LEAST_MARGIN = 0.1;
-/** Of the deviation of `randomModel`'s projections, 1.5 / √inputs. */
+/** Factor on the deviation of `randomModel`'s projections, 1.5 / √inputs. */
 const MILD = 2 / 3;
 const SEED = 61;
 
@@ -98,7 +98,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** One fixture of one shape, its weights beside it. */
+/** Writes one fixture of one shape, and its weights beside it. */
 async function writeModel(
   name: string,
   shape: Partial<ModelConfig>,
@@ -151,8 +151,8 @@ async function writeModel(
 }
 
 /**
- * With projections two thirds as large, so that a layer hands on what it gets about as large as it was, as trained ones do. `randomModel`'s own make bf16's rounding
- * grow with every layer: products of rounded inputs alone, all else in float64, are then 0.5 to 1 % off after two layers.
+ * Scales projections to two thirds, so that a layer's output is about as large as its input, as in trained models. With `randomModel`'s own
+ * projections, bf16's rounding error grows in every layer: rounding only the inputs of products costs 0.5 to 1 % after two layers.
  */
 function mild(model: LoadedModel): LoadedModel {
   const { tensors } = model;
@@ -185,7 +185,7 @@ async function writeStories(folder: string, scratch: string): Promise<void> {
   out.close();
 }
 
-/** A fixture and its weights in the folder of fixtures. */
+/** Begins a fixture, and puts its weights into the folder of fixtures. */
 async function open(
   name: string,
   folder: string,
@@ -198,7 +198,7 @@ async function open(
   return { out: new FixtureWriter(join(folder, `${base}.fixture`)), weights };
 }
 
-/** A scenario under an adapter: states and distributions of every input. */
+/** Records a scenario under an adapter: states and distributions of every input. */
 async function adapted(recorder: Recorder, { before, batch }: Scenario, adapter: DeviceAdapter): Promise<void> {
   const under = (each: SequenceInput): SequenceInput => ({ ...each, adapter });
   await take(
@@ -211,7 +211,7 @@ async function adapted(recorder: Recorder, { before, batch }: Scenario, adapter:
   );
 }
 
-/** Rows of which a few tokens are wanted, without probabilities, drawn, or of which fewer are allowed than wanted. */
+/** Records rows that ask for a few tokens: without probabilities, drawn, or with fewer allowed tokens than the row asks for. */
 async function drawn(recorder: Recorder, seed: number): Promise<void> {
   const { config } = recorder;
   const random = new Random(seed);
@@ -241,7 +241,7 @@ async function drawn(recorder: Recorder, seed: number): Promise<void> {
   );
 }
 
-/** Sequences of one row each beside each other, over contexts of unlike lengths. */
+/** Records batches of one-row sequences over contexts of unlike lengths. */
 async function decodeBatches(recorder: Recorder, seed: number, sizes: readonly number[]): Promise<void> {
   const { config } = recorder;
   const random = new Random(seed);
@@ -262,7 +262,7 @@ async function decodeBatches(recorder: Recorder, seed: number, sizes: readonly n
   }
 }
 
-/** What only real sizes reach: many rows, long contexts, long masks. */
+/** Records cases that only large sizes reach: many rows, long contexts, long masks. */
 async function large(recorder: Recorder, seed: number): Promise<void> {
   await decodeBatches(recorder, seed, DECODE_BATCHES);
   const { config } = recorder;

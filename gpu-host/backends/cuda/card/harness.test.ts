@@ -8,7 +8,7 @@ import { build } from '../build-targets.ts';
 
 const TOY = 'shape=toy sequences=4 context=40 room=24 rows=64';
 
-/** The program for the card, on the emulation: that it finds what is right and what is wrong, and that every measurement runs. Its times mean nothing here. */
+/** Runs the card's program on the emulation: it must tell right from wrong, and every measurement must run. Its times mean nothing here. */
 describe('cuda-harness, emulated', () => {
   let folder: string;
   let harness: string;
@@ -37,7 +37,7 @@ describe('cuda-harness, emulated', () => {
       for (const name of await readdir(folder)) {
         if (name.startsWith('qwen-3.')) await copyFile(join(folder, name), join(broken, name));
       }
-      // The last tensors are the head and the last norm: the sign of one value of the norm.
+      // Flip the sign of one value of the last norm, which lies before the head at the end of the file.
       const file = await open(join(broken, 'qwen-3.safetensors'), 'r+');
       const { size } = await file.stat();
       const headBytes = 2 * 96 * 32;
@@ -101,7 +101,7 @@ describe('cuda-harness, emulated', () => {
     const swap = of('swap tokens=32 times=1').result;
     assert.equal(swap.bytes, 32 * 2 * 2 * 2 * 64 * 2);
     assert.ok(swap.swapInMs.median > 0 && swap.prefill.wallMs.median > 0);
-    // Of a slot, 256 codes and 2 × 2 scales, in whole sectors of 32 bytes: against 512 bytes.
+    // A slot has 256 codes and 2 × 2 scales in whole sectors of 32 bytes, against 512 bytes in bf16.
     assert.equal(of('swap tokens=16 times=1').result.bytes, 16 * 2 * 288);
     const narrow = of('decode batch=2 context=40 steps=3').result;
     assert.equal(decode.floorBytes - narrow.floorBytes, (512 - 288) * 2 * 2 * 40);

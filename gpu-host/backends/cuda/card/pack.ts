@@ -1,4 +1,4 @@
-/** What a machine with a card and without Node or network needs beside this tree for `run.sh`. `--help` says how it is made. */
+/** Packs what `run.sh` needs, besides this tree, on a machine with a card but without Node or network. `--help` describes its use. */
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
@@ -25,20 +25,20 @@ const HERE = import.meta.dirname;
 const ROOT = resolve(HERE, '../../../..');
 const MODULES = join(ROOT, 'node_modules');
 
-/** Packages that nothing on the card's machine computes with; they are imported all the same, so that each has a stand-in that fails when it is used. */
+/** Packages that the code imports but never uses on the card's machine. Each gets a stand-in that fails when it is used. */
 const STOOD_IN: Readonly<Record<string, readonly string[]>> = {
   'onnxruntime-node': ['InferenceSession', 'Tensor', 'env'],
   'onnx-proto': [],
   esbuild: ['build', 'transform'],
   'componentize-qjs': ['componentize'],
 };
-/** Optional parts of packages, and what only developers read. */
+/** Optional parts of packages, and files that only developers read. */
 const LEFT_OUT = ['binaryen', 'oxc-minify', 'node'];
 const DEAD_WEIGHT =
   /\.(map|md|markdown|d\.ts|d\.mts|d\.cts|ts|mts|cts|flow)$|\/(test|tests|docs|example|examples|benchmark)\//;
-/** Packages of the tests, and what the addon is compiled with. */
+/** Packages that the tests and the addon's compilation need. */
 const TEST_PACKAGES = ['fast-check', 'node-api-headers'];
-/** Libraries that any system has. */
+/** Libraries that every system has. */
 const SYSTEM = /^(linux-vdso|ld-linux|libc\.|libm\.|libdl\.|libpthread\.|librt\.)/;
 
 const USAGE = `Usage: node gpu-host/backends/cuda/card/pack.ts OUT [options]
@@ -89,7 +89,7 @@ async function main(): Promise<void> {
   process.stdout.write(`${(total / 2 ** 20).toFixed(1).padStart(6)} MiB  in all\n`);
 }
 
-/** The harness, the C++ tests and the addon for a card, and the word by which `run.sh` knows that they are of these sources. */
+/** Packs the harness, the C++ tests and the addon for a card, and the hash by which `run.sh` knows that they match the sources. */
 async function packPrograms(out: string, scratch: string): Promise<void> {
   const sources = execFileSync('bash', [join(HERE, 'run.sh'), '--sources'], { encoding: 'utf8' }).trim();
   const file = join(out, 'sources');
@@ -118,19 +118,19 @@ function packFixtures(out: string, scratch: string, stories: boolean): void {
   compress(folder, file);
 }
 
-/** `node`, the packages that are loaded, and the inferlet of the platform's tax. */
+/** Packs `node`, the packages that the platform loads, and the inferlet of `platform-tax.ts`. */
 function packNode(out: string, scratch: string): void {
   const file = join(out, 'node.tar.xz');
   if (existsSync(file)) return;
   const folder = join(scratch, 'node');
   mkdirSync(join(folder, 'lib'), { recursive: true });
   say('copying Node and packages');
-  // Where the package of that name has it, which is where the `pie` command looks.
+  // The `pie` command looks for Node in the place where the npm package `node` puts it.
   const node = join(folder, 'node_modules', 'node', 'bin', 'node');
   mkdirSync(dirname(node), { recursive: true });
   copyFileSync(process.execPath, node);
   execFileSync('strip', [node]);
-  // Not on every system, unlike the others that it loads.
+  // libatomic is not on every system, unlike Node's other libraries.
   for (const library of librariesOf(process.execPath))
     if (basename(library).startsWith('libatomic')) copyFileSync(library, join(folder, 'lib', basename(library)));
   for (const at of packagesNeeded()) copyPackage(at, join(folder, 'node_modules', relative(MODULES, at)));
@@ -146,14 +146,14 @@ function packNode(out: string, scratch: string): void {
   compress(folder, file);
 }
 
-/** redis-server of this machine with its libraries, behind a script that finds them. */
+/** Packs this machine's redis-server with its libraries, behind a script that finds them. */
 function packRedis(out: string, scratch: string): void {
   const file = join(out, 'redis.tar.xz');
   if (existsSync(file)) return;
   const program = redisServer();
   const folder = join(scratch, 'redis');
   mkdirSync(join(folder, 'lib'), { recursive: true });
-  // What it does follows from its name.
+  // The binary chooses its role by its own name, so it must be called redis-server.
   copyFileSync(program, join(folder, 'lib', 'redis-server'));
   for (const library of librariesOf(program)) copyFileSync(library, join(folder, 'lib', basename(library)));
   const script =
@@ -173,7 +173,7 @@ function redisServer(): string {
   }
 }
 
-/** Shared libraries that a program loads, but for the system's. */
+/** Shared libraries that a program loads, except those that every system has. */
 function librariesOf(program: string): string[] {
   return execFileSync('ldd', [program], { encoding: 'utf8' })
     .split('\n')
@@ -181,7 +181,7 @@ function librariesOf(program: string): string[] {
     .filter((library) => !SYSTEM.test(basename(library)));
 }
 
-/** Folders of all packages that the platform may load: what package.json names, and what those need. */
+/** Folders of all packages that the platform may load: those that package.json names, and their dependencies. */
 function packagesNeeded(): string[] {
   const found = new Set<string>();
   const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Manifest;
@@ -222,7 +222,7 @@ function copyPackage(from: string, to: string): void {
   });
 }
 
-/** A module whose every export is a thing of which anything may be asked at load, and that says what it is when it is used. */
+/** Writes a stand-in module: loading it allows any access to its exports, and using one throws an error that names the package. */
 function standIn(folder: string, exported: readonly string[]): void {
   mkdirSync(folder, { recursive: true });
   writeFileSync(

@@ -1,7 +1,7 @@
 /**
- * `node gpu-host/backends/cuda/card/platform-tax.ts --harness FILE [--shape 8B] [--clients 32] [--component decode.wasm] [--json FILE]`: time per token of
- * inferlets that decode side by side through the whole platform, over the same step of the engine alone (`cuda-harness bench`), in turn, on random weights of a true
- * shape that it writes first. Redis and a built component are all that it needs besides the backend.
+ * `node gpu-host/backends/cuda/card/platform-tax.ts --harness FILE [--shape 8B] [--clients 32] [--component decode.wasm] [--json FILE]`:
+ * measures inferlets' time per token through the whole platform, decoding side by side, over the same step of the engine alone
+ * (`cuda-harness bench`), in turn. It first writes random weights of a true shape. It also needs Redis and a built component.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -27,7 +27,7 @@ interface Decoded {
   readonly elapsedMs: number;
 }
 
-/** The engine without Node around it, at work between two rounds of the platform. */
+/** The engine without Node; it runs between two rounds of the platform. */
 class Harness implements Disposable {
   readonly #child: ChildProcessByStdio<Writable, Readable, null>;
   readonly #lines: AsyncIterator<string>;

@@ -30,7 +30,7 @@ export const SHAPES: Readonly<Record<string, ModelConfig>> = {
   '8B': tinyConfig({ ...LLAMA3, hiddenSize: 4096, intermediateSize: 14_336, layers: 32, heads: 32 }),
   toy: tinyConfig({
     ...{ hiddenSize: 128, intermediateSize: 256, layers: 2, heads: 4, kvHeads: 2, headDim: 64 },
-    // Of more tokens than the harness's: the inferlet that decodes says such.
+    // A larger vocabulary than the harness's, because the decoding inferlet uses such token ids.
     ...{ vocabularySize: 20_480, contextLength: 1024, tiedEmbeddings: true },
   }),
 };
@@ -40,8 +40,8 @@ const BLOCK_VALUES = 1 << 22;
 const ONE = 0x3f80;
 
 /**
- * Writes a model of a true shape with random bf16 weights: one block of normal values, again and again (ones for norms), at the disk's speed. What it says means
- * nothing; how long it takes is the same.
+ * Writes a model of a true shape with random bf16 weights: one block of normal values, repeated (ones for norms), at the disk's speed. The
+ * model's output means nothing, but its steps take as long as a real model's.
  */
 export async function writeRandomShape(directory: string, config: ModelConfig): Promise<void> {
   await mkdir(directory, { recursive: true });

@@ -14,7 +14,7 @@ import type {
 import { rotaryFrequencies } from '../../rotary.ts';
 import type { FixtureWriter } from './fixture-writer.ts';
 
-/** The same numbers as in `native/harness/fixture.h`. */
+/** These constants must match `native/harness/fixture.h`. */
 const MAGIC = 'PIEFIX01';
 const OPERATION = { case: 1, forward: 2, copy: 3, readPage: 4, writePage: 5, project: 6, score: 7, greedy: 8 } as const;
 const TENSOR_TYPE = { BF16: 0, F16: 1, F32: 2 } as const;
@@ -24,7 +24,7 @@ const FLAG = { states: 1, tokensOnly: 2, attention: 4, allowed: 8, draws: 16 } a
 const NO_ADAPTER = 0xffff_ffff;
 const ZEROS = 0xffff_ffff;
 
-/** How one row's token is drawn from its most probable ones; see `native/kernels/head.h`. */
+/** Parameters for drawing one row's token from its most probable tokens; see `native/kernels/head.h`. */
 export interface Draw {
   readonly temperature: number;
   readonly topP: number;
@@ -33,16 +33,16 @@ export interface Draw {
   readonly position: number;
 }
 
-/** What greedy decoding of a prompt says. */
+/** Result of greedy decoding of a prompt. */
 export interface GreedyRun {
   readonly tokens: readonly number[];
-  /** By how many nats each token was ahead of the next best. */
+  /** Each token's lead over the next best, nats. */
   readonly margins: readonly number[];
 }
 
 /**
- * Hands calls to the reference and writes down each one with what came out, for a program that has no TypeScript to replay on a card and to compare.
- * Of tokens the whole distribution is written, whatever was asked for.
+ * Hands calls to the reference and writes each call with its results, so that a program without TypeScript can replay them on a card and
+ * compare. For token outputs it writes the whole distribution, even when the call asked for less.
  */
 export class Recorder implements Backend {
   readonly name = 'reference';
@@ -58,7 +58,7 @@ export class Recorder implements Backend {
     this.#adapters = adapters;
   }
 
-  /** Begins a fixture: the model's shape, where its tensors lie in the file `weights` (of the fixture's folder), and all adapters that will be used. */
+  /** Begins a fixture: the model's shape, its tensors' places in the file `weights` of the fixture's folder, and all its adapters. */
   static begin(
     label: string,
     model: LoadedModel,
@@ -102,7 +102,7 @@ export class Recorder implements Backend {
     return this.#reference.pageBytes;
   }
 
-  /** What the calls that follow are about. */
+  /** Names the case that the following calls belong to. */
   case(kind: string): void {
     this.#out.unsigned(OPERATION.case);
     this.#out.string(kind);
@@ -116,7 +116,7 @@ export class Recorder implements Backend {
     const outputs = await this.#reference.forward(batch);
     const isWhole = ({ output }: SequenceInput) =>
       output.kind !== 'top' || (output.topK >= vocabularySize && !output.tokensOnly);
-    // Again where less was asked for: the same keys are written to the same slots.
+    // Run again when the call asked for less than the whole distribution; the second run writes the same keys to the same slots.
     const whole = batch.every(isWhole)
       ? outputs
       : await this.#reference.forward(
@@ -171,7 +171,7 @@ export class Recorder implements Backend {
     this.#pages.push(into.slice());
   }
 
-  /** Of bytes that were read before, or zeros: another backend's bytes of the same page are not the reference's. */
+  /** Takes bytes that `readPage` returned, or zeros: another backend's bytes for the same page differ from the reference's. */
   writePage(page: number, from: Uint8Array): void {
     this.#reference.writePage(page, from);
     const known = this.#pages.findLastIndex((each) => Buffer.compare(each, from) === 0);
@@ -180,8 +180,8 @@ export class Recorder implements Backend {
   }
 
   /**
-   * Decodes a prompt from an empty cache, in slots from 0 on; `count` tokens, or fewer: it ends before one that leads the next best by less than
-   * `leastMargin` nats, where rounding may say either.
+   * Decodes up to `count` tokens of a prompt from an empty cache, in slots from 0 on. It ends before a token that leads the next best by
+   * less than `leastMargin` nats, because rounding may pick either token there.
    */
   async greedy(prompt: Uint32Array, count: number, leastMargin: number): Promise<GreedyRun> {
     const tokens: number[] = [];
@@ -262,7 +262,7 @@ export class Recorder implements Backend {
   }
 }
 
-/** Log-probabilities by row and token, -Infinity where none was given. */
+/** Log-probabilities by row and token, -Infinity for tokens without one. */
 function byToken({ topK, tokens, logProbabilities }: TopTokens): Float32Array {
   const result = new Float32Array(tokens.length).fill(Number.NEGATIVE_INFINITY);
   tokens.forEach((token, i) => {
@@ -286,7 +286,7 @@ function writeShape(out: FixtureWriter, config: ModelConfig): void {
   out.unsigned(Number(config.tiedEmbeddings), Number(config.attentionBias), Number(config.queryKeyNorm));
 }
 
-/** Every matrix pair, with the adapter's scale multiplied into B. */
+/** Writes every matrix pair, with the adapter's scale multiplied into B. */
 function writeAdapter(out: FixtureWriter, adapter: LoadedAdapter, layers: number): void {
   const pairs = Array.from({ length: layers }, (_, layer) => layer).flatMap((layer) =>
     PROJECTIONS.flatMap((projection) => {

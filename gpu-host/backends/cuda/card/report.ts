@@ -1,4 +1,4 @@
-/** What `run.sh` left in a folder, as Markdown. `--help` says how. */
+/** Renders the results that `run.sh` left in a folder as Markdown. `--help` describes its use. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ProgramError, readArguments, refuseArguments, runMain } from '#infra/arguments.ts';
@@ -105,7 +105,7 @@ function writeReport(file: string, text: string): void {
   }
 }
 
-/** The whole report. Sections of which nothing was measured are left out. */
+/** The whole report, without sections that have no measurements. */
 export function report(results: Results, tax?: Tax): string {
   return [
     heading(results),
@@ -153,7 +153,7 @@ function aims({ aims: rows }: Results, tax: Tax | undefined): string {
   return section('Aims', ['measure', 'aim', 'measured', '', ''], cells);
 }
 
-/** Whole steps: the host's clock, the device's, what lies between them. */
+/** Whole steps: times by the host's clock, by the device's clock, and the host gap. */
 function steps({ records }: Results): string {
   const rows = find(records, 'harness', 'decode').filter(({ why, round }) => why === undefined && round === 0);
   const cells = rows.map(({ result }) => {
@@ -216,7 +216,7 @@ function kernels({ records, ceilings }: Results): string {
     .join('\n');
 }
 
-/** For each matrix and number of rows: what was chosen, and what would have been best. */
+/** For each matrix and number of rows: the chosen way to compute the product, and the fastest way. */
 function products({ records }: Results): string {
   const cells: string[][] = [];
   for (const { result } of find(records, 'harness', 'linear')) {
@@ -305,7 +305,7 @@ function tera(value: number | null): string {
   return value === null ? '?' : (value / 1e12).toFixed(value < 1e13 ? 1 : 0);
 }
 
-/** As CUDA counts: 13000 is 13.0. */
+/** CUDA encodes version 13.0 as 13000. */
 function version(value: number | undefined): string {
   return value ? `${Math.floor(value / 1000)}.${Math.floor((value % 1000) / 10)}` : 'unknown';
 }

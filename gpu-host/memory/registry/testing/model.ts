@@ -3,7 +3,7 @@ import type { FileRights } from '../../../protocol/calls.ts';
 import type { EntryKind } from '../names.ts';
 import type { Caller } from '../rights.ts';
 
-/** What a name should stand for, and where it should be. */
+/** The expected state of a name. */
 export interface Known {
   readonly tenant: string;
   readonly kind: EntryKind;
@@ -13,16 +13,16 @@ export interface Known {
   readonly tokens: number;
   readonly nextPosition: number;
   readonly persistent: boolean;
-  /** The function that made it, and its rights; undefined for an export. */
+  /** The function that made the file, and its rights; undefined for an export. */
   readonly file: { readonly owner: string; readonly rights: FileRights } | undefined;
-  /** Index of the model that wrote it. */
+  /** Index of the model that wrote the version. */
   readonly model: number;
   lock: string | undefined;
   inMemory: boolean;
   lastUse: number;
-  /** Its file was damaged. */
+  /** True when the file was damaged. */
   damaged: boolean;
-  /** Its file was damaged before the registry looked at it, or perhaps was: it may be known for what it is, or not. */
+  /** True when the file may have been damaged before the registry read it, so that the registry may or may not know. */
   doubtful: boolean;
 }
 
@@ -33,14 +33,14 @@ export interface ModelLimits {
   readonly maxMemoryPages: number;
 }
 
-/** The tags that a call may be refused with; `undefined` among them when it may succeed. */
+/** The tags that a call may be refused with, including `undefined` when it may succeed. */
 export type Expected = readonly (string | undefined)[];
 
 const OK: Expected = [undefined];
 
 /**
- * The registry as a plain list of names, searched from end to end: what each call should answer, and what should be in memory. After damage some
- * answers depend on which byte it hit; then there are several.
+ * The registry as a plain list of names, searched from end to end: the expected answer of each call, and the expected pages in memory.
+ * After damage some answers depend on the damaged byte; then there are several.
  */
 export class Model {
   readonly limits: ModelLimits;
@@ -117,7 +117,7 @@ export class Model {
     return lockedByAnother(caller, found) ? ['unavailable'] : OK;
   }
 
-  /** Names that a list must hold, and those that it may. */
+  /** Names that a list must hold, and names that it may hold. */
   expectList(kind: EntryKind, may: (known: Known) => boolean): { must: Known[]; may: Known[] } {
     const all = this.known
       .filter((known) => known.kind === kind && !this.isForeign(known) && may(known))
@@ -125,7 +125,7 @@ export class Model {
     return { must: all.filter((known) => !known.doubtful), may: all };
   }
 
-  /** A name got a (new) content. A persistent one is on disk when this is called. */
+  /** Gives a name (new) content. Call for persistent content once it is on disk. */
   put(version: Omit<Known, 'lastUse' | 'inMemory' | 'damaged' | 'doubtful' | 'model' | 'lock'>): void {
     const existing = this.find(version.tenant, version.kind, version.name);
     const added: Known = {
@@ -138,7 +138,7 @@ export class Model {
       doubtful: false,
     };
     const others = this.known.filter((known) => known !== existing);
-    // While it is being written the old one stays and the new one cannot give way; afterwards it is the other way round.
+    // During the write the old version stays and the new one cannot give way; afterwards the reverse holds.
     if (version.persistent) {
       this.#shrink([...others, ...(existing ? [existing] : []), { ...added, persistent: false }]);
     }
@@ -146,7 +146,7 @@ export class Model {
     this.#shrink(this.known);
   }
 
-  /** A name was opened or imported, whether that worked or not. */
+  /** Records an open or import of a name; `loaded` is false when it failed. */
   use(known: Known, loaded: boolean): void {
     known.lastUse = ++this.#clock;
     if (!loaded || known.inMemory) return;
@@ -162,7 +162,7 @@ export class Model {
     for (const known of this.known) if (known.lock === inferlet) known.lock = undefined;
   }
 
-  /** What is left when the process begins anew with one of the models. */
+  /** Drops everything that does not survive a restart of the process with one of the models. */
   restart(model: number): void {
     this.model = model;
     this.known = this.known.filter(({ persistent }) => persistent);
@@ -195,14 +195,14 @@ export class Model {
     return sum(usable) + pages > maxTenantPages ? ['limit-exceeded', ...room] : room;
   }
 
-  /** Half of what other tenants leave. */
+  /** A tenant's share is half of what other tenants leave. */
   #expectShare(tenant: string, pages: number, leaving: Known | undefined): Expected {
     const own = this.#fixedPages((known) => known !== leaving && known.tenant === tenant) + pages;
     const others = this.#fixedPages((known) => known.tenant !== tenant);
     return 2 * own > this.limits.maxMemoryPages - others ? ['unavailable'] : OK;
   }
 
-  /** Pages in memory that cannot be had from disk again. */
+  /** Pages in memory that are not also on disk. */
   #fixedPages(of: (known: Known) => boolean): number {
     const fixed = this.known.filter((known) => of(known) && known.inMemory && !known.persistent);
     return fixed.reduce((total, known) => total + known.pages, 0);

@@ -14,9 +14,9 @@ export interface TestSnapshot extends Snapshot {
   readonly pages: readonly { readonly page: TestPage; readonly masked: number }[];
 }
 
-/** Pages with reference counts and bytes, as the registry sees memory; what is held is counted from outside. */
+/** Pages with reference counts and bytes, as the registry sees memory. */
 export class PageMemory implements SnapshotMemory<TestSnapshot> {
-  /** Pages that somebody holds. */
+  /** Pages with at least one holder. */
   readonly held = new Set<TestPage>();
 
   retain(snapshot: TestSnapshot): void {
@@ -32,7 +32,7 @@ export class PageMemory implements SnapshotMemory<TestSnapshot> {
       page.references--;
       if (page.references > 0) continue;
       this.held.delete(page);
-      // Somebody else's from now on.
+      // Another holder may own the page from now on.
       page.positions.fill(0xdead);
       page.content.fill(0xdd);
     }
@@ -54,7 +54,7 @@ export class PageMemory implements SnapshotMemory<TestSnapshot> {
   };
 }
 
-/** A snapshot that follows from a number: partly filled pages, masks, positions that skip, any bytes. Nobody holds its pages. */
+/** A snapshot derived from a seed: partly filled pages, masks, positions that skip, any bytes. Its pages have no holder. */
 export function snapshotOf(seed: number, pageCount: number): TestSnapshot {
   let state = seed | 0;
   const next = (): number => {
@@ -77,7 +77,7 @@ export function snapshotOf(seed: number, pageCount: number): TestSnapshot {
   return { pages, tokens, nextPosition };
 }
 
-/** All that a snapshot says and holds, without who holds it: two that are equal are the same bit for bit. */
+/** The content of a snapshot without its holders: equal contents are the same bit for bit. */
 export function contentsOf({ pages, tokens, nextPosition }: TestSnapshot): unknown {
   return {
     tokens,

@@ -8,13 +8,13 @@ import type { RegistryLimits } from '../entry.ts';
 import { PageRegistry } from '../registry.ts';
 import { PAGE_BYTES, PAGE_SIZE, PageMemory, type TestSnapshot } from './page-memory.ts';
 
-/** Two models that do not understand each other's pages. */
+/** Two models that cannot use each other's pages. */
 export const MODELS = [
   { name: 'stories (onnx, 8/8 bits, pages of 4)', hash: 'a'.repeat(64) },
   { name: 'minimind (onnx, 8/8 bits, pages of 4)', hash: 'b'.repeat(64) },
 ] as const;
 
-/** A directory that is gone after the test. */
+/** Makes a directory that is removed after the test. */
 export function temporaryDirectory(t: TestContext): string {
   const directory = mkdtempSync(join(tmpdir(), 'pie-registry-'));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
@@ -54,7 +54,7 @@ export function assertRefused(body: () => unknown, tag: string, text: RegExp = /
   assert.throws(body, (error) => isFault(error, tag, text));
 }
 
-/** The same for a promise. */
+/** Asserts that `promise` rejects with a CallFault of that tag whose text matches. */
 export async function assertRejected(promise: Promise<unknown> | undefined, tag: string, text: RegExp): Promise<void> {
   assert.ok(promise);
   await assert.rejects(promise, (error) => isFault(error, tag, text));

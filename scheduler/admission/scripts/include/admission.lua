@@ -1,51 +1,52 @@
 --- @include "../../../quotas/scripts/include/limits.lua"
 
--- Who is admitted next; `admission/policy.ts` says the same in TypeScript, and a test holds one against the other. All of a script's work on it
--- stands between `openAdmission` and `closeAdmission`.
+-- Chooses the next invocation to admit. `admission/policy.ts` states the same rules in TypeScript; a test compares the two. A script does
+-- all its admission work between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `pace` (how many tenants that hold more than few may fill), `hosts:<model>` and `spread`
---     (where several GPU hosts have it: a JSON list, and what their choice depends on), `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
---     `pages:<model>`, memory of runtimes in MiB among them (`pages:#memory`, everywhere that pages stand); both by `<model>@<host>` where several have it; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
---   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots, `pages:<model>` (all: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
+--   capacity (hash): slots, `pace` (slots that tenants with more than a few may fill), `starts` (invocations that may be admitted and not
+--     begun; as many again of tenants with few slots), `reserve` (part kept for tenants that hold little), `pages:<model>` (`pages:#memory`
+--     is runtime memory in MiB, here and in every list of pages), `free:<model>` (JSON list of {pages, readAt}: what each GPU host last
+--     said it could give); a model on several hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread` (how to
+--     choose a host); `apart:<runtime>`: what a living runtime that takes no more jobs still holds, see capacity.lua
+--   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
+--     `pages:<model>` (admitted), `settling` (progress of settling all tenants), `ownSlots` (value for which that settling began)
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
---   starting (set): those of them that have not begun; startingFew (set): those of these whose tenant held few slots
---   claims (hash): those of them that waited for memory, id to {at, pages}
---   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken,
---     `short` ({pages, since}, when it was requeued for want of memory); and `held:<model>`
---   tenants (set): those with anything that waits or is admitted
---   turns (sorted set): tenants whose head may start as far as they themselves go, by virtual start time
---   modest (sorted set): those of them that hold few slots;  kept (sorted set): those for whose head room is kept
--- `<prefix>:waiting:<tenant>` (sorted set): its line, by arrival. A line's invocations are BullMQ jobs in none of BullMQ's lists.
+--   starting (set): admitted invocations that have not begun; startingFew (set): those of them whose tenant held few slots
+--   claims (hash): admitted invocations that waited for memory, id to {at, pages}
+--   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`; for the head of its line: head, need, overtaken,
+--     `short` ({pages, since}, when it was requeued for lack of memory)
+--   tenants (set): tenants with invocations that wait or are admitted
+--   turns (sorted set): tenants whose own limits let their head start, by virtual start time
+--   modest (sorted set): tenants in turns that hold few slots;  kept (sorted set): tenants in turns for whose head room is kept
+-- `<prefix>:waiting:<tenant>` (sorted set): the tenant's line, by arrival. Invocations in a line are BullMQ jobs in none of BullMQ's lists.
 
--- For scripts that change one thing: each opens, changes, admits and closes.
+-- For scripts that make one change (each function opens, changes, admits and closes), then for scripts that make several changes.
 local enterLine, leaveAdmission, beginAdmitted
--- For those that change several.
 local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveWay
 
 do
 --- @include "./expected-pages.lua"
 --- @include "./tenant-limits.lua"
--- A head is overtaken so often, then room is kept for it.
+-- After this many overtakings, admission keeps room for a head.
 local MAX_OVERTAKEN = 8
--- So many tenants are looked at for one whose head fits, in order of their turns.
+-- Admission looks for a head that fits among this many tenants, in order of their turns.
 local LOOK = 16
--- What an invocation is charged for at its start, ms; the rest of its time is charged when it leaves.
+-- Time charged at an invocation's start, ms; admission charges the rest when the invocation leaves.
 local LEAST_MS = 10
--- One script admits no more than this.
 local MAX_STARTS = 256
--- A tenant that neither waits nor runs is forgotten after this, ms.
+-- Time after which Redis forgets a tenant without waiting or admitted invocations, ms.
 local FORGET_MS = 3600000
--- What started on a GPU host's word for its memory holds that memory after this, ms.
+-- An invocation that started on a GPU host's report of free memory holds that memory after this time, ms.
 local CLAIM_MS = 2000
--- About so many tenants are settled in one step, of all.
+-- About this many tenants are settled in one step of a settling of all.
 local SETTLED_AT_ONCE = 128
 
 local function exact(number)
   return string.format('%.17g', number)
 end
 
--- How much of a resource a tenant holds at most while it counts as one that holds little.
+-- Most of a resource that a tenant may hold and still count as one that holds little.
 local function ownOf(reserve)
   return reserve > 0 and math.max(1, math.floor(reserve / 2)) or 0
 end
@@ -60,7 +61,7 @@ local function reckonReserve(a)
   end
 end
 
--- Everything that a script needs is read here and when a tenant is first looked at, is changed in `a` alone, and is written by `closeAdmission`.
+-- Scripts read state here and in `openTenant`, change it only in `a`, and write it in `closeAdmission`.
 function openAdmission(prefix, now)
   local base = prefix .. ':admission:'
   local a = {
@@ -127,9 +128,9 @@ local function recordOf(a, id)
   return a.prefix .. ':invocation:' .. id
 end
 
--- A tenant as this script has it. `turn` is its place in the turns, false for none, nil as long as nobody has asked; `moved` when that is not written
--- yet. What is to be written at the end: `holds` (running, finish, and `held` of the models in `reheld`), `headChanged`, `comes` and `goes` (to and from
--- those with anything that waits or is admitted).
+-- This script's copy of a tenant. `turn` is its score in `turns`: false for none, nil until it is read; `moved` is set while the score is
+-- not written yet. Flags for `closeTenant`: `holds` (write running, finish, and `held` of the models in `reheld`), `headChanged`, `comes`
+-- and `goes` (add the tenant to the set `tenants`, or remove it).
 local function openTenant(a, name)
   local tenant = a.tenants[name]
   if tenant then
@@ -153,7 +154,7 @@ local function openTenant(a, name)
   return tenant
 end
 
--- Sums by model that have changed: the fields to set and those to drop, since there are none of zero.
+-- Collects the changed sums by model: fields to set, and fields to drop because their sum is zero.
 local function changedSums(prefix, sums, changed, set, dropped)
   for model in pairs(changed) do
     if sums[model] == 0 then
@@ -227,7 +228,7 @@ local function dropJob(a, id)
   redis.call('DEL', job, job .. ':lock', job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
--- What the record of a head says that admission heeds: `status` and the rest as expected-pages.lua names it.
+-- Reads the fields of a head's record that admission uses: `status`, and the names of expected-pages.lua.
 local function readHead(a, id)
   local head = {}
   head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory = unpack(redis.call('HMGET', recordOf(a, id), 'status',
@@ -235,8 +236,8 @@ local function readHead(a, id)
   return head
 end
 
--- The first invocation of a line that still waits, and its record where that was read; others have no business there. `known` was looked at when
--- it became the head.
+-- Returns the first invocation of a line that still waits, and its record if it was read; drops all others. `known` was checked when it
+-- became the head.
 local function headOf(a, tenant, known)
   local line = lineOf(a, tenant)
   local id = redis.call('ZRANGE', line, 0, 0)[1]
@@ -252,7 +253,7 @@ local function headOf(a, tenant, known)
   return id
 end
 
--- Whether the tenant's own limits let its head start. What it alone could never hold starts when it holds nothing: its end says why.
+-- True when the tenant's limits let its head start. A head above the page limit starts when the tenant runs nothing: its end says why.
 local function mayStart(a, tenant, limits)
   if limits.suspended or (limits.concurrency and tenant.running >= limits.concurrency) then
     return false
@@ -283,7 +284,6 @@ local function takeTurn(a, tenant, turn)
   redis.call('ZADD', a.base .. 'turns', turn, tenant.name)
 end
 
--- Its place in the turns, or false.
 local function turnOf(a, tenant)
   if tenant.turn == nil then
     tenant.turn = tonumber(redis.call('ZSCORE', a.base .. 'turns', tenant.name)) or false
@@ -291,7 +291,7 @@ local function turnOf(a, tenant)
   return tenant.turn
 end
 
--- Puts a tenant where it belongs after its line, its limits or what it holds have changed; `anew`: what its head needs is worked out again.
+-- Updates a tenant's head and turn after a change of its line, limits or holdings; `anew` recomputes the need of its head.
 function settle(a, name, anew)
   local tenant = openTenant(a, name)
   local modest = a.base .. 'modest'
@@ -323,7 +323,7 @@ function settle(a, name, anew)
     return
   end
   if not turnOf(a, tenant) then
-    -- Nobody waited: from here on all begin alike, whatever they held before.
+    -- No tenant waited, so all start equal from now on, whatever they held before.
     if redis.call('EXISTS', a.base .. 'turns') == 0 then
       a.time = math.max(a.time, a.latest)
     end
@@ -338,7 +338,7 @@ function settle(a, name, anew)
   end
 end
 
--- Goes on with settling all tenants, if that is under way; those that come meanwhile settle by themselves.
+-- Continues a settling of all tenants, if one is in progress. Tenants that come meanwhile are settled when they enter.
 function settleSome(a)
   if not a.settling then
     return
@@ -357,7 +357,7 @@ function settleSome(a)
   end
 end
 
--- Begins to settle every tenant: what they were settled by has changed.
+-- Begins to settle every tenant, because the capacity values that settling depends on have changed.
 function settleAll(a)
   a.settling = '0'
   a.settledSlots = a.ownSlots

@@ -1,7 +1,7 @@
--- Invocations on their way to a runtime: enough to keep it busy, and few enough that nobody waits long behind them.
+-- Invocations on their way to a runtime: enough to keep it busy, and few enough that later ones do not wait long behind them.
 local STARTS = 8
 
--- What a model's pages are counted by: its name; of several GPU hosts each its own, since an inferlet is served by one.
+-- Returns the key that counts a model's pages: its name, or one key per GPU host when several have it, since one host serves an inferlet.
 local function placeOf(model)
   return model.host and model.name .. '@' .. model.host or model.name
 end
@@ -10,7 +10,7 @@ local function poolOf(description, model)
   return (model.hostId or description.id) .. ' ' .. model.name
 end
 
--- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it.
+-- Adds a runtime's capacity to the sums: its slots, and the pages of each GPU host process once, however many runtimes share that process.
 local function addRuntime(sums, description)
   sums.slots = sums.slots + description.slots
   sums.pace = sums.pace + (description.pace or description.slots)
@@ -35,7 +35,7 @@ local function addRuntime(sums, description)
   end
 end
 
--- Keeps the youngest of what runtimes say of each GPU host's memory: pages that it could give without ending anybody.
+-- Keeps the newest reading of each GPU host's memory: pages that the host could give without ending an inferlet.
 local function addReadings(readings, description, load)
   local places = {}
   for _, model in ipairs(description.models or {}) do
@@ -51,7 +51,7 @@ local function addReadings(readings, description, load)
   end
 end
 
--- What a runtime holds of all that is admitted: slots, and expected pages by model.
+-- Sums the slots and expected pages by model of the admitted invocations that a runtime holds.
 local function heldBy(a, runtimeId)
   local held = { slots = 0, pages = {} }
   local ledger = redis.call('HGETALL', a.base .. 'ledger')
@@ -66,8 +66,8 @@ local function heldBy(a, runtimeId)
   return held
 end
 
--- A runtime that takes no more offers what it still holds, so that the others' room is not taken by that: as much is there as is admitted. The
--- pages of a GPU host that others use as well are there anyway; `counted` names the models of which they are not.
+-- Adds what a runtime that takes no more jobs still holds as capacity, so that its admitted invocations take no room on other runtimes. The
+-- pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose pages are added here.
 local function addApart(a, sums, totals, description)
   local held = a.apart[description.id] or heldBy(a, description.id)
   held.counted = {}
@@ -87,7 +87,7 @@ local function addApart(a, sums, totals, description)
   return held
 end
 
--- Something has left a runtime that takes no more: what was there for it is not there any more.
+-- Removes the capacity of an invocation that left a runtime that takes no more jobs.
 local function leaveApart(a, id, pages)
   local runtimeId = next(a.apart) and redis.call('HGET', a.queue .. id, 'pb')
   local held = runtimeId and a.apart[runtimeId]
@@ -108,7 +108,7 @@ local function leaveApart(a, id, pages)
   reckonReserve(a)
 end
 
--- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
+-- Computes the platform's capacity from the living runtimes. Settles all tenants again when the set of models or `ownSlots` has changed.
 function refreshCapacity(a)
   local sums = { slots = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
   local leaving, readings = {}, {}
@@ -130,7 +130,7 @@ function refreshCapacity(a)
     totals[model] = math.floor(count * sums.overcommit)
     sameModels = sameModels and a.pages[model] ~= nil
   end
-  -- Memory that is not there cannot be promised: pages can be swapped, or taken from somebody, and this cannot.
+  -- No overcommit for runtime memory: a GPU host can swap pages or take them from an inferlet, but runtime memory cannot be taken back.
   totals[MEMORY] = sums.memoryMb
   for model in pairs(a.pages) do
     sameModels = sameModels and totals[model] ~= nil

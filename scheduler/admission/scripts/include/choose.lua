@@ -1,4 +1,4 @@
--- Whether the tenant holds little of every model that its head needs, the head's need included.
+-- True when the tenant holds little of every model that its head needs, the head's need included.
 local function holdsFewPages(a, tenant)
   for model, needed in pairs(tenant.need) do
     local own = a.ownPages[model]
@@ -9,8 +9,8 @@ local function holdsFewPages(a, tenant)
   return true
 end
 
--- Whether a head that was requeued for want of memory finds it now: on some GPU host that was asked since, beside those who started on such
--- a word and may not hold yet what they started for. It need not when nobody else is admitted, or when no GPU host says anything.
+-- True when a head that was requeued for lack of memory finds it now: on a GPU host read since then, minus the claims of invocations that
+-- started this way and may not hold their pages yet. Also true when no invocation is admitted, or no GPU host reports.
 local function findsMemory(a, short)
   if a.usedSlots == 0 then
     return true
@@ -36,8 +36,8 @@ local function findsMemory(a, short)
   return true
 end
 
--- Whether a head fits into what is left. The reserve is there for tenants that hold little, and for a head for which room is kept. What needs
--- more than there is starts when nobody else holds any of it.
+-- True when a head fits into the room left. Only tenants that hold little, and heads with kept room, may use the reserve. A head that needs
+-- more than a pool holds starts when no other invocation uses that pool.
 local function fits(a, tenant, left, kept)
   local slots = left.slots
   if not kept and tenant.running + 1 > a.ownSlots then
@@ -60,7 +60,7 @@ local function fits(a, tenant, left, kept)
   return true
 end
 
--- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
+-- Returns the tenant whose head starts next (nil for none), and the tenants passed over because their heads do not fit.
 local function chooseNext(a)
   local ordinary = math.min(a.slots - a.reserveSlots, a.pace)
   local left = { slots = a.slots - a.usedSlots, ordinary = ordinary - a.usedSlots, pages = {} }
@@ -85,7 +85,7 @@ local function chooseNext(a)
           return tenant
         end
         if isWaiting then
-          -- Neither is room kept for it, nor is it overtaken.
+          -- The tenant waits for a place on the way: no room is kept for it, and it is not overtaken.
         elseif kept then
           left.slots = left.slots - 1
           left.ordinary = left.ordinary - 1
@@ -108,7 +108,7 @@ local function chooseNext(a)
   return chosen, passed
 end
 
--- Whether a tenant that holds some of a pool would have more of it than an equal part with its head, among so many tenants.
+-- True when a tenant already holds part of a pool and its head would raise that above an equal part among `tenants`.
 local function holdsItsPart(a, tenant, tenants)
   for model, needed in pairs(tenant.need) do
     local held, total = tenant.held[model] or 0, a.pages[model]
@@ -119,8 +119,8 @@ local function holdsItsPart(a, tenant, tenants)
   return false
 end
 
--- Counts an overtaking for every head passed over. One that its own tenant's holdings keep out of the reserve is not overtaken by what starts
--- from there.
+-- Counts an overtaking for every head passed over. An invocation that starts from the reserve does not overtake a head that stays out of
+-- the reserve only because of its own tenant's holdings.
 local function countOvertaken(a, chosen, passed)
   local fewPages = holdsFewPages(a, chosen)
   local waiting = #passed > 0 and redis.call('ZCARD', a.base .. 'turns')

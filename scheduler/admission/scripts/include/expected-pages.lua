@@ -1,11 +1,11 @@
--- What memory of runtimes is counted by among the pages of models, in MiB: no model has such a name.
+-- Entry for runtime memory among the pages of models, in MiB; no model has such a name.
 local MEMORY = '#memory'
--- Of a function of which nothing is known, on the first model that its manifest names, or the platform's first by name.
+-- Pages expected of an unknown function, on the first model that its manifest names, or the platform's first model by name.
 local DEFAULT_PAGES = 4
 
--- The KV pages that an invocation is expected to hold, by model: what its manifest declares, else what was learned of the version, else the
--- default; at least what an earlier attempt held when it was ended for others. And its memory: what was learned of the version, else what its record says.
--- Of its record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
+-- Returns the KV pages that an invocation is expected to hold, by model: declared in its manifest, else learned from the version, else the
+-- default; at least what an attempt held when it was ended to make room. Adds its memory: learned from the version, else from its record.
+-- Fields read from the record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
 local function expectedPages(a, record)
   local declared, first = record.declared, record.first
   if not first then
@@ -44,8 +44,8 @@ local function expectedPages(a, record)
   return all
 end
 
--- The same by the GPU hosts that are to serve the invocation: of several that have a model the one that `preference` of ../../../policies/placement.ts
--- names first, by its tenant or by itself.
+-- Assigns the pages to the GPU hosts that are to serve the invocation. When several hosts have a model, the choice is the first host of
+-- `preference` in ../../../policies/placement.ts, keyed by tenant or by invocation.
 local function placed(a, tenant, id, pages)
   local at = {}
   for model, count in pairs(pages) do

@@ -1,4 +1,4 @@
--- The largest part that an invocation takes of any resource of the platform.
+-- The largest share that an invocation takes of any platform resource.
 local function shareOf(a, need)
   local share = 1 / a.slots
   for model, needed in pairs(need) do
@@ -19,7 +19,7 @@ local function addUsed(a, tenant, pages, sign)
   end
 end
 
--- Writes an invocation down as admitted, and charges its tenant for the least that it takes, from `turn` on.
+-- Writes an invocation into the ledger, and charges its tenant the minimum, from `turn` on.
 local function enterLedger(a, tenant, id, need, turn, place)
   local share = shareOf(a, need)
   local finish = turn + share * LEAST_MS / tenantLimits(a, tenant.name).weight
@@ -31,8 +31,8 @@ local function enterLedger(a, tenant, id, need, turn, place)
   tenant.finish = finish
 end
 
--- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from. One of a tenant that holds little goes
--- ahead of as many as may be on their way.
+-- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from. An invocation of a tenant with few slots
+-- goes ahead of up to `starts` others.
 local function start(a, tenant)
   local id, turn = tenant.head, turnOf(a, tenant)
   local ahead = tenant.running + 1 <= a.ownSlots
@@ -51,25 +51,25 @@ local function start(a, tenant)
   else
     redis.call('LPUSH', a.queue .. 'wait', id)
   end
-  -- What BullMQ does with a job that comes to wait: the marker wakes whoever sleeps. It tells of it as well, which nobody hears here.
+  -- BullMQ does the same for a job that comes to wait: the marker wakes a sleeping worker. BullMQ's event for it has no listener here.
   redis.call('ZADD', a.queue .. 'marker', 0, '0')
   settle(a, tenant.name)
 end
 
--- Admits whoever may start.
+-- Admits every head that may start.
 function admit(a)
   while a.started < MAX_STARTS do
     local chosen, passed = chooseNext(a)
     if not chosen then
       return
     end
-    -- While `chosen` is as it was chosen: its start brings its next head forward.
+    -- Before `start`, which replaces the head of `chosen`.
     countOvertaken(a, chosen, passed)
     start(a, chosen)
   end
 end
 
--- Takes an invocation out of the ledger and charges its tenant for the time since its start. Answers the tenant, or nil when it is not there.
+-- Takes an invocation out of the ledger and charges its tenant for the time since the start. Returns the tenant, or nil without an entry.
 local function leaveLedger(a, id)
   local text = redis.call('HGET', a.base .. 'ledger', id)
   if not text then
@@ -87,7 +87,7 @@ local function leaveLedger(a, id)
   if charge > 0 then
     tenant.finish = tenant.finish + charge
     a.latest = math.max(a.latest, tenant.finish)
-    -- Its place among the modest ones follows when it is settled.
+    -- `settle` updates its score in `modest`.
     tenant.turn = tonumber(redis.call('ZADD', a.base .. 'turns', 'XX', 'INCR', charge, entry.tenant)) or false
     if tenant.turn then
       redis.call('ZADD', a.base .. 'kept', 'XX', 'INCR', charge, entry.tenant)
@@ -96,7 +96,7 @@ local function leaveLedger(a, id)
   return entry.tenant
 end
 
--- An invocation has ended, wherever it was: in its line, admitted, or in a runtime's hands. `tenant` is nil when its record is gone.
+-- Removes an ended invocation from its line, the ledger and BullMQ's lists. `tenant` is nil when its record is gone.
 function leaveAdmission(prefix, tenant, id, now)
   local a = openAdmission(prefix, now)
   if tenant and redis.call('ZREM', lineOf(a, tenant), id) == 1 then
@@ -115,7 +115,7 @@ function leaveAdmission(prefix, tenant, id, now)
   closeAdmission(a)
 end
 
--- Puts an invocation into its tenant's line, at its place by arrival: a new one, or one that comes back out of a runtime's hands.
+-- Puts an invocation into its tenant's line by arrival: a new one, or one that comes back from a runtime.
 function enterLine(prefix, tenant, id, arrival, now)
   local a = openAdmission(prefix, now)
   leaveLedger(a, id)
@@ -126,7 +126,7 @@ function enterLine(prefix, tenant, id, arrival, now)
   closeAdmission(a)
 end
 
--- An attempt has begun: another may be on its way.
+-- Records that an attempt has begun, so that admission may send another invocation.
 function beginAdmitted(prefix, id, now)
   local base = prefix .. ':admission:'
   if not leaveWay(base, id) or redis.call('EXISTS', base .. 'turns') == 0 then

@@ -1,6 +1,6 @@
--- Invocations that are admitted and not begun: BullMQ's list `wait`. `admission/on-the-way.ts` says the same.
+-- Invocations that are admitted and not begun: BullMQ's list `wait`. `admission/on-the-way.ts` has the same logic.
 
--- How many are on their way, of tenants that held few slots and of others. Counted once, until one leaves.
+-- Counts the invocations on their way, of tenants that held few slots and of others. The count is cached until one leaves.
 local function onTheWay(a)
   if not a.way then
     local few = redis.call('SCARD', a.base .. 'startingFew')
@@ -18,14 +18,14 @@ local function enterWay(a, id, few)
   end
 end
 
--- Answers whether it was on its way.
+-- Returns true when the invocation was on its way.
 function leaveWay(base, id)
   redis.call('SREM', base .. 'startingFew', id)
   return redis.call('SREM', base .. 'starting', id) == 1
 end
 
--- Puts an invocation among those on their way to runtimes, by its place, and behind all of its own tenant. The right end of the list is
--- fetched next; the list is short, since few are on their way.
+-- Inserts an invocation into the wait list by its place, and behind all others of its tenant. Runtimes fetch from the right end. A scan is
+-- cheap, since the list is short.
 local function enterWait(a, tenant, id, place)
   local wait = a.queue .. 'wait'
   for _, other in ipairs(redis.call('LRANGE', wait, 0, -1)) do

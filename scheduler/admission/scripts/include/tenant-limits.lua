@@ -1,4 +1,4 @@
--- What admission heeds of a tenant's record and quotas.
+-- Reads the limits that admission applies from a tenant's record and quotas.
 local function tenantLimits(a, name)
   if a.limits[name] then
     return a.limits[name]

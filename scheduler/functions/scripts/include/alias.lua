@@ -1,5 +1,5 @@
--- A function is a hash: `version:<version>` and `alias:<alias>` to JSON text, and `revision`, the number of the last change of any alias. Past
--- states of an alias are a list beside it, newest first, the present one included.
+-- A function is a hash: `version:<version>` and `alias:<alias>` to JSON text, and `revision`, the number of the last change of any alias. A
+-- separate list holds an alias's states, newest first, the present one included.
 local function historyOf(fn, alias)
   return fn .. ':history:' .. alias
 end
@@ -30,7 +30,7 @@ local function writeAlias(fn, alias, state, limit)
   return text
 end
 
--- `current` named the one version that was served, before there were aliases.
+-- Before there were aliases, `current` named the one version in service.
 local function adoptCurrent(fn, limit)
   local current = redis.call('HGET', fn, 'current')
   if not current then

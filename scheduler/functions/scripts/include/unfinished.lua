@@ -1,5 +1,5 @@
--- Invocations of a function version that have not ended are a set, so that a removed version stays until the last of them has. The fields of a
--- record say where: `unfinishedKey` (set of ids), and `functionKey` (hash) of a function that must have the version for them to begin.
+-- A set holds the unfinished invocations of each function version, so that a removed version stays until the last of them ends. A record's
+-- fields name the keys: `unfinishedKey` (set of ids), and `functionKey` (hash) of a function that must have the version for them to begin.
 local function isDeployed(given)
   return not given.functionKey or redis.call('HEXISTS', given.functionKey, 'version:' .. given.version) == 1
 end

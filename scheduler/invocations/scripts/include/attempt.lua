@@ -1,4 +1,4 @@
--- Whether the attempt of that epoch runs still, so that it may write where others read; '' is nobody's attempt, and may.
+-- True while the attempt of that epoch runs, and so may write data that others read. An epoch of '' names no attempt, and may write.
 local function isCurrent(record, epoch)
   if epoch == '' then
     return true

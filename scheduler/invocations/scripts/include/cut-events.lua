@@ -1,8 +1,8 @@
 --- @include "../../../quotas/scripts/include/account.lua"
--- An event log is cut once it has so many events more than it keeps.
+-- A log is cut once it exceeds its bound by this many events.
 local EVENTS_CUT_AT_ONCE = 128
 
--- Drops the entries whose events are all older than the last so many; answers what they had.
+-- Drops the entries whose events are all older than the last `keep`. Returns the freed bytes.
 local function cutEvents(events, last, keep)
   local oldest = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
   if tonumber(string.match(oldest[1], '^%d+')) > last - keep - EVENTS_CUT_AT_ONCE then

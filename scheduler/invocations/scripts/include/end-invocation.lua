@@ -7,13 +7,13 @@
 --- @include "../../../functions/scripts/include/unfinished.lua"
 --- @include "../../../admission/scripts/include/admission.lua"
 
--- Of a record, what only matters until the end: most of its bytes, and records are kept for long.
+-- Record fields that are needed only until the end. They are most of a record's bytes, and records are kept for long.
 local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChannel', 'fileUsageKey', 'fileExpiriesKey', 'storedUsageKey',
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
   'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown'}
 
--- From here on its record, its events and its outcome end by themselves; its input and what it has not read are gone.
+-- Gives the bytes of the record, the events and the outcome their expiry, and releases the bytes of the input and the unread messages.
 local function settleBytes(record, account, a, outcomeBytes)
   local held = account and releaseBytes(account, 'i:' .. a.id)
   if not held then
@@ -28,10 +28,10 @@ local function settleBytes(record, account, a, outcomeBytes)
   end
 end
 
--- Ends an invocation that has not ended: its one terminal event, its final record, its retention.
--- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` names the values:
--- id, live, inboxChannel, epoch, seq, event, data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs;
--- `added` to the counters of usage, if anything.
+-- Ends an invocation that has not ended: writes its one terminal event and its final record, and sets its retention.
+-- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` holds id, live, inboxChannel, epoch, seq, event, data, status,
+-- code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs, and optionally `added`, the increase of the usage
+-- counters.
 local function endInvocation(a)
   local account, fn, parent, unfinished, submittedAt, listing, idempotencyKey, idempotencyMs, webhooks, webhooksChannel, prefix, tenant, children,
     cancels, files, contents = unpack(redis.call('HMGET', KEYS[1], 'account', 'function', 'parent', 'unfinishedKey', 'submittedAt', 'listing',
@@ -50,7 +50,7 @@ local function endInvocation(a)
   end
   redis.call('PEXPIRE', KEYS[1], a.recordMs)
   redis.call('PEXPIRE', KEYS[2], a.eventsMs)
-  -- The outcome alone may be kept for longer than the events before it.
+  -- The outcome may be kept for longer than the events before it.
   local outcome = tonumber(a.resultsMs) > tonumber(a.eventsMs) and a.event .. ' ' .. a.data
   if outcome then
     redis.call('SET', KEYS[1] .. ':outcome', outcome, 'PX', a.resultsMs)
@@ -62,17 +62,17 @@ local function endInvocation(a)
   if idempotencyKey then
     redis.call('PEXPIRE', idempotencyKey, idempotencyMs)
   end
-  -- In the same step, so that no end goes without its notification.
+  -- In the same step, so that every end is notified.
   if webhooks then
     redis.call('HSET', KEYS[1], 'webhookStatus', 'pending', 'webhookNextAt', a.now)
     redis.call('ZADD', webhooks, a.now, a.id)
     redis.call('PUBLISH', webhooksChannel, '')
   end
-  -- It waits no more, or what it had is free for others; a child was never admitted.
+  -- Leave the line, or free the admitted capacity; a child (without `prefix`) was never admitted.
   if prefix then
     leaveAdmission(prefix, tenant, a.id, a.now)
   end
-  -- A child is listed as its runtime's until here, as is a cancel, and files live as long as events: the record says where they are.
+  -- Remove the child and the cancel from their runtime's lists, and let the files expire; the record holds the keys.
   if children then
     redis.call('HDEL', children, a.id)
   end

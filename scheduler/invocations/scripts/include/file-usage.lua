@@ -1,8 +1,8 @@
 --- @include "./forget-files.lua"
 
--- Bytes of all stored files of a tenant. The record of each of its invocations says where they are counted:
---   usageKey (hash): `bytes` in all, and by invocation;
---   expiriesKey (sorted set): ended invocations by when their files are forgotten.
+-- Bytes of all stored files of a tenant. The record of each of its invocations holds the keys of the counts:
+--   fileUsageKey (hash): `bytes` in all, and by invocation;
+--   fileExpiriesKey (sorted set): ended invocations by the expiry time of their files.
 
 local function fileUsage(record)
   local usage = redis.call('HGET', record, 'fileUsageKey')
@@ -18,7 +18,7 @@ local function addFileUsage(record, id, bytes)
   end
 end
 
--- An invocation has ended: its files go at that time.
+-- Sets the expiry time of an ended invocation's files.
 local function expireFiles(record, id, at)
   local usage, expiries = unpack(redis.call('HMGET', record, 'fileUsageKey', 'fileExpiriesKey'))
   if usage and redis.call('HEXISTS', usage, id) == 1 then
@@ -26,7 +26,7 @@ local function expireFiles(record, id, at)
   end
 end
 
--- Gives back what the files had that are forgotten by now.
+-- Releases the bytes of files that have expired by now.
 local function forgetFiles(record, now)
   local usage, expiries, account = unpack(redis.call('HMGET', record, 'fileUsageKey', 'fileExpiriesKey', 'account'))
   if not usage then

@@ -1,8 +1,8 @@
 --- @include "../../../quotas/scripts/include/account.lua"
--- How many ended invocations one call forgets.
+-- Most ended invocations that one call handles.
 local FORGOTTEN_AT_ONCE = 256
 
--- Gives back what the files had that are forgotten by now: of `usage` and `expiries`, see file-usage.lua.
+-- Releases the bytes of files that have expired by now; for `usage` and `expiries` see file-usage.lua.
 local function forgetFilesOf(account, usage, expiries, now)
   local forgotten = redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, FORGOTTEN_AT_ONCE)
   for _, id in ipairs(forgotten) do

@@ -1,8 +1,8 @@
 --- @include "../../../quotas/scripts/include/account.lua"
--- A log is cut once it has so many lines more than it keeps, or its first line is too old.
+-- A log is cut once it exceeds its bound by this many lines, or its first line is too old.
 local LINES_CUT_AT_ONCE = 64
 
--- Drops the oldest lines past those bounds, and gives back what they had.
+-- Drops the oldest lines past those bounds, and releases their bytes.
 local function cutLog(account, holder, logs, keepLines, oldestMs)
   local excess = redis.call('XLEN', logs) - keepLines
   local first = redis.call('XRANGE', logs, '-', '+', 'COUNT', 1)[1]
@@ -20,14 +20,14 @@ local function cutLog(account, holder, logs, keepLines, oldestMs)
   holdBytes(account, holder, -freed)
 end
 
--- Copies an event into the log of its function. The record says which log that is.
+-- Copies an event into the log of its function. The record holds the log's key.
 local function functionLog(record, seq, event, data, now, keepLines, keepMs)
   local id, logs, channel, account, fn = unpack(redis.call('HMGET', record, 'id', 'logs', 'logsChannel', 'account', 'function'))
   if not logs then
     return
   end
   local holder = 'l:' .. fn
-  -- A log that was forgotten begins anew.
+  -- An expired log begins anew, so release its bytes.
   if redis.call('EXISTS', logs) == 0 then
     releaseBytes(account, holder)
   end

@@ -1,11 +1,11 @@
--- Invocations by submission time, those that have not ended apart from the ended ones, so that no number of ends hides who still runs. Of
--- each tenant, and of each of its functions, two sorted sets: <listing>:open and <listing>:ended, <listing>:of:<function>:open and …:ended.
--- The record says what `listing` is.
+-- Invocations by submission time. Unended and ended invocations have separate lists, so that ended ones never push out running ones. Each
+-- tenant, and each of its functions, has two sorted sets: <listing>:open and <listing>:ended, <listing>:of:<function>:open and …:ended.
+-- The record holds `listing`.
 local function listsOf(listing, fn)
   return {listing, listing .. ':of:' .. fn}
 end
 
--- Lists one that has not ended, and lets go of ended ones past those bounds: how many of the tenant, of the function, and for how long.
+-- Lists an unended invocation, and drops ended ones past the bounds: number per tenant, number per function, and age.
 local function listOpen(listing, fn, id, submittedAt, keepOfTenant, keepOfFunction, keepMs)
   for i, list in ipairs(listsOf(listing, fn)) do
     local ended = list .. ':ended'

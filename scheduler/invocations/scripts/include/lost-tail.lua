@@ -1,7 +1,7 @@
 --- @include "../../../quotas/scripts/include/account.lua"
 
--- Uses up the numbers of events that a reader may have been shown and the log does not have: their attempt has not written them down, and never will.
--- Readers are told with an event `gap` behind them. `a` holds the end's arguments; answers the number of the log's last event.
+-- Skips the numbers of events that readers may have seen and the log lacks, since their attempt will never write them. Writes an event
+-- `gap` after those numbers to tell readers. `a` holds the end's arguments. Returns the number of the log's last event.
 local function passLostTail(a, seq)
   local shown, account = unpack(redis.call('HMGET', KEYS[1], 'shown', 'account'))
   seq = tonumber(seq)

@@ -1,11 +1,11 @@
 --- @include "../../../usage/scripts/include/metering.lua"
 --- @include "./lost-tail.lua"
 
--- METERED_FIELDS of metered.ts: names, and how many of what is counted one has.
+-- METERED_FIELDS of metered.ts: names, and counted units per unit of the field.
 local USAGE_NAMES = {'inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'wallMs', 'queuedMs', 'pageSeconds'}
 local USAGE_UNITS = {1, 1, 1, 1000, 1000, 1000, 1000, 1000}
 
--- An error event's JSON text with what all attempts have used, as far as they have said.
+-- Adds the usage that all attempts have reported to an error event's JSON text.
 local function withUsage(record, data)
   local before, now = unpack(redis.call('HMGET', record, 'usageBefore', 'usageNow'))
   if not now then
@@ -22,7 +22,7 @@ local function withUsage(record, data)
   return string.sub(data, 1, -2) .. ',"usage":{' .. table.concat(members, ',') .. '}}'
 end
 
--- Ends an invocation in the platform's name: in the next epoch, so that whoever ran it can write no more.
+-- Ends an invocation for the platform, in the next epoch, so that the runtime that ran it can write no more.
 -- `a` holds the end's arguments, `code` and `message`; data is the error event's JSON text.
 local function platformFailure(a, epoch, seq, code, message, data)
   a.epoch = tonumber(epoch) + 1

@@ -1,12 +1,12 @@
 --- @include "../../../quotas/scripts/include/account.lua"
 
 -- A tenant's store. KEYS[1] values (hash), KEYS[2] names (sorted set), KEYS[3] expiries (sorted set), KEYS[4] usage (hash),
--- KEYS[5] sweeps (sorted set); ARGV[1] tenant, ARGV[2] now, ms; the last argument is what
--- the keys of the tenant's quotas begin with.
+-- KEYS[5] sweeps (sorted set); ARGV[1] tenant, ARGV[2] now, ms; the last argument is the
+-- prefix of the keys of the tenant's quotas.
 local values, names, expiries, usage, sweeps = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tenant, now, account = ARGV[1], tonumber(ARGV[2]), ARGV[#ARGV]
 
--- Drops a key and what is known of it; whether it was there.
+-- Drops a key with its expiry and bytes; returns true when it was there.
 local function remove(key)
   local bytes = redis.call('HSTRLEN', values, key)
   if bytes == 0 then
@@ -20,7 +20,7 @@ local function remove(key)
   return true
 end
 
--- Drops up to `count` keys whose time is over; how many.
+-- Drops up to `count` expired keys; returns their number.
 local function sweep(count)
   local over = redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, count)
   for _, key in ipairs(over) do
@@ -29,7 +29,7 @@ local function sweep(count)
   return #over
 end
 
--- Writes down when the tenant's next key is forgotten, for who sweeps stores that nobody calls.
+-- Stores the tenant's next expiry, for the sweep of stores without calls.
 local function schedule()
   local first = redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')
   if first[2] then

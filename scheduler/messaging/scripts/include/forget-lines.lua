@@ -1,13 +1,13 @@
 --- @include "../../../quotas/scripts/include/account.lua"
 local LINES_FORGOTTEN_AT_ONCE = 256
 
--- The clock by which keys of this server end.
+-- The clock of this Redis server, by which its keys expire.
 local function nowMs()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- Gives back what the lines had that are forgotten by now: of `usage` and `expiries`, see line-usage.lua.
+-- Releases the bytes of expired lines; line-usage.lua describes `usage` and `expiries`.
 local function forgetLinesOf(account, usage, expiries)
   local forgotten = redis.call('ZRANGEBYSCORE', expiries, '-inf', nowMs(), 'LIMIT', 0, LINES_FORGOTTEN_AT_ONCE)
   for _, line in ipairs(forgotten) do

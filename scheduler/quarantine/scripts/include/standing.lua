@@ -1,5 +1,5 @@
--- How a version of a function stands with a tenant: 'clear', 'suspect' or 'quarantined', as `standingOf` of ../../policy.ts. `conduct` is the hash
--- of the version, tenant to JSON text; records from before there was one have none.
+-- The standing of a function version with a tenant: 'clear', 'suspect' or 'quarantined', as `standingOf` of ../../policy.ts computes it.
+-- `conduct` is the key of the version's hash (tenant to JSON text), or nil for records from before that hash existed.
 local function standingOf(conduct, tenant, now)
   local text = conduct and redis.call('HGET', conduct, tenant)
   if not text then

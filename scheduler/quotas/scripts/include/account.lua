@@ -1,21 +1,21 @@
--- What a tenant keeps in Redis, in bytes of content: one account, which every script changes that writes or drops a value. `quotas/README.md`
--- says what counts for how much. Of the hash `<account>:redis`, `bytes` is the sum of all; further fields are holders, whose bytes nothing else
--- says:
+-- Bytes of content that a tenant keeps in Redis, as one account. Every script that writes or drops a value updates it; `quotas/README.md`
+-- gives the weights. In the hash `<account>:redis`, `bytes` is the sum. The other fields are holders, whose bytes are recorded nowhere
+-- else:
 --   `i:<invocation>`: record, input, events and waiting messages of one that has not ended;
 --   `l:<function>`: its log; `u:<component>`: an uploaded component that no version uses yet;
---   `@<minute>`: what was given a time to live that ends in that minute or the one before.
--- The sorted set `<account>:redis-ends` has those holders that end by themselves, by when (ms since the epoch).
--- Stored values, files, lines and components have accounts of their own, which are part of the sum.
+--   `@<minute>`: values with a time to live that ends in that minute or the one before.
+-- The sorted set `<account>:redis-ends` has the holders that expire, by expiry (ms since the epoch).
+-- Stored values, files, lines and components have accounts of their own, which the sum includes.
 local RECORD_BYTES, EVENT_BYTES, LOG_LINE_BYTES = 2048, 64, 128
 local LIFETIME_STEP_MS = 60000
--- How many holders one call lets go of.
+-- Most holders that one call releases.
 local ENDED_AT_ONCE = 256
 
 local function accountKey(account)
   return account .. ':redis'
 end
 
--- Changes the sum by what an account of its own has counted.
+-- Adds a change of another account, such as files or lines, to the sum.
 local function changeBytes(account, bytes)
   if bytes ~= 0 then
     redis.call('HINCRBY', accountKey(account), 'bytes', bytes)
@@ -29,7 +29,7 @@ local function holdBytes(account, holder, bytes)
   end
 end
 
--- Answers what the holder had, or nil. Its first write may take memory: a script that stores something afterwards is refused by a full Redis.
+-- Returns the holder's bytes, or nil. Its first write may take memory, so a full Redis refuses a script that stores something afterwards.
 local function releaseBytes(account, holder)
   local bytes = redis.call('HGET', accountKey(account), holder)
   if not bytes then
@@ -40,12 +40,12 @@ local function releaseBytes(account, holder)
   return tonumber(bytes)
 end
 
--- The holder ends at that time, unless it is told another one before.
+-- Sets when the holder ends; a later call replaces that time.
 local function endHolder(account, holder, at)
   redis.call('ZADD', account .. ':redis-ends', at, holder)
 end
 
--- Counts bytes that Redis drops at that time.
+-- Counts bytes that expire in Redis at `at`.
 local function holdUntil(account, bytes, at)
   local step = math.ceil(at / LIFETIME_STEP_MS)
   local holder = '@' .. string.format('%.0f', step)
@@ -53,7 +53,7 @@ local function holdUntil(account, bytes, at)
   endHolder(account, holder, step * LIFETIME_STEP_MS)
 end
 
--- Gives back what has ended by now.
+-- Releases holders that have ended by now.
 local function releaseEnded(account, now)
   local ends = account .. ':redis-ends'
   for _, holder in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, ENDED_AT_ONCE)) do

@@ -1,6 +1,6 @@
--- After bytes-limit.lua and counters.lua. Whether a client may make one more invocation.
+-- After bytes-limit.lua and counters.lua. Decides whether a client may make one more invocation.
 
--- The limits that count, with what is used of each.
+-- The counted limits, with the use of each.
 local function countedUse(account, fn, now)
   local read = {}
   local limits = countedLimits(account, fn, now)
@@ -14,7 +14,7 @@ local function countedUse(account, fn, now)
   return limits
 end
 
--- The counted quota that is used up, or nil: the one that stays so longest.
+-- The counted quota that is used up, or nil: the one that stays used up longest.
 local function usedUp(limits)
   local found
   for _, limit in ipairs(limits) do
@@ -25,9 +25,9 @@ local function usedUp(limits)
   return found
 end
 
--- The held quota that has no room, or nil. A function's `concurrent-invocations` are all that run and wait. The tenant's wait when more would
--- run at once than may (none, when none may): those beyond, or without that bound those in line, are held against `waiting-invocations`.
--- `bytes` are what the invocation takes in Redis.
+-- The held quota that has no room, or nil. A function's `concurrent-invocations` covers its running and waiting invocations. The tenant's
+-- invocations beyond its concurrency limit (without one: those in line) count against `waiting-invocations`; a concurrency limit of 0
+-- refuses. `bytes` is what the invocation takes in Redis.
 local function noRoom(account, fn, now, inLine, bytes)
   local full = bytesRefusal(account, bytes, now)
   if full then
@@ -40,7 +40,7 @@ local function noRoom(account, fn, now, inLine, bytes)
     return {quota = 'concurrent-invocations', fn = fn, limit = one, used = openOne}
   end
   local running = quotaLimit(account, 'concurrent-invocations', '', now)
-  -- It would wait in vain.
+  -- The invocation would wait forever.
   if running == 0 then
     return {quota = 'concurrent-invocations', fn = '', limit = 0, used = open}
   end
@@ -59,7 +59,7 @@ local function quotaText(number)
   return string.format('%.3f', number)
 end
 
--- Limits as a reply carries them: quota, function or '', limit, used, one after the other.
+-- Limits in the form of a reply: quota, function or '', limit, used, in a flat list.
 local function quotaStates(limits)
   local states = {}
   for _, limit in ipairs(limits) do
@@ -71,12 +71,12 @@ local function quotaStates(limits)
   return states
 end
 
--- Refuses, or counts a request of the tenant that is to be stored: the refusing quota or nil, then the limits with what is used of them now.
+-- Refuses a request of the tenant, or allows it to be stored. Returns the refusing quota or nil, then the limits with their present use.
 local function admitRequest(account, fn, now, inLine, bytes)
   local limits = countedUse(account, fn, now)
   local refusing = usedUp(limits) or noRoom(account, fn, now, inLine, bytes)
   if refusing then
-    -- A Redis without room for this number still refuses.
+    -- A Redis too full to count this still refuses the request.
     redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)
     redis.pcall('PEXPIRE', windowKey(account, 'minute', now), KEPT_MS.minute)
     return refusing, limits
@@ -84,7 +84,7 @@ local function admitRequest(account, fn, now, inLine, bytes)
   return nil, limits
 end
 
--- The request is stored.
+-- Counts a request that is stored.
 local function countRequest(account, fn, now, limits)
   count(account, fn, now, {[REQUESTS] = 1, [INVOCATIONS] = 1})
   redis.call('HINCRBY', account .. ':open', '*', 1)

@@ -3,7 +3,7 @@
 --- @include "../../../invocations/scripts/include/forget-files.lua"
 --- @include "../../../messaging/scripts/include/forget-lines.lua"
 
--- Gives back all that has ended by itself; what the tenant keeps in Redis now.
+-- Releases all that has ended by itself; returns the bytes that the tenant now keeps in Redis.
 local function settledBytes(account, now)
   local prefix, tenant = string.match(account, '^(.*):account:([^:]*)$')
   releaseEnded(account, now)
@@ -12,7 +12,7 @@ local function settledBytes(account, now)
   return bytesOf(account)
 end
 
--- nil when the tenant may keep so many bytes more in Redis, else {quota, limit, used}.
+-- nil when the tenant may keep `added` more bytes in Redis, else {quota, limit, used}.
 local function bytesRefusal(account, added, now)
   local limit = added > 0 and quotaLimit(account, 'redis-bytes', '', now)
   if not limit or bytesOf(account) + added <= limit then

@@ -1,12 +1,12 @@
 -- After limits.lua and counters.lua.
 
--- A number as a text that loses nothing, or ''.
+-- The number as text without loss of precision, or ''.
 local function exactText(number)
   return number ~= '' and string.format('%.17g', number) or ''
 end
 
--- How full the counted quotas of an invocation are: the one that has been passed and ends last, or nil; and how many tokens are left in the
--- fullest window of tokens, or '', and which window that is, of several the longest. Requests were counted when the invocation was made.
+-- The use of an invocation's counted quotas. Returns the exceeded quota that ends last, or nil; the tokens left in the fullest token
+-- window, or ''; and that window (the longest of several). Requests are skipped: they were counted when the invocation was made.
 local function exceededQuota(account, fn, now)
   local exceeded, tokensLeft, tokensWindow = nil, '', ''
   local read = {}
@@ -30,16 +30,16 @@ local function exceededQuota(account, fn, now)
   return exceeded, tokensLeft, tokensWindow
 end
 
--- KV pages that the tenant may hold, '' for no limit; and when that was read, ms by the clock of Redis, which is one for all: of two limits
--- that a GPU host is told the one that was read later counts.
+-- KV pages that the tenant may hold ('' for no limit), and when that was read: ms by the clock of Redis, which all runtimes share. Of two
+-- limits, a GPU host applies the one read later.
 local function pageLimit(account, now)
   local pages = quotaLimit(account, 'kv-pages', '', now)
   local time = redis.call('TIME')
   return exactText(pages or ''), string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
--- What a metered call answers of the quotas: quota that has been passed or '', its function or '', its limit, tokens left or '', the
--- window that has them or '', and pageLimit.
+-- The quota part of a metered reply: exceeded quota or '', its function or '', its limit, tokens left or '', their window or '', and the
+-- two values of pageLimit.
 local function quotaReply(account, fn, now)
   local exceeded, tokensLeft, tokensWindow = exceededQuota(account, fn, now)
   if exceeded then
@@ -49,8 +49,8 @@ local function quotaReply(account, fn, now)
   return {'', '', '', exactText(tokensLeft), tokensWindow, pageLimit(account, now)}
 end
 
--- What an attempt is told at its beginning: tokens left, KV pages that the tenant may hold, the window that has the tokens, and when the
--- limit of pages was read; '' for no limit.
+-- The limits that an attempt gets at its beginning: tokens left, KV pages that the tenant may hold, the window of the tokens, and when the
+-- page limit was read; '' for no limit.
 local function attemptLimits(account, fn, now)
   if not account then
     return '', '', '', ''

@@ -1,6 +1,6 @@
 -- Limits of a tenant. In the hash `<account>:quotas` the field `<quota>` (of the tenant) or `<quota>:<function>` holds `<limit>`, or
--- `<limit, or - for none> <limit for a time> <until, ms>`; `#counted` is there when one of them is counted in windows. The account `*`
--- holds what every tenant has by default. `resolve` of limits.ts says the same.
+-- `<limit, or - for none> <override> <until, ms>`; `#counted` exists when at least one counted limit is set. The account `*` holds the
+-- defaults of every tenant. `resolve` of limits.ts computes the same.
 local COUNTED = {'requests', 'tokens', 'gpu-ms', 'cpu-ms'}
 local QUOTA_WINDOWS = {'minute', 'day', 'month'}
 
@@ -8,7 +8,7 @@ local function defaultQuotas(account)
   return string.match(account, '^(.*:)[^:]*$') .. '*:quotas'
 end
 
--- What a field's value allows at that time; nil for no limit.
+-- The limit in a field's value at the time `now`; nil for no limit.
 local function inForce(value, now)
   if not value then
     return nil
@@ -20,7 +20,7 @@ local function inForce(value, now)
   return tonumber(set or value)
 end
 
--- What a tenant has set of what nearly every script asks for, by name; read once in a script that changes none of it.
+-- Settings that nearly every script reads, by name. Cached per script run: a script that reads them must not change them.
 local OFTEN_READ = {'#counted', 'concurrent-invocations', 'waiting-invocations', 'kv-pages', 'storage-bytes', 'redis-bytes',
   'disk-bytes'}
 local quotasRead = {}
@@ -36,7 +36,7 @@ local function oftenRead(settings)
   return quotasRead[settings]
 end
 
--- A limit of the tenant (fn is '', and the quota one that is often read) or of one of its functions; nil for none.
+-- A limit of the tenant (fn is '', and the quota is in OFTEN_READ) or of one of its functions; nil for none.
 local function quotaLimit(account, quota, fn, now)
   if fn ~= '' then
     return inForce(redis.call('HGET', account .. ':quotas', quota .. ':' .. fn), now)
@@ -44,7 +44,7 @@ local function quotaLimit(account, quota, fn, now)
   return inForce(oftenRead(account .. ':quotas')[quota], now) or inForce(oftenRead(defaultQuotas(account))[quota], now)
 end
 
--- Every limit that counts for this function of the tenant, the shortest window first: lists of { kind, window, fn or '', limit }.
+-- Every counted limit of the tenant and this function, the shortest window first: lists of { kind, window, fn or '', limit }.
 local function countedLimits(account, fn, now)
   local settings, defaults = account .. ':quotas', defaultQuotas(account)
   local own, usual = oftenRead(settings)['#counted'], oftenRead(defaults)['#counted']

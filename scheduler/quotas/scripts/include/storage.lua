@@ -1,17 +1,16 @@
 --- @include "./bytes-limit.lua"
 
--- What a tenant stores counts as one number: its stored values, the files of its
--- invocations, and the versions of its functions (each one's record, manifest included, and whole component, also when two have the same). The
--- last are counted in the hash `<account>:components`: `bytes` in all, and by `<function>@<version>`.
+-- A tenant's stored content counts as one number: its stored values, the files of its invocations, and the versions of its functions (each
+-- one's record with manifest, and its whole component, even when two versions share it). The hash `<account>:components` counts the
+-- versions: `bytes` in all, and by `<function>@<version>`.
 
--- Bytes that the tenant stores.
 local function storedBytes(account, storedUsage, fileUsage, fileExpiries, now)
   forgetFilesOf(account, fileUsage, fileExpiries, now)
   return tonumber(redis.call('HGET', storedUsage, 'bytes') or 0) + tonumber(redis.call('HGET', fileUsage, 'bytes') or 0)
     + tonumber(redis.call('HGET', account .. ':components', 'bytes') or 0)
 end
 
--- nil when the tenant may store so many bytes more, else {quota, limit, used}.
+-- nil when the tenant may store `added` more bytes, else {quota, limit, used}.
 local function storageRefusal(account, storedUsage, fileUsage, fileExpiries, added, now)
   local limit = added > 0 and quotaLimit(account, 'storage-bytes', '', now)
   if limit then
@@ -23,12 +22,12 @@ local function storageRefusal(account, storedUsage, fileUsage, fileExpiries, add
   return bytesRefusal(account, added, now)
 end
 
--- The compiled files of the tenant's versions: the hash `<account>:disk` has `bytes` in all, and by `<function>@<version>`.
+-- Bytes of the tenant's compiled versions: the hash `<account>:disk` has `bytes` in all, and by `<function>@<version>`.
 local function diskBytes(account)
   return tonumber(redis.call('HGET', account .. ':disk', 'bytes') or 0)
 end
 
--- nil when the tenant's versions may have so many bytes more on disk, else {quota, limit, used}.
+-- nil when the tenant's versions may take `added` more bytes on disk, else {quota, limit, used}.
 local function diskRefusal(account, added, now)
   local limit = added > 0 and quotaLimit(account, 'disk-bytes', '', now)
   local used = limit and diskBytes(account)

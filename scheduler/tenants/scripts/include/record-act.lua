@@ -1,9 +1,9 @@
--- Writes an administrative act into the log of its tenant and into that of all tenants. Acts are kept in two streams, bounded apart and read
--- as one: an entry's id is later than all of both, so that no two share one.
+-- Adds an administrative act to the log of its tenant and to that of all tenants. Each log consists of two streams, bounded separately and
+-- read as one. An entry's id is later than all ids of both, so no two entries share one.
 --
--- KEYS[at], KEYS[at + 1] acts of the tenant: the stream that takes this one, and the other
+-- KEYS[at], KEYS[at + 1] acts of the tenant: the stream that takes this act, and the other
 -- KEYS[at + 2], KEYS[at + 3] the same of all tenants
--- fields: entries that the first keeps (about), entries that the third keeps (about), then fields and values; nothing is written without any
+-- fields: most entries of the first (about), most entries of the third (about), then fields and values; without any, nothing is written
 local function later_id(stream, other)
   local time = redis.call('TIME')
   local ms, sequence = time[1] * 1000 + math.floor(time[2] / 1000), 0

@@ -1,16 +1,16 @@
--- Keys of a tenant: KEYS[1] (hash), id to sha256. The record of a key is the hash `<ARGV[1]><sha256>`; ARGV[2] now, ms; ARGV[3] keys that
--- a tenant may have.
+-- Keys of a tenant: KEYS[1] (hash), id to sha256. The record of a key is the hash `<ARGV[1]><sha256>`; ARGV[2] now, ms; ARGV[3] most keys
+-- of a tenant.
 local function record_of(sha256)
   return ARGV[1] .. sha256
 end
 
--- Whether the key with this record works now, and in `for_ms` still.
+-- True when the key with this record works now and for `for_ms` longer.
 local function works(record, for_ms)
   local expiry = redis.call('HGET', record, 'expiresAt')
   return redis.call('EXISTS', record) == 1 and (not expiry or tonumber(expiry) > tonumber(ARGV[2]) + (for_ms or 0))
 end
 
--- Whether the tenant may have one key more. Those that are forgotten leave the list; when it is full, those that are expired do.
+-- True when the tenant may have one more key. Drops keys whose record has expired, and in a full list also expired keys.
 local function has_room()
   local all = redis.call('HGETALL', KEYS[1])
   local count = #all / 2

@@ -1,4 +1,4 @@
--- Counts the end of an invocation, with what is new of its usage. An invocation that a client made is open no more.
+-- Counts the end of an invocation, with the increase in its usage. An ended invocation of a client is no longer open.
 local ENDS = {succeeded = SUCCEEDED, failed = FAILED, cancelled = CANCELLED}
 
 local function countEnd(account, fn, ofClient, status, code, now, added)

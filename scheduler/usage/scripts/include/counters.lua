@@ -1,17 +1,16 @@
--- What was used, by windows of UTC: hashes `<account>:usage:<window>:<number of the window>`, with a field `*` for the tenant and one for each
--- of its functions. Their values are MessagePack arrays: requests, invocations, succeeded, failed, cancelled, then what METERED_FIELDS of
--- metered.ts names. All are whole numbers, so that sums are exact: tokens, µs, and ms of a KV page.
--- What a field has counted in its last minute stands apart, in the hash `<account>:usage:latest`, with the number of that minute behind it: it
--- is added to the windows that hold this minute once something is counted in another, and by whoever reads before. So most calls write one
--- hash and not four. Once a minute some that are of an earlier one are moved and dropped, so that it does not keep every function that ever ran.
--- A minute's hash counts further by field: `f:<failure code>`, `r:<quota that refused a request>`, `t:<bucket of the time to a first message>`.
+-- Usage by windows of UTC: hashes `<account>:usage:<window>:<number of the window>`, with a field `*` for the tenant and one for each of
+-- its functions. Each value is a MessagePack array: requests, invocations, succeeded, failed, cancelled, then the METERED_FIELDS of
+-- metered.ts. All are whole numbers (tokens, µs, page-ms), so that sums are exact.
+-- The hash `<account>:usage:latest` holds each field's counts of its last minute, followed by the number of that minute. A script adds them
+-- to the windows that contain that minute when it counts in a later minute; readers add them when they read. So most calls write one hash
+-- instead of four. Once a minute, a script moves and drops some older fields, so that the hash does not keep every function that ever ran.
+-- A minute's hash also counts `f:<failure code>`, `r:<quota that refused a request>` and `t:<bucket of the time to a first message>`.
 local REQUESTS, INVOCATIONS, SUCCEEDED, FAILED, CANCELLED, BEFORE_METERED = 1, 2, 3, 4, 5, 5
 local INPUT_TOKENS, OUTPUT_TOKENS, CACHED_TOKENS, GPU_US, CPU_US = 6, 7, 8, 9, 10
 local COUNTS = 13
 
 local DROPPED_AT_LEAST = 32
 local MINUTE_MS, HOUR_MS, DAY_MS = 60000, 3600000, 86400000
--- How long a window is kept.
 local KEPT_MS = {minute = 3 * HOUR_MS, hour = 40 * DAY_MS, day = 400 * DAY_MS, month = 400 * DAY_MS}
 
 -- Months since year 0 of the proleptic Gregorian calendar (H. Hinnant, chrono-compatible low-level date algorithms, civil_from_days).
@@ -57,12 +56,12 @@ local function addCounts(counts, latest)
   return counts
 end
 
--- Whether a field's last minute is in the window of that number.
+-- True when a field's last minute is in the window of that number.
 local function isIn(latest, window, number)
   return latest and windowNumber(window, latest[COUNTS + 1] * MINUTE_MS) == number
 end
 
--- What a window has of the tenant, and of the function.
+-- The counts of the tenant and of the function in a window.
 local function readCounts(account, fn, window, now)
   local number = windowNumber(window, now)
   local stored = redis.call('HMGET', windowKey(account, window, now), '*', fn)
@@ -90,7 +89,7 @@ local function addToWindows(account, field, latest)
   end
 end
 
--- The counts of a field in this minute; those of another are added to its windows.
+-- The counts of a field in this minute. Counts of an earlier minute are first added to their windows.
 local function latestCounts(account, field, packed, minute)
   local latest = packed and cmsgpack.unpack(packed)
   if latest and latest[COUNTS + 1] == minute then
@@ -104,7 +103,7 @@ local function latestCounts(account, field, packed, minute)
   return latest
 end
 
--- Moves and drops some fields whose last minute is over: an eighth, so that they cannot become many more than a few minutes add.
+-- Moves and drops some fields of earlier minutes: an eighth of all per minute, which bounds the hash to a few minutes' additions.
 local function dropLatest(account, minute)
   local key = latestKey(account)
   local some = math.max(DROPPED_AT_LEAST, math.ceil(redis.call('HLEN', key) / 8))
@@ -118,7 +117,7 @@ local function dropLatest(account, minute)
   end
 end
 
--- Adds to what the tenant and the function have counted.
+-- Adds to the counts of the tenant and the function.
 local function count(account, fn, now, added)
   local minute = windowNumber('minute', now)
   local packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
@@ -139,14 +138,14 @@ local function count(account, fn, now, added)
   end
 end
 
--- Counts one more of something in the tenant's minute.
+-- Adds 1 to a field of the tenant's minute.
 local function countInMinute(account, now, field)
   local key = windowKey(account, 'minute', now)
   redis.call('HINCRBY', key, field, 1)
   redis.call('PEXPIRE', key, KEPT_MS.minute)
 end
 
--- How much of a quota of that kind these counts have used.
+-- The use of a quota of that kind in these counts.
 local function usedOf(kind, counts)
   if kind == 'requests' then
     return counts[REQUESTS]

@@ -1,5 +1,5 @@
--- Counts the time from the submission of an invocation to its first message, once: in the bucket whose upper end is 2^(bucket / 4) ms.
--- `bucketEnd` of first-message.ts says the same. A child's client is its parent.
+-- Counts the time from the submission of an invocation to its first message, once: in the bucket whose upper end is 2^(bucket / 4) ms, as
+-- `bucketEnd` of first-message.ts computes it. Children are not counted: a child's client is its parent.
 local LAST_BUCKET = 84
 
 local function countFirstMessage(record, account, now)

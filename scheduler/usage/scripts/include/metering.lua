@@ -1,8 +1,8 @@
 --- @include "./counters.lua"
 
--- Usage of an attempt is cumulative: the record keeps the last word of each attempt, and what is new of it is counted. So the same word twice,
--- or an older one after a newer one, counts nothing. Of the record: `usageEpoch` attempt that spoke last, `usageNow` its usage, `usageBefore`
--- the sum of those before it; texts of as many whole numbers as METERED_FIELDS of metered.ts has.
+-- An attempt reports cumulative usage. The record keeps each attempt's last report, and only the increase is counted, so a repeated or
+-- outdated report counts nothing. Fields of the record: `usageEpoch` attempt that reported last, `usageNow` its usage, `usageBefore` the
+-- sum of the attempts before it; texts of as many whole numbers as METERED_FIELDS of metered.ts has.
 local METERED = 8
 local METERED_PATTERN = '^' .. string.rep('(%d+) ', METERED - 1) .. '(%d+)$'
 local METERED_FORMAT = string.rep('%.0f ', METERED - 1) .. '%.0f'
@@ -15,8 +15,8 @@ local function meteredNumbers(text)
   return numbers
 end
 
--- What is new of an attempt's usage ('' for none), by place in the counters. The record has `speaker`, `told` and `before` in its fields
--- usageEpoch, usageNow and usageBefore; what it is to have then is added to `fields`.
+-- The increase in an attempt's usage ('' for none), by index in the counters. `speaker`, `told` and `before` are the record's fields
+-- usageEpoch, usageNow and usageBefore; the new values of these fields are added to `fields`.
 local function usageChange(fields, speaker, told, before, epoch, usage)
   local added = {}
   if usage == '' then
@@ -48,7 +48,7 @@ local function usageChange(fields, speaker, told, before, epoch, usage)
   return added
 end
 
--- Writes down an attempt's usage; what is new of it, and whose it is.
+-- Stores an attempt's usage; returns the increase, and the account and function to charge.
 local function newUsage(record, epoch, usage)
   local speaker, told, before, account, fn = unpack(redis.call('HMGET', record, 'usageEpoch', 'usageNow', 'usageBefore', 'account',
     'function'))
@@ -60,7 +60,7 @@ local function newUsage(record, epoch, usage)
   return added, account, fn
 end
 
--- Writes down an attempt's usage, and counts what is new of it.
+-- Stores an attempt's usage, and counts the increase.
 local function meter(record, epoch, usage, now)
   local added, account, fn = newUsage(record, epoch, usage)
   if account and next(added) then

@@ -1,15 +1,15 @@
 import { Context, defineInferlet, fetch, react, script, sendJson, tool } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** Input, as the schema in pie.json defines it. */
 interface Input {
   readonly question: string;
-  /** Address of the weather service; its host must be among the granted ones of pie.json. */
+  /** Address of the weather service; pie.json must grant its host. */
   readonly service?: string;
-  /** What the model is made to say, turn by turn: a small model cannot reason. */
+  /** Scripted answers of the model, turn by turn, because a small model cannot reason. */
   readonly script?: readonly string[];
 }
 
-/** Reasons and acts in turns: the model calls tools over HTTP, sees what they answer, and goes on until it has an answer. */
+/** Reasons and acts in turns: the model calls tools over HTTP, sees their answers, and goes on until it has an answer. */
 export const run = defineInferlet(async (input: Input) => {
   const { question, service = 'http://127.0.0.1:8080', script: replies } = input;
   const weather = tool({

@@ -1,12 +1,12 @@
 import { type ChatMessage, Context, defineInferlet, session } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** Input, as the schema in pie.json defines it. */
 interface Input {
   readonly system?: string;
   readonly maxTokens?: number;
 }
 
-/** A conversation: every message of the client is answered, and only what is new is computed. */
+/** A conversation: answers every message of the client, and computes only the new tokens. */
 export const run = defineInferlet(async ({ system, maxTokens = 256 }: Input) => {
   using ctx = new Context();
   const messages: ChatMessage[] = system === undefined ? [] : [{ role: 'system', content: system }];

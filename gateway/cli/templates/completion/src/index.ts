@@ -1,13 +1,13 @@
 import { Context, defineInferlet, sampler } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** Input, as the schema in pie.json defines it. */
 interface Input {
   readonly prompt: string;
   readonly maxTokens?: number;
   readonly temperature?: number;
 }
 
-/** Continues a text: each piece is sent as it comes, the whole is the result. */
+/** Continues a text: sends each piece as it is generated, and returns the whole text. */
 export const run = defineInferlet(async ({ prompt, maxTokens = 64, temperature = 0.8 }: Input) => {
   using ctx = new Context();
   const generation = ctx.fill(prompt).generate({ maxTokens, sampler: sampler({ temperature }) });

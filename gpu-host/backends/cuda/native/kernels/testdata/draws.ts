@@ -1,6 +1,6 @@
 /**
- * Makes `draws.h`: what `gpu-host/handlers/sampler.ts` (`gpu-host/backends/draw.ts`) and this Node's `Math.exp` give, for the tests of the draws on the device. When the sampler changes,
- * write it again: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
+ * Makes `draws.h`: results of `gpu-host/handlers/sampler.ts` (`gpu-host/backends/draw.ts`) and of this Node's `Math.exp`, for tests of
+ * the device's draws. Run it again when the sampler changes: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,7 @@ import { pick } from '#gpu-host/handlers/sampler.ts';
 
 const SEED = 20_261;
 let calls = 0;
-/** In [0, 1). The sampler's own numbers, at positions that no case uses. */
+/** A number in [0, 1), from the sampler's own generator at positions that no case uses. */
 const random = (): number => uniform(SEED, 0x4000_0000 + calls++);
 const integer = (below: number): number => Math.floor(random() * below);
 const word = (): number => integer(2 ** 32);
@@ -47,11 +47,11 @@ const spread = (count: number, scale: number): Float32Array =>
 const infinite = Number.NEGATIVE_INFINITY;
 const distributions = [
   ...[1, 2, 3, 40, 65, 200].flatMap((count) => [0.5, 6].map((scale) => spread(count, scale))),
-  // Equal ones: sums meet the cuts exactly.
+  // Equal logits: sums meet the cuts exactly.
   distribution(new Array(4).fill(1)),
   distribution(new Array(10).fill(-3)),
   distribution([2, 2, 1, 1, 0]),
-  // Few allowed, one, none.
+  // A few allowed tokens, one, none.
   distribution([1, 0, 0.5, infinite, infinite, infinite]),
   Float32Array.of(0, infinite, infinite),
   Float32Array.of(infinite, infinite),
@@ -97,7 +97,7 @@ function wrapped(items: readonly string[]): string {
   return lines.map((line) => `    ${line}\n`).join('');
 }
 
-/** The whole file. */
+/** Contents of `draws.h`. */
 export const drawsHeader = `// Written by draws.ts (seed ${SEED}): what the sampler in TypeScript and V8's Math.exp give. Floats are given by their bits.
 #pragma once
 #include <cstdint>
