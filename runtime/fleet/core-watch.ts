@@ -60,7 +60,9 @@ export class CoreWatch {
 
   /** Applies the right weight at once when a sandbox has got its tenant, or when a launch begins to wait for the sandbox. */
   changed(sandbox: Computing): void {
-    if (this.#tenants.has(sandbox.tenant ?? '') || this.#known.get(sandbox)?.weight !== 'usual') this.#look();
+    const known = this.#known.get(sandbox);
+    if (known) known.weight = null;
+    this.#look();
   }
 
   #look(): void {
@@ -100,8 +102,9 @@ export class CoreWatch {
     const settled = tenant !== null && known?.tenant === tenant;
     const begun = () => inheritUse(beginUse(now, times), this.#tenants.get(tenant ?? ''));
     const use = settled ? nextUse(known.use, now, times) : begun();
-    const { weight = null, triedAtMs = Number.NEGATIVE_INFINITY } = known ?? {};
-    const measured: Known = { process, tenant, use, weight, triedAtMs };
+    const { triedAtMs = Number.NEGATIVE_INFINITY } = known ?? {};
+    // The shell that starts a sandbox may set its weight after this look, so ask the kernel at each look until a tenant is bound.
+    const measured: Known = { process, tenant, use, weight: settled ? known.weight : null, triedAtMs };
     this.#known.set(sandbox, measured);
     return measured;
   }

@@ -45,6 +45,7 @@ const PLACE_DEADLINE_MS = 30_000;
 /** Longest that a run waits for one of its tenant's places for lone runs before it joins the tenant's other runs. */
 const ALONE_PATIENCE_MS = 10_000;
 const REVIEW_MS = 1000;
+const NO_SANDBOX = "No sandbox could be started; the runtime's log says why.";
 /** Delay before the next spare begins after a spare was taken. */
 const NEXT_SPARE_MS = 100;
 /** A sandbox counts as used for this long after a tenant got it, because the launch has not reached it yet. */
@@ -86,6 +87,9 @@ export class Fleet {
   readonly #cores: CoreWatch | null;
   /** The sandbox that is starting; one starts at a time. */
   #starting: Sandbox | null = null;
+  /** True when a launch waits for the sandbox that is starting, or that starts after a pause. */
+  #hurried = false;
+  #late: NodeJS.Timeout | undefined;
   #beginning = 0;
   #failures = 0;
 
@@ -214,7 +218,7 @@ export class Fleet {
       const background = alone || this.#cores?.isHeavy(tenant) === true;
       if (this.#beginning > 0) {
         if (!background) this.#hurry();
-        await this.#changed(untilMs);
+        if (!(await this.#changed(untilMs))) throw new LaunchError('internal', NO_SANDBOX);
       } else if (this.#sandboxes.size < most) await this.#begin(background);
       else {
         const leaving = leastNeeded(this.#view());
@@ -250,29 +254,39 @@ export class Fleet {
     return sandbox;
   }
 
-  /** A launch waits for the sandbox that is starting, so the start leaves the background. */
+  /** A launch waits for the sandbox that is starting: the start leaves the background and gets the shorter deadline. */
   #hurry(): void {
-    if (!this.#starting?.background) return;
-    this.#starting.background = false;
-    this.#cores?.changed(this.#starting);
+    this.#hurried = true;
+    const sandbox = this.#starting;
+    if (!sandbox?.background) return;
+    sandbox.background = false;
+    this.#cores?.changed(sandbox);
+    this.#limit(sandbox);
+  }
+
+  /** Kills a sandbox that is not ready within its deadline. */
+  #limit(sandbox: Sandbox): void {
+    clearTimeout(this.#late);
+    const deadlineMs = READY_DEADLINE_MS[sandbox.background ? 'background' : 'waited'];
+    const late = `it was not ready within ${deadlineMs / 1000} s`;
+    this.#late = setTimeout(() => sandbox.process.kill(late), deadlineMs);
   }
 
   /** Starts one sandbox without a tenant. @throws LaunchError */
   async #begin(inBackground: boolean): Promise<void> {
     this.#beginning++;
+    this.#hurried = !inBackground;
     try {
       await sleep(pauseAfter(this.#failures), undefined, { signal: this.#closing.signal });
-      const background = inBackground && this.#cores !== null;
+      const background = !this.#hurried && this.#cores !== null;
       const sandbox: Sandbox = new Sandbox((events) => this.#options.start(events, background), {
         idle: () => this.#idle(sandbox),
         lost: (invocations, alone) => this.#lost(invocations, alone),
       });
       sandbox.background = background;
       this.#starting = sandbox;
-      const deadlineMs = READY_DEADLINE_MS[background ? 'background' : 'waited'];
-      const late = `it was not ready within ${deadlineMs / 1000} s`;
-      const timer = setTimeout(() => sandbox.process.kill(late), deadlineMs);
-      await sandbox.ready.finally(() => clearTimeout(timer));
+      this.#limit(sandbox);
+      await sandbox.ready.finally(() => clearTimeout(this.#late));
       sandbox.background = false;
       sandbox.preload(this.#shared.modules());
       void this.#sendTables(sandbox);
@@ -282,7 +296,7 @@ export class Fleet {
     } catch (cause) {
       this.#failures++;
       if (!this.#closing.signal.aborted) this.#options.onError(cause);
-      throw new LaunchError('internal', "No sandbox could be started; the runtime's log says why.", { cause });
+      throw new LaunchError('internal', NO_SANDBOX, { cause });
     } finally {
       this.#beginning--;
       this.#starting = null;

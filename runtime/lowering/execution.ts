@@ -120,6 +120,7 @@ export class Execution implements Task {
       this.guest.pinned--;
     }
     this.#cpuMs = this.fuel.startMs;
+    this.guest.made();
     this.#entry = entry;
     // `promising` gives the guest its own stack. V8 then runs host functions on the thread's stack, however little the guest has left.
     this.#run = WebAssembly.promising(entry.run) as Run;

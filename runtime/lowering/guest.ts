@@ -88,6 +88,7 @@ export class Guest extends GuestMemory {
 
   readonly #handles: (Handle | null)[] = [null];
   readonly #free: number[] = [];
+  #madeContext: readonly [number, number] = [0, 0];
   /** Number of futures that the host has not settled. */
   #pending = 0;
   #held = 0;
@@ -121,10 +122,17 @@ export class Guest extends GuestMemory {
     return super.isQuiet && this.#pending === 0;
   }
 
+  /** Call when the instance is made: each run begins with the task context that the start functions left. */
+  made(): void {
+    this.#madeContext = [...this.taskContext];
+  }
+
   /** Resets the guest for another run in the same instance. Call only while the guest is quiet. */
   renew(): void {
+    this.refresh();
     this.context = undefined;
-    this.taskContext.fill(0);
+    this.taskContext[0] = this.#madeContext[0];
+    this.taskContext[1] = this.#madeContext[1];
     this.stderr = '';
     this.calls = 0;
     this.firstCallAt = 0;

@@ -61,7 +61,6 @@ describe('a pool', () => {
     pool.giveBack('f', program, execution);
     const again = pool.take('f');
     assert.equal(again.execution, execution);
-    assert.deepEqual([again.ready, again.instantiateMs], [true, 0]);
     assert.deepEqual(await again.execution.start('a'), first);
     // Instances of a program that was redeployed under the same key, and of a forgotten program.
     pool.giveBack('f', { ...program }, execution);
@@ -82,6 +81,18 @@ describe('a pool', () => {
       assert.deepEqual(await execution.start(`${i}`), { kind: 'returned', ok: true, text: `["${i}",1]` });
       execution.dispose();
     }
+  });
+
+  it('keeps the minimum ready while runs go on', async () => {
+    const pool = open();
+    pool.admit('f', program);
+    pool.keep('f', 3);
+    await filled(pool, 3);
+    for (let i = 0; i < 3; i++) pool.take('f');
+    // At the next review at the latest it would be there in any case.
+    const begun = performance.now();
+    await filled(pool, 3);
+    assert.ok(performance.now() - begun < 4000);
   });
 
   it('makes an instance when none is ready', () => {

@@ -23,11 +23,13 @@ interface Entry {
   /** Instances whose runs have returned: the pool restores or disposes them. */
   readonly used: Execution[];
   /** Times at which instances were taken that may soon be given back, oldest first. */
-  readonly lentAtMs: number[];
+  readonly lent: Map<Execution, number>;
   /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
   snapshot: Snapshot | null | undefined;
   usedAtMs: number;
   instanceBytes: number;
+  /** Linear memory of a new instance. */
+  memoryBytes: number;
   /** True after a failed instantiation; the next launch tries again. */
   failed: boolean;
 }
@@ -38,6 +40,8 @@ const BUSY_PAUSE = 4;
 export const INSTANCE_OVERHEAD_BYTES = 192 << 10;
 /** Touched part of an idle instance's linear memory, measured on QuickJS. */
 const TOUCHED = 0.25;
+/** The same part of a restored instance: every page that one of its runs touched stays resident. */
+const TOUCHED_BY_RUNS = 1;
 /** Bound on a program's instances that ran and are not restored yet. */
 const MOST_USED = 64;
 /** Time within which most runs end and give back their instances. */
@@ -55,6 +59,7 @@ export class InstancePool {
   /** Requested numbers of ready instances, including those of programs not admitted yet. */
   readonly #minima = new Map<string, number>();
   #refill: NodeJS.Timeout | NodeJS.Immediate | null = null;
+  #later: NodeJS.Timeout | undefined;
   readonly #review: NodeJS.Timeout;
   #closed = false;
 
@@ -94,10 +99,11 @@ export class InstancePool {
         bursts: new BurstSize(),
         ready: [],
         used: [],
-        lentAtMs: [],
+        lent: new Map(),
         snapshot: undefined,
         usedAtMs: now,
         instanceBytes,
+        memoryBytes: 0,
         failed: false,
       });
     }
@@ -140,12 +146,11 @@ export class InstancePool {
     entry.bursts.arrive(now);
     entry.usedAtMs = now;
     entry.failed = false;
-    entry.lentAtMs.push(now);
-    const execution = entry.ready.pop() ?? this.#restore(entry);
+    const ready = entry.ready.pop();
     this.#schedule();
-    if (execution) return { execution, instantiateMs: 0, ready: true };
-    const made = this.#make(entry);
-    return { execution: made, instantiateMs: performance.now() - now, ready: false };
+    const execution = ready ?? this.#restore(entry) ?? this.#make(entry);
+    entry.lent.set(execution, now);
+    return { execution, instantiateMs: ready ? 0 : performance.now() - now, ready: ready !== undefined };
   }
 
   /**
@@ -155,8 +160,15 @@ export class InstancePool {
    */
   giveBack(key: string, program: Program, execution: Execution): void {
     const entry = this.#entries.get(key);
-    entry?.lentAtMs.shift();
-    if (!entry?.snapshot || entry.program !== program || entry.used.length >= MOST_USED) {
+    entry?.lent.delete(execution);
+    const isAsLarge = execution.guest.memoryBytes === entry?.memoryBytes;
+    if (
+      !entry?.snapshot ||
+      entry.program !== program ||
+      !execution.guest.isQuiet ||
+      !isAsLarge ||
+      entry.used.length >= MOST_USED
+    ) {
       execution.dispose();
       return;
     }
@@ -168,6 +180,7 @@ export class InstancePool {
   close(): void {
     this.#closed = true;
     clearInterval(this.#review);
+    clearTimeout(this.#later);
     if (this.#refill) cancel(this.#refill);
     this.#entries.clear();
   }
@@ -181,8 +194,10 @@ export class InstancePool {
   #make(entry: Entry): Execution {
     const { world, slices } = this.#options;
     const execution = instantiate(entry.program, world, { slices, cpuLimitMs: INSTANTIATE_CPU_MS });
-    entry.instanceBytes = INSTANCE_OVERHEAD_BYTES + Math.ceil(execution.guest.memoryBytes * TOUCHED);
     if (entry.snapshot === undefined) entry.snapshot = execution.state.snapshot();
+    entry.memoryBytes = execution.guest.memoryBytes;
+    entry.instanceBytes =
+      INSTANCE_OVERHEAD_BYTES + Math.ceil(entry.memoryBytes * (entry.snapshot ? TOUCHED_BY_RUNS : TOUCHED));
     return execution;
   }
 
@@ -217,15 +232,24 @@ export class InstancePool {
       this.#policy,
     );
     let short: Entry | null = null;
+    let lacks = false;
     for (const entry of this.#entries.values()) {
       const target = targets.get(entry.key) ?? 0;
       if (entry.ready.length > target) entry.ready.length = target;
       if (entry.used.length > target - entry.ready.length) entry.used.length = target - entry.ready.length;
-      const isShort =
-        entry.used.length > 0 ? entry.ready.length < target : entry.ready.length + lent(entry, now) < target;
-      if (!entry.failed && isShort && (!short || entry.ready.length < short.ready.length)) short = entry;
+      if (entry.ready.length >= target) continue;
+      // While lent instances may soon come back, make another one only to keep the minimum ready.
+      const least = this.#minima.get(entry.key) ?? 0;
+      const expected = entry.ready.length < least ? 0 : lent(entry, now);
+      const isShort = entry.used.length > 0 || (!entry.failed && entry.ready.length + expected < target);
+      if (!isShort) lacks = true;
+      else if (!short || entry.ready.length < short.ready.length) short = entry;
     }
-    if (!short) return;
+    clearTimeout(this.#later);
+    if (!short) {
+      if (lacks) this.#later = setTimeout(() => this.#schedule(), LENT_MS).unref();
+      return;
+    }
     try {
       short.ready.push(this.#restore(short) ?? this.#make(short));
     } catch (error) {
@@ -241,9 +265,12 @@ export class InstancePool {
 }
 
 /** Number of instances that are expected back soon, so that the pool does not make others meanwhile. */
-function lent({ snapshot, lentAtMs }: Entry, now: number): number {
-  while (lentAtMs[0] !== undefined && now - lentAtMs[0] > LENT_MS) lentAtMs.shift();
-  return snapshot ? lentAtMs.length : 0;
+function lent({ snapshot, lent: taken }: Entry, now: number): number {
+  for (const [execution, atMs] of taken) {
+    if (now - atMs <= LENT_MS) break;
+    taken.delete(execution);
+  }
+  return snapshot ? taken.size : 0;
 }
 
 function cancel(refill: NodeJS.Timeout | NodeJS.Immediate): void {

@@ -211,6 +211,32 @@ describe('admission policy', () => {
     );
   });
 
+  test('a head whose tenant holds little of a pool is overtaken a bounded number of times, too', () => {
+    const policy = new AdmissionPolicy({ slots: 1000, pages: { m: 1200 }, reserve: 0, starts: MANY });
+    const running: string[] = [];
+    const admit = (now: number) => policy.admit(now).map(({ id }) => running.push(id) && id);
+    policy.enter({ id: 'small of big', tenant: 'big', arrival: 0, pages: { m: 1 } }, 0);
+    admit(0);
+    running.length = 0;
+    let arrivals = 0;
+    const others = () => {
+      for (let i = 0; i < 12; i += 1) {
+        if (policy.line(`t${i}`).length > 1) continue;
+        arrivals += 1;
+        policy.enter({ id: `t${i}-${arrivals}`, tenant: `t${i}`, arrival: arrivals, pages: { m: 60 } }, arrivals);
+      }
+    };
+    for (let i = 0; i < 5; i += 1) others();
+    admit(arrivals);
+    policy.enter({ id: 'big', tenant: 'big', arrival: arrivals, pages: { m: 110 } }, arrivals);
+    for (let ended = 0; ; ended += 1) {
+      assert.ok(ended < 100, 'it starves');
+      others();
+      policy.leave(running.shift() ?? '', arrivals);
+      if (admit(arrivals).includes('big')) break;
+    }
+  });
+
   test('nobody waits for room for a tenant that has its part: small ones of others start, however long its own run', () => {
     const policy = new AdmissionPolicy({ slots: 1000, pages: { m: 1200 }, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 40; i += 1)

@@ -93,8 +93,8 @@ interface Left {
  * OSDI '24). It never refunds a charge, so no turn lies before the virtual time. When no tenant waits, all start equal again.
  *
  * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations; otherwise the policy passes
- * it over. After `MAX_OVERTAKEN` overtakings the head's need counts as taken until it starts, unless its tenant would then hold more than
- * an equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
+ * it over. After `MAX_OVERTAKEN` overtakings the head's need counts as taken until it starts, unless its tenant already holds an
+ * equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
  * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses
  * it with its reason. Runtime memory is one more pool (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to
  * runtimes at a time, so an admitted one begins soon. One of a tenant with few slots goes ahead of up to `starts` admitted before it, but
@@ -363,11 +363,11 @@ export class AdmissionPolicy {
     });
   }
 
-  /** True when a tenant already holds part of a pool and its head would raise that above an equal part among `tenants`. */
+  /** True when a tenant already holds an equal part, among `tenants`, of a pool that its head needs. */
   #holdsItsPart(tenant: Tenant, tenants: number): boolean {
-    return pagesOf(tenant).some(([model, count]) => {
+    return pagesOf(tenant).some(([model]) => {
       const held = tenant.held.get(model) ?? 0;
-      return held > 0 && (held + count) * tenants > (this.#capacity.pages[model] ?? Number.POSITIVE_INFINITY);
+      return held > 0 && held * tenants >= (this.#capacity.pages[model] ?? Number.POSITIVE_INFINITY);
     });
   }
 

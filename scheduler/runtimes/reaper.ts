@@ -133,7 +133,7 @@ export class Reaper {
   /** A pause of this process may have hit the runtimes too. As after a reconnection, all of them get the time to renew their leases. */
   #heedPause(): void {
     const now = performance.now();
-    if (now - this.#beatAt > this.#leaseMs * LATE) this.#reachableSince = now;
+    if (now - this.#beatAt - this.#leaseMs / BEATS_PER_LEASE > this.#leaseMs * LATE) this.#reachableSince = now;
     this.#beatAt = now;
   }
 

@@ -114,13 +114,13 @@ describe('bodies', () => {
   });
 
   it('of a tenant are read at its pace while another tenant has requests', async () => {
-    const bodies = new Bodies(LIMITS);
+    const bodies = new Bodies({ ...LIMITS, heldBodyBytes: 8192 * KIB });
     const read = async () => {
       const [{ request, send, end }, begunAt] = [sending(), performance.now()];
       for (let i = 0; i < 16; i++) send(8 * KIB * 8);
       end();
       const body = new Body(request, bodies, () => 'a');
-      await body.discard();
+      await body.read(2048 * KIB).catch(() => undefined);
       body.release();
       return performance.now() - begunAt;
     };
@@ -128,6 +128,15 @@ describe('bodies', () => {
     // One megabyte at one a second, less the tenant's allowed lead of a quarter of a second and the last piece.
     assert.ok((await read()) > 600);
     other[Symbol.dispose]();
+  });
+
+  it('of requests without a key make no neighbour', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request, send, end } = sending();
+    send(100 * KIB);
+    end();
+    await new Body(request, bodies).discard();
+    assert.equal(bodies.paces.tenants, 0);
   });
 
   it('are refused when they stop to come', async () => {

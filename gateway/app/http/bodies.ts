@@ -177,12 +177,14 @@ export class Body {
   async #next(): Promise<Uint8Array | undefined> {
     this.#reader ??= this.#request.body?.getReader();
     if (this.#reader === undefined) return undefined;
-    await this.#itsTurn();
+    if (!this.#discarded) await this.#itsTurn();
     const { done, value } = await this.#inTime(this.#reader.read());
     if (done) return undefined;
     this.#arrived += value.byteLength;
-    if (this.#arrived > BLOCK_BYTES && !this.#released) {
-      this.#pace ??= this.#bodies.paces.enter(this.#tenant());
+    const tenant = this.#arrived > BLOCK_BYTES && !this.#released ? this.#tenant() : '';
+    // A request without a key is no neighbour, and the rest of a refused body is read as it comes.
+    if (tenant !== '') {
+      this.#pace ??= this.#bodies.paces.enter(tenant);
       this.#pace.spend(value.byteLength);
     }
     return value;

@@ -108,11 +108,11 @@ local function chooseNext(a)
   return chosen, passed
 end
 
--- True when a tenant already holds part of a pool and its head would raise that above an equal part among `tenants`.
+-- True when a tenant already holds an equal part, among `tenants`, of a pool that its head needs.
 local function holdsItsPart(a, tenant, tenants)
-  for model, needed in pairs(tenant.need) do
+  for model in pairs(tenant.need) do
     local held, total = tenant.held[model] or 0, a.pages[model]
-    if total and held > 0 and (held + needed) * tenants > total then
+    if total and held > 0 and held * tenants >= total then
       return true
     end
   end
