@@ -6,7 +6,7 @@ const { runProcess } = await import('./process.ts');
 try {
   await runProcess();
 } catch (error) {
-  // What the operator has to change is said without a stack.
+  // An `IsolationError` is for the operator, who needs no stack trace.
   const said = error instanceof Error ? (error.name === 'IsolationError' ? error.message : error.stack) : error;
   console.error('runtime:', said);
   process.exit(1);

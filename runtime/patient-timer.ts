@@ -1,11 +1,11 @@
-/** A timer that comes so much later than it was set for tells that this process stood still. */
+/** A timer that fires this much too late shows that the process was stalled. */
 const LATE_MS = 100;
-/** How often it is set again for that. */
+/** Most times that a late timer is set again. */
 const AGAIN = 3;
 
 /**
- * Calls back once so much time has passed for this process: a busy machine may let it stand still, with all of its threads, and whoever was to do
- * something meanwhile could not. What has come by then, and was not read while this thread was busy, is read before the call.
+ * Calls back after `ms` milliseconds during which this process could run. A busy machine may stall the process with all its threads, and
+ * the awaited work with it. Input that arrived while the thread was busy is read before the callback.
  *
  * @returns the function that ends it.
  */

@@ -14,10 +14,10 @@ import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { startRuntime } from './runtime.ts';
 
-/** How often Redis is asked for at the start, until it is there. */
+/** Interval of pings at the start, until Redis answers. */
 const PING_EVERY_MS = 200;
 
-/** The runtime process: takes invocations from the line and runs them, until it is told to stop or its supervisor is gone. */
+/** The runtime process: takes invocations from the line and runs them, until it gets a stop signal or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
   const config = loadConfig();
   const report = (error: unknown): void =>
@@ -53,7 +53,7 @@ export async function runProcess(): Promise<void> {
     instruments: telemetry,
     onError: report,
   });
-  // GPU hosts speak to runtimes only.
+  // Publish the GPU hosts' metrics here: they talk only to runtimes.
   const snapshots = async (): Promise<ProcessFamilies[]> => {
     const hosts = (await runtime.gpuHostStats()).map((stats, i) => {
       const host = gpuHostNames[i] ?? '';

@@ -42,35 +42,35 @@ import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
 import { TextService } from './texts/service.ts';
 
 export interface RuntimeOptions {
-  /** Stays the same over restarts: a new runtime of a name fails what its predecessor left unfinished. */
+  /** Stays the same over restarts: a new runtime fails the invocations that a predecessor of the same name left unfinished. */
   readonly name: string;
   readonly scheduler: Scheduler;
   /** Addresses of the GPU hosts. */
   readonly gpuHosts: readonly string[];
-  /** How operators call them, in the same order; `gpu-host-1` and so on by default. */
+  /** Operators' names for the GPU hosts, in the same order; `gpu-host-1` and so on by default. */
   readonly gpuHostNames?: readonly string[];
-  /** Which of several that have a model serves an invocation; `tenant` by default, so that its saved contexts are found. */
+  /** Selects the GPU host of an invocation when several have a model; `tenant` by default, so that a tenant's saved contexts are found. */
   readonly spread?: Spread;
   readonly artifactsDirectory: string;
-  /** Where it shows events before they are in the log; without it they are written at once and published. */
+  /** Socket on which the runtime shows events before they are in the log; without it, events are written at once and published. */
   readonly liveSocket?: string;
-  /** Invocations that run at once, at most: fewer while their work fills the thread. */
+  /** Most invocations at once; fewer while their work fills the thread. */
   readonly concurrency: number;
   readonly sandboxes: SandboxSettings;
-  /** What confines sandboxes, and the processes that builds and examinations run in; `auto` by default. */
+  /** Confinement of sandboxes, and of the processes of builds and examinations; `auto` by default. */
   readonly isolation?: Isolation;
-  /** Components that are built at once; 1 by default. */
+  /** Most components built at once; 1 by default. */
   readonly builds?: number;
-  /** Memory that the instances of all invocations may take together, MiB: admission keeps to it. Not counted when absent. */
+  /** Most memory of the instances of all invocations together, MiB, enforced by admission. Unlimited when absent. */
   readonly memoryMb?: number;
-  /** Of a function whose manifest asks for nothing. */
+  /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;
   readonly overcommit?: number;
-  /** Part of slots and pages that is kept for tenants that hold little; `DEFAULT_RESERVE` by default. */
+  /** Part of slots and pages reserved for tenants that hold little; `DEFAULT_RESERVE` by default. */
   readonly reserve?: number;
   /** Hosts with private addresses that functions may be granted; none by default. */
   readonly privateHosts?: readonly PrivateHost[];
-  /** Longest wait for the first GPU host at the start; 300 s by default. The others may come later. */
+  /** Longest wait for the first GPU host at the start; 300 s by default. The other hosts may connect later. */
   readonly gpuHostDeadlineMs?: number;
   /** Measures runs, and traces them when it has a tracer. */
   readonly instruments?: Instruments;
@@ -79,9 +79,9 @@ export interface RuntimeOptions {
 
 /** The sandboxes of a runtime. */
 export interface SandboxSettings extends FleetPolicy {
-  /** Memory that the guests of one may touch together. */
+  /** Memory that the guests of one sandbox may touch together. */
   readonly memoryMb: number;
-  /** Of it, what ready instances may take. */
+  /** Part of `memoryMb` that ready instances may take. */
   readonly poolMb: number;
   /** See `SandboxOptions.main`. */
   readonly main?: string;
@@ -93,19 +93,19 @@ export interface Runtime {
   readonly models: Models;
   readonly fleet: Fleet;
   readonly launcher: FunctionLauncher;
-  /** What confines the processes that it hands untrusted bytes to. */
+  /** Confinement of the processes that get untrusted bytes. */
   readonly layers: Layers;
-  /** Invocations that run now, children included. */
+  /** Number of invocations that run now, children included. */
   readonly running: number;
   /** Counters of the GPU hosts, in the order of the options; null for one that does not answer. */
   gpuHostStats(): Promise<readonly (GpuHostStats | null)[]>;
-  /** Takes no more work, waits for what runs until the deadline, then stops it, and lets go of everything. */
+  /** Takes no more work, waits up to `drainMs` for running invocations, stops the remaining ones, and closes everything. */
   stop(drainMs: number): Promise<void>;
 }
 
 const GPU_HOST_DEADLINE_MS = 300_000;
 
-/** Starts a runtime: finds out what confines untrusted work, connects to the GPU hosts, takes over from its predecessor, and takes invocations and builds. Throws `IsolationError` when this machine confines less than `isolation` demands. */
+/** Starts a runtime, which takes invocations and builds. @throws IsolationError when this machine confines less than `isolation` demands */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
   const confined = layersFor(options.isolation ?? 'auto', await probeMachine());
@@ -118,7 +118,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const hostNames = options.gpuHosts.map((_, i) => options.gpuHostNames?.[i] ?? `gpu-host-${i + 1}`);
   const live = options.liveSocket === undefined ? undefined : new LiveServer();
   if (options.liveSocket !== undefined) await live?.listen(options.liveSocket);
-  // Registering first: what a predecessor left unfinished fails at once, however long a GPU host takes to load.
+  // Register first, so that a predecessor's unfinished invocations fail at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
@@ -172,7 +172,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     jobs: {
       functionOf: async (parent, name, reference) => {
         const found = await scheduler.functions.resolve(parent.tenant, name, reference);
-        // A function that was removed under a running invocation is still there for that invocation's own children.
+        // A running invocation may launch its own function even after that was removed.
         const own = name === parent.function && (reference ?? parent.version) === parent.version;
         return found ?? (own ? launcher.function(parent.tenant, parent.function, parent.version) : null);
       },
@@ -250,7 +250,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   builds.start();
   const collector = new ArtifactCollector({ store, isWanted: artifactWanted(scheduler, limits), onError });
   collector.start();
-  // Every tokenizer is loaded before the runtime counts as ready.
+  // Load every tokenizer before the runtime counts as ready.
   const loaded = await models.granted([]);
   void texts.warm([...loaded.values()].flatMap(({ tokenizer, summary }) => (tokenizer ? [summary.directory] : [])));
   const service = new Service({ scheduler, launcher, fleet, limits, onError });
@@ -285,12 +285,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   };
 }
 
-/** A GPU host that nobody has reached yet. */
+/** The description of a GPU host that has not connected yet. */
 const notYetThere = (name: string): HostSource => ({
   ...{ name, connected: false, connectedAt: undefined, lostAt: undefined, hostId: undefined, models: [] },
 });
 
-/** Answers a build request of the gateway. */
+/** Handles a build request of the gateway. */
 async function build(
   launcher: FunctionLauncher,
   { poolMb }: SandboxSettings,

@@ -1,4 +1,4 @@
-/** The JavaScript API of WebAssembly, with JavaScript promise integration: what this project uses of it (the library types carry it only with the DOM). */
+/** The parts of WebAssembly's JavaScript API, with promise integration, that this project uses: only the DOM library types have them. */
 declare namespace WebAssembly {
   type ExportValue = ((...args: never[]) => unknown) & object;
   type Exports = Record<string, unknown>;
@@ -33,7 +33,7 @@ declare namespace WebAssembly {
   class RuntimeError extends Error {}
   class CompileError extends Error {}
   class LinkError extends Error {}
-  /** Wraps a function so that a guest that calls it is suspended until its promise resolves. */
+  /** Wraps a function so that it suspends a calling guest until its promise resolves. */
   class Suspending {
     constructor(call: (...args: never[]) => unknown);
   }

@@ -4,13 +4,13 @@ import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../buil
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
   readonly store: string;
-  /** Whether a version may still need an artifact. What it throws ends the round, and nothing is removed. */
+  /** Answers true when a version may still need an artifact. An error ends the round without removing the artifact. */
   readonly isWanted: (artifact: Artifact) => Promise<boolean>;
-  /** An artifact that was read since then stays; an hour by default, many times what a deploy takes from its build to its registration. */
+  /** An artifact read within this time stays; an hour by default, many times the time from a deploy's build to its registration. */
   readonly unusedMs?: number;
   /** Time between two rounds; a minute by default. */
   readonly everyMs?: number;
-  /** Artifacts that one round looks at; 32 by default. */
+  /** Most artifacts that one round checks; 32 by default. */
   readonly lookedAtOnce?: number;
   readonly onError: (error: unknown) => void;
 }
@@ -24,7 +24,7 @@ const NAME = /^[0-9a-f]{64}$/;
 /** Removes artifacts that no version needs, some in each round, from `start` to `stop`. */
 export class ArtifactCollector {
   readonly #options: ArtifactCollectorOptions;
-  /** Name of the last one that was looked at. */
+  /** Name of the last artifact that was checked. */
   #last = '';
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<unknown> | undefined;
@@ -43,14 +43,14 @@ export class ArtifactCollector {
     }, this.#options.everyMs ?? EVERY_MS).unref();
   }
 
-  /** Begins no more rounds, and waits for the one that is under way. */
+  /** Starts no more rounds, and waits for the current one. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
     await this.#running;
   }
 
-  /** Looks at the next artifacts; answers the names of those that it removed. */
+  /** Checks the next artifacts; answers the names of the removed ones. */
   async round(): Promise<string[]> {
     const { store, isWanted, unusedMs = UNUSED_MS, lookedAtOnce = LOOKED_AT_ONCE } = this.#options;
     const names = (await readdir(store)).filter((name) => NAME.test(name)).sort();
@@ -59,7 +59,7 @@ export class ArtifactCollector {
     const removed: string[] = [];
     for (const name of looked) {
       if (this.#stopped) break;
-      // One that is not whole can be used by no launch.
+      // No launch can use an incomplete artifact.
       const artifact = await readArtifactAsItIs(store, name);
       const wanted = artifact !== null && (await isWanted(artifact));
       if (!wanted && (await removeUnusedArtifact(store, name, unusedMs))) removed.push(name);

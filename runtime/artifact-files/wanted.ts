@@ -5,14 +5,14 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type Artifact, artifactHashOf } from '../build/index.ts';
 import { memoryPagesOf } from '../pool/launcher.ts';
 
-/** Of a component that more versions use, every artifact of the present toolchain is kept. */
+/** Most versions of a component that are examined; with more, every artifact of the current toolchain is kept. */
 const MOST_USERS = 64;
 
 /**
- * Whether a version may need an artifact: the present toolchain would make the same one, and a version that is deployed or drains has its component
- * and its memory limit, or the component is being deployed.
+ * Answers true when a version may need an artifact: the current toolchain would make the same artifact, and a deployed or draining version
+ * has its component and memory limit, or the component is being deployed.
  *
- * @param limits of a function whose manifest asks for nothing
+ * @param limits limits of a function whose manifest sets none
  */
 export function artifactWanted(
   scheduler: Pick<Scheduler, 'blobs' | 'functions' | 'store'>,

@@ -12,13 +12,13 @@ import { BuildError, type BuildFailure } from './outcome.ts';
 
 /** Program that runs in the child. */
 const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
-/** What the child's code and its tools are made of. Not the whole repository: a home with keys may lie in it. */
+/** Folders of the child's code and its tools. The whole repository is not readable: it may contain a home directory with keys. */
 const CODE = [
   ...['runtime/build', 'wit', 'package.json'].map((path) => fileURLToPath(new URL(`../../${path}`, import.meta.url))),
   ...packageFolders(),
 ];
 
-/** What a stage may touch beyond reading its own code. */
+/** Permissions of a stage beyond reading its own code. */
 export interface StagePermissions {
   readonly read: readonly string[];
   readonly write: readonly string[];
@@ -54,7 +54,7 @@ export async function runStage<T extends { readonly ok: true }>(
 
 const isAnswer = (line: string): boolean => line.startsWith('{"ok":');
 
-/** Compilers find each other on the PATH, and keep temporary files where they may write. */
+/** Compilers need the PATH to find each other, and a writable folder for temporary files. */
 function toolEnvironment([folder]: readonly string[]): Readonly<Record<string, string>> {
   const { PATH } = process.env;
   return { ...(PATH ? { PATH } : {}), ...(folder ? { TMPDIR: folder } : {}) };

@@ -1,4 +1,4 @@
-/** What the rest of the runtime uses of this folder. */
+/** The public interface of this folder. */
 export type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact/artifact.ts';
 export { type ArtifactBuildOptions, type BuildOutcome, buildArtifact } from './artifact/build.ts';
 export type { CoreModule } from './artifact/core-modules.ts';

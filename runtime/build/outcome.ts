@@ -1,4 +1,4 @@
-/** Why a build was refused or failed; the gateway answers these codes as they are. */
+/** Reason that a build was refused or failed; the gateway answers these codes unchanged. */
 export type BuildCode =
   | 'not-wasm'
   | 'core-module'
@@ -14,21 +14,21 @@ export interface Diagnostic {
   readonly line: number;
   readonly column: number;
   readonly text: string;
-  /** The line of source that it is about. */
+  /** The source line of the fault. */
   readonly source: string;
 }
 
 export interface BuildFailure {
   readonly ok: false;
   readonly code: BuildCode;
-  /** What happened and why. */
+  /** The fault and its reason. */
   readonly message: string;
-  /** What to do about it. */
+  /** Advice on how to fix it. */
   readonly hint: string;
   readonly diagnostics?: readonly Diagnostic[];
 }
 
-/** A build that cannot go on. It crosses the process boundary as a BuildFailure. */
+/** Ends a build. It crosses the process boundary as a BuildFailure. */
 export class BuildError extends Error {
   readonly code: BuildCode;
   readonly hint: string;
@@ -43,7 +43,7 @@ export class BuildError extends Error {
   }
 }
 
-/** Anything caught, as the failure that is reported. What is not a BuildError is a fault of a tool or of ours: `build-failed`. */
+/** Turns a caught error into a failure to report. Any error but a BuildError is a fault of a tool or of ours: `build-failed`. */
 export function failureFrom(error: unknown): BuildFailure {
   if (error instanceof BuildError) {
     const { code, message, hint, diagnostics } = error;

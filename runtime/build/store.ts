@@ -4,12 +4,12 @@ import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'n
 import { join } from 'node:path';
 import { type Artifact, artifactMetaSchema, GLUE_FILE, META_FILE } from './artifact/artifact.ts';
 
-/** Names of what is being written start with this; whoever writes them has the process id in the name. */
+/** Prefix of the names of unfinished files and folders; the writer's process id follows. */
 const TEMPORARY = '.tmp-';
-/** Age from which a temporary folder is taken for left behind: many times a build's time limit. */
+/** Age at which a temporary folder counts as abandoned: many times a build's time limit. */
 const STALE_MS = 60 * 60 * 1000;
 
-/** A folder of its own inside `directory`, for one build. The caller removes it. */
+/** Makes a folder inside `directory` for one build. The caller removes it. */
 export async function makeTemporary(directory: string): Promise<string> {
   const path = join(directory, `${TEMPORARY}${process.pid}-${randomBytes(6).toString('hex')}`);
   await mkdir(path, { recursive: true });
@@ -29,22 +29,22 @@ export async function sweep(directory: string): Promise<void> {
   }
 }
 
-/** When this process read artifacts, by folder, by `performance.now`; of those that other processes read the folder's time tells. */
+/** Time of this process's last read of each artifact's folder, by `performance.now`. The folder's mtime tells reads by other processes. */
 const readAt = new Map<string, number>();
 
-/** The artifact of that hash, for use: it stays for a while from now on. Null when it is not there, not whole, or another's. */
+/** Reads an artifact for use, which protects it from removal for a while. Null when it is missing, incomplete, or has another hash. */
 export async function readArtifact(store: string, hash: string): Promise<Artifact | null> {
   const directory = join(store, hash);
-  // Before anything is waited for, so that nothing of this process removes it from here on.
+  // Set this before the first await, so that this process does not remove the artifact from here on.
   readAt.set(directory, performance.now());
   const artifact = await readArtifactAsItIs(store, hash);
   const now = new Date();
-  // A folder that only others may write is not theirs to remove either.
+  // Ignore errors: a process that may not write the folder cannot set its time.
   if (artifact) await utimes(directory, now, now).catch(() => undefined);
   return artifact;
 }
 
-/** The same without using it. */
+/** Reads an artifact without protecting it from removal. */
 export async function readArtifactAsItIs(store: string, hash: string): Promise<Artifact | null> {
   const directory = join(store, hash);
   try {
@@ -63,14 +63,14 @@ export async function readArtifactAsItIs(store: string, hash: string): Promise<A
 }
 
 /**
- * Removes an artifact that nothing has read for `unusedMs`, and says whether it did. It is taken out of its place in one step: a reader of this
- * process has it whole or finds none, which makes it be built again. What another process began to use in between is put back.
+ * Removes an artifact that no process has read for `unusedMs`; answers whether it did. One step renames the folder: a reader in this
+ * process gets the whole artifact or none, and then builds it again. An artifact that another process began to use is put back.
  */
 export async function removeUnusedArtifact(store: string, hash: string, unusedMs: number): Promise<boolean> {
   const directory = join(store, hash);
   const aside = join(store, `${TEMPORARY}${process.pid}-${randomBytes(6).toString('hex')}`);
   const usedSince = (path: string) => Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) < unusedMs;
-  // Nothing is waited for between this look and the renaming.
+  // There is no await between this check and the rename.
   const used = readAt.get(directory);
   if (used !== undefined && performance.now() - used < unusedMs) return false;
   readAt.delete(directory);
@@ -89,7 +89,7 @@ export async function removeUnusedArtifact(store: string, hash: string, unusedMs
   return true;
 }
 
-/** Puts a finished folder where it belongs, in one step. When another process was first, its result stays: both are the same. */
+/** Moves a finished folder to its place in one step. When another process was first, its result stays: both are the same. */
 export async function publishDirectory(from: string, to: string): Promise<void> {
   try {
     await rename(from, to);

@@ -9,7 +9,7 @@ const HERE = dirname(fileURLToPath(import.meta.url));
 
 let versions: Readonly<Record<string, string>> | undefined;
 
-/** Versions of what takes part in a build. Our own is a hash of this folder's sources, so that a change of them rebuilds everything. */
+/** Versions of all tools of a build. Our own is a hash of this folder's sources, so that a change in them rebuilds everything. */
 export function toolchain(): Readonly<Record<string, string>> {
   versions ??= {
     build: hashOfSources(),
@@ -42,7 +42,7 @@ function versionOf(name: string): string {
       const { version } = JSON.parse(readFileSync(join(folder, name, 'package.json'), 'utf8')) as { version: string };
       return version;
     } catch {
-      // Not in this node_modules: the next one up.
+      // The package is not in this node_modules: try the next one up.
     }
   }
   throw new Error(`${name} is not installed`);

@@ -22,22 +22,22 @@ export interface GrammarJob {
   readonly source: GrammarSource;
   readonly workers: Workers;
   readonly deadlines: Deadlines;
-  /** Called when somebody holds it after nobody did. */
+  /** Called when an unused grammar gets its first holder. */
   readonly onUsed: () => void;
-  /** Called when nobody holds it any more. */
+  /** Called when the last holder lets go. */
   readonly onUnused: () => void;
 }
 
 const CLOSED = handlerError('closed', 'the grammar was dropped');
 
-/** Times that something is made again because its worker ended for another reason. */
+/** Most attempts at a request whose worker ends for another reason. */
 const MAX_ATTEMPTS = 3;
 
-/** A source that is compiled in its tenant's worker, and again in the next one when that has ended. */
+/** A source that is compiled in its tenant's worker, and again in the next worker after that one has ended. */
 export class Grammar {
   readonly job: GrammarJob;
   readonly #compiled = new WeakMap<WorkerLink, Promise<LinkReply>>();
-  /** The worker that has it, if it still lives. */
+  /** The worker that has the compiled grammar, if it still lives. */
   #link: WorkerLink | undefined;
   #holders = 0;
   #failure: HandlerError | undefined;
@@ -64,7 +64,7 @@ export class Grammar {
     if (this.#holders === 0) this.job.onUnused();
   }
 
-  /** Runs `ask` in a worker in which the grammar is compiled: by `asker`, when it is not yet. Never rejects. */
+  /** Runs `ask` in a worker that has compiled the grammar; `asker` pays for a compilation if one is needed. Never rejects. */
   async use(asker: Asker, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<Outcome<Answer>> {
     try {
       let reason = '';
@@ -84,7 +84,7 @@ export class Grammar {
     }
   }
 
-  /** Frees what its worker holds of it. */
+  /** Frees the worker's memory of the grammar. */
   forget(): void {
     void this.#link?.request({ kind: 'forget', grammar: this.job.id }, this.job.deadlines.operationMs);
   }
@@ -103,7 +103,7 @@ export class Grammar {
     const { id, model, source, deadlines } = this.job;
     const vocabulary = await vocabularyOf(model.tokenizer, model.vocabularySize);
     const learned = await link.learn(vocabulary, deadlines.startMs);
-    // Reading a vocabulary is no fault of the grammar.
+    // The grammar is not at fault when reading a vocabulary fails.
     if (learned.tag !== 'ok') return learned.tag === 'ended' ? { ...learned, culprit: false } : learned;
     this.#link = link;
     const request = { kind: 'compile', grammar: id, vocabulary: vocabulary.id, source } as const;
@@ -112,7 +112,7 @@ export class Grammar {
       charge: (cpuMs) => asker.charge(cpuMs),
     });
     if (reply.tag === 'err') this.#fail(reply.val);
-    // When only this asker withdrew, somebody else may compile it yet.
+    // Only this asker withdrew, so another one may still compile the grammar.
     if (reply.tag === 'ended') this.#compiled.delete(link);
     return reply;
   }
@@ -123,14 +123,14 @@ export class Grammar {
   }
 }
 
-/** Somebody's hold on a compiled grammar. */
+/** A holder's reference to a compiled grammar. */
 export class CompiledGrammar {
   readonly #grammar: Grammar;
   readonly #account: GrammarAccount;
   readonly #ready: Promise<Outcome<undefined>>;
   #dropped = false;
 
-  /** @param account has begun a call of `bytes`, which lasts until the grammar is compiled */
+  /** @param account must have begun a call of `bytes`, which ends when the grammar is compiled */
   constructor(grammar: Grammar, account: GrammarAccount, bytes: number) {
     this.#grammar = grammar;
     this.#account = account;
@@ -148,14 +148,14 @@ export class CompiledGrammar {
   }
 
   /**
-   * `invalid-argument` for a source that is no grammar, `limit-exceeded` for one that is too large or takes too long, `closed` when nobody
-   * held it any more. Never rejects.
+   * Answers `invalid-argument` for an invalid source, `limit-exceeded` for one that is too large or takes too long, `closed` when the
+   * grammar lost its last holder. Never rejects.
    */
   ready(): Promise<Outcome<undefined>> {
     return this.#ready;
   }
 
-  /** A matcher at the beginning of a text. It outlives this hold; made after `drop`, it answers `closed`. */
+  /** A matcher at the beginning of a text. It may outlive this reference; a matcher made after `drop` answers `closed`. */
   matcher(): Matcher {
     const matcher = new Matcher(this.#grammar, this.#account, Promise.resolve(ok([])));
     if (this.#dropped) matcher.drop();

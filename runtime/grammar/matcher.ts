@@ -4,7 +4,7 @@ import type { Grammar } from './compiled.ts';
 import type { Answer, MatchStatus } from './messages.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 
-/** Tokens that a matcher can have accepted: it remembers them all, to go on from there in another worker or as a fork. */
+/** Most tokens that a matcher accepts: it remembers all of them, to continue in another worker or as a fork. */
 const MAX_TOKENS = 131_072;
 
 const TOO_LONG = handlerError('limit-exceeded', `a matcher takes ${MAX_TOKENS} tokens at most; begin a new one`);
@@ -13,25 +13,25 @@ const CLOSED = handlerError('closed', 'the matcher was dropped');
 let lastId = 0;
 
 /**
- * Where a text of tokens stands in a grammar. Calls run in order; none of their promises rejects. Those that wait when it is dropped answer
- * `closed`. The state lies in the tenant's worker; when that has ended, the accepted tokens are replayed in the next one.
+ * The state of a text of tokens in a grammar. Calls run in order; their promises never reject. Waiting calls answer `closed` when the
+ * matcher is dropped. The tenant's worker has the state; when that worker has ended, the accepted tokens are replayed in the next one.
  */
 export class Matcher {
   readonly #grammar: Grammar;
   readonly #account: GrammarAccount;
   readonly #id: number;
-  /** The tokens after which it stands, or why it is of no use. */
+  /** The tokens accepted so far, or the error that makes the matcher useless. */
   readonly #accepted: Promise<Outcome<number[]>>;
   /** Forks that wait for the calls made before them. */
   readonly #forks = new Set<Matcher>();
   readonly #asker: Asker;
-  /** The last call so far. */
+  /** The most recent call. */
   #last: Promise<unknown>;
-  /** The worker in which it is open. */
+  /** The worker in which the matcher is open. */
   #link: WorkerLink | undefined;
   #dropped = false;
 
-  /** @param accepted the tokens after which it stands, which become its own and which `account` keeps already */
+  /** @param accepted the tokens accepted so far; the matcher takes the list over, and `account` keeps them already */
   constructor(grammar: Grammar, account: GrammarAccount, accepted: Promise<Outcome<number[]>>) {
     lastId += 1;
     this.#id = lastId;
@@ -47,7 +47,7 @@ export class Matcher {
   }
 
   /**
-   * Takes all of `tokens`, or none when one does not fit: then it says false. `invalid-argument` for ids outside the vocabulary.
+   * Accepts all of `tokens`, or none and answers false when one does not fit. `invalid-argument` for ids outside the vocabulary.
    *
    * @param tokens copied; may be a view of a guest's memory
    */
@@ -69,7 +69,7 @@ export class Matcher {
     }, own.byteLength);
   }
 
-  /** Tokens that may come next: bit `t % 32` of word `t / 32`. Where only the end may come, the end-of-sequence tokens alone. */
+  /** Tokens that may come next: bit `t % 32` of word `t / 32`. Only the end-of-sequence tokens where only the end may come. */
   mask(): Promise<Outcome<Uint32Array>> {
     const matcher = this.#id;
     return this.#call(async () => {
@@ -88,7 +88,7 @@ export class Matcher {
     });
   }
 
-  /** Takes the last `tokens` accepted ones back. `invalid-argument` for more than there are. */
+  /** Takes the last `tokens` accepted tokens back. `invalid-argument` for more than were accepted. */
   rollback(tokens: number): Promise<Outcome<undefined>> {
     const matcher = this.#id;
     return this.#call(async (accepted) => {
@@ -100,7 +100,7 @@ export class Matcher {
     });
   }
 
-  /** A matcher of its own where this one stands after the calls made so far. */
+  /** A new matcher with this matcher's state after the calls made so far. */
   fork(): Matcher {
     const accepted: Promise<Outcome<number[]>> = this.#call(async (tokens) => {
       const refused = fork.#unwanted ? CLOSED : this.#account.keep(tokens.length);
@@ -124,12 +124,12 @@ export class Matcher {
     });
   }
 
-  /** Whether nobody can see any more what its calls do. */
+  /** True when no matcher can observe the effects of the calls any more. */
   get #unwanted(): boolean {
     return this.#dropped && [...this.#forks].every((fork) => fork.#unwanted);
   }
 
-  /** @param bytes what the call holds while it waits */
+  /** @param bytes memory that the call holds while it waits */
   #call<T>(run: (accepted: number[]) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
     const refused = this.#dropped ? CLOSED : this.#account.begin(bytes);
     if (refused) return Promise.resolve(err(refused));

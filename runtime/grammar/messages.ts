@@ -2,12 +2,12 @@ import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import type { GrammarSource } from './translate/source.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
-/** What a worker is asked. It answers each in order with a `Reply`. */
+/** A request to a worker, which answers each in order with a `Reply`. */
 export type Request =
-  /** Makes a model's vocabulary known. */
+  /** Sends a model's vocabulary. */
   | { readonly kind: 'vocabulary'; readonly vocabulary: Vocabulary }
   | { readonly kind: 'compile'; readonly grammar: number; readonly vocabulary: number; readonly source: GrammarSource }
-  /** A matcher at the place after `tokens`, which were accepted before. */
+  /** Opens a matcher at the place after `tokens`, which were accepted before. */
   | { readonly kind: 'open'; readonly matcher: number; readonly grammar: number; readonly tokens: Uint32Array }
   | { readonly kind: 'accept'; readonly matcher: number; readonly tokens: Uint32Array }
   | { readonly kind: 'mask'; readonly matcher: number }
@@ -17,7 +17,7 @@ export type Request =
   | { readonly kind: 'forget'; readonly grammar: number }
   | { readonly kind: 'close'; readonly matcher: number };
 
-/** Whether a text may end where it stands, and whether nothing else is left. */
+/** True flags when a text may end at its current place, and when it can only end there. */
 export interface MatchStatus {
   readonly mayEnd: boolean;
   readonly mustEnd: boolean;
@@ -27,9 +27,9 @@ export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | undefine
 
 export type Reply = { readonly tag: 'ok'; readonly val: Answer } | { readonly tag: 'err'; readonly val: HandlerError };
 
-/** A reply as it is sent. */
+/** A reply as sent by a worker. */
 export interface Sent {
   readonly reply: Reply;
-  /** CPU time that it took. */
+  /** CPU time of the request. */
   readonly cpuMs: number;
 }

@@ -11,52 +11,51 @@ export type { Matcher } from './matcher.ts';
 export type { MatchStatus } from './messages.ts';
 export type { GrammarSource } from './translate/source.ts';
 
-/** The model whose tokens a grammar is matched in. */
+/** The model whose tokens a grammar matches. */
 export interface GrammarModel {
   readonly name: string;
   readonly tokenizer: Tokenizer;
-  /** Tokens that the model tells apart; masks have a bit for each. */
+  /** Number of the model's tokens; masks have a bit for each. */
   readonly vocabularySize: number;
 }
 
-/** Each has a default. */
 export interface GrammarOptions {
-  /** Worker threads at once, one a tenant: 8. */
+  /** Most worker threads, one per tenant; 8 by default. */
   readonly maxWorkers?: number;
-  /** A worker that nobody uses for so long ends: 30 s. */
+  /** An idle worker ends after this time; 30 s by default. */
   readonly idleMs?: number;
-  /** For compiling one grammar: 2 s. */
+  /** Time limit for compiling one grammar; 2 s by default. */
   readonly compileMs?: number;
-  /** For one call of a matcher: 1 s. */
+  /** Time limit for one call of a matcher; 1 s by default. */
   readonly operationMs?: number;
-  /** JavaScript heap of a worker, MiB: 384. */
+  /** JavaScript heap of a worker, MiB; 384 by default. */
   readonly heapMb?: number;
 }
 
-/** For a worker to start, and to read a vocabulary; on a loaded machine. */
+/** Time limit for a worker's start, and for reading a vocabulary, on a loaded machine. */
 const START_MS = 10_000;
 /** Longest wait for a worker when all are busy. */
 const PLACE_MS = 10_000;
-/** Grammars of a tenant that stay compiled after nobody holds them. */
+/** Most grammars of a tenant that stay compiled without a holder. */
 const MAX_UNUSED = 16;
 
 /** Grammars of one tenant. */
 interface Shelf {
-  /** By model and source. */
+  /** Grammars by model and source. */
   readonly all: Map<string, Grammar>;
-  /** Those that nobody holds, the ones used last at the end. */
+  /** Grammars without a holder, the most recently used last. */
   readonly unused: Map<Grammar, string>;
 }
 
 /**
- * Compiles grammars and matches texts of tokens against them, in worker threads: sources are strangers' input, which may take long and much memory.
- * Each tenant has a worker of its own. One that overruns its deadline or its memory is ended; the grammar that did it answers an error from then
- * on, and everything else that the worker held is made again when it is asked next.
+ * Compiles grammars and matches texts of tokens against them, in worker threads: sources are untrusted and may take much time and memory.
+ * Each tenant has its own worker. A worker that exceeds its deadline or memory is ended; the grammar at fault then answers an error, and
+ * the worker's other grammars and matchers are restored at their next use.
  */
 export class GrammarService {
   readonly #workers: Workers;
   readonly #deadlines: Deadlines;
-  /** By tenant. */
+  /** Shelves by tenant. */
   readonly #shelves = new Map<string, Shelf>();
   readonly #tokenizers = new WeakMap<Tokenizer, number>();
   #lastId = 0;
@@ -74,15 +73,15 @@ export class GrammarService {
     });
   }
 
-  /** Worker threads that exist. */
+  /** Number of worker threads. */
   get workers(): number {
     return this.#workers.count;
   }
 
   /**
-   * Starts compiling; failures are told by `ready` and by the matchers. The same source of a tenant is compiled once.
+   * Starts compiling; `ready` and the matchers report failures. The same source of a tenant is compiled once.
    *
-   * @returns an error at once for a source that is too long, or when the account is at its bounds: then nothing of it is kept
+   * @returns an error at once, keeping no reference to the source, when it is too long or the account is at its bounds
    */
   compile(
     tenant: string,
@@ -138,7 +137,7 @@ export class GrammarService {
     return grammar;
   }
 
-  /** Forgets the tenant's unused grammars but the last `kept` ones. */
+  /** Forgets the tenant's unused grammars, except the last `kept` ones. */
   #trim(tenant: string, kept: number): void {
     const shelf = this.#shelves.get(tenant);
     if (!shelf) return;
@@ -152,7 +151,7 @@ export class GrammarService {
     const key = unused.get(grammar);
     unused.delete(grammar);
     grammar.forget();
-    // A failed one may have been replaced.
+    // A failed grammar may have been replaced.
     if (key !== undefined && all.get(key) === grammar) all.delete(key);
     if (all.size === 0) this.#shelves.delete(tenant);
   }

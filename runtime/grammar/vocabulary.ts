@@ -2,23 +2,23 @@ import { isUtf8 } from 'node:buffer';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 
-/** A model's tokens as a worker takes them, in memory that all workers share. */
+/** A model's tokens for workers, in memory that all workers share. */
 export interface Vocabulary {
   readonly id: number;
-  /** Tokens of the model: not of its tokenizer, which may know fewer or more. */
+  /** Number of the model's tokens; its tokenizer may know fewer or more. */
   readonly size: number;
-  /** Bytes of all tokens, one after the other. Special and padded tokens, and such as the tokenizer lacks, have none: they are never allowed. */
+  /** Concatenated bytes of all tokens. Special, padded and unknown tokens have no bytes: they are never allowed. */
   readonly bytes: Uint8Array<SharedArrayBuffer>;
-  /** Where each token's bytes begin, and where the last one's end. */
+  /** Start of each token's bytes, and the end of the last token's. */
   readonly offsets: Uint32Array<SharedArrayBuffer>;
   /** Tokens that end a text. */
   readonly eos: readonly number[];
 }
 
-/** Tokens that are packed in one turn of the event loop: other inferlets wait meanwhile. */
+/** Tokens packed in one turn of the event loop, for which other inferlets wait. */
 const TOKENS_PER_TURN = 2000;
 
-/** By tokenizer and size. */
+/** Vocabularies by tokenizer and size. */
 const packed = new WeakMap<Tokenizer, Map<number, Promise<Vocabulary>>>();
 let lastId = 0;
 
@@ -57,7 +57,7 @@ const NOTHING = new Uint8Array(0);
 function specialTest(tokenizer: Tokenizer): (id: number, bytes: Uint8Array) => boolean {
   const whole = tokenizer.stream({ continuation: true });
   return (id, bytes) => {
-    // A stream that is between two characters says everything at once; half a character would wait for its other half.
+    // A stream between two characters answers whole characters at once, but keeps the first half of a character.
     if (isUtf8(bytes)) return whole.push([id]) === '';
     const stream = tokenizer.stream({ continuation: true });
     return stream.push([id]) + stream.finish() === '';

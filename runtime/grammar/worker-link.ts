@@ -5,18 +5,18 @@ import { patientTimer } from '../patient-timer.ts';
 import type { Answer, Request, Sent } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
-/** How a request to a worker went. */
+/** Outcome of a request to a worker. */
 export type LinkReply =
   | { readonly tag: 'ok'; readonly val: Answer }
   | { readonly tag: 'err'; readonly val: HandlerError }
-  /** There is no answer: the worker ended, because of this very request or of something else, or the request was withdrawn. */
+  /** No answer: the request was withdrawn, or the worker ended; `culprit` is true when this request caused that. */
   | { readonly tag: 'ended'; readonly culprit: boolean; readonly val: HandlerError };
 
-/** Whom a request is for. */
+/** The user of a request. */
 export interface Asker {
-  /** Why it is withdrawn, or null: asked when its turn comes. */
+  /** The error of a withdrawn request, or null; called when the request's turn comes. */
   refuse(): HandlerError | null;
-  /** Told of the worker's CPU time for it; of the time that passed when it never answered, but no more than it was given. */
+  /** Charges the worker's CPU time; without an answer, the elapsed time up to the deadline. */
   charge(cpuMs: number): void;
 }
 
@@ -34,20 +34,20 @@ export interface LinkOptions {
   readonly name: string;
   /** JavaScript heap of the worker, MiB. */
   readonly heapMb: number;
-  /** For the worker to start. */
+  /** Time limit for the worker's start. */
   readonly startMs: number;
 }
 
 const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
-/** All that a worker may touch: its own code. A thread does not inherit this process's permissions when it is given arguments, or none. */
+/** Files that a worker may read: its own code. A thread with its own arguments does not inherit this process's permissions. */
 const CODE = ['.', '../../gpu-host/protocol', '../../package.json'].map((path) =>
   fileURLToPath(new URL(path, import.meta.url)),
 );
 
 /**
- * One worker thread: requests go in order, each sent when the one before it is answered; then its deadline begins. A worker that overruns or
- * crashes is ended, and everything that is pending is told.
+ * One worker thread. Requests go in order; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
+ * crashes is ended, and all pending requests get the error.
  */
 export class WorkerLink {
   readonly #worker: Worker;
@@ -55,12 +55,12 @@ export class WorkerLink {
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
   #endTurn: () => void = () => undefined;
-  /** When the turn of the first pending one began. */
+  /** Start of the first pending request's turn. */
   #turnAt = 0;
   #ended: HandlerError | undefined;
-  /** Operations that need this worker to live on; kept by whoever uses it. */
+  /** Number of operations that need this worker; the `Workers` count them. */
   users = 0;
-  /** When the last of them was over, in milliseconds of `performance.now`. */
+  /** End of the last such operation, in milliseconds of `performance.now`. */
   usedAt = 0;
 
   constructor({ name, heapMb, startMs }: LinkOptions) {
@@ -150,7 +150,7 @@ export class WorkerLink {
     this.#endTurn();
     void this.#worker.terminate();
     const [late] = this.#pending;
-    // The timer is patient with a process that stood still, and the guest pays for none of that.
+    // The timer waits longer for a stalled process, and the guest does not pay for that.
     late?.asker.charge(Math.min(performance.now() - this.#turnAt, late.deadlineMs));
     for (const [index, { resolve }] of this.#pending.splice(0).entries()) {
       resolve({ tag: 'ended', culprit: index === 0, val: reason });

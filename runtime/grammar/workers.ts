@@ -2,21 +2,21 @@ import { type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/pro
 import { type LinkOptions, WorkerLink } from './worker-link.ts';
 
 export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
-  /** Threads at once, one a tenant. */
+  /** Most threads, one per tenant. */
   readonly maxWorkers: number;
-  /** A worker that nobody uses for so long ends. */
+  /** An idle worker ends after this time. */
   readonly idleMs: number;
   /** Longest wait for a place when all workers are busy. */
   readonly placeMs: number;
-  /** Told when a tenant's worker ends, for whatever reason. */
+  /** Called when a tenant's worker ends, for any reason. */
   readonly onEnd: (tenant: string) => void;
 }
 
 const CLOSED = handlerError('closed', 'the grammar service is closed');
 
 /**
- * A bounded number of worker threads, one for each tenant that needs one. When all places are taken, the worker that was unused for longest makes
- * room: what it held is made again when it is needed.
+ * A bounded number of worker threads, one for each tenant that needs one. When all places are taken, the least recently used worker is
+ * ended; its grammars and matchers are restored when they are needed.
  */
 export class Workers {
   readonly #options: WorkersOptions;
@@ -24,7 +24,7 @@ export class Workers {
   readonly #idle = new Map<WorkerLink, NodeJS.Timeout>();
   /** Ended workers whose threads are still there. */
   readonly #ending = new Set<Promise<void>>();
-  /** Who waits for a place. */
+  /** Callbacks of tenants that wait for a place. */
   readonly #waiting: (() => void)[] = [];
   #closed = false;
 
@@ -32,12 +32,12 @@ export class Workers {
     this.#options = options;
   }
 
-  /** Threads that exist. */
+  /** Number of threads. */
   get count(): number {
     return this.#links.size + this.#ending.size;
   }
 
-  /** Runs `use` with the tenant's worker, which lives on meanwhile unless it fails. */
+  /** Runs `use` with the tenant's worker, which is not evicted meanwhile. */
   async with<T>(tenant: string, use: (link: WorkerLink) => Promise<T>): Promise<Outcome<T>> {
     const link = await this.#link(tenant);
     if (link.tag === 'err') return link;
@@ -79,7 +79,7 @@ export class Workers {
     }
   }
 
-  /** Ends the worker that was unused for longest, if any is unused. */
+  /** Ends the least recently used worker, if any is unused. */
   #evict(): void {
     const unused = [...this.#links].filter(([, link]) => link.users === 0);
     const [oldest] = unused.sort(([, a], [, b]) => a.usedAt - b.usedAt);

@@ -17,7 +17,7 @@ export const adapter = {
     return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.loadAdapter(queue.id, name);
   },
 
-  /** What the model does not offer is refused on the device, in the order of the queue. */
+  /** A model without adapters refuses this call on the device, in queue order. */
   'forward-with-adapter': (
     inferlet: Inferlet,
     queue: DeviceQueue,

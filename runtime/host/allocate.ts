@@ -4,7 +4,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** Said of a queue without a model, whose every other call fails. */
+/** Page size of a queue without a model; every other call on such a queue fails. */
 const NO_PAGE_SIZE = 0;
 
 /** `wit/allocate.wit`. */

@@ -4,10 +4,10 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 
 /**
- * Waits for something that is no device, in the inferlet's name: completes with the reason when the inferlet is stopped first, with an error
- * when the call throws, and never rejects. The call counts as under way until it settles itself, whether anybody still waits or not.
+ * Makes a call to anything but a device for an inferlet. The promise completes with the reason when the inferlet is stopped, with an
+ * error when the call throws, and never rejects. The call counts as under way until it settles, even when the inferlet stops waiting.
  *
- * @param bytes what the call carries; it makes its copies before it returns, and is not made when too much is under way
+ * @param bytes bytes that the call carries. `call` must copy them before it returns; it is not made when too many bytes are under way.
  */
 export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
   const { stopped, outgoing, interruptions, hooks } = inferlet;
@@ -17,21 +17,21 @@ export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, byte
 }
 
 /**
- * `ask` for a short call of the platform's store: it is made when its tenant's line has room.
+ * `ask` for a short call of the platform's store, made once the tenant's line has room.
  *
- * @param call what it sends must not be a view of the guest's memory: it may be made later
+ * @param call must not send a view of the guest's memory: the call may be made later
  */
 export function askStore<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
   const { description, services } = inferlet;
   return ask(inferlet, () => services.storeLines.during(description.tenant, bytes, call), bytes);
 }
 
-/** In whose name the inferlet stores and sends; undefined when no attempt is known of it. */
+/** The attempt that the inferlet's writes are attributed to; undefined for an inferlet without an attempt. */
 export function attemptOf({ description: { id, epoch } }: Inferlet): AttemptName | undefined {
   return epoch === undefined ? undefined : { id, epoch };
 }
 
-/** What a failed call of the platform's store comes to for an inferlet. */
+/** Converts an error of the platform's store into an error for the inferlet. */
 export function fromStore(error: unknown): HandlerError {
   const { code, message } = StoreError.from(error);
   if (code === 'store-unavailable')

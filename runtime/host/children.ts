@@ -5,26 +5,26 @@ import type { Inferlet } from './inferlet.ts';
 import { messageBytes } from './message-bytes.ts';
 import { Takes } from './takes.ts';
 
-/** A child that runs, as its parent sees it. */
+/** A running child, as its parent sees it. */
 export interface RunningChild {
-  /** Its invocation's id. */
+  /** Id of the child's invocation. */
   readonly id: string;
-  /** Resolves when it has its terminal event. Never rejects. */
+  /** Resolves when the child has its terminal event. Never rejects. */
   readonly ended: Promise<unknown>;
-  /** How it ended, once it has. @throws StoreError */
+  /** Resolves with the child's ending, once it has ended. @throws StoreError */
   ending(): Promise<Outcome<Ending>>;
-  /** Puts a message into its inbox. */
+  /** Puts a message into the child's inbox. */
   send(message: Message): Promise<Outcome<undefined>>;
-  /** No more messages follow. */
+  /** Tells the child that no more messages follow. */
   closeInbox(): Promise<void>;
-  /** What it sends, from its beginning to its end, or until the signal aborts. */
+  /** Reads the child's messages from the first to the last, or until the signal aborts. */
   messages(signal: AbortSignal): MessageReader;
   cancel(reason: string): void;
 }
 
-/** Reads what a child sends. Whoever has it closes it. */
+/** Reads the messages of a child. The holder must close it. */
 export interface MessageReader {
-  /** The next message, null after the last; one call after the other. @throws StoreError */
+  /** The next message; null after the last. Calls must not overlap. @throws StoreError */
   next(): Promise<Message | null>;
   close(): void;
 }
@@ -32,11 +32,11 @@ export interface MessageReader {
 /** Launches the children of one inferlet; `lifecycle/children.ts` implements it. */
 export interface ChildLauncher {
   launch(name: string, input: string): Promise<Outcome<RunningChild>>;
-  /** Launches nothing more, and stops every child with this reason. */
+  /** Stops every child with this reason, and launches no more. */
   stop(reason: HandlerError): void;
 }
 
-/** Messages and their bytes that may be on their way into one child's inbox. */
+/** Most messages, and bytes of messages, on their way into one child's inbox. */
 const MAX_SENDING = 256;
 const MAX_SENDING_BYTES = 4 << 20;
 
@@ -44,7 +44,7 @@ const MAX_SENDING_BYTES = 4 << 20;
 export class ChildHandle {
   readonly #inferlet: Inferlet;
   readonly #child: Promise<Outcome<RunningChild>>;
-  /** One message after the other goes out, so that they arrive in order. */
+  /** Tail of the chain of sends: messages go out one at a time, so that they arrive in order. */
   #sending: Promise<unknown>;
   #sendingCount = 0;
   #sendingBytes = 0;
@@ -59,7 +59,7 @@ export class ChildHandle {
     const refused = inferlet.childHandles.take(this);
     this.#child = refused ? Promise.resolve(err(refused)) : launched(inferlet, name, input);
     this.#sending = this.#child;
-    // One that never began needs nothing of what a handle keeps.
+    // A handle whose child never began does not count against the bound.
     this.#child.then(({ tag }) => {
       if (tag === 'err') inferlet.childHandles.give(this);
     });
@@ -84,7 +84,7 @@ export class ChildHandle {
     this.#next(async () => {
       const child = await this.#child;
       if (child.tag === 'ok') await child.val.closeInbox();
-      // Whoever cannot be told has ended.
+      // Ignore errors: a child that cannot be told has ended.
     }).catch(() => undefined);
   }
 
@@ -119,7 +119,7 @@ export class ChildHandle {
   #send(message: Message, bytes: number): Promise<Outcome<undefined>> {
     this.#sendingCount++;
     this.#sendingBytes += bytes;
-    // Bytes are a view of the guest's memory, which goes on changing.
+    // Copy the bytes: they are a view of the guest's memory, which the guest may change.
     const own: Message = message.tag === 'text' ? message : { tag: 'bytes', val: message.val.slice() };
     return this.#next(async () => {
       const child = await this.#child;
@@ -148,14 +148,14 @@ export class ChildHandle {
     return child.tag === 'ok' ? ask(this.#inferlet, () => child.val.ending()) : child;
   }
 
-  /** After whatever was begun before it, however that went. */
+  /** Runs `work` after all earlier work has settled, even when that failed. */
   #next<T>(work: () => Promise<T>): Promise<T> {
     const next = this.#sending.then(work, work);
     this.#sending = next.catch(() => undefined);
     return next;
   }
 
-  /** A wait of the inferlet on its child, once that has started. */
+  /** Runs `work` once the child has started, and counts it as a wait of the inferlet. */
   #during<T>(work: (child: RunningChild) => Promise<Outcome<T>>): Promise<Outcome<T>> {
     const { interruptions, hooks } = this.#inferlet;
     const outcome = this.#child.then((started) => (started.tag === 'ok' ? work(started.val) : started));

@@ -25,10 +25,10 @@ const QUERIES = {
 
 type Query = keyof typeof QUERIES;
 
-/** What may be asked. */
+/** The queries that an inferlet may ask. */
 export const DEBUG_QUERIES: readonly string[] = [...Object.keys(QUERIES), 'all'];
 
-/** What the platform knows of an inferlet; undefined for another query. */
+/** Answers a query about an inferlet; undefined for an unknown query. */
 export function debugQuery(inferlet: Inferlet, query: string): unknown {
   if (query === 'all') {
     return Object.fromEntries(Object.entries(QUERIES).map(([name, answer]) => [name, answer(inferlet)]));

@@ -4,14 +4,14 @@ import type { SpecialTokenIds } from '#wit/generated/host.ts';
 
 const MAX_TOKENS = 131_072;
 
-/** What it takes to make text of tokens. */
+/** The part of a tokenizer that turns tokens into text. */
 export type Decoding = Pick<Tokenizer, 'decode' | 'stream' | 'special' | 'vocabularySize' | 'tokenBytes'>;
 
 /**
- * The functions of `wit/tokenize.wit` that only look at tables: a sandbox has them (`runtime/guest`), so that no guest waits for the runtime at
- * each token.
+ * The functions of `wit/tokenize.wit` that only read tables. A sandbox has them itself (`runtime/guest`), so that a guest does not wait for
+ * the runtime at each token.
  *
- * @param decodingOf the tables of a model that the caller was granted
+ * @param decodingOf answers the tables of a model, if the caller was granted it
  */
 export function detokenizing<Context>(decodingOf: (context: Context, model: string) => Outcome<Decoding>) {
   const using = <T>(context: Context, model: string, call: (decoding: Decoding) => Outcome<T>): Outcome<T> => {
@@ -77,7 +77,7 @@ function vocabularyOf(decoding: Decoding): readonly Uint8Array[] {
   return vocabulary;
 }
 
-/** Turns what a tokenizer throws into an outcome: ids outside the vocabulary. */
+/** Turns an error of the tokenizer into an outcome: it throws for ids outside the vocabulary. */
 function attempt<T>(call: () => Outcome<T>): Outcome<T> {
   try {
     return call();
@@ -91,7 +91,7 @@ function asHandlerError(error: unknown): HandlerError {
   return handlerError('invalid-argument', message);
 }
 
-/** The model that a function was not granted. */
+/** The error for a model that the function was not granted. */
 export const notGranted = (model: string): Outcome<never> =>
   err(handlerError('not-found', `this function was granted no model named ${model}; ask runtime.models`));
 

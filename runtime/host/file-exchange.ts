@@ -15,7 +15,7 @@ import type { Inferlet } from './inferlet.ts';
 import type { OwnFiles } from './own.ts';
 import { Place } from './unread.ts';
 
-/** Calls of `receive-file` that may wait at once. */
+/** Most calls of `receive-file` that may wait at once. */
 const MAX_RECEIVING = 64;
 
 const NO_FILES = handlerError('unsupported', 'this host exchanges no files');
@@ -25,7 +25,7 @@ const NO_MORE = handlerError('closed', 'the file is not there, and the client ha
 export class FileTransfers {
   readonly #inferlet: Inferlet;
   readonly #receiving = new Holdings(MAX_RECEIVING, 'waits for files');
-  /** One content after the other is fetched, so that the bound on what is unread holds. */
+  /** Tail of the chain of fetches: files are fetched one at a time, so that the bound on unread bytes holds. */
   #fetching: Promise<unknown> = Promise.resolve();
 
   constructor(inferlet: Inferlet) {
@@ -38,7 +38,7 @@ export class FileTransfers {
       const tag = content.length > MAX_FILE_BYTES ? 'limit-exceeded' : 'invalid-argument';
       return refused(handlerError(tag, fault));
     }
-    // The list is a view of the guest's memory, which goes on changing.
+    // Copy the content: it is a view of the guest's memory, which the guest may change.
     const stored = content.slice();
     return this.#askStore((files) => this.#put(files, name, mediaType, stored), content.length);
   }

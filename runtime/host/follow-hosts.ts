@@ -8,7 +8,7 @@ export interface FollowedHosts {
   readonly draining: Draining;
   readonly drains: Pick<Drains, 'names' | 'onChange'>;
   readonly worker: Pick<AdmissionWorker, 'pause'>;
-  /** Says what the hosts are now: the platform's capacity follows. */
+  /** Publishes the state of the hosts: the platform's capacity depends on it. */
   readonly describe: () => Promise<void>;
   readonly onError: (error: unknown) => void;
 }
@@ -16,8 +16,8 @@ export interface FollowedHosts {
 const RETRY_MS = 1000;
 
 /**
- * Keeps up with the GPU hosts: one may come back with other models or more pages, go away, be drained and taken back. While drained ones are all that is
- * left, the runtime takes nothing more: what comes waits in line. Answers how to stop it.
+ * Follows the GPU hosts: a host may return with other models or more pages, disconnect, be drained, or be put back in service. While only
+ * drained hosts are connected, the runtime takes no invocations: they wait in line. Answers a function that stops it.
  */
 export async function followHosts(followed: FollowedHosts): Promise<() => void> {
   const { connections, draining, drains, worker, describe, onError } = followed;
@@ -27,7 +27,7 @@ export async function followHosts(followed: FollowedHosts): Promise<() => void> 
   const say = async (): Promise<void> => {
     const drained = connections.filter(({ name }) => draining.isDrained(name));
     const open = connections.some((connection) => connection.connected && !drained.includes(connection));
-    // Before it says so: whoever hears that a host is drained may rely on it.
+    // Pause first: a reader that sees a host as drained relies on the pause.
     await worker.pause(drained.length > 0 && !open);
     await describe();
   };
@@ -48,7 +48,7 @@ export async function followHosts(followed: FollowedHosts): Promise<() => void> 
     await drains.onChange(follow),
     ...connections.flatMap((connection) => [connection.onReady(follow), connection.onLost(follow)]),
   ];
-  // Something may have happened before anybody listened.
+  // A host may have changed before the listeners were registered.
   await read();
   return () => {
     stopped = true;

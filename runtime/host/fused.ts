@@ -12,11 +12,11 @@ import type { DeviceQueue } from './queue.ts';
 import { TextPipe } from './text-pipe.ts';
 import type { CallTokens } from './tokens.ts';
 
-/** Time of the thread that a pipe takes is charged when it comes to so much. */
+/** A pipe's time on the thread is charged in portions of at least this size. */
 const CHARGED_MS = 0.25;
 const BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
 
-/** Each token of a run that comes out went in before the next. */
+/** Each token of a run counts twice: as an output, and as the input of the next step. */
 const TOKENS_OF_ONE = 2;
 
 /** The host's side of a `run` resource. */
@@ -26,13 +26,13 @@ export class DeviceRun {
   readonly #inferlet: Inferlet;
   readonly #queue: DeviceQueue;
   readonly #step: Step | undefined;
-  /** What is still to be decoded, when a quota has room for a part of that only; null when the device decodes all of it. */
+  /** The rest of the run, when a quota has room only for a part of it; null when the device decodes all of it. */
   #rest: WireRunRequest | null = null;
-  /** Calls on its queue once the device had begun. */
+  /** Number of calls on the queue when the device began the run. */
   #callsThen = 0;
   #stopped = false;
   #dropped = false;
-  /** Where the run's text goes while it is piped. */
+  /** The pipe in progress, if any. */
   #pipe: TextPipe | null = null;
   #unchargedMs = 0;
 
@@ -56,7 +56,7 @@ export class DeviceRun {
     return outcome;
   }
 
-  /** `next` until the end, its text sent to the client. */
+  /** Runs `next` until the end and sends the text to the client. */
   async pipe(request: PipeRequest): Promise<Outcome<Piped>> {
     const opened = TextPipe.open(this.#queue, request);
     if (opened.tag === 'err') return opened;
@@ -82,7 +82,7 @@ export class DeviceRun {
       const { sent: text, held, stop } = pipe;
       return ok({ tokens: Uint32Array.from(pipe.tokens), text, held, stop, finished });
     };
-    // What was sent is told first; the next call says what came in between.
+    // Report the sent text first; the next call returns the error.
     const failed = (error: HandlerError): Outcome<Piped> => {
       this.#step?.end();
       if (pipe.tokens.length === 0) return err(error);
@@ -122,7 +122,7 @@ export class DeviceRun {
     this.#handle?.stop();
   }
 
-  /** Its queue may close now, if the inferlet has dropped it. */
+  /** Stops the run and releases its queue. */
   drop(): void {
     if (this.#dropped) return;
     this.#dropped = true;
@@ -131,7 +131,7 @@ export class DeviceRun {
     this.#queue.release();
   }
 
-  /** Sends messages to the client, when there is room for them. Answers why not, when nothing can be sent any more. */
+  /** Sends messages to the client, waiting for room. Answers an error when the session takes no more messages. */
   async #send(messages: readonly string[]): Promise<HandlerError | null> {
     const { session } = this.#inferlet;
     for (const message of messages) {
@@ -143,7 +143,7 @@ export class DeviceRun {
     return null;
   }
 
-  /** Charges the inferlet for the thread's time: small amounts together, and the rest when 0 more is told. */
+  /** Charges the inferlet for the thread's time. Small amounts are charged together; 0 charges what is pending. */
   #chargePipe(ms: number): void {
     this.#unchargedMs += ms;
     if (this.#unchargedMs === 0 || (ms > 0 && this.#unchargedMs < CHARGED_MS)) return;
@@ -151,7 +151,7 @@ export class DeviceRun {
     this.#unchargedMs = 0;
   }
 
-  /** Takes what has come. Answers what the inferlet is told of it. */
+  /** Counts a chunk's tokens. Answers the chunk that the inferlet gets. */
   #took(chunk: RunChunk): RunChunk {
     const { tokens, finished } = chunk;
     this.#inferlet.count(tokens.length, tokens.length);
@@ -164,20 +164,20 @@ export class DeviceRun {
     return chunk;
   }
 
-  /** Has the device decode as much as the quota has room for. */
+  /** Starts the run on the device, for as many tokens as the quota has room for. */
   #begin(request: WireRunRequest): RunHandle | null {
     const { device, id } = this.#queue;
     if (!device) return null;
     const most = Math.floor(this.#inferlet.tokens.quotaLeft / TOKENS_OF_ONE);
     const capped = request.maxTokens > most;
-    // Its lists may be views of the guest's memory.
+    // Copy the request's lists: they may be views of the guest's memory.
     this.#rest = capped ? { ...request, pages: request.pages.slice(), stopTokens: request.stopTokens.slice() } : null;
     const handle = device.run(id, capped ? { ...request, maxTokens: most } : request);
     this.#callsThen = device.callsOn(id);
     return handle;
   }
 
-  /** The device has decoded what the quota had room for, and these tokens last: it goes on when there is room by now. */
+  /** Handles a run that the quota capped, and its last tokens: continues it if the quota has room by now. */
   #atCap(request: WireRunRequest, tokens: Uint32Array): RunChunk {
     const rest = after(request, tokens);
     this.#rest = rest;
@@ -186,7 +186,7 @@ export class DeviceRun {
       return { tokens, finished: 'stopped' };
     }
     const { device, id } = this.#queue;
-    // Behind calls that came after it, it would see what these did.
+    // Do not continue behind later calls on the queue: the run would see their effects.
     const inTurn = device?.callsOn(id) === this.#callsThen;
     const refused = inTurn ? this.#inferlet.refuseTokens(TOKENS_OF_ONE) : this.#refuseLate();
     this.#handle = refused ? null : this.#begin(rest);
@@ -205,28 +205,28 @@ export class DeviceRun {
   }
 }
 
-/** What is left of a run after some of its tokens. */
+/** The rest of a run after some of its tokens. */
 function after(request: WireRunRequest, tokens: Uint32Array): WireRunRequest {
   const count = tokens.length;
   const token = tokens[count - 1] ?? request.token;
   return { ...request, token, position: request.position + count, maxTokens: request.maxTokens - count };
 }
 
-/** Tokens of a step: a prefix cache may have those that go in, but for those that bring something out, of a plain text. */
+/** Tokens of a step. For an unmasked step, a prefix cache may have the inputs, except those with an output row. */
 export function tokensOf({ tokens, output, rows, mask }: WireStepRequest): CallTokens {
   const inputs = tokens.length;
   const outputs = output.tag === 'none' ? 0 : rows;
-  // The steps of a decode have nothing to find.
+  // A decode step has one new input, which no cache has.
   const cacheable = inputs === 1 || mask !== undefined ? 0 : Math.max(0, inputs - outputs);
   return { inputs, outputs, cacheable };
 }
 
-/** What a step is charged for at least. */
+/** The least number of tokens that a step is charged for. */
 export const leastOf = ({ inputs, outputs, cacheable }: CallTokens): number => inputs - cacheable + outputs;
 
 const cachedOf = ({ cachedTokens }: DeviceStepResult): number => cachedTokens;
 
-/** A fused step's result; its tokens, and what the prefix cache had of them, count as the inferlet's. */
+/** Counts a fused step's tokens, including those that the prefix cache had, for the inferlet; returns the result. */
 export function counted(
   inferlet: Inferlet,
   tokens: CallTokens,

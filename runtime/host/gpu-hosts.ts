@@ -2,10 +2,10 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Drain, RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
 import { Draining } from './draining.ts';
 
-/** A GPU host, as what it is is read. */
+/** The fields of a GPU host's connection that describe the host. */
 export type HostSource = Pick<GpuHostConnection, 'name' | 'connected' | 'connectedAt' | 'lostAt' | 'hostId' | 'models'>;
 
-/** What a runtime's GPU hosts are, in the order of the configuration; one that is away is what it was when it was last there. */
+/** Describes a runtime's GPU hosts, in configuration order. A host that is away has the models that it last had. */
 export function describeHosts(hosts: readonly HostSource[], draining = new Draining()): RuntimeGpuHost[] {
   return hosts.map(({ name, connected, connectedAt, lostAt, hostId, models }) => ({
     ...{ name, connected },

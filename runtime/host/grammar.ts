@@ -10,11 +10,11 @@ import type { DeviceQueue } from './queue.ts';
 /** The host's side of a `compiled` resource. */
 class InferletGrammar implements Droppable {
   readonly #inferlet: Inferlet;
-  /** The model's name; empty for one that was not granted. */
+  /** The model's name; empty for a model that was not granted. */
   readonly model: string;
   readonly compiled: Outcome<CompiledGrammar>;
 
-  /** Keeps nothing of `model` and `source` when they are refused: a guest can make thousands of such. */
+  /** Keeps no reference to a refused `model` or `source`: a guest can make thousands of refused grammars. */
   constructor(inferlet: Inferlet, model: string, source: Source) {
     this.#inferlet = inferlet;
     const granted = inferlet.description.models.get(model);
@@ -50,7 +50,7 @@ class InferletMatcher implements Droppable {
   readonly #model: string;
   readonly #matcher: Outcome<Matcher>;
 
-  /** @param make asked only when there is a place for one more */
+  /** @param make called only when the inferlet may hold one more matcher */
   constructor(inferlet: Inferlet, model: string, make: Outcome<() => Matcher>) {
     this.#inferlet = inferlet;
     this.#model = model;
@@ -80,7 +80,7 @@ class InferletMatcher implements Droppable {
     return new InferletMatcher(this.#inferlet, this.#model, self.tag === 'ok' ? ok(() => self.val.fork()) : self);
   }
 
-  /** `fused.step` with the mask of where the text stands. Lists of `request` may be views of the guest's memory. */
+  /** `fused.step` with the mask of the matcher's current state. Lists of `request` may be views of the guest's memory. */
   async step(queue: DeviceQueue, request: StepRequest): Promise<Outcome<StepResult>> {
     const account = this.#inferlet.grammarAccount;
     const bytes = bytesOf(request);
@@ -155,13 +155,13 @@ function refuseStep(queue: DeviceQueue, model: string, { rows, output }: StepReq
   return handlerError('invalid-argument', 'a step with a grammar has one row of output, a sample or distributions');
 }
 
-/** What the lists of a request take. */
+/** Bytes of a request's lists. */
 function bytesOf({ tokens, positions, inPages, outPages, mask }: StepRequest): number {
   const lists = [tokens, positions, inPages, outPages, ...(mask ? [mask.runs, mask.rowLengths] : [])];
   return lists.reduce((bytes, list) => bytes + list.byteLength, 0);
 }
 
-/** A request whose lists are its own: it is sent later. */
+/** Copies a request's lists, because the request is sent later. */
 function ownRequest({ tokens, positions, inPages, outPages, mask, rows, output }: StepRequest): StepRequest {
   return {
     tokens: tokens.slice(),

@@ -1,15 +1,14 @@
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 
-/** What an inferlet holds in this process until it drops it or ends. */
+/** A resource that an inferlet holds in this process until the inferlet drops it or ends. */
 export interface Droppable {
   drop(): void;
 }
 
-/** A wait that ends when it is dropped. */
 export class DroppableWait implements Droppable {
   readonly #dropped = new AbortController();
 
-  /** Aborts when nobody waits any more. */
+  /** Aborts when the wait is dropped. */
   get signal(): AbortSignal {
     return this.#dropped.signal;
   }
@@ -35,7 +34,7 @@ export class Holdings {
     return this.#held.size;
   }
 
-  /** Keeps a resource; null, or why there is no place for it: then it must refuse every call. */
+  /** Keeps a resource. Answers an error when there is no place for it; the resource must then refuse every call. */
   take(resource: Droppable): HandlerError | null {
     if (this.#held.size >= this.#most) {
       return handlerError('limit-exceeded', `more than ${this.#most} ${this.#what} are held; drop what is not needed`);
@@ -44,12 +43,12 @@ export class Holdings {
     return null;
   }
 
-  /** Lets go of a resource, whether it had a place or not. */
+  /** Frees a resource's place; harmless when the resource had none. */
   give(resource: Droppable): void {
     this.#held.delete(resource);
   }
 
-  /** Drops whatever is left. */
+  /** Drops all held resources. */
   dropAll(): void {
     for (const resource of [...this.#held]) resource.drop();
     this.#held.clear();

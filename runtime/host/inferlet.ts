@@ -29,25 +29,25 @@ import { Takes } from './takes.ts';
 import { type CallTokens, Tokens } from './tokens.ts';
 import { Unread } from './unread.ts';
 
-/** A model that an inferlet may use, and where it runs. */
+/** A model that an inferlet may use, and the connection to its GPU host. */
 export interface GrantedModel {
   readonly summary: ModelSummary;
   readonly connection: GpuHostConnection;
   /** Null when the model's directory has no tokenizer. */
   readonly tokenizer: Tokenizer | null;
-  /** Null when the model's directory cannot be read from here. */
+  /** Null when this process cannot read the model's directory. */
   readonly metadata: ModelMetadata | null;
-  /** How it takes pictures; null when it takes none, or its directory cannot be read from here. */
+  /** The model's image input; null when it takes no images, or this process cannot read its directory. */
   readonly vision: VisionConfig | null;
   /** Compiles and matches grammars over the tokenizer's vocabulary. */
   readonly grammars: Pick<GrammarService, 'compile'>;
 }
 
-/** Who runs, and within which limits. */
+/** The identity and limits of an inferlet. */
 export interface InferletDescription {
   /** The invocation's id. */
   readonly id: string;
-  /** Of its attempt; 0 without it. */
+  /** Epoch of the attempt; 0 without it. */
   readonly epoch?: number;
   readonly tenant: string;
   readonly functionName: string;
@@ -55,27 +55,27 @@ export interface InferletDescription {
   /** The request body, JSON text. */
   readonly input: string;
   readonly grants: Grants;
-  /** Milliseconds since the Unix epoch at which it is stopped. */
+  /** Time at which the inferlet is stopped, milliseconds since the Unix epoch. */
   readonly deadlineAt: number;
-  /** Place in line of its invocation: whoever came last loses its memory first. */
+  /** Place in line of the invocation: the newest inferlet loses its memory first. */
   readonly arrival: number;
   readonly limits: Partial<InvocationLimits> & {
     readonly pages: number;
     readonly tokens: number;
-    /** Its queues' priorities are held within ±this; the GPU host's default without it. */
+    /** Queue priorities are clamped to ± this value; by default, to the GPU host's bound. */
     readonly maxPriority?: number;
   };
-  /** By name; the first is the default. */
+  /** Models by name; the first one is the default. */
   readonly models: ReadonlyMap<string, GrantedModel>;
-  /** W3C trace context of the request that began it, sent along with its own requests. */
+  /** W3C trace context of the request that began the invocation; the inferlet's own requests carry it. */
   readonly traceparent?: string;
-  /** KV pages that its tenant may hold on a GPU host, a quota, as its attempt's beginning read it. */
+  /** The tenant's quota of KV pages on a GPU host, read when the attempt began. */
   readonly tenantPages?: TenantLimit;
-  /** Secrets and plain variables of its version, by name, in order. */
+  /** Secrets and plain variables of the function's version, by name, in order. */
   readonly variables?: ReadonlyMap<string, string>;
 }
 
-/** Most resources of a kind that one inferlet may hold at once. */
+/** Most resources of each kind that one inferlet may hold at once. */
 const MAX_GRAMMARS = 64;
 const MAX_MATCHERS = 512;
 const MAX_FILES = 1024;
@@ -84,11 +84,11 @@ const MAX_SUBSCRIPTIONS = 64;
 const MAX_CHILD_HANDLES = 1024;
 const MAX_PULLS = 64;
 const MAX_PIPES = 256;
-/** A limit of its tenant is told again, unchanged, after so long. */
+/** An unchanged tenant limit is sent to the GPU hosts again after this time. */
 const LIMIT_TOLD_MS = 10_000;
 
 /**
- * What one inferlet has from the platform while it runs: the context of every host function. `release` gives everything back.
+ * One running inferlet's resources on the platform: the context of every host function. `release` gives everything back.
  */
 export class Inferlet {
   readonly description: InferletDescription;
@@ -98,42 +98,42 @@ export class Inferlet {
   readonly hooks: InferletHooks;
   readonly own: OwnServices | null;
   readonly interruptions = new Interruptions();
-  /** Its calls under way, and what they carry. */
+  /** Calls under way, and the bytes that they carry. */
   readonly outgoing = new Outgoing();
-  /** What its calls came back with and it has not read. */
+  /** Results of calls that the inferlet has not read yet. */
   readonly unread = new Unread();
-  /** Its client's messages. */
+  /** The client's messages. */
   readonly received = new Takes<Message>(this, () => this.session.receive(), messageBytes);
   readonly childHandles = new Holdings(MAX_CHILD_HANDLES, 'children');
   readonly transfers = new FileTransfers(this);
   readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');
-  /** Bounds its grammars' calls, and charges it for the time of their workers. */
+  /** Bounds the inferlet's grammar calls, and charges it for the workers' time. */
   readonly grammarAccount: GrammarAccount;
-  /** The same of its pictures. */
+  /** Bounds and charges the preparation of images in the same way. */
   readonly imageAccount: CallAccount;
-  /** Answers for the texts that it has tokenized or rendered. */
+  /** The account that pays for tokenizing and rendering texts. */
   readonly textUser: TextUser;
   readonly matchers = new Holdings(MAX_MATCHERS, 'matchers');
   readonly files = new Holdings(MAX_FILES, 'files');
   readonly exchanges = new Holdings(MAX_EXCHANGES, 'requests');
   readonly subscriptions = new Holdings(MAX_SUBSCRIPTIONS, 'subscriptions');
-  /** Its runs whose text goes to the client. */
+  /** Runs whose text is piped to the client. */
   readonly pipes = new Holdings(MAX_PIPES, 'runs that are piped');
-  /** Its waits for messages of lines. */
+  /** Waits for messages of lines. */
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, GpuInferlet>();
-  /** Those of them that were opened for a place in line and not used yet. */
+  /** Hosts whose device was opened only for a place in line and has not been used yet. */
   readonly #placesOnly = new Set<GpuHostConnection>();
   #hasPlaces = false;
-  /** The limit of its tenant that its GPU hosts were told last. */
+  /** The tenant limit that was last sent to the GPU hosts. */
   #tenantPages: TenantLimit | undefined;
   readonly #pagesPeak = new Map<string, number>();
-  /** What it may still use of them, and what it has. */
+  /** Counts the inferlet's tokens, and holds its limits. */
   readonly tokens: Tokens;
   #firstTokenAt = 0;
   #lastTokenAt = 0;
-  /** Name of the model that it used first; empty when it used none. */
+  /** Name of the first model that the inferlet used; empty when it used none. */
   model = '';
   #stopped: HandlerError | null = null;
   #released: Promise<void> | null = null;
@@ -163,12 +163,12 @@ export class Inferlet {
     this.textUser = { tenant: description.tenant, account: new Account(hooks.cpu), signal: this.stopping };
   }
 
-  /** Why it was asked to stop, or null. */
+  /** The reason to stop, or null. */
   get stopped(): HandlerError | null {
     return this.#stopped;
   }
 
-  /** Aborts when it is asked to stop. */
+  /** Aborts when the inferlet is asked to stop. */
   get stopping(): AbortSignal {
     return this.#stopping.signal;
   }
@@ -181,17 +181,17 @@ export class Inferlet {
     return this.tokens.output;
   }
 
-  /** Of the tokens that went in, those that a prefix cache had: they were not computed again. */
+  /** Input tokens that a prefix cache had: the model did not compute them again. */
   get cachedTokens(): number {
     return this.tokens.cached;
   }
 
-  /** When the first token that came out was asked for, milliseconds of `performance.now`; 0 for never. */
+  /** Time at which the first output token was requested, milliseconds of `performance.now`; 0 for never. */
   get firstTokenAt(): number {
     return this.#firstTokenAt;
   }
 
-  /** The same of the last one. */
+  /** Time at which the last output token was requested, in the same way. */
   get lastTokenAt(): number {
     return this.#lastTokenAt;
   }
@@ -201,10 +201,10 @@ export class Inferlet {
     return this.#pagesPeak;
   }
 
-  /** Its calls on one GPU host; opened with the first queue. */
+  /** The inferlet's side of one GPU host, opened with the first queue. */
   device(connection: GpuHostConnection): GpuInferlet {
     const known = this.#devices.get(connection);
-    // One that was opened for its place in line only has lost nothing with its host.
+    // Reopen a lost device that was opened only for a place in line: the inferlet lost nothing with it.
     if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
     const { id, epoch = 0, tenant, functionName, arrival, limits, traceparent } = this.description;
     const tenantPages = this.#tenantPages;
@@ -226,7 +226,7 @@ export class Inferlet {
     return opened;
   }
 
-  /** Tells its GPU hosts of its tenant's limit when it has changed, and now and then: others may have told them what they read before. */
+  /** Sends a changed tenant limit to the GPU hosts. Repeats it every 10 s: another runtime may have sent them an older value. */
   limitTenant(limit: TenantLimit): void {
     const known = this.#tenantPages;
     if (known && known.pages === limit.pages && limit.readAt - known.readAt < LIMIT_TOLD_MS) return;
@@ -235,8 +235,8 @@ export class Inferlet {
   }
 
   /**
-   * Takes its place in line for the memory of every model that it may use: whoever comes after it in the same line is newer there. A place
-   * is had with the first queue.
+   * Takes a place in line for the memory of every granted model, so that later inferlets of the same arrival are newer there. Opening a
+   * queue takes the place.
    */
   takePlaces(): void {
     if (this.#hasPlaces) return;
@@ -250,7 +250,7 @@ export class Inferlet {
     }
   }
 
-  /** Why a GPU host that held something of it is gone; undefined when none is. Known until `release`. */
+  /** The reason that a GPU host with memory of this inferlet was lost; undefined when none was. Known until `release`. */
   get lostDevice(): string | undefined {
     for (const [connection, { lost }] of this.#devices) {
       if (lost !== undefined && !this.#placesOnly.has(connection)) return lost;
@@ -258,14 +258,14 @@ export class Inferlet {
     return undefined;
   }
 
-  /** GPU hosts that are gone with what they held of it. Known until `release`. */
+  /** Lost GPU hosts that held memory of this inferlet. Known until `release`. */
   get lostConnections(): readonly GpuHostConnection[] {
     return [...this.#devices]
       .filter(([at, { lost }]) => lost !== undefined && !this.#placesOnly.has(at))
       .map(([at]) => at);
   }
 
-  /** Counts tokens that go in and come out of the model. */
+  /** Counts input and output tokens of a model. */
   count(inputTokens: number, outputTokens: number): void {
     if (outputTokens > 0) this.#tokensAsked();
     this.tokens.count(inputTokens, outputTokens);
@@ -281,12 +281,12 @@ export class Inferlet {
     return this.tokens.during(tokens, result, cachedOf);
   }
 
-  /** Why so many more tokens, which are charged at least, may not be asked for, or null. */
+  /** The error when the inferlet may not request tokens, or null. @param wanted least number of tokens charged */
   refuseTokens(wanted: number): HandlerError | null {
     return this.tokens.refuse(wanted);
   }
 
-  /** What it has used of all its devices, by their last word. */
+  /** Usage of all devices, by their last reports. */
   get deviceUsage(): DeviceUsage {
     let [gpuUs, pageMs] = [0, 0];
     for (const { usage } of this.#devices.values()) {
@@ -296,7 +296,7 @@ export class Inferlet {
     return { gpuUs, pageMs };
   }
 
-  /** KV pages that it holds now, by model. */
+  /** KV pages held now, by model. */
   heldPages(): Record<string, number> {
     const held = [...this.description.models].map(([name, { connection }]) => [
       name,
@@ -314,7 +314,7 @@ export class Inferlet {
     if (held > (this.#pagesPeak.get(model) ?? 0)) this.#pagesPeak.set(model, held);
   }
 
-  /** Asks it to stop: what it waits for here (`sleep`, `receive`, a response, a message) completes with the reason; it is killed elsewhere if it does not end. */
+  /** Asks the inferlet to stop: its waits (`sleep`, `receive`, a response, a message) complete with the reason. `Stopping` kills it. */
   stop(reason: HandlerError): void {
     if (this.#stopped) return;
     this.#stopped = reason;
@@ -327,7 +327,7 @@ export class Inferlet {
     this.#stopping.abort();
   }
 
-  /** Gives back all that it holds. Resolves when the GPU hosts have released its memory. */
+  /** Gives back everything that the inferlet holds. Resolves when the GPU hosts have released its memory. */
   release(): Promise<void> {
     this.#released ??= this.#release();
     return this.#released;
@@ -335,7 +335,7 @@ export class Inferlet {
 
   async #release(): Promise<void> {
     this.stop(handlerError('terminated', 'the invocation has ended'));
-    // Files and their locks go with the devices' side of the inferlet.
+    // Closing the devices frees files and their locks.
     this.matchers.dropAll();
     this.grammars.dropAll();
     this.exchanges.dropAll();

@@ -40,7 +40,7 @@ export const inputImage = {
   },
 };
 
-/** What the model takes of a picture: decoded and resized in a worker, once its header is found good. */
+/** The pixels that the model takes. A worker decodes and resizes the image after its header has been checked. */
 function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array): Promise<Outcome<Uint8Array>> {
   const { vision } = model ?? {};
   if (!vision) return Promise.resolve(err(handlerError('unsupported', 'the model takes no images')));
@@ -48,7 +48,7 @@ function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array)
   if (header.tag === 'err') return Promise.resolve(header);
   return inferlet.services.images.prepare({
     tenant: inferlet.description.tenant,
-    // The guest's memory goes on changing, and the worker takes the bytes over.
+    // Copy the image: the guest may change its memory, and the bytes are transferred to the worker.
     image: image.slice(),
     preparation: vision.preparation,
     account: inferlet.imageAccount,
@@ -56,7 +56,7 @@ function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array)
   });
 }
 
-/** What a look at a picture finds, or what is wrong with it. */
+/** Turns an `ImageFault` into an outcome. */
 function judged<T>(
   look: () => T,
 ): { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: HandlerError } {

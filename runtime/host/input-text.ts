@@ -10,7 +10,7 @@ export const inputText = {
     positions: Uint32Array,
     embeds: Uint32Array,
   ): void => {
-    // Whoever wants more than its quota has is being ended.
+    // `refuseTokens` ends an inferlet that exceeds its quota.
     if (inferlet.tokens.quotaLeft < tokens.length && inferlet.refuseTokens(tokens.length)) return;
     inferlet.count(tokens.length, 0);
     device?.embedText(id, tokens, positions, embeds);

@@ -1,6 +1,6 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 
-/** What an inferlet waits for that its stop ends. */
+/** The waits of an inferlet that end when it is stopped. */
 export class Interruptions {
   readonly #waiting = new Set<(reason: HandlerError) => void>();
   #stopped: HandlerError | null = null;

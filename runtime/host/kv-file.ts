@@ -4,7 +4,7 @@ import type { Droppable } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** What a file begins with: pages of the inferlet's own, and what is known of the tokens in them. */
+/** Initial content of a file: pages that the inferlet owns, and their tokens. */
 interface Content {
   readonly pages: Uint32Array;
   readonly tokens: number;
@@ -14,24 +14,24 @@ interface Content {
 const EMPTY: Content = { pages: new Uint32Array(0), tokens: 0, nextPosition: 0 };
 
 /**
- * The host's side of a `file` resource: pages of the inferlet, the slots of which are filled in order without gaps in what it knows of, and
- * perhaps the lock of a name. Calls are issued on the file's queue; only while it opens do they wait.
+ * The host's side of a `file` resource: pages of the inferlet, whose slots fill in order without gaps, and perhaps the lock of a name.
+ * Calls are issued on the file's queue at once, except that they wait while the file opens.
  */
 export class KvFile implements Droppable {
   readonly #inferlet: Inferlet;
   readonly queue: DeviceQueue;
   /** Completes when the pages are known. */
   readonly #opening: Promise<Outcome<undefined>>;
-  /** The same once it has; null before. */
+  /** The outcome of `#opening` once it has completed; null before. */
   #opened: Outcome<undefined> | null = null;
   #pages: Uint32Array = EMPTY.pages;
   #tokens = 0;
   #nextPosition = 0;
-  /** Name whose lock it holds. */
+  /** Name whose lock the file holds. */
   #locked: string | null = null;
   #dropped = false;
 
-  /** @param make begins with a promise only where a host must be asked; what it answers is had at once otherwise */
+  /** @param make answers a promise only when a GPU host must be asked; otherwise the file opens at once */
   private constructor(
     inferlet: Inferlet,
     queue: DeviceQueue,
@@ -74,7 +74,7 @@ export class KvFile implements Droppable {
     return this.#opening;
   }
 
-  /** Its pages with room for `tokens` more. */
+  /** The file's pages, with room for `tokens` more. */
   reserve(tokens: number): Outcome<Uint32Array> {
     const refusal = this.#refusal();
     if (refusal) return err(refusal);
@@ -87,7 +87,7 @@ export class KvFile implements Droppable {
     return ok(this.#pages);
   }
 
-  /** Tokens that something else wrote into its slots are its own from here on. */
+  /** Adds tokens that other calls wrote into the file's slots. */
   filled(tokens: number, nextPosition: number): void {
     this.#tokens = Math.min(this.#tokens + tokens, this.#pages.length * this.#pageSize);
     this.#nextPosition = Math.max(this.#nextPosition, nextPosition);
@@ -120,7 +120,7 @@ export class KvFile implements Droppable {
 
   /** `indices` may be a view of the guest's memory. */
   extract(indices: Uint32Array, firstPosition: number | undefined): KvFile {
-    // Refused before anything is copied: the list may be as long as the guest's memory.
+    // Refuse before copying: the list may be as long as the guest's memory.
     const tooMany = this.#refuseCount(indices.length);
     if (tooMany) return this.#derive(() => err(tooMany));
     const own = indices.slice();
@@ -135,7 +135,7 @@ export class KvFile implements Droppable {
       device.copyTokens(this.queue.id, this.#pages, own, pages.val, positions);
       const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + own.length;
       const content: Content = { pages: pages.val, tokens: own.length, nextPosition };
-      // What the device makes of the copy is known when it is done.
+      // The copy may fail on the device, so wait for its outcome.
       return this.queue.settle().then((outcome) => {
         if (outcome.tag === 'ok') return ok(content);
         if (content.pages.length > 0) device.freePages(this.queue.id, content.pages);
@@ -152,7 +152,7 @@ export class KvFile implements Droppable {
       const text = `a file of ${other.queue.name} cannot be merged into one of ${this.queue.name}`;
       return err(handlerError('invalid-argument', text));
     }
-    // Between queues there is no order.
+    // Wait for the other queue: calls on different queues have no order.
     if (other.queue !== this.queue) {
       const settled = await other.queue.settle();
       if (settled.tag === 'err') return settled;
@@ -179,11 +179,11 @@ export class KvFile implements Droppable {
 
   unlock(): void {
     if (this.#locked === null) {
-      // One that still opens for writing gives its lock back as soon as it has it.
+      // A file that is still opening for writing unlocks as soon as it has the lock.
       if (!this.#opened) void this.#opening.then(() => this.unlock());
       return;
     }
-    // A lock that is gone already needs nothing.
+    // Ignore the outcome: the lock may be gone already.
     void this.queue.device?.unlockFile(this.queue.id, this.#locked);
     this.#locked = null;
   }
@@ -215,7 +215,7 @@ export class KvFile implements Droppable {
     return this.#opened;
   }
 
-  /** A file without a name, made of this one: at once when this one is open, and else as soon as it is. */
+  /** Makes an unnamed file from this one, as soon as this one is open. */
   #derive(make: (device: NonNullable<DeviceQueue['device']>) => Outcome<Content> | Promise<Outcome<Content>>): KvFile {
     const begin = (): Outcome<Content> | Promise<Outcome<Content>> => {
       const refusal = this.#refusal();
@@ -252,7 +252,7 @@ export class KvFile implements Droppable {
     return outcome.tag === 'ok' ? ok(outcome.val.distributions) : outcome;
   }
 
-  /** Counts tokens whose call was issued, so that the next call finds its place behind them, and takes them back when it failed. */
+  /** Counts the tokens of an issued call, so that the next call goes behind them; subtracts them when the call fails. */
   async #append<T>(tokens: number, nextPosition: number, issued: Promise<Outcome<T>>): Promise<Outcome<T>> {
     const before = this.#nextPosition;
     this.filled(tokens, nextPosition);
@@ -265,10 +265,10 @@ export class KvFile implements Droppable {
     return outcome;
   }
 
-  /** Why a list of so many tokens is refused unseen: there are never pages for it. */
+  /** The error for a list of tokens that the invocation's pages can never hold; null for a shorter list. */
   #refuseCount(tokens: number): HandlerError | null {
     const { pages } = this.#inferlet.description.limits;
-    // Without a model every call says so.
+    // Every call on a queue without a model fails with its own error.
     if (!this.queue.model || tokens <= pages * this.#pageSize) return null;
     return handlerError(
       'limit-exceeded',
@@ -300,7 +300,7 @@ export class KvFile implements Droppable {
   }
 }
 
-/** Positions of `copyTokens` that stay as they are. */
+/** The `positions` argument of `copyTokens` that keeps the tokens' positions. */
 const KEEP = new Uint32Array(0);
 const OPENING = handlerError('unavailable', 'the file is not open yet: await ready first');
 

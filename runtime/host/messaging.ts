@@ -54,7 +54,7 @@ class InferletSubscription implements Droppable {
     if (this.#subscription.tag === 'ok') this.#underWay(this.#subscription.val.close());
   }
 
-  /** Coming and going are calls as well, so that whoever does nothing else is held up by them. */
+  /** Counts subscribing and unsubscribing as calls, so that an inferlet cannot flood the store with them. */
   #underWay(call: Promise<void>): void {
     const { outgoing } = this.#inferlet;
     const end = () => outgoing.end(0);

@@ -1,16 +1,16 @@
 import type { GpuHostStats, ModelStats, StatsOptions } from '#gpu-host/protocol/client.ts';
 import type { ModelLoad } from '#scheduler/runtimes/types.ts';
 
-/** A GPU host, as its load is read. */
+/** The part of a GPU host's connection that its load is read from. */
 export interface LoadSource {
   readonly hostId: string | undefined;
   stats(options: StatsOptions): Promise<GpuHostStats>;
 }
 
-/** Shortest time between two questions. */
+/** Shortest time between two reads of the counters. */
 const INTERVAL_MS = 1000;
 
-/** What the GPU hosts of a runtime did of late: their counters are read once a second while somebody asks, and told as differences. */
+/** Recent load of a runtime's GPU hosts. Reads their counters at most once a second, on demand, and answers differences. */
 export class ModelLoads {
   readonly #sources: readonly LoadSource[];
   readonly #now: () => number;
@@ -23,7 +23,7 @@ export class ModelLoads {
     this.#now = now;
   }
 
-  /** As of the last answers; undefined before the first. Asks again when they are a second old. */
+  /** The loads by the last reading; undefined before the first. Starts a new reading when the last is a second old. */
   get current(): readonly ModelLoad[] | undefined {
     const nowMs = this.#now();
     if (nowMs - this.#askedAtMs >= INTERVAL_MS) {
@@ -47,14 +47,14 @@ export class ModelLoads {
       this.#last.set(source, { hostId, stats });
       this.#loads.set(source, loadsOf(hostId, readAt, stats, last?.hostId === hostId ? last.stats : undefined));
     } catch {
-      // It is away: nothing is known of it until it answers again.
+      // The host is away: its load is unknown until it answers again.
       this.#last.delete(source);
       this.#loads.delete(source);
     }
   }
 }
 
-/** What a host did between two readings of its counters; all that it ever did without the earlier one, or when that was reset since. */
+/** A host's load between two readings of its counters; since the counters' start without `before`, or when they were reset since. */
 export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): ModelLoad[] {
   const since = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
   const elapsedMs = stats.elapsedMs - (since?.elapsedMs ?? 0);
@@ -91,7 +91,7 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
   });
 }
 
-/** 0 of nothing; three digits after the point. */
+/** Rounds to three decimals; 0 when `whole` is 0. */
 function ratio(part: number, whole: number): number {
   return whole > 0 ? Math.round((part / whole) * 1000) / 1000 : 0;
 }

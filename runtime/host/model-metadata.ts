@@ -9,7 +9,7 @@ import type { ModelMetadata } from '#wit/generated/host.ts';
 
 const namesSchema = z.looseObject({ architectures: z.array(z.string()).nullish() });
 
-/** What a model says of itself in its directory, and its device of the weights. @throws ModelError when the directory cannot be read */
+/** A model's metadata from its directory; the GPU host gives the weights' bits. @throws ModelError when the directory cannot be read */
 export async function readMetadata({ directory, bits }: ModelSummary): Promise<ModelMetadata> {
   const file = await readJson(join(directory, 'config.json'));
   const config = parseConfig(file);

@@ -9,7 +9,7 @@ import { Draining } from './draining.ts';
 import type { GrantedModel } from './inferlet.ts';
 import { readMetadata } from './model-metadata.ts';
 
-/** A model and a host that has it. */
+/** A model and a GPU host that has it. */
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
 
 /** The models of all GPU hosts that this runtime is connected to. */
@@ -34,13 +34,13 @@ export class Models {
     this.#onError = onError;
   }
 
-  /** What every model says of itself; of models with the same name that of the first host which is there. */
+  /** Summaries of all models; of models with the same name, the one on the first connected host. */
   list(): readonly ModelSummary[] {
     return [...this.#offers().values()].map(({ summary }) => summary);
   }
 
   /**
-   * The models of every host, and which life of which host has each: what a runtime says of itself. Of a host that is away or drained only those that no other has.
+   * The models that a runtime publishes, with their hosts. Of a host that is away or drained, only models that no open host has.
    */
   offered(): readonly RuntimeModel[] {
     const open = this.#connections.map((connection) => this.#isOpen(connection));
@@ -62,8 +62,8 @@ export class Models {
    * The models that a function may use, by name: all of them when `names` is empty. Names that no host offers are left out. A host that is
    * away keeps its models; calls on them answer `unavailable`.
    *
-   * @param key of several hosts that have a model, whoever asks with the same key gets the same one
-   * @param placedAt when that was decided first, milliseconds since the Unix epoch: a child is served where its root is, drained since or not
+   * @param key selects among several hosts with a model: the same key selects the same host
+   * @param placedAt time of the root's placement, milliseconds since the Unix epoch: a host drained later still serves the root's children
    */
   async granted(names: readonly string[], key = '', placedAt = Date.now()): Promise<ReadonlyMap<string, GrantedModel>> {
     const offers = this.#offers({ key, placedAt });
@@ -98,7 +98,7 @@ export class Models {
     return offers;
   }
 
-  /** How well a host fits whoever was placed at a time; of equal ones the first in the order is taken. */
+  /** Rank of a host for an invocation that was placed at a time; of equal ranks, the first host in order wins. */
   #rank(connection: GpuHostConnection, placedAt: number): number {
     const { connected, connectedAt, name } = connection;
     const drain = this.#draining.of(name);
@@ -114,7 +114,7 @@ export class Models {
 
   #inOrder(key: string | undefined): readonly GpuHostConnection[] {
     if (key === undefined || this.#connections.length === 1) return this.#connections;
-    // By place in the configuration, which stays the same over restarts.
+    // Name hosts by their place in the configuration, which is stable over restarts.
     const names = this.#connections.map((_, i) => String(i));
     return preference(key, names).map((i) => this.#connections[i] as GpuHostConnection);
   }

@@ -1,12 +1,12 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 
-/** Calls of one inferlet that may be under way at once, and what they may carry: two files of the largest size. */
+/** Most calls of one inferlet under way at once, and most bytes that they carry: two files of the largest size. */
 const MAX_CALLS = 1024;
 const MAX_BYTES = 32 * 2 ** 20;
 
 /**
- * Calls of one inferlet to anything but a device, and the bytes that they carry, from the moment they are made until they settle: however many
- * of them the inferlet awaits, drops, or is stopped under.
+ * Counts the calls of one inferlet to anything but a device, and the bytes that they carry. A call counts until it settles, even when the
+ * inferlet drops it or is stopped.
  */
 export class Outgoing {
   #calls = 0;
@@ -20,14 +20,14 @@ export class Outgoing {
     return this.#bytes;
   }
 
-  /** Why no call with so many bytes can be made now, or null. */
+  /** The error when no call with this many bytes may be made now, or null. */
   refusal(bytes: number): HandlerError | null {
     if (this.#calls < MAX_CALLS && this.#bytes + bytes <= MAX_BYTES) return null;
     const text = `${this.#calls} calls with ${this.#bytes} bytes are under way (${MAX_CALLS} and ${MAX_BYTES} may be); await some and call again`;
     return handlerError('limit-exceeded', text);
   }
 
-  /** Counts a call, whether there is room or not; whoever begins ends. */
+  /** Counts a call, even when there is no room. The caller must call `end`. */
   begin(bytes: number): void {
     this.#calls++;
     this.#bytes += bytes;
@@ -38,7 +38,7 @@ export class Outgoing {
     this.#bytes -= bytes;
   }
 
-  /** Makes a call unless there is no room for it, and counts it until it settles. `call` copies what it sends before it returns. */
+  /** Makes a call if there is room, and counts it until it settles. `call` must copy what it sends before it returns. */
   async during<T>(bytes: number, call: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
     const refused = this.refusal(bytes);
     if (refused) return err(refused);

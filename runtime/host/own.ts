@@ -3,25 +3,25 @@ import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import type { FileInfo, PutFileOutcome, StoredFile } from '#scheduler/invocations/files.ts';
 import type { ChildLauncher } from './children.ts';
 
-/** What a root and all its children may use together. */
+/** Limits that a root and all its children share. */
 export interface SharedLimits {
   readonly pages: SharedPages;
-  /** Counts tokens that go in and come out of a model. */
+  /** Counts input and output tokens of a model. */
   count(tokens: number): void;
-  /** Why no more tokens may be asked for, or null. */
+  /** The error when the family may request no more tokens, or null. */
   refuseTokens(): HandlerError | null;
 }
 
 /** The files of one invocation. Every method throws `StoreError`. */
 export interface OwnFiles {
   put(name: string, mediaType: string, content: Uint8Array): Promise<PutFileOutcome>;
-  /** Resolves once a file is there; false when none can come any more, or the signal aborts. */
+  /** Resolves with true once the file exists; with false when no more files can come, or the signal aborts. */
   appears(name: string, signal: AbortSignal): Promise<boolean>;
   get(name: string): Promise<StoredFile | null>;
   list(): Promise<readonly FileInfo[]>;
 }
 
-/** What one invocation has of the platform for itself; an inferlet without an invocation has none of it. */
+/** Services of one invocation; an inferlet without an invocation has none. */
 export interface OwnServices {
   readonly children: ChildLauncher;
   readonly files: OwnFiles;

@@ -9,9 +9,9 @@ export class DeviceQueue {
   readonly device: GpuInferlet | null;
   readonly id: number;
   readonly name: string;
-  /** The inferlet's handle, and what runs on the queue for longer than a call. */
+  /** Number of holders: the inferlet's handle, and resources that use the queue for longer than one call. */
   #holders = 1;
-  /** An error that a call of ours took from the device; the inferlet's next `synchronize` reports it. */
+  /** An error that `settle` took from the device; the inferlet's next `synchronize` reports it. */
   #failure: HandlerError | null = null;
 
   constructor(inferlet: Inferlet, name: string) {
@@ -31,19 +31,19 @@ export class DeviceQueue {
     if (--this.#holders === 0) this.device?.closeQueue(this.id);
   }
 
-  /** What a call that has an answer says on a queue without a model. */
+  /** The error of a call on a queue without a model. */
   refusal<T>(): Outcome<T> {
     return err(handlerError('not-found', `this function was granted no model named ${this.name}; ask runtime.models`));
   }
 
-  /** The device, when the queue has a model that offers `trait`; else why not. */
+  /** The device, when the queue's model offers `trait`; an error otherwise. */
   offering(trait: string): Outcome<GpuInferlet> {
     if (!this.model || !this.device) return this.refusal();
     if (offers(this.model, trait)) return ok(this.device);
     return err(handlerError('unsupported', `${this.name} does not offer ${trait}; ask runtime.model-traits`));
   }
 
-  /** `synchronize` for the inferlet: with the first error since the last one. */
+  /** `synchronize` for the inferlet: answers the first error since the last `synchronize`. */
   async synchronize(): Promise<Outcome<undefined>> {
     if (!this.device) return this.refusal();
     const failure = this.#failure;
@@ -52,7 +52,7 @@ export class DeviceQueue {
     return failure && outcome.tag === 'ok' ? err(failure) : outcome;
   }
 
-  /** Completes after every earlier call, as `synchronize`, and leaves the error for the inferlet's own. */
+  /** Completes after all earlier calls, like `synchronize`, but keeps the error for the inferlet's next `synchronize`. */
   async settle(): Promise<Outcome<undefined>> {
     if (!this.device) return this.refusal();
     const outcome = await this.device.synchronize(this.id);

@@ -5,14 +5,14 @@ import type { TextService } from '../texts/service.ts';
 import type { HttpClient } from './http/client.ts';
 import type { StoreLines } from './store-lines.ts';
 
-/** What a runtime offers to all its inferlets besides devices. */
+/** Services of a runtime for all its inferlets, besides devices. */
 export interface Services {
   readonly keyValues: KeyValues;
   readonly messaging: Messaging;
-  /** Where calls of the two above wait for their turn. */
+  /** Queues the calls of `keyValues` and `messaging`. */
   readonly storeLines: StoreLines;
   readonly http: HttpClient;
-  /** Decodes and resizes pictures. */
+  /** Decodes and resizes images. */
   readonly images: Pick<ImageService, 'prepare'>;
   /** Tokenizes, renders chats and checks JSON. */
   readonly texts: Pick<TextService, 'tokenize' | 'render' | 'check'>;

@@ -2,27 +2,27 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { Message } from '#wit/generated/host.ts';
 import { type Redact, redactNothing } from './environment/redact.ts';
 
-/** Where an inferlet's events go: the outbox of its invocation. */
+/** Takes an inferlet's events: the outbox of its invocation. */
 export interface EventSink {
   /** Bytes that are not yet in the event log. */
   readonly pendingBytes: number;
   add(event: 'message' | 'log', data: string): void;
   /**
-   * Resolves when everything added so far is in the log; false when it can never be.
+   * Resolves with true when all events added so far are in the log, with false when they cannot get there.
    *
-   * @param atOnce false leaves it to the log when to write; true by default
+   * @param atOnce false to let the outbox choose when to write; true by default
    */
   flushed(atOnce?: boolean): Promise<boolean>;
 }
 
-/** Where the client's messages come from. Delivery begins with the first `receive`; `attach` returns how to end it. */
+/** Source of the client's messages. Delivery begins with `attach`, at the first `receive`; the returned function ends it. */
 export interface MessageSource {
   attach(handler: { message(message: Message): Promise<void>; closed(): void }): () => void;
 }
 
-/** Most bytes that may wait for the event log. */
+/** Most bytes that may wait to be written to the event log. */
 export const MAX_PENDING_BYTES = 1 << 20;
-/** Most bytes of one message: the log keeps it whole. */
+/** Most bytes of one message: the log does not split messages. */
 export const MAX_MESSAGE_BYTES = 1 << 20;
 /** Most characters of a log line. */
 const MAX_LOG_CHARACTERS = 16_384;
@@ -46,12 +46,12 @@ export class Session {
     this.#redact = redact;
   }
 
-  /** When the first one was sent, milliseconds of `performance.now`; 0 for never. */
+  /** Time at which the first message was sent, milliseconds of `performance.now`; 0 for never. */
   get firstMessageAt(): number {
     return this.#firstMessageAt;
   }
 
-  /** Messages sent. */
+  /** Number of messages sent. */
   get messages(): number {
     return this.#messages;
   }
@@ -71,7 +71,7 @@ export class Session {
     return SENT;
   }
 
-  /** Tells the client of a file that is there for it. */
+  /** Tells the client that a file is ready for it. */
   tellFile(file: { readonly name: string; readonly mediaType: string; readonly bytes: number }): void {
     this.#sink.add('message', JSON.stringify({ file }));
     this.#messages++;
@@ -83,7 +83,7 @@ export class Session {
     return err(handlerError('closed', 'the invocation has ended; nothing more is written'));
   }
 
-  /** A line of the function's log. Lines that find no room are counted, and the count is written when there is some. */
+  /** Logs a line. Lines without room are dropped and counted; a later line, when there is room, reports the count. */
   log(level: string, message: string): void {
     if (this.#sink.pendingBytes > MAX_PENDING_BYTES) {
       this.#droppedLogs++;
@@ -114,7 +114,7 @@ export class Session {
     return new Promise((resolve) => this.#receivers.push(resolve));
   }
 
-  /** Ends the conversation on this side; what waits for a message gets the reason. */
+  /** Ends the session on the inferlet's side; pending `receive` calls get the reason. */
   stop(reason: HandlerError): void {
     this.#detach?.();
     this.#detach = null;
@@ -130,7 +130,7 @@ export class Session {
       return Promise.resolve();
     }
     if (this.#closed) return Promise.resolve();
-    // Kept by the store until the inferlet asks: no second queue grows here.
+    // The source sends no next message before this resolves, so messages queue in the store and not here.
     return new Promise((resolve) => {
       this.#offered = { message, taken: resolve };
     });

@@ -21,7 +21,7 @@ export class Sleepers {
     return lettingGo(promise, () => end(err(DROPPED)));
   }
 
-  /** Timers that run: of futures that nobody dropped. */
+  /** Number of running timers. Dropping a future ends its timer. */
   get size(): number {
     return this.#waiting.size;
   }

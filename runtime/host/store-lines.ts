@@ -1,6 +1,6 @@
 import { Fifo } from '../channel/fifo.ts';
 
-/** Commands of one tenant that the store may have at once, and what they may carry: another tenant's command waits behind no more. */
+/** Most commands, and bytes of commands, of one tenant in the store at once: another tenant's command waits behind no more than these. */
 const MAX_CALLS = 16;
 const MAX_BYTES = 2 ** 20;
 
@@ -11,18 +11,18 @@ interface Line {
 }
 
 /**
- * Calls of the platform's store that inferlets make, a line for each tenant: a flood of them waits here, and not in the store's one connection,
- * where everybody's commands go in order.
+ * Queues inferlets' calls of the platform's store, one line per tenant. A tenant's flood waits here, and not in the store's single
+ * connection, which serves the commands of all tenants in order.
  */
 export class StoreLines {
   readonly #lines = new Map<string, Line>();
 
-  /** Tenants that have calls. */
+  /** Number of tenants with calls. */
   get tenants(): number {
     return this.#lines.size;
   }
 
-  /** Makes a call as soon as there is room for it, in the order of its tenant's calls. One that carries more than may be goes alone. */
+  /** Makes a call as soon as there is room, in the order of the tenant's calls. A call larger than the byte limit goes alone. */
   async during<T>(tenant: string, bytes: number, call: () => Promise<T>): Promise<T> {
     const line = this.#lines.get(tenant) ?? { calls: 0, bytes: 0, waiting: new Fifo() };
     this.#lines.set(tenant, line);

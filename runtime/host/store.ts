@@ -27,7 +27,7 @@ export const store = {
   ): Promise<Outcome<bigint>> => {
     const options = timeToLive === undefined ? {} : { timeToLiveSeconds: timeToLive };
     return write(inferlet, key, value, checkTimeToLive(timeToLive), options, (outcome) =>
-      // Nothing was expected, so nothing else can be there.
+      // A write without an expected version cannot conflict.
       outcome === undefined ? err(handlerError('internal', 'the store refused a write without a reason')) : ok(outcome),
     );
   },
@@ -89,7 +89,7 @@ function write<T>(
   return call(inferlet, 'write', refused, set, value.length);
 }
 
-/** The same bytes without the others of the answer that they came in. */
+/** Copies bytes out of a much larger buffer, so that the rest of the store's answer can be freed. */
 function alone(bytes: Uint8Array): Uint8Array {
   return bytes.length * 2 < bytes.buffer.byteLength ? bytes.slice() : bytes;
 }

@@ -2,7 +2,7 @@ import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/pr
 import type { Inferlet } from './inferlet.ts';
 import { Place } from './unread.ts';
 
-/** Calls that may wait at one source. */
+/** Most calls that may wait at one source. */
 const MAX_WAITING = 16;
 
 interface Reader<T> {
@@ -11,8 +11,8 @@ interface Reader<T> {
 }
 
 /**
- * One inferlet's reads of a source that hands out each thing once: a subscription, a body, a session. One is taken at a time, and only while
- * the inferlet reads what it gets; what was taken for a reader that has been dropped meanwhile goes to the next.
+ * One inferlet's reads of a source that hands out each item once: a subscription, a body, a session. Items are taken one at a time, and
+ * only while there is room for unread results. An item taken for a reader that was dropped meanwhile goes to the next reader.
  */
 export class Takes<T> {
   readonly #inferlet: Inferlet;
@@ -20,10 +20,10 @@ export class Takes<T> {
   readonly #bytesOf: (value: T) => number;
   readonly #readers: Reader<T>[] = [];
   #taking = false;
-  /** Taken for nobody that is left; counted as unread. */
+  /** An item whose reader was dropped, kept for the next reader; counted as unread. */
   #left: { readonly outcome: Outcome<T>; readonly place: Place } | null = null;
 
-  /** @param take never rejects */
+  /** @param take must never reject */
   constructor(inferlet: Inferlet, take: () => Promise<Outcome<T>>, bytesOf: (value: T) => number) {
     this.#inferlet = inferlet;
     this.#take = take;
@@ -41,7 +41,7 @@ export class Takes<T> {
     return place.of(hooks.waits.during(interruptions.until(promise)));
   }
 
-  /** Forgets what was taken for nobody. */
+  /** Drops the item that no reader is left for. */
   close(): void {
     this.#left?.place.letGo();
     this.#left = null;
@@ -79,7 +79,7 @@ export class Takes<T> {
     this.#pump();
   }
 
-  /** A reader whose future was dropped before it had anything; nothing happens to one that was answered. */
+  /** Removes a reader whose future was dropped before it got an item; does nothing for an answered reader. */
   #leave(place: Place): void {
     const at = this.#readers.findIndex((reader) => reader.place === place);
     if (at >= 0) this.#readers.splice(at, 1)[0]?.resolve(err(DROPPED));

@@ -5,17 +5,17 @@ import { StopScanner } from '../../functions/sdk/src/stop.ts';
 import { noTokenizer, notGranted } from './detokenize.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** More before a run than any character has tokens. */
+/** Most tokens before a run: more than any single character takes. */
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_BYTES = 1024;
 const MAX_FRAME_BYTES = 8192;
 
-/** Text of a run's tokens as they come, up to a stop string: the way from the device to the client that leaves the guest asleep. */
+/** Turns a run's tokens into text as they come, up to a stop string: the path from the device to the client, past the sleeping guest. */
 export class TextPipe {
   /** Tokens so far, up to the one that completed a stop string. */
   readonly tokens: number[] = [];
-  /** Text that was sent. */
+  /** Text sent so far. */
   sent = '';
   /** The stop string that was found. */
   stop: string | undefined;
@@ -55,7 +55,7 @@ export class TextPipe {
     return ok(new TextPipe(stream, new StopScanner(stops, held), frame));
   }
 
-  /** The messages that say a piece, the next one that is sent. */
+  /** The messages for the next piece of text. */
   messages(text: string): readonly string[] {
     if (!this.#frame) return [text];
     const { opening, before, after } = this.#frame;
@@ -63,12 +63,12 @@ export class TextPipe {
     return opening === '' || this.sent !== '' ? [message] : [opening, message];
   }
 
-  /** End of the text that may be the beginning of a stop string. */
+  /** End of the text that may begin a stop string. */
   get held(): string {
     return this.#scanner.held;
   }
 
-  /** Takes tokens, up to the one that completes a stop string; with `ends` the last stands for no text. Answers what they add to the text. */
+  /** Takes tokens, up to the one that completes a stop string; with `ends`, the last token has no text. Answers the added text. */
   push(tokens: Uint32Array, ends: boolean): string {
     let added = '';
     for (const [index, token] of tokens.entries()) {

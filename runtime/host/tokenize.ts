@@ -7,15 +7,15 @@ import type { GrantedModel, Inferlet } from './inferlet.ts';
 /** A worker's answer suspends the guest. */
 type Answer<T> = Outcome<T> | Promise<Outcome<T>>;
 
-/** It takes a worker some tens of milliseconds. */
+/** A text of this length takes a worker some tens of milliseconds. */
 export const MAX_TEXT_CHARACTERS = 32_768;
-/** Characters of a conversation for each token of the model's context, and at least. */
+/** A conversation's limit: characters per token of the model's context, with a minimum. */
 const CHARACTERS_PER_TOKEN = 16;
 const MIN_CHAT_CHARACTERS = 65_536;
-/** What is in a message counts as two values. */
+/** Most messages of one call; a message counts as two values. */
 const MAX_MESSAGES = 8192;
 
-/** `wit/tokenize.wit`. Whatever a guest can make long is done in workers. */
+/** `wit/tokenize.wit`. Work whose length a guest controls runs in workers. */
 export const tokenize = {
   tokenize: (inferlet: Inferlet, model: string, text: string, special: boolean): Answer<Uint32Array> =>
     withTokenizer(inferlet, model, (textModel) =>
@@ -55,11 +55,11 @@ export const tokenize = {
   }),
 };
 
-/** Characters that one call may render, or be given to render. */
+/** Most characters of one call's input, and of its rendered text. */
 const chatLimit = ({ summary }: GrantedModel): number =>
   Math.max(MIN_CHAT_CHARACTERS, summary.contextLength * CHARACTERS_PER_TOKEN);
 
-/** With a model that has a chat template, and how many characters one call may render. */
+/** Calls `call` for a model with a chat template, with the most characters that one call may render. */
 const withTemplate = (
   inferlet: Inferlet,
   model: string,

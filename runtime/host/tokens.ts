@@ -4,43 +4,43 @@ import type { SharedLimits } from './own.ts';
 export interface TokensOptions {
   /** Most tokens of the invocation. */
   readonly limit: number;
-  /** What counts for its family as well. */
+  /** The limits of the inferlet's family. */
   readonly shared: () => Pick<SharedLimits, 'count' | 'refuseTokens'> | null;
-  /** Told when the quota has no room for what is asked, or had none for what was: the invocation is to be ended. */
+  /** Called when the quota has no room for requested or used tokens: the invocation must end. */
   readonly quotaReached: () => void;
-  /** Told when a window of the quota has ended: what is left now is to be asked. */
+  /** Called when a window of the quota has ended: the store knows what is left now. */
   readonly quotaUnknown: () => void;
   /** Milliseconds since the Unix epoch; the system's by default. */
   readonly now?: () => number;
 }
 
-/** Tokens as they are counted against a quota: those that went in, but for those that a cache had, and those that came out. */
+/** Token counts that a quota is charged by: inputs that no cache had, and outputs. */
 export interface CountedTokens {
   readonly inputTokens: number;
   readonly outputTokens: number;
   readonly cachedTokens: number;
 }
 
-/** What a quota leaves. */
+/** The rest of a quota. */
 export interface TokenAllowance {
-  /** Null for no bound. */
+  /** Tokens left; null for no bound. */
   readonly left: number | null;
-  /** When its window ends, milliseconds since the Unix epoch: from then on more are left, and nobody knows how many; null for never. */
+  /** End of the quota's window, milliseconds since the Unix epoch, after which an unknown number is left; null for never. */
   readonly until: number | null;
 }
 
-/** What a call takes in and brings out. */
+/** Tokens of a call. */
 export interface CallTokens {
   readonly inputs: number;
   readonly outputs: number;
-  /** Of the inputs, those that a cache may have: whether they are charged is known with the answer. */
+  /** Inputs that a cache may have; the answer tells whether they are charged. */
   readonly cacheable: number;
 }
 
 /**
- * Tokens of one inferlet. What goes in counts when it is asked for, what a cache may have of it and what comes out once the answer is there.
- * Against the limits all of it counts from the asking on, so that calls which are under way together stay within them, and so does what is
- * surely charged against the quota. Inputs that turn out not to be cached may pass the quota: that ends the invocation, with these counted.
+ * Counts the tokens of one inferlet. Inputs count when a call is made; cacheable inputs and outputs count with the answer. Against the
+ * limits, all tokens count from the call on, so that concurrent calls stay within them; tokens that are surely charged count against the
+ * quota in the same way. Cacheable inputs that no cache had may exceed the quota: they are counted, and the invocation ends.
  */
 export class Tokens {
   readonly #options: TokensOptions;
@@ -48,11 +48,11 @@ export class Tokens {
   #input = 0;
   #output = 0;
   #cached = 0;
-  /** Will come out, and are not there yet. */
+  /** Outputs of calls without an answer yet. */
   #expected = 0;
-  /** Went in, and it is not known yet whether a cache had them. */
+  /** Cacheable inputs of calls without an answer yet. */
   #unsettled = 0;
-  /** Most that may be counted against the quota; null for no bound. */
+  /** Most tokens that may be charged to the quota; null for no bound. */
   #quota: number | null = null;
   #until: number | null = null;
 
@@ -69,24 +69,24 @@ export class Tokens {
     return this.#output;
   }
 
-  /** Of those that went in, those that a prefix cache had: they were not computed again. */
+  /** Inputs that a prefix cache had: the model did not compute them again. */
   get cached(): number {
     return this.#cached;
   }
 
-  /** What the quota leaves now; infinite without one, and while nobody knows. */
+  /** Tokens that the quota leaves now; infinite without a quota, and while the rest is unknown. */
   get quotaLeft(): number {
     this.#expire();
     return Math.max(0, this.#room);
   }
 
-  /** The quota had so much left when so many were counted. */
+  /** Sets the quota: `left` tokens were left when `counted` tokens had been counted. */
   allow(counted: CountedTokens, { left, until }: TokenAllowance): void {
     this.#quota = left === null ? null : chargedOf(counted) + Math.max(0, left);
     this.#until = until;
   }
 
-  /** Tokens that went in and came out. */
+  /** Counts input and output tokens at once. */
   count(input: number, output: number): void {
     this.#input += input;
     this.#output += output;
@@ -94,10 +94,10 @@ export class Tokens {
   }
 
   /**
-   * Counts the tokens of a call until its answer is there and then for good; a call that fails brings nothing out. Returns the result as it
-   * is, and what it counts is counted before anybody hears of it.
+   * Counts the tokens of a call, provisionally until its answer and then for good; a failed call has no outputs. Returns the same promise;
+   * the counts are final before the caller's handlers run.
    *
-   * @param cachedOf of a good answer, how many inputs a cache had
+   * @param cachedOf the number of inputs that a cache had, from a successful answer
    */
   during<T>(
     { inputs, outputs, cacheable }: CallTokens,
@@ -118,7 +118,7 @@ export class Tokens {
     return result;
   }
 
-  /** Why no tokens may be asked for, or null. @param wanted how many are charged at least */
+  /** The error when the inferlet may not request tokens, or null. @param wanted least number of tokens charged */
   refuse(wanted: number): HandlerError | null {
     const { limit, shared } = this.#options;
     if (this.#input + this.#unsettled + this.#output + this.#expected > limit) {
@@ -139,7 +139,7 @@ export class Tokens {
     if (this.#room < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
-  /** Forgets what was left once its window has ended; whether it had. Until the next answer there is no bound. */
+  /** Drops the quota once its window has ended, and answers whether it did. Without a new `allow` there is no bound. */
   #expire(): boolean {
     if (this.#until === null || this.#now() < this.#until) return false;
     this.#quota = null;
@@ -148,7 +148,7 @@ export class Tokens {
     return true;
   }
 
-  /** What the quota leaves; less than 0 once it is passed. */
+  /** Tokens that the quota leaves; negative once it is exceeded. */
   get #room(): number {
     return this.#quota === null ? Number.POSITIVE_INFINITY : this.#quota - this.#charged;
   }

@@ -12,14 +12,14 @@ export interface Picture {
   readonly data: Uint8Array;
 }
 
-/** Memory of the JPEG decoder: what the largest picture takes, and some. */
+/** Memory of the JPEG decoder: a little more than the largest picture takes. */
 const MAX_JPEG_MEMORY_MB = 512;
 
 /**
- * Decodes a PNG or JPEG as Pillow's `convert('RGB')` does: transparency is dropped, grey is spread over the three colours, and the picture is
- * turned as its EXIF says.
+ * Decodes a PNG or JPEG as Pillow's `convert('RGB')` does: drops transparency, copies grey to the three colours, and turns the picture as
+ * its EXIF orientation says.
  *
- * @throws ImageFault when it is too large, not one of them, or damaged
+ * @throws ImageFault when the image is too large, of another format, or damaged
  */
 export function decode(image: Uint8Array): Picture {
   const { format, orientation } = checkImage(image);
@@ -57,9 +57,9 @@ function decodePng(image: Uint8Array): Picture {
 const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
 
 /**
- * The chunks that the colours come from. The others are left out: transparency, for which the decoder would blacken colours, and whatever it
- * would read beside. The decoder bounds what it unpacks but for interlaced pictures, which are unpacked here first. It would take its size from
- * the last header, and all bounds are those of the first: there must be one only.
+ * Keeps the chunks that the colours come from. Transparency is left out, because the decoder would blacken colours for it, and so are all
+ * other chunks. The decoder bounds what it unpacks except for interlaced pictures, which are therefore unpacked here first. A second header
+ * is refused: the decoder takes its size from the last header, and all bounds come from the first.
  */
 function essentialPng(image: Uint8Array): Buffer {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
@@ -81,7 +81,7 @@ function essentialPng(image: Uint8Array): Buffer {
 
 /** Values of a pixel by colour type. */
 const CHANNELS: Readonly<Record<number, number>> = { 0: 1, 2: 3, 3: 1, 4: 2, 6: 4 };
-/** Passes of Adam7: where each begins, and how far its pixels are apart. */
+/** Passes of Adam7: first column and row, and distance between columns and rows. */
 const PASSES = [
   [0, 0, 8, 8],
   [4, 0, 8, 8],

@@ -1,29 +1,29 @@
 import { ImageFault } from './fault.ts';
 
-/** What the first bytes of a picture say of it. */
+/** Properties of an image, read from its first bytes. */
 export interface ImageHeader {
   readonly format: 'png' | 'jpeg';
-  /** Pixels as they are shown, after turning. */
+  /** Pixels of the displayed image, after turning. */
   readonly width: number;
   readonly height: number;
   /** EXIF's orientation, 1 to 8: 1 is upright, from 5 on width and height are exchanged. */
   readonly orientation: number;
 }
 
-/** Most bytes, and most pixels, of a picture that is taken. */
+/** Most bytes, and most pixels, of an accepted image. */
 export const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
 export const MAX_IMAGE_PIXELS = 16_000_000;
-/** Longest side: a picture one pixel high would else be as costly as one of the square of its width. */
+/** Longest side: otherwise an image one pixel high could cost as much as a square one of the same width. */
 export const MAX_IMAGE_SIDE = 16_384;
 
-/** Segments before a JPEG's size; each has at most 64 KiB. */
+/** Most segments before a JPEG's size; each has at most 64 KiB. */
 const MAX_SEGMENTS = 1024;
 const PNG_SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
 
 /**
- * Reads format and size of a PNG or JPEG; what follows the header is not looked at.
+ * Reads format and size of a PNG or JPEG; ignores the bytes after the header.
  *
- * @throws ImageFault for anything else, for more bytes than are taken, and for kinds of JPEG that are not decoded here
+ * @throws ImageFault for other formats, for too many bytes, and for kinds of JPEG that this module does not decode
  */
 export function readHeader(image: Uint8Array): ImageHeader {
   if (image.length > MAX_IMAGE_BYTES) {
@@ -34,7 +34,7 @@ export function readHeader(image: Uint8Array): ImageHeader {
   throw new ImageFault('neither a PNG nor a JPEG: convert the picture to one of them');
 }
 
-/** Why a picture of that size is not taken, or null. */
+/** The fault of an image of this size, or null. */
 export function refuseSize({ width, height }: { readonly width: number; readonly height: number }): string | null {
   if (width < 1 || height < 1) return 'a picture without pixels';
   if (width * height > MAX_IMAGE_PIXELS) {
@@ -44,7 +44,7 @@ export function refuseSize({ width, height }: { readonly width: number; readonly
   return `a picture of ${width} × ${height} pixels; a side has at most ${MAX_IMAGE_SIDE}: cut it`;
 }
 
-/** @throws ImageFault when the picture is not taken */
+/** @throws ImageFault when the image is not accepted */
 export function checkImage(image: Uint8Array): ImageHeader {
   const header = readHeader(image);
   const refused = refuseSize(header);
@@ -69,14 +69,14 @@ function jpegHeader(image: Uint8Array): ImageHeader {
   let at = 2;
   for (let segments = 0; segments < MAX_SEGMENTS; segments++) {
     if (image[at] !== 0xff) throw truncated('JPEG');
-    // Any number of them may stand before a marker.
+    // Any number of fill bytes may precede a marker.
     while (image[at] === 0xff) at++;
     const marker = image[at] ?? 0;
     if (at + 3 > image.length) throw truncated('JPEG');
     const length = view.getUint16(at + 1);
     const from = at + 3;
     const end = at + 1 + length;
-    // The scan, or the end, before the size.
+    // The scan, or the end of the image, comes before the size.
     if (length < 2 || marker === 0xda || marker === 0xd9) throw truncated('JPEG');
     if (isFrame(marker)) {
       if (from + 6 > image.length) throw truncated('JPEG');
@@ -88,7 +88,7 @@ function jpegHeader(image: Uint8Array): ImageHeader {
   throw new ImageFault(`a JPEG with more than ${MAX_SEGMENTS} segments before its size: save it anew`);
 }
 
-/** Start-of-frame markers: C0 to CF but for DHT, JPG and DAC. */
+/** Start-of-frame markers: C0 to CF except DHT, JPG and DAC. */
 function isFrame(marker: number): boolean {
   return marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
 }

@@ -1,6 +1,6 @@
 import type { ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
 
-/** What a worker is asked: one picture at a time. */
+/** A job for a worker: one image. */
 export interface Request {
   readonly image: Uint8Array;
   readonly preparation: ImagePreparation;

@@ -1,13 +1,13 @@
 import type { Picture } from './decode.ts';
 
-/** A picture turned upright: `orientation` is EXIF's, 1 to 8 (Exif 2.32, tag 0x0112). */
+/** Turns a picture upright: `orientation` is EXIF's, 1 to 8 (Exif 2.32, tag 0x0112). */
 export function oriented(picture: Picture, orientation: number): Picture {
   if (orientation === 1) return picture;
   const { width, height, data } = picture;
   const swaps = orientation >= 5;
   const [toWidth, toHeight] = swaps ? [height, width] : [width, height];
   const turned = new Uint8Array(data.length);
-  // Where the pixel that is shown at (x, y) lies.
+  // Index of the source pixel that is shown at (x, y).
   const right = width - 1;
   const bottom = height - 1;
   const source = (x: number, y: number): number => {

@@ -3,8 +3,8 @@ import type { Picture } from './decode.ts';
 import { type Rows, resample } from './resample.ts';
 
 /**
- * The square of pixels that a model takes of a picture, `size × size`, three bytes each: filled up to a square where the model wants that,
- * resized, and cut in the middle, as the image processors of transformers do with Pillow. Normalising is left to the device.
+ * Makes the square of pixels that a model takes, `size × size`, three bytes each: pads the picture to a square where the model wants that,
+ * resizes it, and crops its centre, as the image processors of transformers do with Pillow. The device normalises the pixels.
  */
 export function prepare(picture: Picture, { size, pad, shortestEdge, filter }: ImagePreparation): Uint8Array {
   const source = pad ? filledUp(picture, pad) : rowsOf(picture);
@@ -26,7 +26,7 @@ function rowsOf({ width, height, data }: Picture): Rows {
   return { width, height, row: (y) => data.subarray(3 * width * y, 3 * width * (y + 1)) };
 }
 
-/** A square with the picture in its middle; one row of it is made at a time. */
+/** Pads a picture to a square with the picture in its middle, one row at a time. */
 function filledUp(picture: Picture, color: Color): Rows {
   const { width, height } = picture;
   const side = Math.max(width, height);

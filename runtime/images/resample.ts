@@ -1,24 +1,24 @@
 import type { ResizeFilter } from '#gpu-host/models/vision/preparation.ts';
 
-/** A picture of which rows are asked one by one, three bytes a pixel. */
+/** A picture that is read row by row, three bytes per pixel. */
 export interface Rows {
   readonly width: number;
   readonly height: number;
   row(y: number): Uint8Array;
 }
 
-/** Which part of a resized picture is wanted. */
+/** A part of a resized picture. */
 export interface Window {
   /** Size of the whole resized picture. */
   readonly width: number;
   readonly height: number;
-  /** The part: a square of `size` pixels a side, from here on. */
+  /** Top left corner of the part, a square with sides of `size` pixels. */
   readonly left: number;
   readonly top: number;
   readonly size: number;
 }
 
-/** Bits after the point of a weight, as Pillow's 8-bit resizing has them. */
+/** Fraction bits of a weight, as in Pillow's 8-bit resizing. */
 const PRECISION_BITS = 22;
 
 const FILTERS: Readonly<Record<ResizeFilter, { readonly reach: number; weight(x: number): number }>> = {
@@ -41,8 +41,8 @@ function sinc(x: number): number {
 }
 
 /**
- * Resizes a picture with antialiasing, and hands out part of the result: Pillow's `Image.resize`, integer for integer (`Resample.c`: weights of 22
- * bits; columns first, rounded to bytes, then rows; a side that keeps its length is left alone). Only what the part needs is computed.
+ * Resizes a picture with antialiasing and answers a part of the result: Pillow's `Image.resize`, integer for integer (`Resample.c`: weights
+ * of 22 bits; columns first, rounded to bytes, then rows; a side that keeps its length is not resampled). Computes only the part.
  */
 export function resample(source: Rows, { width, height, left, top, size }: Window, filter: ResizeFilter): Uint8Array {
   const columns = weightsOf(source.width, width, left, size, filter);
@@ -64,7 +64,7 @@ export function resample(source: Rows, { width, height, left, top, size }: Windo
   return result;
 }
 
-/** For each of some places of a resized line: the first place of the source that counts, how many do, and what each weighs. */
+/** Weights of each place in a resized line: the first source place, the number of source places, and their weights. */
 interface Weights {
   readonly starts: readonly number[];
   readonly counts: readonly number[];
@@ -98,7 +98,7 @@ function fixed(value: number): number {
   return Math.trunc(value * 2 ** PRECISION_BITS + (value < 0 ? -0.5 : 0.5));
 }
 
-/** One pixel: three sums over `from`, whose pixels are `step` bytes apart. */
+/** Computes one pixel: three sums over `from`, whose pixels are `step` bytes apart. */
 function mix(from: Uint8Array, at: number, step: number, weights: Weights, place: number, to: Uint8Array, end: number) {
   const values = weights.values[place] ?? NOTHING;
   let red = 1 << (PRECISION_BITS - 1);

@@ -7,34 +7,33 @@ import { WorkerPool } from '../workers/pool.ts';
 import { MAX_IMAGE_BYTES } from './header.ts';
 import type { Request } from './messages.ts';
 
-/** Each has a default. */
 export interface ImageOptions {
-  /** Worker threads at once: 2. The largest picture takes some 700 MB while it is decoded. */
+  /** Most worker threads; 2 by default. Decoding the largest image takes some 700 MB. */
   readonly maxWorkers?: number;
-  /** For one picture to be decoded and resized, once its turn has come: 10 s. */
+  /** Time limit for decoding and resizing one image, from the start of its turn; 10 s by default. */
   readonly decodeMs?: number;
-  /** A worker that nobody uses for so long ends: 30 s. */
+  /** An idle worker ends after this time; 30 s by default. */
   readonly idleMs?: number;
 }
 
-/** Whose picture it is, what it is for, and who answers for it. */
+/** A request to prepare an image, with its tenant and the account that pays. */
 export interface ImageRequest {
   readonly tenant: string;
-  /** Of its own: it goes over to a worker. */
+  /** Must own its buffer, which is transferred to a worker. */
   readonly image: Uint8Array;
   readonly preparation: ImagePreparation;
   readonly account: CallAccount;
-  /** Aborts when nobody wants it any more. */
+  /** Aborts when the inferlet no longer waits for the result. */
   readonly signal: AbortSignal;
 }
 
-/** What the pictures of one inferlet may hold of this process. */
+/** Bounds on the pending images of one inferlet. */
 const BOUNDS = { what: 'pictures', calls: 64, bytes: 4 * MAX_IMAGE_BYTES };
-/** Bytes of pictures that wait or are prepared, of all tenants. */
+/** Most bytes of images that wait or are prepared, of all tenants. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** JavaScript heap; the pixels themselves are beside it, bounded by the size that the header says. */
+/** JavaScript heap of a worker; the pixels are outside the heap, bounded by the size in the header. */
 const HEAP_MB = 512;
-/** The worker's own code and the decoders'. */
+/** Code of the worker and the decoders. */
 const CODE = [
   ...['.', '../workers', '../../gpu-host/protocol', '../../package.json'].map((path) =>
     fileURLToPath(new URL(path, import.meta.url)),
@@ -42,12 +41,12 @@ const CODE = [
   ...['pngjs', 'jpeg-js'].map((name) => dirname(fileURLToPath(import.meta.resolve(`${name}/package.json`)))),
 ];
 
-/** Counts one inferlet's pictures. */
+/** Makes the account that counts one inferlet's images. */
 export const imageAccount = (cpu?: CpuBudget): CallAccount => new CallAccount(BOUNDS, cpu);
 
 /**
- * Turns strangers' pictures into the pixels that models take, in worker threads: a picture may take long, and much memory. A picture that nobody
- * wants any more is ended with its thread.
+ * Turns untrusted images into the pixels that models take. It uses worker threads, because an image may take much time and memory.
+ * Cancelling a request ends its thread.
  */
 export class ImageService {
   readonly #pool: WorkerPool<Request, Uint8Array>;
@@ -60,12 +59,12 @@ export class ImageService {
     });
   }
 
-  /** Worker threads that exist. */
+  /** Number of worker threads. */
   get workers(): number {
     return this.#pool.workers;
   }
 
-  /** Decodes, resizes and cuts one picture: `size × size` pixels of three bytes, or `invalid-argument` with what is wrong with it. */
+  /** Decodes, resizes and crops one image: `size × size` pixels of three bytes, or `invalid-argument` with the image's fault. */
   async prepare({ tenant, image, preparation, account, signal }: ImageRequest): Promise<Outcome<Uint8Array>> {
     const bytes = image.length;
     const refused = account.begin(bytes);
@@ -78,7 +77,7 @@ export class ImageService {
     }
   }
 
-  /** Ends all workers; what waits is answered `closed`. */
+  /** Ends all workers; waiting requests get `closed`. */
   close(): Promise<void> {
     return this.#pool.close();
   }

@@ -1,4 +1,4 @@
-/** The program of an image worker: prepares pictures one after the other. */
+/** The program of an image worker: prepares images one at a time. */
 import { err, handlerError, ok } from '#gpu-host/protocol/errors.ts';
 import { serve } from '../workers/serve.ts';
 import { decode } from './decode.ts';

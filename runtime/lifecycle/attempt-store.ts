@@ -5,22 +5,21 @@ import type { Metered } from '#scheduler/quotas/exceeded.ts';
 import type { OwnFiles } from '../host/own.ts';
 import type { AttemptLog } from './outbox-options.ts';
 
-/** What an attempt says of its usage, and hears of its quotas; it says nothing before its inferlet is there. */
+/** Reports an attempt's usage to the store and takes the quotas from its answers. Silent until the inferlet exists. */
 export interface AttemptMeter {
   mark: () => void;
   marked: () => Usage | undefined;
-  /** By now. */
+  /** Usage up to now. */
   usage: () => Usage | undefined;
   answered: (told: Usage, answer: Metered<unknown>) => void;
 }
 
-/** Before there is an inferlet. */
+/** The meter of an attempt whose inferlet does not exist yet. */
 export function silentMeter(): AttemptMeter {
   return { mark: () => undefined, marked: () => undefined, usage: () => undefined, answered: () => undefined };
 }
 
-/** The log of an attempt. When Redis has lost the attempt itself, it is not the attempt's any more. */
-/** @param shown the attempt shows its events itself */
+/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param shown true when the attempt shows its events itself */
 export function attemptLog(
   invocations: Invocations,
   { id, epoch, shown }: { readonly id: string; readonly epoch: number; readonly shown: boolean },
@@ -44,7 +43,7 @@ export function attemptLog(
   };
 }
 
-/** The files of one attempt: what it puts there carries its epoch. */
+/** The files of one attempt: each file that it puts carries the attempt's epoch. */
 export function ownFiles(files: Files, id: string, epoch: number): OwnFiles {
   return {
     put: (name, mediaType, content) => files.put(id, name, mediaType, content, epoch),

@@ -2,18 +2,18 @@ import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import type { GuestRun } from './launch.ts';
 
-/** What is asked of the parts of an attempt. */
+/** The parts of an attempt that usage is read from. */
 export interface UsageParts {
   readonly inferlet: Pick<
     Inferlet,
     'inputTokens' | 'outputTokens' | 'cachedTokens' | 'deviceUsage' | 'pagesPeak' | 'session'
   >;
   readonly run: Pick<GuestRun, 'cpuMs' | 'calls' | 'memoryBytes'>;
-  /** From its submission to the beginning of this attempt. */
+  /** Milliseconds that the invocation waited in line before this attempt began. */
   readonly queuedMs: number;
 }
 
-/** What one attempt has used: each number only ever grows, and says all since the attempt began. */
+/** Usage of one attempt. Each number counts from the beginning of the attempt and never decreases. */
 export class AttemptUsage {
   readonly #parts: UsageParts;
   readonly #ranFrom = performance.now();
@@ -26,12 +26,12 @@ export class AttemptUsage {
     this.#parts = parts;
   }
 
-  /** The guest has ended: its wall time stands. */
+  /** Freezes the wall time: the guest has ended. */
   returned(): void {
     this.#wallMs = performance.now() - this.#ranFrom;
   }
 
-  /** Tokens that have been counted until here belong to what is written next. For each event, so it only takes these down. */
+  /** Assigns the tokens counted so far to the next write. It copies three numbers only, because it runs for each event. */
   mark(): void {
     const { inferlet } = this.#parts;
     this.#input = inferlet.inputTokens;
@@ -44,7 +44,7 @@ export class AttemptUsage {
     return this.marked();
   }
 
-  /** What has been used by now, with the tokens of the last mark: those past it are in nothing that was written. */
+  /** Usage up to now, with the tokens of the last mark: no written event covers later tokens. */
   marked(): Usage {
     const { inferlet, run, queuedMs } = this.#parts;
     const { gpuUs, pageMs } = inferlet.deviceUsage;
@@ -65,10 +65,10 @@ export class AttemptUsage {
   }
 }
 
-/** Milliseconds, to the microsecond. */
+/** Rounds milliseconds to the microsecond. */
 export const rounded = (milliseconds: number): number => Math.round(milliseconds * 1000) / 1000;
 
-/** Tokens of an attempt of which the store has heard nothing. */
+/** Token counts of an attempt that has reported nothing to the store. */
 export const NOTHING_COUNTED = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
 
 export const tokensOf = ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }: Usage): typeof NOTHING_COUNTED => ({

@@ -7,19 +7,19 @@ import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { TextService, TextUser } from '../texts/service.ts';
 
-/** Characters of a child's input. */
+/** Most characters of a child's input. */
 const MAX_INPUT = 256 << 10;
 
-/** Whose child it is. */
+/** The fields of the parent's job that select a child's function. */
 export type ParentJob = Pick<InvocationJob, 'tenant' | 'function' | 'version'>;
 
-/** What making a child's job needs of the platform. */
+/** The platform services that making a child's job needs. */
 export interface ChildJobs {
-  /** What a child by this version or alias of one of its parent's tenant's functions runs; `live` without one. */
+  /** Resolves a version or alias (`live` by default) of a function of the parent's tenant. */
   readonly functionOf: (parent: ParentJob, name: string, reference?: string) => Promise<FunctionVersion | null>;
-  /** Checks their inputs. */
+  /** Checks the inputs of children. */
   readonly texts: Pick<TextService, 'check'>;
-  /** Of a function whose manifest asks for nothing. */
+  /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;
 }
 
@@ -29,7 +29,7 @@ export function referenceOf(text: string): { name: string; version: string | und
   return at < 0 ? { name: text, version: undefined } : { name: text.slice(0, at), version: text.slice(at + 1) };
 }
 
-/** Finds a child's function and holds its input against that function's schema. Throws nothing. */
+/** Finds a child's function. Throws nothing. */
 export async function findFunction(
   jobs: ChildJobs,
   parent: ParentJob,
@@ -48,7 +48,7 @@ export async function findFunction(
   }
 }
 
-/** Holds an input against the schema of its function, at the parent's expense: the schema may be a slow one. */
+/** Checks an input against its function's schema. The parent pays for the CPU time, because a schema may be slow to check. */
 export async function checkInput(
   { texts }: ChildJobs,
   parent: TextUser,
@@ -61,9 +61,9 @@ export async function checkInput(
 }
 
 /**
- * The job of a child. It has its root's place in line, and its own function's limits, none of them beyond its family's: it may hold the
- * root's pages and use the root's tokens at most, and it runs no longer than its parent. CPU time and memory are its own: they are metered
- * where they are used, and an artifact is built for its function's memory.
+ * Makes the job of a child. The child has its root's place in line and its own function's limits, capped by the family's: at most the
+ * root's pages and tokens, and no more wall time than its parent has left. CPU time and memory are not capped: they are metered for each
+ * inferlet, and an artifact is built for its function's memory.
  */
 export function childJob(
   { limits: defaults }: ChildJobs,

@@ -4,13 +4,13 @@ import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Message } from '#wit/generated/host.ts';
 
-/** What is held of a child that runs for a parent that reads slowly: two of the largest messages, and some that are small. */
+/** Bounds what is held of a running child's log for a parent that reads slowly: two of the largest messages, or several small ones. */
 const HELD = { readCount: 2, maxWaitingLength: 64 * 1024 };
 const RETRY_MS = 200;
 
 /**
- * What a child sends, read from its event log, the same that its client could follow: nothing is kept here for a parent that reads late or
- * never. The log is followed while the child runs only, so that of one that has ended no more is left than a place in it.
+ * The messages of a child, read from its event log, as a client would follow it: this class keeps no messages for a parent that reads late
+ * or never. It follows the log only while the child runs, so an ended child costs no more than a position in its log.
  */
 export class ChildMessages {
   readonly #events: EventLog;
@@ -22,14 +22,14 @@ export class ChildMessages {
   #taking = false;
   #ended = false;
 
-  /** @param signal nobody reads any more once it aborts */
+  /** @param signal aborts when the parent stops reading */
   constructor(events: EventLog, id: string, signal: AbortSignal) {
     this.#events = events;
     this.#id = id;
     this.#signal = signal;
   }
 
-  /** The next message; null after the last. One call after the other. @throws StoreError for a fault of the platform */
+  /** The next message; null after the last. Calls must not overlap. @throws StoreError for a fault of the platform */
   async next(): Promise<Message | null> {
     this.#taking = true;
     try {
@@ -46,13 +46,13 @@ export class ChildMessages {
     }
   }
 
-  /** The child has ended: whatever it sent is in its log. */
+  /** Stops following: the child has ended, and its log has all its messages. */
   end(): void {
     this.#ended = true;
     if (!this.#taking) this.#unfollow();
   }
 
-  /** Nobody reads any more. */
+  /** Drops what was read ahead: the parent reads no more. */
   close(): void {
     this.#ahead = [];
     this.end();
@@ -65,7 +65,7 @@ export class ChildMessages {
       } catch (error) {
         this.#unfollow();
         const { code } = StoreError.from(error);
-        // Its record is gone: nothing more can come.
+        // The child's record is gone: no more events can come.
         if (code === 'invalid-argument') return null;
         if (code !== 'store-unavailable') throw error;
         await sleep(RETRY_MS);
@@ -84,7 +84,7 @@ export class ChildMessages {
   async #stored(): Promise<InvocationEvent | null> {
     const ahead = this.#ahead.shift();
     if (ahead) return ahead;
-    // One entry of the log: some kilobytes, or a single event.
+    // Read one entry of the log: some kilobytes, or a single event.
     const [first, ...others] = (await this.#events.readSome(this.#id, this.#last, 1)).events;
     this.#ahead = others;
     return first ?? null;
@@ -96,7 +96,7 @@ export class ChildMessages {
   }
 }
 
-/** What a `message` event says; null for one that tells of a file. */
+/** The message in a `message` event; null when the event announces a file. */
 function messageOf(data: string): Message | null {
   const content = JSON.parse(data) as { readonly text?: string; readonly base64?: string };
   if (content.text !== undefined) return { tag: 'text', val: content.text };

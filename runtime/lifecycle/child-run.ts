@@ -8,7 +8,7 @@ import type { MessageReader, RunningChild } from '../host/children.ts';
 import { ChildMessages } from './child-messages.ts';
 import type { Stop } from './stopping.ts';
 
-/** Characters of a result that are kept here for whoever asks how the child ended; a longer one is read from its log. */
+/** Most characters of a result that are kept in memory for the parent; a longer result is read from the child's log. */
 const MAX_KEPT_RESULT = 4096;
 
 export interface ChildRunOptions {
@@ -18,14 +18,14 @@ export interface ChildRunOptions {
 }
 
 /**
- * One child as long as its parent holds it: little is kept here of one that has ended. What it sent, and a long result, are read from its
+ * One child, as long as its parent holds it. An ended child keeps little memory: its messages, and a long result, are read from its
  * event log.
  */
 export class ChildRun implements RunningChild {
   readonly id: string;
   readonly #options: ChildRunOptions;
   readonly #stop = new AbortController();
-  /** With null when it succeeded with a result that is not kept. */
+  /** Resolves with null when the child succeeded with a result too long to keep. */
   readonly #ended = Promise.withResolvers<Ending | null>();
 
   constructor(options: ChildRunOptions) {
@@ -42,7 +42,7 @@ export class ChildRun implements RunningChild {
     return this.#ended.promise;
   }
 
-  /** It has its terminal event. */
+  /** Records how the child ended, once its terminal event is stored. */
   settle(ending: Ending): void {
     const long = ending.tag === 'success' && ending.val.length > MAX_KEPT_RESULT;
     this.#ended.resolve(long ? null : ending);

@@ -14,7 +14,7 @@ import type { Family } from './family.ts';
 import { isLost, untilStored } from './stored.ts';
 import type { Verdict } from './verdict.ts';
 
-/** Children that one runtime runs at once, of all tenants: each holds an instance's memory, and none waits for a slot. */
+/** Most children that one runtime runs at once, of all tenants: each holds an instance's memory, and none waits for a slot. */
 const MAX_RUNS = 1024;
 
 export interface ChildRunsOptions {
@@ -23,7 +23,7 @@ export interface ChildRunsOptions {
   readonly events: EventLog;
   readonly runtimeId: string;
   readonly jobs: ChildJobs;
-  /** Shows their events, where there is one. */
+  /** Shows the children's events to followers; without it, followers read the log. */
   readonly live?: LiveServer | undefined;
   /** Runs a child from its beginning to its end; null when `begin` was refused. */
   readonly run: (attempt: ChildAttempt) => Promise<Verdict | null>;
@@ -39,9 +39,9 @@ export interface ChildAttempt {
   readonly begin: () => Promise<AttemptOutcome>;
 }
 
-/** Who launched a child, and where in its family. */
+/** A child's parent and its place in the family. */
 export interface Origin {
-  /** The parent's. */
+  /** Epoch of the parent's attempt. */
   readonly epoch: number;
   readonly depth: number;
   readonly family: Family;
@@ -58,7 +58,7 @@ export class ChildRuns {
     this.#options = options;
   }
 
-  /** Children that run. */
+  /** Number of children that run now. */
   get count(): number {
     return this.#runs.size;
   }
@@ -67,7 +67,7 @@ export class ChildRuns {
     return this.#options.jobs;
   }
 
-  /** Takes a place for a child of a tenant; null, or why there is none. Whoever enters leaves. */
+  /** Takes a place for a child of a tenant; answers an error when there is none. The caller must give a taken place back with `leave`. */
   enter(tenant: string): HandlerError | null {
     if (this.#places.enter(tenant)) return null;
     const text = `this runtime runs ${this.#places.total} children (${MAX_RUNS} are the most), and as many of this tenant as it may; try again later`;
@@ -78,7 +78,7 @@ export class ChildRuns {
     this.#places.leave(tenant);
   }
 
-  /** A client asks for a child's cancellation; false when none of that id runs here. */
+  /** Cancels a child for a client; false when no child of that id runs here. */
   cancel(id: string, message: string): boolean {
     const run = this.#runs.get(id);
     if (!run) return false;
@@ -92,8 +92,8 @@ export class ChildRuns {
   }
 
   /**
-   * Starts a child. `begun` resolves once its record is stored, with null, or with why it never begins. `ended` resolves when it has its
-   * terminal event, or never will have one from here; `run.settle` is the caller's. Neither rejects.
+   * Starts a child. `begun` resolves with null once the child's record is stored, or with an error. `ended` resolves when the child has
+   * its terminal event, or when this runtime will never write one. The caller calls `run.settle`. Neither promise rejects.
    */
   start(
     run: ChildRun,
@@ -122,7 +122,7 @@ export class ChildRuns {
       this.#options.onError?.(error);
       verdict = { kind: 'silent' };
     }
-    // Answered only when it has not begun.
+    // Takes effect only when the child has not begun: a promise resolves once.
     begun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', 'the parent has ended; nothing begins for it'));
     switch (verdict?.kind) {
       case 'result':
@@ -171,7 +171,7 @@ export class ChildRuns {
     return { ...outcome, attempt: 1, usageBefore: null, queuedAt: submittedAt };
   }
 
-  /** How a child ended that somebody else has ended, or now must. */
+  /** Ends a child that has no verdict from this runtime, and answers the ending that the store has for it. */
   async #endedElsewhere(id: string, signal: AbortSignal): Promise<Ending> {
     const { invocations, runtimeId, onError } = this.#options;
     const lost = failure('runtime-lost', 'The runtime that ran this invocation was lost.');

@@ -11,33 +11,33 @@ import type { ChildRuns } from './child-runs.ts';
 import type { Family } from './family.ts';
 import type { Stop } from './stopping.ts';
 
-/** Who launches. */
+/** An inferlet that launches children. */
 export interface Parent {
   readonly job: InvocationJob;
-  /** Of its running attempt. */
+  /** Epoch of the parent's running attempt. */
   readonly epoch: number;
-  /** Generations between it and its root. */
+  /** Generations between the parent and its root. */
   readonly depth: number;
   readonly family: Family;
   readonly grants: Grants;
   /** Milliseconds since the Unix epoch. */
   readonly deadlineAt: number;
-  /** Answers for the checks of its children's inputs. */
+  /** Pays for the checks of its children's inputs. */
   readonly texts: TextUser;
-  /** Takes its places in line on the GPU hosts, so that its children stand behind it. */
+  /** Takes the parent's places in line on the GPU hosts, so that its children stand behind it. */
   readonly takePlaces: () => void;
 }
 
 interface Launching {
   readonly run: ChildRun | null;
   readonly outcome: Outcome<RunningChild>;
-  /** How it ended; null when it never began. */
+  /** The child's ending; null when the child never began. */
   readonly ended: Promise<Ending | null>;
 }
 
 /**
- * The children of one inferlet. They do not pass admission: they run at once, in this runtime, on what their root was admitted for, so that a
- * parent never waits on a child that cannot be admitted. None outlives its parent.
+ * The children of one inferlet. Children bypass admission: they run at once, in this runtime, on the resources that their root was admitted
+ * for, so that a parent never waits for a child that cannot be admitted. No child outlives its parent.
  */
 export class Children implements ChildLauncher {
   readonly #runs: ChildRuns;
@@ -66,12 +66,12 @@ export class Children implements ChildLauncher {
     this.#stop({ code, message: `Its parent was stopped: ${val}` });
   }
 
-  /** The parent's code runs no more: nobody is left to say goodbye to. */
+  /** Stops the children without grace: the parent's code no longer runs, so nothing reads their last messages. */
   end(): void {
     this.#stop({ code: 'cancelled', message: 'Its parent has ended.', graceMs: 0 });
   }
 
-  /** This runtime was declared dead: others end the children. */
+  /** Abandons the children: this runtime was declared dead, so the reaper ends them. */
   abandon(message: string): void {
     this.#stop({ code: 'runtime-lost', message });
   }
@@ -138,7 +138,7 @@ export class Children implements ChildLauncher {
     return { run, outcome: refused ? err(refused) : ok(run), ended };
   }
 
-  /** Gives a child's place back once it has ended, or is known never to begin, before anybody hears of it. */
+  /** Gives a child's place back once it has ended or cannot begin. The parent learns of the ending only afterwards. */
   async #leaving(launching: Promise<Launching>): Promise<void> {
     let begun = false;
     const left = launching.then(({ run, outcome, ended }) => {

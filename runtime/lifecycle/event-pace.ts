@@ -2,15 +2,15 @@ import { availableParallelism } from 'node:os';
 import { Paces } from '#scheduler/policies/paces.ts';
 
 /**
- * Events a second that one tenant may log for each core while others run: each costs the runtime, Redis and a gateway some 10 µs, so that a flood
- * takes a small part of a machine. A stream of tokens has 40 events a second.
+ * Events per second and core that one tenant may log while other tenants run. An event costs the runtime, Redis and a gateway some 10 µs
+ * each, so a flood takes a small part of a machine. A stream of tokens has 40 events per second.
  */
 const EVENTS_PER_CORE = 2000;
-/** Bytes that cost as much as an event: Redis takes 60 ms for a megabyte, its file included. */
+/** Bytes that cost as much as an event: Redis takes 60 ms per megabyte, including its append-only file. */
 const BYTES_OF_AN_EVENT = 512;
 
-/** How fast tenants may log events, in events. */
+/** Rates at which tenants may log events, in events per second. */
 export const eventPaces = (): Paces => new Paces(EVENTS_PER_CORE * availableParallelism());
 
-/** What a batch of events costs its tenant, in events. */
+/** Cost of a batch to its tenant, in events. */
 export const costOfEvents = (events: number, bytes: number): number => events + bytes / BYTES_OF_AN_EVENT;

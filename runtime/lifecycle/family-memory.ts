@@ -1,6 +1,6 @@
 import { INSTANCE_OVERHEAD_BYTES } from '../pool/pool.ts';
 
-/** An instance, as far as its memory goes: it only ever grows. */
+/** The memory of an instance, which never shrinks. */
 interface Instance {
   readonly memoryBytes: number;
 }
@@ -25,7 +25,7 @@ export class FamilyMemory {
     return instance.memoryBytes;
   }
 
-  /** The largest sum until the last end, MiB. */
+  /** The largest sum seen at the end of an instance, MiB. */
   get peakMb(): number {
     return Math.ceil(this.#peakBytes / MIB);
   }

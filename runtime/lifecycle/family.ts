@@ -6,24 +6,24 @@ import { Redactions } from '../host/environment/redact.ts';
 import type { SharedLimits } from '../host/own.ts';
 import { FamilyMemory } from './family-memory.ts';
 
-/** Children that one root may have at once, theirs included. */
+/** Descendants that one root may have at once. */
 export const MAX_CHILDREN = 64;
-/** Children that one root may have in all, those that have ended included: each leaves a record and a log behind. */
+/** Descendants that one root may launch in all, including ended ones: each leaves a record and a log behind. */
 export const MAX_LAUNCHES = 4096;
-/** Generations below a root. */
+/** Most generations below a root. */
 export const MAX_DEPTH = 8;
 
 /**
- * A root and all its children. Only the root was admitted, so all of them together stay within what it may use: its pages (of each model)
- * and its tokens are shared. Everything else is bounded for each by itself.
+ * A root and all its descendants. Only the root was admitted, so the family shares the root's pages (of each model) and tokens. Every other
+ * limit applies to each inferlet separately.
  */
 export class Family implements SharedLimits {
   readonly root: InvocationJob;
   readonly pages: SharedPages;
   readonly memory = new FamilyMemory();
-  /** Secrets of all of them: what a child was told is not to stand in its log either. */
+  /** Secrets of the whole family: a child must not log a secret that its parent told it. */
   readonly redactions = new Redactions();
-  /** When it was decided which GPU host serves the root, and so all of them; milliseconds since the Unix epoch. */
+  /** When a GPU host was chosen for the root, and so for the whole family; milliseconds since the Unix epoch. */
   placedAt: number | undefined;
   #tokens = 0;
   #children = 0;
@@ -34,12 +34,12 @@ export class Family implements SharedLimits {
     this.pages = new SharedPages(root.id, root.limits.pages);
   }
 
-  /** Children that run. */
+  /** Number of children that run now. */
   get children(): number {
     return this.#children;
   }
 
-  /** What all of them held at most, at one time. */
+  /** The most that the whole family held at one time. */
   get peak(): Peak {
     return { pages: Object.fromEntries(this.pages.peak), memoryMb: this.memory.peakMb };
   }
@@ -55,7 +55,7 @@ export class Family implements SharedLimits {
     return handlerError('limit-exceeded', text);
   }
 
-  /** Takes a place for a child of somebody `depth` generations below the root; null, or why there is none. */
+  /** Takes a place for a child of an inferlet `depth` generations below the root; answers an error when there is none. */
   enter(depth: number): HandlerError | null {
     if (depth >= MAX_DEPTH) {
       return handlerError('limit-exceeded', `children may be nested ${MAX_DEPTH} deep; this inferlet may have none`);
@@ -73,7 +73,7 @@ export class Family implements SharedLimits {
     return null;
   }
 
-  /** Gives a place back. @param begun whether a child began there; otherwise it counts as never launched */
+  /** Gives a place back. @param begun false when the child never began; it then does not count as launched */
   leave(begun: boolean): void {
     this.#children--;
     if (!begun) this.#launches--;

@@ -4,27 +4,27 @@ import type { Pace } from './pace.ts';
 const REVIEW_MS = 100;
 /** Interval of the timer whose lateness is measured. */
 const RESOLUTION_MS = 2;
-/** Changes smaller than this part are not told. */
+/** Smallest relative change of the limit that is reported. */
 const WORTH_TELLING = 0.1;
 
 export interface PacedOptions {
-  /** Invocations that run now. */
+  /** Number of invocations that run now. */
   readonly running: () => number;
-  /** Says how many the thread keeps up with. */
+  /** Reports how many invocations the thread keeps up with. */
   readonly tell: (limit: number) => Promise<void>;
   readonly onError: (error: unknown) => void;
 }
 
 /**
- * Measures how late the thread is, and tells how many invocations it keeps up with whenever that changes. Returns what ends it. While few run nothing
- * is measured: the timer alone would wake the process 500 times a second.
+ * Measures how late the thread is, and reports how many invocations it keeps up with whenever that number changes. Returns a function that
+ * stops it. While few invocations run it measures nothing: the timer alone would wake the process 500 times a second.
  */
 export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): () => void {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  /** How late the thread was since the last call; 0 where nothing was measured. */
+  /** The thread's mean lag since the last call, milliseconds; 0 when nothing was measured. */
   const lag = (measure: boolean): number => {
     if (!measure) delay.disable();
-    // It answers whether it has begun with this call.
+    // `enable` answers true when this call started the measurement.
     const isNew = !measure || delay.enable();
     const lagMs = delay.count === 0 ? REVIEW_MS : Math.max(0, delay.mean / 1e6 - RESOLUTION_MS);
     delay.reset();

@@ -7,55 +7,54 @@ import type { GuestTrap } from '../lowering/trap.ts';
 export interface LaunchTimings {
   /** Fetching the component and building its artifact; 0 when it was on disk. */
   readonly buildMs: number;
-  /** Reading and compiling core modules; 0 when this process had done so. */
+  /** Reading and compiling core modules; 0 when this process has them compiled. */
   readonly compileMs: number;
   /** Making the instance; 0 when one was ready. */
   readonly instantiateMs: number;
 }
 
-/** What a guest returned, or why it did not. */
+/** What a guest returned, or the reason that it returned nothing. */
 export type GuestEnding =
   | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
   | { readonly kind: 'trapped'; readonly trap: GuestTrap }
-  /** Its sandbox died with it. */
+  /** The sandbox died while the guest ran. */
   | { readonly kind: 'lost'; readonly message: string };
 
 /** How a guest's one run ended. */
 export interface GuestEnd {
   readonly ending: GuestEnding;
-  /** Errors that the guest's futures completed with: the last text of each case. */
+  /** Errors that completed the guest's futures: the last message of each case. */
   readonly handlerErrors: ReadonlyMap<string, string>;
-  /** The last words of the guest's language runtime. */
+  /** The end of the standard error output of the guest's language runtime. */
   readonly stderr: string;
-  /** From the start of the run to the guest's first call of the platform; null when it made none. */
+  /** Time from the start of the run to the guest's first host call; null when the guest made none. */
   readonly firstCallMs: number | null;
 }
 
-/** What a guest gets when it starts. */
 export interface GuestStart {
   /** JSON text. */
   readonly input: string;
   readonly cpuLimitMs: number;
 }
 
-/** An instance of a program in a sandbox. It runs once. */
+/** An instance of a program in a sandbox. An instance runs once. */
 export interface GuestRun {
-  /** CPU time that it used, by its sandbox's last word, with what was charged here. */
+  /** CPU time that the guest used by its sandbox's last report, plus the time that the runtime charged. */
   readonly cpuMs: number;
-  /** Calls of the platform that it made. */
+  /** Host calls that the guest made. */
   readonly calls: number;
   readonly memoryBytes: number;
-  /** Runs the guest, with `inferlet` behind its calls. The promise always resolves. */
+  /** Runs the guest; `inferlet` answers its host calls. The promise always resolves. */
   start(inferlet: Inferlet, start: GuestStart): Promise<GuestEnd>;
-  /** Charges CPU time that the platform spent for it. */
+  /** Charges CPU time that the platform spent for the guest. */
   charge(cpuMs: number): void;
-  /** A wait of the guest is over: it may compute again. */
+  /** Reports that a wait of the guest is over: the guest may compute again. */
   answered(): void;
-  /** Tells the guest that it is to stop; it may still end by itself. */
+  /** Tells the guest to stop; the guest may still end by itself. */
   stopping(reason: HandlerError): void;
-  /** Stops it wherever it is: `start` resolves with `trap`. */
+  /** Stops the guest immediately: `start` resolves with `trap`. */
   kill(trap: GuestTrap): void;
-  /** Lets go of the instance; harmless when it has ended. */
+  /** Frees the instance; harmless when the run has ended. */
   dispose(): void;
 }
 
@@ -68,17 +67,17 @@ export interface Launched {
   readonly memoryLimitBytes: number;
 }
 
-/** What can be launched: a version of a function. */
+/** A request for an instance of a version of a function. */
 export interface LaunchRequest {
   readonly tenant: string;
   readonly function: string;
   readonly version: string;
   readonly memoryMb: number;
-  /** Id of the invocation that it is for. */
+  /** Id of the invocation that the instance is for. */
   readonly invocation: string;
-  /** In a sandbox of its own. */
+  /** True to launch the instance in a sandbox of its own. */
   readonly alone?: boolean;
-  /** Of a child: the invocation that launched it, whose sandbox it shares. */
+  /** For a child: the parent invocation, whose sandbox it shares. */
   readonly beside?: string;
 }
 
@@ -88,7 +87,7 @@ export interface Launcher {
   launch(request: LaunchRequest): Promise<Launched>;
 }
 
-/** An instance could not be had. */
+/** Thrown when the launcher cannot provide an instance. */
 export class LaunchError extends Error {
   override readonly name = 'LaunchError';
   readonly code: FailureCode;

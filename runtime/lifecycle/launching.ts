@@ -2,14 +2,14 @@ import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { quarantineText, type Standing } from '#scheduler/quarantine/policy.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 
-/** Versions whose standing is remembered; the one that was told first goes first. */
+/** Most versions whose bad standing is remembered; the oldest is evicted first. */
 const MAX_REMEMBERED = 1024;
 
 const nameOf = ({ tenant, function: name, version }: InvocationJob): string => `${tenant}/${name}@${version}`;
 
 /**
- * Launches instances for attempts. The instance is made ready while the store begins the attempt; if the store refuses, or says that the
- * instance is to be alone, it is thrown away. What was known to stand badly waits for the store.
+ * Launches instances for attempts. The instance is prepared while the store begins the attempt. It is discarded if the store refuses the
+ * attempt or requires a sandbox of its own. A version last known to stand badly is not prepared before the store answers.
  */
 export class Launches {
   readonly #launcher: Launcher;
@@ -37,7 +37,7 @@ export class Launching {
   readonly #job: InvocationJob;
   readonly #learn: (standing: Standing) => void;
   readonly #early: Promise<Launched | LaunchError> | null;
-  /** When the last launch was over, milliseconds since the Unix epoch. */
+  /** When the last launch ended, milliseconds since the Unix epoch. */
   at = Date.now();
 
   constructor(launcher: Launcher, job: InvocationJob, early: boolean, learn: (standing: Standing) => void) {
@@ -57,7 +57,7 @@ export class Launching {
     return this.#launch(true);
   }
 
-  /** Resolves when an instance that is not needed is thrown away. */
+  /** Discards the early instance; resolves when it is disposed of. */
   async dispose(): Promise<void> {
     const unused = await this.#early;
     if (unused !== null && !(unused instanceof LaunchError)) unused.run.dispose();

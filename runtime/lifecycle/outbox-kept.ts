@@ -1,6 +1,6 @@
 import type { NewEvent } from '#scheduler/invocations/types.ts';
 
-/** What an event costs beside its data. */
+/** Memory of an event besides its data. */
 const EVENT_BYTES = 128;
 
 interface Batch {
@@ -11,8 +11,8 @@ interface Batch {
 }
 
 /**
- * Events that the store has acknowledged and may lose all the same: Redis answers before it writes. What was acknowledged `keepMs` before a
- * call that found it in place is on disk; a lapse of time alone proves nothing, since Redis may have died meanwhile. Pure: times are passed in.
+ * Events that the store has acknowledged but may still lose: Redis answers before it writes to disk. An event is on disk when a call
+ * sent `keepMs` after its acknowledgement finds it in place; time alone proves nothing, as Redis may have died. Pure: takes times.
  */
 export class KeptEvents {
   readonly #keepMs: number;
@@ -22,8 +22,8 @@ export class KeptEvents {
   #bytes = 0;
 
   /**
-   * @param keepMs longer than Redis may put off a write.
-   * @param maxBytes the oldest go first when more is kept.
+   * @param keepMs must exceed the longest time that Redis puts off a write to disk.
+   * @param maxBytes the oldest events are dropped beyond this size.
    */
   constructor(keepMs: number, maxBytes: number) {
     this.#keepMs = keepMs;
@@ -34,12 +34,12 @@ export class KeptEvents {
     return this.#bytes;
   }
 
-  /** When the newest event was acknowledged; null when none is kept. */
+  /** Time at which the store acknowledged the newest event; null when none is kept. */
   get newestAt(): number | null {
     return this.#batches.at(-1)?.acknowledgedAt ?? null;
   }
 
-  /** Keeps events that follow on those kept. */
+  /** Keeps events; `firstSeq` must follow the last kept event. */
   add(firstSeq: number, events: readonly NewEvent[], acknowledgedAt: number): void {
     const bytes = bytesOf(events);
     this.#batches.push({ firstSeq, events, bytes, acknowledgedAt });
@@ -47,7 +47,7 @@ export class KeptEvents {
     while (this.#bytes > this.#maxBytes) this.#dropOldest();
   }
 
-  /** A call sent at `sentAt` found every event in place. */
+  /** Drops the events that are on disk: a call sent at `sentAt` found every event in place. */
   confirm(sentAt: number): void {
     for (let oldest = this.#batches[0]; oldest !== undefined; oldest = this.#batches[0]) {
       if (oldest.acknowledgedAt + this.#keepMs > sentAt) return;
@@ -55,7 +55,7 @@ export class KeptEvents {
     }
   }
 
-  /** Takes out the events after number `lastSeq`; null, and nothing is taken out, when one of them is not kept. */
+  /** Removes and returns the events after number `lastSeq`; removes none and returns null when one of them is not kept. */
   takeAfter(lastSeq: number): NewEvent[] | null {
     const oldest = this.#batches[0];
     if (oldest === undefined || oldest.firstSeq > lastSeq + 1) return null;

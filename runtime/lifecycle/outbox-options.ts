@@ -6,49 +6,49 @@ import type { WriteTicks } from './write-ticks.ts';
 
 /** The log of one attempt, as its outbox uses it. */
 export interface AttemptLog {
-  /** `Invocations.append` of the attempt. @param usage as it was when the last event was added */
+  /** `Invocations.append` of the attempt. @param usage usage at the time when the last event was added */
   append(firstSeq: number, events: readonly NewEvent[], usage: Usage | undefined): Promise<AppendOutcome>;
   /** `Invocations.report` of the attempt. */
   report(usage: Usage): Promise<AppendOutcome>;
-  /** Number of the log's last event; null when the invocation is not this attempt's any more. */
+  /** Number of the log's last event; null when this attempt no longer owns the invocation. */
   lastSeq(): Promise<number | null>;
 }
 
 /**
- * Why nothing more can be written: another epoch owns the invocation or it has ended (`lost`), its log is full, its tenant may keep no more bytes
- * (`over-quota`; the cause is the `QuotaExceeded`), or the store refused the call.
+ * The reason that no more events can be written: another epoch owns the invocation, or it has ended (`lost`); its log is full (`full`); its
+ * tenant's storage quota is used up (`over-quota`; the cause is the `QuotaExceeded`); or the store refused the call (`broken`).
  */
 export type OutboxEnd = 'lost' | 'full' | 'over-quota' | 'broken';
 
-/** What an attempt uses, as its outbox tells it. */
+/** An attempt's usage, as its outbox reports it. */
 export interface MarkedUsage {
-  /** An event is added: what counts as used with it is what has been until here. Called for each one. */
+  /** Marks the usage that is reported with an added event. Called for each event. */
   mark(): void;
-  /** What has been used up to the last mark. */
+  /** Usage up to the last mark. */
   marked(): Usage | undefined;
 }
 
-/** How an attempt shows its events before they are written. */
+/** Shows an attempt's events to followers before they are written. */
 export interface Shows {
-  /** @param unlogged what is shown and not yet in the log */
+  /** @param unlogged answers the events that are shown and not yet in the log */
   begin(unlogged: () => Unlogged): Showing;
-  /** When what has been shown is written. */
+  /** Triggers the writes of shown events. */
   readonly ticks: Pick<WriteTicks, 'add' | 'delete'>;
 }
 
 export interface OutboxOptions {
-  /** By default nothing is shown, and every event is written as soon as it can be. */
+  /** By default no events are shown early, and each event is written as soon as possible. */
   readonly shows?: Shows | undefined;
-  /** What the attempt uses; nothing by default. */
+  /** The attempt's usage; none by default. */
   readonly usage?: MarkedUsage;
-  /** How fast it may write; as fast as it can by default. Its end does not wait. */
+  /** Limits the rate of writes; unlimited by default. The terminal event does not wait for it. */
   readonly pace?: Pick<Pace, 'pauseMs' | 'spend'>;
-  /** Told once when nothing more can be written. */
+  /** Called once when no more events can be written. */
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
-  /** Whether calls that the store does not answer need not be repeated any more; never by default. */
+  /** True when the outbox may give up calls that the store does not answer; never by default. */
   readonly abandoned?: () => boolean;
-  /** How long the store may need to write what it has acknowledged; 5 s by default: Redis puts a write off for less than 3 s. */
+  /** Longest time that the store needs to write acknowledged events to disk; 5 s by default: Redis puts a write off for less than 3 s. */
   readonly keepMs?: number;
-  /** Bytes of acknowledged events that are kept; 2 MiB by default, more than the largest binary message takes. */
+  /** Most bytes of acknowledged events that are kept; 2 MiB by default, more than the largest binary message takes. */
   readonly keepBytes?: number;
 }

@@ -11,25 +11,25 @@ import type { AttemptLog, MarkedUsage, OutboxEnd, OutboxOptions, Shows } from '.
 import type { Reporting } from './usage-reports.ts';
 
 const RETRY_MS = [20, 50, 100, 200, 400] as const;
-/** Bytes of one call to the store, which others wait for. */
+/** Most bytes of one call to the store: other calls wait for it. */
 const MAX_BATCH_BYTES = 128 << 10;
-/** Events of one call: the store takes so many in one step, with the usage of the last. */
+/** Most events of one call: the store takes at most this many in one step, with the usage of the last. */
 const MAX_BATCH_EVENTS = 1000;
-/** What waits for its tick is written at once when it has so many bytes. */
+/** Queued events do not wait for their tick once they have this many bytes. */
 const WRITE_NOW_BYTES = 64 << 10;
-/** Characters of shown events that are not in the log: more is read from there, and so is an event that alone has more. */
+/** Most characters of shown events that are not in the log: followers read the rest, and any longer event, from the log. */
 const MAX_SHOWN_LENGTH = 64 << 10;
-/** Nothing more is shown while the oldest event that is not in the log is older: a runtime that dies takes no more with it. */
+/** No event is shown while an older one has been missing from the log for this long: this bounds what a dying runtime loses. */
 const MAX_UNLOGGED_MS = 250;
-/** Longest pause before it looks again whether it may write, or is closed. */
+/** Longest pause before the outbox checks again whether it may write or is closed. */
 const LONGEST_PAUSE_MS = 50;
 const KEEP_MS = 5000;
 const KEEP_BYTES = 2 << 20;
 
 /**
- * The events of one attempt on their way to the event log: in order, numbered, those of some time in one call, one call at a time. Followers are
- * shown them in the same turn of the event loop, up to `SHOWN_AHEAD` events and 250 ms before the log has them. When the store cannot be reached the call is repeated until it can; numbers make that idempotent. Acknowledged events are kept
- * until they are on disk: when the log turns out to have lost some, it gets them again, under their numbers, before anything else.
+ * Writes the events of one attempt to the event log: in order, numbered, in batches, one call at a time. Followers see events in the same
+ * turn of the event loop, up to `SHOWN_AHEAD` events and 250 ms before the log has them. A call that cannot reach the store is repeated:
+ * numbers make it idempotent. Acknowledged events are kept until they are on disk; lost ones are written again first, with their numbers.
  */
 export class Outbox implements EventSink, Reporting {
   readonly #log: AttemptLog;
@@ -41,16 +41,16 @@ export class Outbox implements EventSink, Reporting {
   readonly #kept: KeptEvents;
   #nextSeq: number;
   #queue: NewEvent[] = [];
-  /** Events of the call that is on its way, which come before the queue's. */
+  /** Events of the call in flight, which precede the queue. */
   #flying: readonly NewEvent[] = [];
-  /** When each event of the queue was added, and the oldest of those that are on their way. */
+  /** Times at which each queued event, and the oldest event in flight, were added. */
   #queuedAt: number[] = [];
   #flyingSince = 0;
-  /** Called when a write has ended. */
+  /** Callbacks for the end of the next write. */
   #onWritten: (() => void)[] = [];
   readonly #shows: Shows | undefined;
   readonly #showing: Showing | undefined;
-  /** Numbers of the last event that was shown, and of the last one that may be. */
+  /** Numbers of the last shown event, and of the last event that may be shown. */
   #shown: number;
   #mayShow: number;
   readonly #onTick = () => this.#start();
@@ -99,17 +99,17 @@ export class Outbox implements EventSink, Reporting {
     return this.#nextSeq;
   }
 
-  /** Why the log takes nothing more, or null. */
+  /** The reason that the log takes no more events, or null. */
   get end(): OutboxEnd | null {
     return this.#end;
   }
 
-  /** The error that ended it, if one did. */
+  /** The error that ended the outbox, if one did. */
   get cause(): unknown {
     return this.#cause;
   }
 
-  /** @param withinMs it may wait so long for others to be written with; not at all by default */
+  /** @param withinMs longest wait for more events to share the write; 0 by default */
   add(event: NewEvent['event'], data: string, withinMs = 0): void {
     if (this.#end || this.#closed) return;
     this.#queue.push({ event, data });
@@ -129,13 +129,13 @@ export class Outbox implements EventSink, Reporting {
 
   report(usage: Usage): boolean {
     if (this.#writing || this.#scheduled || this.#end || this.#closed) return false;
-    // What quotas have room for must be known also while events wait for their pace.
+    // Report also while events wait for their pace: the answer says what the quotas still allow.
     if (this.#queue.length > 0 && !this.#pausing) return false;
     this.#writing = this.#report(usage);
     return true;
   }
 
-  /** Resolves when everything added so far is in the log; false when it can never be. */
+  /** Resolves with true when all events added so far are in the log, with false when they cannot get there. */
   async flushed(atOnce = true): Promise<boolean> {
     if (!atOnce) {
       const until = this.#nextSeq + this.#flying.length + this.#queue.length;
@@ -152,18 +152,18 @@ export class Outbox implements EventSink, Reporting {
     return this.#end === null;
   }
 
-  /** From here on it waits for no pace: its inferlet has ended. */
+  /** Makes all later writes ignore the pace: the inferlet has ended. */
   hurry(): void {
     this.#hurried = true;
   }
 
   /**
-   * Writes what is left and then the end: `write` gets the number of the terminal event, and that of the log's last one. Takes nothing more. When it throws, the log may be
-   * ended all the same, by another call.
+   * Writes the remaining events and then the terminal event; takes no more events. `write` gets the terminal event's number and that of the
+   * log's last event. When `finish` throws, another call may still end the log.
    *
-   * @returns what `write` answered, or null when this was abandoned before.
+   * @returns the answer of `write`, or null when the outbox was abandoned before.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
-   *   has lost some that are not kept any more.
+   *   lost events that the outbox no longer keeps.
    */
   async finish<T>(write: (seq: number, after: number) => Promise<T>): Promise<T | null> {
     const endBefore = this.#end;
@@ -183,14 +183,14 @@ export class Outbox implements EventSink, Reporting {
         return await this.#answered(() => write(Math.max(this.#nextSeq, this.#shown + 1), this.#nextSeq - 1));
       } catch (error) {
         if (!(error instanceof SequenceGap)) throw error;
-        // A call that the store refused in its middle has put events there: nobody else writes in this epoch.
+        // Extra events came from a call that the store refused midway: no other writer has this epoch.
         if (error.lastSeq >= this.#nextSeq) this.#nextSeq = error.lastSeq + 1;
         else this.#rewind(error.lastSeq);
       }
     }
   }
 
-  /** Takes nothing more. What is left is written by `finish`, or not at all. */
+  /** Takes no more events. Only `finish` writes the remaining ones. */
   close(): void {
     this.#closed = true;
     this.#tellWritten();
@@ -204,7 +204,7 @@ export class Outbox implements EventSink, Reporting {
     this.#checkTimer = null;
   }
 
-  /** What was added in a turn of the event loop is there. */
+  /** Shows and schedules the events that were added in this turn of the event loop. */
   #turn(): void {
     if (this.#lingering) clearTimeout(this.#lingering);
     this.#lingering = null;
@@ -213,12 +213,12 @@ export class Outbox implements EventSink, Reporting {
     else if (this.#queue.length > 0) this.#shows.ticks.add(this.#onTick);
   }
 
-  /** Shows what has not been shown, as far as it may be. */
+  /** Shows as many new events as the bounds allow. */
   #show(): void {
     if (!this.#showing || this.#end || this.#closed) return;
     const logged = this.#nextSeq - 1;
     if (this.#shown < logged) {
-      // What is in the log and was shown to nobody is read there.
+      // Followers read logged events that were never shown from the log.
       this.#shown = logged;
       this.#showing.logged(logged);
     }
@@ -242,7 +242,7 @@ export class Outbox implements EventSink, Reporting {
     return { logged, events: events.map((event, i): InvocationEvent => ({ ...event, seq: this.#nextSeq + i })) };
   }
 
-  /** Events that the log does not have: those with numbers above one and up to another. */
+  /** Events that are not in the log, with numbers above `seq` and up to `upTo`. */
   #after(seq: number, upTo: number): readonly NewEvent[] {
     const [from, to] = [seq + 1 - this.#nextSeq, upTo + 1 - this.#nextSeq].map((place) => Math.max(0, place)) as [
       number,
@@ -256,7 +256,7 @@ export class Outbox implements EventSink, Reporting {
   #start(check = false): void {
     if (this.#lingering) clearTimeout(this.#lingering);
     this.#lingering = null;
-    // What a write begins with is there: it never ends before it has been noted down.
+    // `#write` never ends before the assignment to `#writing`: it has work, so it awaits first.
     if (this.#writing || (this.#queue.length === 0 && !check)) return;
     if (!check && this.#pauseMs() > 0) this.#pausing ??= this.#pause();
     else this.#writing = this.#write(check);
@@ -272,7 +272,7 @@ export class Outbox implements EventSink, Reporting {
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
-      // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
+      // Clear this in the same step as the last check of the queue: an event added in between would rely on this write and be left behind.
       this.#writing = null;
       this.#tellWritten();
       this.#turn();
@@ -284,20 +284,20 @@ export class Outbox implements EventSink, Reporting {
     for (const tell of this.#onWritten.splice(0)) tell();
   }
 
-  /** How long its pace has it wait before the next events. */
+  /** How long the pace requires the outbox to wait before its next write. */
   #pauseMs(): number {
     if (this.#hurried || this.#closed || this.#end || this.#abandoned()) return 0;
     return this.#pace?.pauseMs() ?? 0;
   }
 
-  /** Waits until it may write, and begins. */
+  /** Waits until the pace allows a write, and starts it. */
   async #pause(): Promise<void> {
     for (let ms = this.#pauseMs(); ms > 0; ms = this.#pauseMs()) await sleep(Math.min(ms, LONGEST_PAUSE_MS));
     this.#pausing = null;
     if (!this.#closed) this.#start();
   }
 
-  /** One try: there is more to tell soon. */
+  /** Reports usage. A failed call is not repeated: the next report supersedes it. */
   async #report(usage: Usage): Promise<void> {
     try {
       this.#spokeAt = performance.now();
@@ -319,7 +319,7 @@ export class Outbox implements EventSink, Reporting {
     this.#flying = batch;
     this.#flyingSince = this.#queuedAt.splice(0, batch.length)[0] ?? performance.now();
     this.#pace?.spend(costOfEvents(batch.length, bytes));
-    // Of a batch that leaves some behind, it is that of what waits as well.
+    // Usage covers the events that stay queued, too.
     const usage = this.#usage?.marked();
     const sentAt = performance.now();
     let outcome: AppendOutcome | null;
@@ -355,10 +355,10 @@ export class Outbox implements EventSink, Reporting {
     return { batch: this.#queue.splice(0, count), bytes };
   }
 
-  /** The log ends with `lastSeq`: what it lost is written again, before what waits. Throws when that is not kept. */
+  /** Requeues the events that the log lost after `lastSeq`, before the queued events. Throws when one of them is not kept. */
   #rewind(lastSeq: number): void {
     const lostUpTo = this.#nextSeq - 1;
-    // Also when it throws: a terminal event fits there.
+    // Set this even when the next step throws: the terminal event goes there.
     this.#nextSeq = lastSeq + 1;
     const lost = this.#kept.takeAfter(lastSeq);
     if (lost === null) {
@@ -370,14 +370,14 @@ export class Outbox implements EventSink, Reporting {
     this.#requeue(lost);
   }
 
-  /** Events that were taken from the queue, or are older, come before what waits. */
+  /** Puts events that precede the queue back at its front. */
   #requeue(events: readonly NewEvent[]): void {
     this.#queue = events.concat(this.#queue);
     const now = performance.now();
     this.#queuedAt = events.map(() => now).concat(this.#queuedAt);
   }
 
-  /** Has the log what it acknowledged? While nothing is written nobody else would notice, and readers would wait for what is lost. */
+  /** Checks that the log has every acknowledged event: without writes, nothing else detects a loss, and readers would wait forever. */
   async #check(): Promise<void> {
     const sentAt = performance.now();
     let lastSeq: number | null;
@@ -392,19 +392,19 @@ export class Outbox implements EventSink, Reporting {
     else this.#kept.confirm(sentAt);
   }
 
-  /** While events are kept, a check follows on the last write once it is old enough. */
+  /** Schedules a check for when the last write is `keepMs` old, while events are kept. */
   #scheduleCheck(): void {
     if (this.#checkTimer || this.#closed || this.#end || this.#kept.newestAt === null) return;
     this.#checkTimer = setTimeout(() => {
       this.#checkTimer = null;
       const idleMs = performance.now() - (this.#kept.newestAt ?? 0);
-      // Writes that came since have told as much.
+      // A later write has checked the log already.
       if (idleMs >= this.#keepMs) this.#start(true);
       else this.#scheduleCheck();
     }, this.#keepMs).unref();
   }
 
-  /** The answer to a call, which is repeated while the store cannot be reached; null when that was abandoned. */
+  /** Repeats a call while the store cannot be reached; answers null when the outbox is abandoned. */
   async #answered<T>(call: () => Promise<T>): Promise<T | null> {
     for (let attempt = 0; ; attempt++) {
       if (this.#abandoned()) return null;
@@ -423,7 +423,7 @@ export class Outbox implements EventSink, Reporting {
     this.#queuedAt = [];
     this.#pendingBytes = 0;
     this.#tellWritten();
-    // The end of a full log may find that the store has lost some of it.
+    // Keep them for a full log: writing its terminal event may reveal that the store lost events.
     if (end !== 'full' && end !== 'over-quota') this.#kept.clear();
     if (this.#end) return;
     this.#end = end;

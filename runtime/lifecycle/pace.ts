@@ -1,27 +1,27 @@
 /**
- * How many invocations a runtime has tenants fill that hold more than few. Pure: the thread's lag comes in as an argument.
+ * Limits how many invocations a runtime runs for tenants that hold more than a few. Pure: the thread's lag is an argument.
  *
- * The calls of all of a runtime's inferlets share one thread. While they wait for devices, tools or clients it can hold a thousand; when their work fills it, more of them
- * make nothing faster and everything later: the token that is due, the next start, and the turn of another tenant. So the number follows the time for which
- * the thread leaves what is due waiting, as congestion control follows loss: down by a part, and up again by a part while there is time. It is cut no
- * further before the last cut is in force, since nobody is ended for it; and not at all while few run, who cannot be to blame.
+ * The calls of all of a runtime's inferlets share one thread. It can hold a thousand inferlets that wait for devices, tools or clients.
+ * Once their work fills the thread, more inferlets only add latency. So the limit follows the lag of the event loop, as congestion control
+ * follows loss: multiplicative decrease with lag, multiplicative increase without. A cut ends no invocation, so the next cut waits until
+ * the last one is in force. Few invocations cannot cause the lag, so the limit is not cut while few run.
  */
 export interface PacePolicy {
-  /** Invocations at once when the thread keeps up. */
+  /** Most invocations at once, when the thread keeps up. */
   readonly most: number;
-  /** Never fewer, if `most` allows it: so many run whatever else keeps the machine busy. */
+  /** Fewest invocations, unless `most` is lower: other load on the machine does not push the limit below it. */
   readonly least: number;
-  /** Lag above which it takes fewer, milliseconds. */
+  /** Lag above which the limit is cut, milliseconds. */
   readonly lagMs: number;
 }
 
 export const DEFAULT_LEAST = 32;
 export const DEFAULT_LAG_MS = 10;
-/** Part of those that run that is kept after a review with lag. */
+/** The limit after a review with lag, as a part of the running invocations. */
 const DOWN = 0.75;
-/** Growth at a review without. */
+/** Growth factor of the limit at a review without lag. */
 const UP = 1.25;
-/** Below this part of `lagMs` there is time. */
+/** Lag below this part of `lagMs` raises the limit. */
 const EASE = 0.5;
 
 export class Pace {
@@ -37,17 +37,17 @@ export class Pace {
     return this.#limit;
   }
 
-  /** Whether it takes as many as it may. */
+  /** True when the limit is at its maximum. */
   get isOpen(): boolean {
     return this.#limit === this.#policy.most;
   }
 
-  /** Whether it may come to fewer while so many run: else nobody needs to measure the lag. */
+  /** True when the limit may be cut with this many running; otherwise the lag need not be measured. */
   minds(running: number): boolean {
     return running > this.#policy.least;
   }
 
-  /** Looks at the lag since the last review, and at how many run; answers how many may from now on. */
+  /** Updates the limit from the lag since the last review and the number of running invocations; answers the new limit. */
   review(lagMs: number, running: number): number {
     const { most, least, lagMs: bound } = this.#policy;
     if (lagMs > bound) {

@@ -4,10 +4,10 @@ import type { QuotaName } from '#scheduler/quotas/names.ts';
 import type { Quotas } from '#scheduler/quotas/quotas.ts';
 import type { QuotaCode, Stop } from './stopping.ts';
 
-/** A counted quota that a running invocation met. */
+/** A counted quota that a running invocation used up. */
 export type MetQuota = Pick<ExceededQuota, 'quota' | 'limit' | 'resetsAt' | 'scope'>;
 
-/** The token quota that has least left for a function of a tenant; null when there is none. Throws `StoreError`. */
+/** The token quota with the least left for a function of a tenant; null when there is none. @throws StoreError */
 export async function tokenQuota(quotas: Pick<Quotas, 'status'>, job: InvocationJob): Promise<MetQuota | null> {
   let least: { readonly left: number; readonly quota: MetQuota } | null = null;
   for (const { quota, function: of, limit, used, resetsAt } of await quotas.status(job.tenant, job.function)) {
@@ -19,13 +19,13 @@ export async function tokenQuota(quotas: Pick<Quotas, 'status'>, job: Invocation
   return least?.quota ?? null;
 }
 
-/** The failure code of an invocation that is ended for a quota; `quota-tokens` for those of requests, which end nothing that runs. */
+/** The failure code of an invocation that a quota ends. Request quotas, which end no running invocation, map to `quota-tokens`. */
 export function quotaCode(quota: QuotaName): QuotaCode {
   if (quota.startsWith('gpu-ms')) return 'quota-gpu-time';
   return quota.startsWith('cpu-ms') ? 'quota-cpu-time' : 'quota-tokens';
 }
 
-/** Ends an invocation for a quota: which one, its limit, and when it resets. */
+/** The stop for an invocation that used up a quota; its message names the quota, its limit, and its reset time. */
 export function quotaStop({ quota, limit, resetsAt, scope }: MetQuota, now: number): Stop {
   const resets = new Date(resetsAt).toISOString();
   return {
@@ -36,7 +36,7 @@ export function quotaStop({ quota, limit, resetsAt, scope }: MetQuota, now: numb
   };
 }
 
-/** The same when it is known only that no token quota has room. */
+/** The stop for when the quota's name is unknown: a token quota has no room. */
 export const TOKENS_USED_UP: Stop = {
   code: 'quota-tokens',
   message: 'The quota of tokens has no room for what the inferlet asked for.',

@@ -8,18 +8,18 @@ import type { Family } from './family.ts';
 import type { Outbox } from './outbox.ts';
 import type { Verdict } from './verdict.ts';
 
-/** Longest wait for GPU hosts that are away, before an invocation that lost one goes back in line. */
+/** Longest wait for lost GPU hosts to return before their invocation goes back in line. */
 const DEVICES_BACK_MS = 10_000;
 const LOOK_MS = 50;
 
 const RESTARTING: ReadonlySet<FailureCode> = new Set(['terminated', 'device-lost', 'runtime-lost']);
 
-/** The platform ended the invocation, not its guest: a restartable one may go on in another attempt. */
+/** True when the platform, not the guest, ended the invocation: a restartable one may continue in another attempt. */
 export function mayRestart(verdict: Verdict): verdict is Extract<Verdict, { kind: 'error' }> {
   return verdict.kind === 'error' && RESTARTING.has(verdict.code);
 }
 
-/** An attempt that somebody else's doing has ended. */
+/** An attempt that the platform has ended. */
 export interface EndedAttempt {
   readonly attempt: {
     readonly job: InvocationJob;
@@ -30,16 +30,16 @@ export interface EndedAttempt {
     readonly observed: ObservedRun | undefined;
   };
   readonly verdict: Extract<Verdict, { kind: 'error' }>;
-  /** GPU hosts that were lost with what it held there. */
+  /** GPU hosts that were lost, along with the attempt's memory on them. */
   readonly lost: readonly Pick<GpuHostConnection, 'connected'>[];
   readonly usage: () => Usage;
-  /** Resolves when all that it held on GPU hosts is given back. */
+  /** Resolves when the attempt has given back everything it held on GPU hosts. */
   readonly released: Promise<void>;
 }
 
 /**
- * Gives an attempt up, so that its invocation starts anew from its original place in line; everything that it held is given back before.
- * Answers the verdict that is left, or null when it is to end with its own.
+ * Requeues an attempt's invocation at its original place in line, after the attempt has given back everything it held.
+ * Answers the final verdict, or null when the invocation must end with the attempt's own verdict.
  */
 export async function restart(
   { invocations, onError }: { readonly invocations: Invocations; readonly onError?: (error: unknown) => void },
@@ -51,13 +51,13 @@ export async function restart(
   if (verdict.code === 'device-lost') await devicesBack(lost, signal);
   const pages = Object.fromEntries(family.pages.peak);
   const cause = verdict.cause ?? verdict.message;
-  // Only memory that was taken has a hint when there may be some again; not so what a newer attempt or a shutdown ended.
+  // Only an invocation that lost its memory has a retry hint; one that a newer attempt or a shutdown ended has none.
   const forMemory = verdict.code === 'terminated' && (verdict.retryAfterMs ?? 0) > 0;
   let outcome: RequeueOutcome | null;
   try {
     outcome = await outbox.finish((seq) => invocations.requeue(job.id, epoch, seq, cause, usage(), pages, forMemory));
   } catch (error) {
-    // It ends with its verdict instead.
+    // The invocation ends with its own verdict instead.
     onError?.(error);
     return null;
   }
@@ -78,8 +78,8 @@ export async function restart(
 }
 
 /**
- * Resolves when these GPU hosts can be reached, at the latest after 10 s, or when nobody waits any more: another attempt
- * would lose its device at once as long as one is away.
+ * Resolves when these GPU hosts can be reached, after 10 s at the latest, or when the signal aborts: another attempt
+ * would lose its device at once while a host is away.
  */
 async function devicesBack(connections: EndedAttempt['lost'], signal: AbortSignal): Promise<void> {
   const until = performance.now() + DEVICES_BACK_MS;

@@ -5,8 +5,8 @@ import type { GuestEnding } from './launch.ts';
 import { MAX_RESULT } from './verdict.ts';
 
 /**
- * Why the text that a guest returned is no JSON; null for one that is, and for endings without a result. The guest is charged for the check and
- * not refused it: it has come to its end.
+ * The error when a guest's result is not JSON; null for JSON, and for endings without a result. The check charges the guest CPU time but
+ * never refuses for lack of it, because the guest has ended.
  */
 export async function resultFault(
   texts: Pick<TextService, 'check'>,

@@ -46,28 +46,28 @@ export interface RunnerOptions {
   readonly inbox: Inbox;
   readonly events: EventLog;
   readonly files: Files;
-  /** How children are made of a tenant's functions. */
+  /** Makes the jobs of children. */
   readonly jobs: ChildJobs;
   readonly launcher: Launcher;
   /** Identifies this life of this process; see `RuntimeLease.id`. */
   readonly runtimeId: string;
-  /** Models granted to a function, by name; the first is its default. */
+  /** Models granted to a function, by name; the first one is the default. */
   readonly modelsOf: (job: InvocationJob, family: Family) => Promise<ReadonlyMap<string, GrantedModel>>;
-  /** What a function may do besides computing. */
+  /** A function's grants. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
-  /** Its secrets and plain variables. Throws `SecretError` when one of them cannot be opened. */
+  /** A function's secrets and plain variables. @throws SecretError when one of them cannot be opened */
   readonly variablesOf: (job: InvocationJob) => Promise<Variables>;
-  /** What inferlets may use besides devices. */
+  /** Services that inferlets may use besides devices. */
   readonly services: Services;
-  /** Told what an invocation held at most. */
+  /** Called with the most that an invocation and its children held. */
   readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => void;
-  /** The token quota that has least left for a function of a tenant; null when there is none. */
+  /** The token quota with the least left for a function of a tenant; null when there is none. */
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
   /** Measures and traces runs. */
   readonly observer?: RunObserver;
-  /** Shows events to who follows before they are in the log; they are written at once by default. */
+  /** Shows events to followers before they are in the log; by default, events are written at once. */
   readonly live?: LiveServer | undefined;
-  /** Told of errors that no caller sees. */
+  /** Called with errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -77,13 +77,13 @@ const FAULT = {
   message: 'The runtime failed; its log says how.',
 } as const satisfies Verdict;
 
-/** Its message names the secret and holds nothing of it. */
+/** The message names the secret and has no part of its value. */
 const unopened = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 'artifact-unavailable', message });
 
-/** Ends that are no failures, as they are measured. */
+/** Code and message that measurements record for ends that are not failures. */
 const FINE = { code: 'ok', message: '' };
 const LOST = { code: 'lost', message: 'Somebody else has ended it.' };
-/** Longest wait, at an inferlet's end, for what its GPU hosts say that it used in all: about a device step. */
+/** Longest wait, at an inferlet's end, for the GPU hosts' final usage: about a device step. */
 const LAST_USAGE_MS = 250;
 
 /** One run of an inferlet that is about to begin. */
@@ -91,27 +91,27 @@ type Run = ChildAttempt;
 
 interface Attempt extends Omit<Run, 'begin'> {
   readonly epoch: number;
-  /** 1 for the first. */
+  /** 1 for the first attempt. */
   readonly number: number;
-  /** KV pages that its tenant may hold. */
+  /** KV pages that the tenant may hold. */
   readonly kvPages: PageLimit;
-  /** Tokens that the tenant's quotas left at its beginning. */
+  /** Tokens that the tenant's quotas left when the attempt began. */
   readonly tokens: TokenAllowance;
-  /** Since when it waited to begin, milliseconds since the Unix epoch. */
+  /** When the wait for this attempt began, milliseconds since the Unix epoch. */
   readonly queuedAt: number;
-  /** What its earlier attempts have used; null for a first one. */
+  /** Usage of the earlier attempts; null for a first attempt. */
   readonly usageBefore: Usage | null;
-  /** What the store answers to what it is told of usage. */
+  /** Reports usage to the store and handles its answers. */
   readonly meter: AttemptMeter;
   readonly startedAt: number;
   readonly outbox: Outbox;
   readonly observed: ObservedRun | undefined;
 }
 
-/** For so long the first event waits for the first message of a fast inferlet: one write carries both. */
+/** Longest wait of the `start` event for a fast inferlet's first message, so that one write carries both. */
 const START_LINGER_MS = 10;
 
-/** Runs invocations: each from its job to exactly one terminal event, and everything that it held given back. */
+/** Runs each invocation from its job to exactly one terminal event, and gives back everything that it held. */
 export class InvocationRunner {
   readonly #options: RunnerOptions;
   readonly #waiting = new WaitMonitor();
@@ -128,28 +128,28 @@ export class InvocationRunner {
     this.#children = new ChildRuns({ ...options, run: (child) => this.#run(child) });
   }
 
-  /** Children that run beside the invocations that were admitted. */
+  /** Number of children that run besides the admitted invocations. */
   get children(): number {
     return this.#children.count;
   }
 
-  /** Invocations that each GPU host serves, children included, by its name. */
+  /** Invocations that each GPU host serves, children included, by host name. */
   get served(): Readonly<Record<string, number>> {
     return this.#served.counts;
   }
 
-  /** A client asks for a child's cancellation; nothing happens when it does not run here. */
+  /** Cancels a child for a client; ignores a child that does not run here. */
   cancelChild(id: string, message: string): void {
     this.#children.cancel(id, message);
   }
 
   /**
-   * Runs one invocation to its end, and all its children to theirs. The signal aborts with a `StopReason`. Answers `not-held` when it could not
-   * be begun here and somebody else runs it.
+   * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Answers `not-held` when this runtime
+   * could not begin the invocation because another runtime has it.
    */
   async run(job: InvocationJob, signal: AbortSignal): Promise<'not-held' | undefined> {
     const { invocations, runtimeId, live } = this.#options;
-    // One token for every repetition: an answer that came too late has begun the attempt all the same.
+    // Repetitions share one token: a call whose answer was lost may have begun the attempt.
     const token = randomUUID();
     let held = true;
     const begin = async () => {
@@ -161,7 +161,7 @@ export class InvocationRunner {
     return held ? undefined : 'not-held';
   }
 
-  /** Answers how it ended, null when it was not begun. */
+  /** Answers the verdict; null when the attempt was not begun. */
   async #run({ begin, ...run }: Run): Promise<Verdict | null> {
     const { invocations, live } = this.#options;
     const startedAt = Date.now();
@@ -210,7 +210,7 @@ export class InvocationRunner {
       launched.run.dispose();
       return await this.#finish(attempt, error instanceof SecretError ? unopened(error) : FAULT, usage);
     } finally {
-      // Heard only when its end could not be written.
+      // Takes effect only when the end could not be written; otherwise the observer has the end already.
       observed?.ended(FAULT.code, FAULT.message, meter.usage() ?? {});
     }
   }
@@ -266,7 +266,7 @@ export class InvocationRunner {
         terminated: ({ cause, retryAfterMs }) =>
           stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
         quotaReached: () => stopping.stop(TOKENS_USED_UP),
-        // With something to say it hears soon what is left.
+        // An outbox with events to write learns soon anyway what the quotas leave.
         quotaUnknown: () => outbox.report(snapshot()),
       },
       { children, files: ownFiles(this.#options.files, id, epoch), shared: family },
@@ -323,7 +323,7 @@ export class InvocationRunner {
       clearTimeout(wallTimer);
       unwatch();
       used.returned();
-      // Who has ended is told to stop no more, whatever quota its last words pass.
+      // Do not stop an ended inferlet, even if its last events exceed a quota.
       meter.answered = () => undefined;
       observed?.returned();
       stopping.dispose();
@@ -336,10 +336,10 @@ export class InvocationRunner {
     const memoryBytes = family.memory.leave(run);
     run.dispose();
 
-    // Where the time before the inferlet's first call of the platform went; numbers only.
+    // Times of the steps before the inferlet's first host call; numbers only.
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     outbox.add('metric', JSON.stringify({ queuedMs, ...roundedTimings(launched.timings), ...firstCall }));
-    // Whoever sees the end of an invocation sees the end of its children.
+    // Write an invocation's end only after the ends of its children.
     const [fault] = await Promise.all([
       resultFault(this.#options.services.texts, end.ending, tenant, cpu.charge),
       ...[outbox.flushed(), children.settled(), soon(released)],
@@ -363,14 +363,14 @@ export class InvocationRunner {
         : null;
     const usage = snapshot();
     const finished = await this.#finish(attempt, restarted ?? (await this.#named(job, verdict)), usage);
-    // A root is admitted for what its children hold as well.
+    // Admission charges a root for its children's holdings, too.
     if (depth === 0) this.#options.observePeak?.(job, family.peak);
     await released;
     if (finished.kind !== 'silent') await this.#settle(attempt, usage);
     return finished;
   }
 
-  /** What GPU hosts said only after the end that it used is counted as well. */
+  /** Counts the usage that GPU hosts reported only after the end. */
   async #settle({ job, epoch, meter, signal }: Attempt, told: Usage): Promise<void> {
     const usage = meter.usage();
     if (!usage || !worthTelling(told, usage)) return;
@@ -379,7 +379,7 @@ export class InvocationRunner {
     );
   }
 
-  /** A verdict that names the quota of tokens which had no room; the refusal itself knew only that one had none. */
+  /** Names the token quota in a verdict: the refusal itself knew only that some token quota had no room. */
   async #named(job: InvocationJob, verdict: Verdict): Promise<Verdict> {
     if (verdict.kind !== 'error' || verdict.message !== TOKENS_USED_UP.message) return verdict;
     try {
@@ -391,7 +391,7 @@ export class InvocationRunner {
     return verdict;
   }
 
-  /** Answers the verdict, `silent` when somebody else had ended the invocation before. */
+  /** Writes the end and answers the verdict; `silent` when another process had ended the invocation before. */
   async #finish(attempt: Attempt, verdict: Verdict, usage: Usage): Promise<Verdict> {
     const { job, epoch, outbox, observed } = attempt;
     if (verdict.kind === 'silent') {
@@ -399,7 +399,7 @@ export class InvocationRunner {
       outbox.close();
       return verdict;
     }
-    // Its client is told what all attempts used, as the record says it.
+    // The terminal event has the usage of all attempts, like the record.
     const total = attempt.usageBefore === null ? usage : sumOfUsage(attempt.usageBefore, usage);
     const terminal: TerminalEvent =
       verdict.kind === 'result'
@@ -431,12 +431,12 @@ function roundedTimings(timings: Launched['timings']): Record<string, number> {
   return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));
 }
 
-/** What an error event says of a failure, its usage apart. */
+/** The fields of an error event, except its usage. */
 function errorOf({ code, message, cause, retryAfterMs }: Extract<Verdict, { kind: 'error' }>): object {
   return { code, message, cause, retryAfterMs };
 }
 
-/** Resolves with a promise, at the latest after a moment. */
+/** Waits for a promise, at most `LAST_USAGE_MS`. */
 async function soon(promise: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<void>((resolve) => {

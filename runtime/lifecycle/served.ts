@@ -1,6 +1,6 @@
 import type { GrantedModel } from '../host/inferlet.ts';
 
-/** How many invocations each GPU host serves now, by its name. */
+/** Counts the invocations that each GPU host serves now, by host name. */
 export class Served {
   readonly #counts = new Map<string, number>();
 
@@ -8,7 +8,7 @@ export class Served {
     return Object.fromEntries(this.#counts);
   }
 
-  /** Counts one until it is disposed of, at each host that has some of its models. */
+  /** Counts an invocation at each host of its models until the result is disposed of. */
   enter(models: ReadonlyMap<string, Pick<GrantedModel, 'connection'>>): Disposable {
     const hosts = new Set([...models.values()].map(({ connection }) => connection.name));
     for (const host of hosts) this.#add(host, 1);

@@ -6,24 +6,24 @@ import { GuestTrap } from '../lowering/trap.ts';
 import { patientTimer } from '../patient-timer.ts';
 import { type GuestRun, LaunchError, type Launched } from './launch.ts';
 
-/** How long an inferlet that is told to stop may go on, to say goodbye. */
+/** Grace for a stopping inferlet to send its last messages. */
 const STOP_GRACE_MS = 250;
 
-/** Failures of invocations that met a quota while they ran. */
+/** Failures of invocations that used up a quota while they ran. */
 export type QuotaCode = Extract<FailureCode, 'quota-tokens' | 'quota-gpu-time' | 'quota-cpu-time'>;
 
-/** A reason to stop, and how long an inferlet may go on that is told so. */
+/** A reason to stop, and the grace for the inferlet. */
 export interface Stop extends Omit<StopReason, 'code'> {
   readonly code: StopReason['code'] | QuotaCode;
   /** 250 by default. */
   readonly graceMs?: number;
-  /** What it came from, for whoever reads the error. */
+  /** The origin of the stop, for readers of the error. */
   readonly cause?: string;
-  /** When another try may succeed. */
+  /** Milliseconds until another try may succeed. */
   readonly retryAfterMs?: number;
 }
 
-/** Stops an inferlet: it is told, gets a moment, and is killed. */
+/** Stops an inferlet: tells it to stop, waits for the grace, then kills it. */
 export class Stopping {
   readonly #run: GuestRun;
   readonly #inferlet: Inferlet;
@@ -42,7 +42,7 @@ export class Stopping {
   stop(reason: Stop): void {
     if (this.#reason) return;
     this.#reason = reason;
-    // Nobody reads the trap's code: the reason to stop says more.
+    // The verdict takes its code from the reason to stop, not from this trap.
     const code = reason.code === 'cancelled' || reason.code === 'deadline-exceeded' ? reason.code : 'terminated';
     const trap = () => this.#run.kill(new GuestTrap(code, reason.message));
     if (reason.code === 'runtime-lost' || reason.graceMs === 0) {
@@ -55,13 +55,13 @@ export class Stopping {
     this.#inferlet.stop(error);
   }
 
-  /** It has ended: nothing is left to kill. */
+  /** Cancels the kill: the inferlet has ended. */
   dispose(): void {
     this.#endGrace();
   }
 }
 
-/** Waits for a launch, or for a reason to stop that makes it useless: its instance is let go of when it comes. */
+/** Waits for a launch, or for a reason to stop that makes it useless; an instance that comes after that is disposed of. */
 export async function orStopped(
   launching: Promise<Launched | LaunchError>,
   signal: AbortSignal,
@@ -69,7 +69,7 @@ export async function orStopped(
   const stopped = Promise.withResolvers<LaunchError>();
   const onAbort = () => {
     const { code, message } = signal.reason as StopReason;
-    // Whoever is terminated may be restarted, which is decided when it has begun.
+    // A terminated attempt may be restarted; that is decided after it has begun.
     if (code !== 'terminated') stopped.resolve(new LaunchError(code, message));
   };
   if (signal.aborted) onAbort();

@@ -3,11 +3,11 @@ import { StoreError } from '#scheduler/store/errors.ts';
 
 const STORE_RETRY_MS = 100;
 
-/** Whether this runtime was declared dead: others own its invocations. */
+/** True when this runtime was declared dead: it owns its invocations no more. */
 export const isLost = (signal: AbortSignal): boolean =>
   signal.aborted && (signal.reason as StopReason).code === 'runtime-lost';
 
-/** Repeats a call while the store cannot be reached; null when this runtime has lost the invocation meanwhile. */
+/** Repeats a call while the store cannot be reached; answers null when this runtime loses the invocation meanwhile. */
 export async function untilStored<T>(call: () => Promise<T>, signal: AbortSignal): Promise<T | null> {
   for (;;) {
     if (isLost(signal)) return null;

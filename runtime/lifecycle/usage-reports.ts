@@ -1,12 +1,12 @@
 import type { Usage } from '#scheduler/invocations/types.ts';
 
-/** An attempt as its reports see it: its outbox. */
+/** The part of an attempt's outbox that reports use. */
 export interface Reporting {
-  /** When the store last heard of it, by `performance.now`. */
+  /** Time of the attempt's last call to the store, by `performance.now`. */
   readonly spokeAt: number;
-  /** Usage that the store has heard of last; null before the first. */
+  /** The usage last reported to the store; null before the first report. */
   readonly told: Usage | null;
-  /** Tells the store; false when it has something else to say first. */
+  /** Reports usage to the store; false when the outbox has other calls to make first. */
   report(usage: Usage): boolean;
 }
 
@@ -15,18 +15,18 @@ interface Watched {
   readonly usage: () => Usage;
 }
 
-/** An attempt that has said nothing for so long reports what it has used since. */
+/** An attempt that has not called the store for this long reports its usage. */
 export const QUIET_MS = 1000;
-/** Time between two looks; it spreads the reports of attempts that began together. */
+/** Interval between two looks; it spreads the reports of attempts that began together. */
 const LOOK_MS = 250;
-/** Reports of one look: the others come with the next. */
+/** Most reports of one look: the others wait for the next. */
 const MAX_REPORTS = 200;
-/** What a report is worth while it changes; the rest goes along. */
+/** Fields whose change justifies a report; a report carries the other fields, too. */
 const WORTH: readonly string[] = ['inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'pageSeconds'];
 
 /**
- * Sees to it that the usage of attempts that say nothing is counted all the same, so that quotas end them in time and little is lost with
- * their runtime. One timer looks at all of them; an attempt that speaks costs nothing here.
+ * Reports the usage of attempts that write no events, so that quotas end them in time and a dying runtime loses little of their usage.
+ * One timer checks all attempts; an attempt that writes events makes no extra calls.
  */
 export class UsageReports {
   readonly #watched = new Set<Watched>();
@@ -54,14 +54,14 @@ export class UsageReports {
       const current = usage();
       if (!worthTelling(attempt.told, current) || !attempt.report(current)) continue;
       left--;
-      // Whoever has reported is looked at last the next time.
+      // Move the attempt to the end: the next look visits it last.
       this.#watched.delete(watched);
       this.#watched.add(watched);
     }
   }
 }
 
-/** Whether an attempt has used more of what is counted than it told. */
+/** True when a counted field exceeds its last reported value. */
 export function worthTelling(told: Usage | null, current: Usage): boolean {
   return WORTH.some((name) => (current[name] ?? 0) > (told?.[name] ?? 0));
 }

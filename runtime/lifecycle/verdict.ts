@@ -6,56 +6,56 @@ import type { GuestEnding } from './launch.ts';
 import type { OutboxEnd } from './outbox-options.ts';
 import type { Stop } from './stopping.ts';
 
-/** How an invocation ended, as it is written to its log. */
+/** The end of an invocation, as written to its log. */
 export type Verdict =
   | { readonly kind: 'result' /** JSON text. */; readonly output: string }
   | ({ readonly kind: 'error'; readonly code: FailureCode; readonly message: string } & FailureDetails)
-  /** Another runtime owns the invocation, or it has ended: nothing may be written. */
+  /** Write nothing: another runtime owns the invocation, or it has ended. */
   | { readonly kind: 'silent' };
 
-/** What an error event says besides. */
+/** Optional fields of an error event. */
 export interface FailureDetails {
-  /** What it came from. */
+  /** The origin of the failure. */
   readonly cause?: string;
-  /** When another try may succeed, whole milliseconds; a guess but for quotas. */
+  /** Whole milliseconds until another try may succeed; an estimate, except for quotas. */
   readonly retryAfterMs?: number;
 }
 
-/** Everything that bears on a verdict. */
+/** The inputs of a verdict. */
 export interface Evidence {
   readonly ending: GuestEnding;
-  /** Why a text that it returned is no result: `invalid-argument` when it is not JSON. */
+  /** The fault of the text that the guest returned: `invalid-argument` when the text is not JSON. */
   readonly resultFault: HandlerError | null;
-  /** Why the inferlet was told to stop, if it was. */
+  /** The reason that the inferlet was told to stop, if it was. */
   readonly stop: Stop | null;
   readonly outboxEnd: OutboxEnd | null;
-  /** The error that ended it, if one did. */
+  /** The error that ended the outbox, if one did. */
   readonly outboxCause?: unknown;
-  /** Errors that the platform answered the inferlet with. */
+  /** Errors that the platform returned to the inferlet. */
   readonly handlerErrors: ReadonlyMap<HandlerErrorTag, string>;
-  /** Why a device that it used is gone. Errors do not tell: `unavailable` is a locked file too. */
+  /** The reason that a device of the inferlet is lost. Handler errors cannot show this: `unavailable` also means a locked file. */
   readonly lostDevice: string | undefined;
-  /** Last words of the guest's language runtime. */
+  /** The end of the standard error output of the guest's language runtime. */
   readonly stderr: string;
   readonly memoryBytes: number;
   readonly memoryLimitBytes: number;
-  /** Takes secrets out of what is written down. */
+  /** Removes secrets from the written text. */
   readonly redact?: Redact;
 }
 
 /** Most characters of an error's message. */
 const MAX_MESSAGE = 8192;
-/** Most characters of a result that is none, in the message about it. */
+/** Most characters of an invalid result that its error message quotes. */
 const MAX_PREVIEW = 80;
 /** Most characters of a result. */
 export const MAX_RESULT = 4 << 20;
-/** A memory counts as full above this part of its limit: growth fails in steps, before the last page. */
+/** A memory counts as full from this part of its limit: memory grows in large steps, so growth fails long before the last page. */
 const FULL = 0.45;
 
-/** What the JavaScript engine panics with when `run` returns anything but a string. */
+/** The JavaScript engine's panic message when `run` returns anything but a string. */
 const NOT_A_STRING = /expected string: FromJs/;
 
-/** A result for which its family has no room. The store takes any error. */
+/** The verdict for a result that the family's log has no room for. The store accepts an error even then. */
 export const NO_ROOM: Verdict = {
   kind: 'error',
   code: 'output-limit',
@@ -63,7 +63,7 @@ export const NO_ROOM: Verdict = {
     'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
 };
 
-/** How an invocation ends whose events or result its tenant may not keep. @throws whatever else was thrown */
+/** The verdict when the tenant's storage quota refuses events or a result. @throws the error itself when it is not a `QuotaExceeded` */
 export function refusedByQuota(error: unknown): Verdict {
   if (!(error instanceof QuotaExceeded)) throw error;
   return { kind: 'error', code: 'quota-storage', message: error.message, cause: `quota ${error.quota}` };
@@ -75,7 +75,7 @@ export function verdictOf(evidence: Evidence): Verdict {
   if (verdict.kind !== 'error') return verdict;
   const { redact = redactNothing } = evidence;
   const { message } = verdict;
-  // What the guest said last may have been cut off before it came here.
+  // The guest's last output may have been cut already.
   const text = redact(message.slice(0, MAX_MESSAGE), true);
   return { ...verdict, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
 }
@@ -144,7 +144,7 @@ function trapped(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped
   );
 }
 
-/** An inferlet that fails because the platform failed it is not to blame. */
+/** The verdict for an inferlet that failed because the platform failed; null otherwise. */
 function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string): Verdict | null {
   const terminated = handlerErrors.get('terminated');
   if (terminated !== undefined) return failure('terminated', terminated);
@@ -152,12 +152,12 @@ function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string
   return null;
 }
 
-/** What a GPU host says when a tenant holds all the pages that it may. */
+/** The GPU host's refusal when a tenant holds all the pages that its quota allows. */
 const PAGE_QUOTA_REFUSAL = new RegExp(`quota ${PAGE_QUOTA}: [^;]{0,200}; \\d+ is the tenant's limit`);
 
-/** An inferlet that fails with what a GPU host refused it for its tenant's quota, in its last words or without a word after it, ended for that. */
+/** The verdict when the page quota made the inferlet fail: its last output quotes the GPU host's refusal, or is empty. Null otherwise. */
 function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {
-  // Its own call was refused, or one that this depended on.
+  // The GPU host refused the failed call itself, or a call that it depended on.
   const told = [handlerErrors.get('limit-exceeded'), handlerErrors.get('dependency-failed')];
   const refusals = told.map((text = '') => PAGE_QUOTA_REFUSAL.exec(text)?.[0]);
   const refusal = refusals.find((text) => text !== undefined && (words === '' || words.includes(text)));

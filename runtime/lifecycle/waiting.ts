@@ -2,35 +2,35 @@ import type { GpuInferlet, Termination } from '#gpu-host/protocol/client.ts';
 import type { StepTrace } from '../telemetry/step-trace.ts';
 import { type CpuBudget, ENDLESS } from '../workers/account.ts';
 
-/** What a GPU host's side of an inferlet is asked and told here. */
+/** The part of a GPU host's inferlet that the monitor uses. */
 export type WaitingDevice = Pick<GpuInferlet, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;
 
-/** Where one inferlet's waits for anything but a device are counted. */
+/** Counts one inferlet's waits for anything but a device. */
 export interface Waits {
-  /** Counts a wait for a message, a timer or a server until it settles; returns it as it is. */
+  /** Counts a wait for a message, a timer or a server until the promise settles; returns the same promise. */
   during<T>(wait: Promise<T>): Promise<T>;
-  /** A GPU host that holds memory of this inferlet. */
+  /** Adds a GPU host that holds memory of this inferlet. */
   addDevice(device: WaitingDevice): void;
 }
 
-/** How an inferlet's host functions tell its runner what happens. */
+/** Callbacks from an inferlet's host functions to its runner. */
 export interface InferletHooks {
   readonly waits: Waits;
-  /** Its CPU time, also that of other threads that work for it. */
+  /** The inferlet's CPU time, including other threads that work for it. */
   readonly cpu: CpuBudget;
-  /** Where its steps on models are told; absent when nobody records them. */
+  /** Records the inferlet's steps on models; absent when steps are not recorded. */
   readonly steps?: StepTrace;
-  /** What it has used so far, of what is counted outside its host functions. */
+  /** Usage so far that is counted outside the host functions. */
   usage(): { readonly cpuMs: number; readonly calls: number; readonly memoryBytes: number };
-  /** A GPU host has taken the inferlet's memory. */
+  /** Called when a GPU host has taken the inferlet's memory. */
   terminated(termination: Termination): void;
-  /** A quota has no room for the tokens that it asked for. */
+  /** Called when a quota has no room for the tokens that the inferlet asked for. */
   quotaReached(): void;
-  /** What a quota leaves of tokens is not known any more: it is to be asked. */
+  /** Called when the tokens left in a quota are no longer known: the runner asks the store. */
   quotaUnknown(): void;
 }
 
-/** For inferlets that nobody watches. */
+/** Hooks for inferlets without a runner. */
 export const NO_HOOKS: InferletHooks = {
   waits: { during: (wait) => wait, addDevice: () => undefined },
   cpu: ENDLESS,
@@ -40,16 +40,16 @@ export const NO_HOOKS: InferletHooks = {
   quotaUnknown: () => undefined,
 };
 
-/** Time between two looks; an inferlet is told of after one to two of them, since most waits are over sooner. */
+/** Interval between two looks. A wait is reported after one to two of them: most waits are shorter. */
 const LOOK_MS = 20;
 
-/** Calls `look` again and again until the returned function is called. */
+/** Calls `look` repeatedly until the returned function is called. */
 export type Repeat = (look: () => void) => () => void;
 
 /**
- * Tells GPU hosts which inferlets wait for something else, so that their pages may be swapped out: for a message, a timer or a server, with
- * no call pending and none issued since the look before. One timer looks at all that wait, so a wait costs a counter and a short one nothing
- * more. The client takes it back by itself with the next call.
+ * Tells GPU hosts which inferlets wait for a message, a timer or a server, so that their pages may be swapped out. An inferlet counts as
+ * waiting when it has no pending call and has issued none since the last look. One timer looks at all waits, so a short wait costs only
+ * a counter. The GPU host's client clears the state with its next call.
  */
 export class WaitMonitor {
   readonly #repeat: Repeat;
@@ -82,7 +82,7 @@ function everyLook(look: () => void): () => void {
   return () => clearInterval(timer);
 }
 
-/** No look has been had since the wait began. */
+/** The value of `#seenCalls` before the first look at a wait. */
 const UNSEEN = -1;
 
 class InferletWaits implements Waits {
@@ -111,7 +111,7 @@ class InferletWaits implements Waits {
     this.#devices.push(device);
   }
 
-  /** Tells the GPU hosts when nothing has moved since the last look; false when there is no wait to look at. */
+  /** Tells the GPU hosts when the inferlet issued no call since the last look; false when no wait is open. */
   look(): boolean {
     if (this.#open === 0) return false;
     let pending = 0;

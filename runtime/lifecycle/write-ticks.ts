@@ -1,15 +1,15 @@
 /**
- * How long what was shown waits to be written with what others have shown. Some 250 ms of it may be lost with the runtime (`outbox.ts`); what is left
- * of them is for a Redis that is slow.
+ * Longest wait of shown events for a write shared with other attempts. A dying runtime may lose 250 ms of shown events (`outbox.ts`); the
+ * other 100 ms allow for a slow Redis.
  */
 const WRITE_MS = 150;
 
-/** Has all attempts of a process write what they have shown in the same turn of the event loop: one call of the store carries all of it. */
+/** Makes all attempts of a process write their shown events in the same turn of the event loop, so that one store call carries them. */
 export class WriteTicks {
   readonly #due = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** Calls back at the next tick. */
+  /** Calls `write` at the next tick. */
   add(write: () => void): void {
     this.#due.add(write);
     this.#timer ??= setTimeout(() => this.#tick(), WRITE_MS);

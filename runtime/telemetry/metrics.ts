@@ -2,34 +2,34 @@ import type { Counter, Histogram, Meter } from '@opentelemetry/api';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Usage } from '#scheduler/invocations/types.ts';
 
-/** Seconds; from a warm launch to the longest wall time that is common. */
+/** Seconds, from a warm launch to the longest common wall time. */
 const LATENCY_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
 const TOKEN_BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1];
 
-/** When an invocation said and decoded what, milliseconds of `performance.now`; 0 for never. */
+/** Times of an invocation's first message and of its tokens, milliseconds of `performance.now`; 0 for never. */
 export interface TokenTimes {
   readonly firstMessageAt: number;
   readonly firstTokenAt: number;
   readonly lastTokenAt: number;
 }
 
-/** How one run of an invocation went. */
+/** The measurements of one run of an invocation. */
 export interface RunFacts {
   readonly job: InvocationJob;
   /** `ok`, a failure's code, or `requeued`. */
   readonly code: string;
   readonly usage: Usage;
   readonly times: TokenTimes;
-  /** Name of the model that it used first; empty when it used none. */
+  /** Name of the first model that the run used; empty when it used none. */
   readonly model: string;
 }
 
-/** What the runtime tells of itself, read when somebody looks. */
+/** The runtime's own state, read when metrics are collected. */
 export interface RuntimeState {
   readonly running: number;
   readonly children: number;
   readonly slots: number;
-  /** Of them those that its thread keeps up with now. */
+  /** Number of slots that the runtime's thread keeps up with now. */
   readonly pace: number;
   readonly readyInstances: number;
 }
@@ -86,7 +86,7 @@ export class RuntimeMetrics {
     const owner = { tenant: job.tenant, function: job.function };
     const nowMs = Date.now();
     this.#invocations.add(1, { ...owner, code });
-    // An invocation that is back in line has not ended.
+    // A requeued invocation has not ended.
     if (code !== 'requeued') this.#durations.record(Math.max(0, nowMs - job.submittedAt) / 1000, owner);
     if (usage.queuedMs !== undefined) this.#waits.record(usage.queuedMs / 1000, { tenant: job.tenant });
     for (const type of ['input', 'output', 'cached'] as const) {

@@ -6,14 +6,14 @@ import { RuntimeMetrics, type RuntimeState, type TokenTimes } from './metrics.ts
 import { type RunStart, RunTrace } from './run-trace.ts';
 import type { StepTrace } from './step-trace.ts';
 
-/** What the entry point hands in: `infra/telemetry`. */
+/** Instruments from `infra/telemetry`, which the entry point passes in. */
 export interface Instruments {
   readonly meter: Meter;
-  /** Absent when nobody records traces. */
+  /** Undefined when traces are not recorded. */
   readonly tracer: Tracer | undefined;
 }
 
-/** An inferlet as it is measured: what it said and decoded when, with which model, and on which GPU host; both empty when it used none. */
+/** Measurements of an inferlet. The names of its model and GPU host are empty when it used none. */
 export interface Measured {
   readonly times: TokenTimes;
   readonly model: string;
@@ -36,12 +36,12 @@ export class RunObserver {
     this.#metrics = new RuntimeMetrics(instruments.meter);
   }
 
-  /** Shows the runtime's own state beside its runs. */
+  /** Exports the runtime's own state as metrics. */
   watch(state: () => RuntimeState): void {
     this.#metrics.watch(this.#instruments.meter, state);
   }
 
-  /** A run begins; whoever begins one ends it. */
+  /** Starts the observation of a run. The caller must call `ended` on it. */
   begin(job: InvocationJob, start: RunStart): ObservedRun {
     const { tracer } = this.#instruments;
     return new ObservedRun(job, this.#metrics, tracer ? RunTrace.begin(tracer, job, start) : null);
@@ -62,7 +62,7 @@ export class ObservedRun {
     this.#trace = trace;
   }
 
-  /** @param at when the instance was there, milliseconds since the Unix epoch */
+  /** @param at time at which the instance was ready, milliseconds since the Unix epoch */
   launched(launched: Pick<Launched, 'coldStart' | 'timings'>, at: number): void {
     const { buildMs, compileMs, instantiateMs } = launched.timings;
     this.#metrics.launched(launched.coldStart, buildMs + compileMs + instantiateMs);
@@ -70,23 +70,23 @@ export class ObservedRun {
   }
 
   /**
-   * The inferlet is about to begin. Answers the trace context of what it does (the job's own when nobody records it), and where its steps
-   * are told, if they are recorded.
+   * Called when the inferlet is about to begin. Answers the trace context of its work (the job's own when the trace is not recorded), and
+   * the recorder of its steps, if they are recorded.
    */
   runs(measured: () => Measured): { readonly traceparent: string | undefined; readonly steps: StepTrace | undefined } {
     this.#measured = measured;
     return this.#trace?.runs() ?? { traceparent: this.#job.traceparent, steps: undefined };
   }
 
-  /** Its code runs no more. */
+  /** Called when the guest's code has ended. */
   returned(): void {
     this.#trace?.returned();
   }
 
   /**
-   * It is over; what is said after the first time is not heard.
+   * Called when the run is over; calls after the first are ignored.
    *
-   * @param code `ok`, the failure's code, `requeued`, or `lost` when somebody else has ended it
+   * @param code `ok`, the failure's code, `requeued`, or `lost` when another process has ended the invocation
    */
   ended(code: string, message: string, usage: Usage): void {
     if (this.#ended) return;

@@ -14,7 +14,7 @@ import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Launched } from '../lifecycle/launch.ts';
 import { StepTrace } from './step-trace.ts';
 
-/** When a run began, and which one of its invocation it is. */
+/** The start of a run, and its attempt number. */
 export interface RunStart {
   /** Milliseconds since the Unix epoch. */
   readonly startedAt: number;
@@ -23,8 +23,8 @@ export interface RunStart {
 }
 
 /**
- * The spans of one run: `invocation` from submission to the end, below the request (a child's below its parent's `inferlet`), and in it
- * `admission wait`, `instance` and `inferlet`.
+ * The spans of one run. `invocation` lasts from submission to the end; its parent is the request, or for a child the parent's `inferlet`.
+ * Its children are `admission wait`, `instance` and `inferlet`.
  */
 export class RunTrace {
   readonly #tracer: Tracer;
@@ -41,7 +41,7 @@ export class RunTrace {
     this.#startedAt = startedAt;
   }
 
-  /** Null when nobody records the trace that the job is of. */
+  /** Null when the job's trace is not recorded. */
   static begin(tracer: Tracer, job: InvocationJob, { startedAt, attempt, runtimeId }: RunStart): RunTrace | null {
     const parent = remoteContext(job.traceparent);
     const attributes: Attributes = {
@@ -62,7 +62,7 @@ export class RunTrace {
     return new RunTrace(tracer, span, context, startedAt);
   }
 
-  /** An instance is there since `at`, milliseconds since the Unix epoch. */
+  /** Called when the instance is ready; `at` in milliseconds since the Unix epoch. */
   launched({ coldStart, timings }: Pick<Launched, 'coldStart' | 'timings'>, at: number): void {
     const attributes: Attributes = {
       'faas.coldstart': coldStart,
@@ -74,14 +74,14 @@ export class RunTrace {
     this.#tracer.startSpan('instance', { startTime: this.#startedAt, attributes }, this.#context).end(at);
   }
 
-  /** The inferlet is about to begin: the trace context of what it does, and where its steps go. */
+  /** Called when the inferlet is about to begin; answers the trace context of its work, and the recorder of its steps. */
   runs(): { readonly traceparent: string; readonly steps: StepTrace } {
     this.#inferlet = this.#tracer.startSpan('inferlet', {}, this.#context);
     this.#steps = new StepTrace(this.#tracer, trace.setSpan(ROOT_CONTEXT, this.#inferlet));
     return { traceparent: traceparentOf(this.#inferlet.spanContext()), steps: this.#steps };
   }
 
-  /** Its code runs no more. */
+  /** Called when the guest's code has ended. */
   returned(): void {
     this.#steps?.close();
     const dropped = this.#steps?.dropped ?? 0;
@@ -90,7 +90,7 @@ export class RunTrace {
     this.#inferlet = undefined;
   }
 
-  /** The end is written. */
+  /** Called when the end of the run is written. */
   ended(code: string, message: string, usage: Usage, { model, gpuHost }: { model: string; gpuHost: string }): void {
     this.returned();
     const { inputTokens, outputTokens, cachedTokens, cpuMs, gpuMs, kvPagesPeak } = usage;
@@ -114,7 +114,7 @@ export class RunTrace {
 
 const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 
-/** The context of a W3C `traceparent`; without one, or with one that is none, of a trace that begins here. */
+/** The context of a W3C `traceparent`; a new trace's root without a valid one. */
 function remoteContext(traceparent: string | undefined): Context {
   const [, traceId, spanId, flags] = TRACEPARENT.exec(traceparent ?? '') ?? [];
   if (traceId === undefined || spanId === undefined || flags === undefined) return ROOT_CONTEXT;

@@ -2,7 +2,7 @@ import { type Context, type Span, SpanStatusCode, type Tracer, trace } from '@op
 import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 
-/** Steps of one invocation that get spans; those past them run untraced, and are counted. */
+/** Most steps of one invocation that get spans; later steps are only counted. */
 export const MAX_STEPS = 256;
 
 /** The queue that a step is issued on. */
@@ -13,9 +13,9 @@ export interface StepQueue {
 
 /** A step under way. */
 export interface Step {
-  /** Ends the step's span when its result is there; returns the result as it is. */
+  /** Ends the step's span when its result arrives; returns the same promise. */
   until<T>(result: Promise<Outcome<T>>): Promise<Outcome<T>>;
-  /** Tokens came of a run, which is one step however long it goes on. */
+  /** Counts tokens of a run, which is one step however long it takes. */
   took(tokens: number): void;
   /** Ends the span, if it has not ended. */
   end(): void;
@@ -25,45 +25,45 @@ interface Generate {
   readonly span: Span;
   readonly context: Context;
   tokens: number;
-  /** Steps that have not ended. */
+  /** Number of steps that have not ended. */
   open: number;
-  /** When the last of its steps ended, milliseconds since the Unix epoch. */
+  /** End of the last ended step, milliseconds since the Unix epoch. */
   lastMs: number;
 }
 
 interface QueueState {
   generate: Generate | undefined;
-  /** A forward whose end shows in the next answer of its queue. */
+  /** An open forward; the next answer of its queue ends it. */
   forward: OpenStep | undefined;
 }
 
 /**
- * Spans of what one inferlet has a model do, made out of its calls. Several inputs, or inputs of which nothing is picked, are a `fill`. One
- * input of which something is picked is a `forward` of a `generate`, which goes on until its queue does something else. The GPU host is told
- * whose calls follow, so that its batches become spans below. There is one of these only for an invocation whose trace is recorded.
+ * Makes spans from one inferlet's calls on models. Several inputs, or inputs without an output, are a `fill`. One input with an output is a
+ * `forward` within a `generate`, which lasts until its queue does something else. The GPU host gets the span of the calls that follow, so
+ * that its batches become child spans. Only an invocation whose trace is recorded has a `StepTrace`.
  */
 export class StepTrace {
   readonly #tracer: Tracer;
   readonly #inferlet: Context;
   readonly #queues = new Map<StepQueue, QueueState>();
   readonly #open = new Set<OpenStep>();
-  /** Hosts that were told that no span follows. */
+  /** Devices that were told that no span follows. */
   readonly #silenced = new WeakSet<object>();
   #steps = 0;
   #dropped = 0;
 
-  /** @param inferlet context of the span that all this is below */
+  /** @param inferlet context of the parent span of all steps */
   constructor(tracer: Tracer, inferlet: Context) {
     this.#tracer = tracer;
     this.#inferlet = inferlet;
   }
 
-  /** Steps that got no span. */
+  /** Number of steps without a span. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** A step is about to be issued: of so many inputs, and with something picked of the last or not. */
+  /** Starts a step before it is issued. @param picks true when the step has an output for its last input */
   begin(queue: StepQueue, inputs: number, picks: boolean): Step | undefined {
     const { device } = queue;
     if (!device) return undefined;
@@ -94,13 +94,13 @@ export class StepTrace {
     return step;
   }
 
-  /** As `begin`, of a call that has no answer of its own: it ends with the next answer of its queue, or step. */
+  /** Like `begin`, for a call without an answer: the step ends with the next answer or step of its queue. */
   forward(queue: StepQueue, inputs: number, picks: boolean): void {
     const step = this.begin(queue, inputs, picks);
     if (step instanceof OpenStep) this.#state(queue).forward = step;
   }
 
-  /** What follows the state of a forward was asked for: a `sample` below it. Ends both when the answer is there. */
+  /** Adds a `sample` span below the open forward. The answer ends both. */
   sample<T>(queue: StepQueue, answer: Promise<Outcome<T>>): Promise<Outcome<T>> {
     const state = this.#queues.get(queue);
     const forward = state?.forward;
@@ -112,13 +112,13 @@ export class StepTrace {
     });
   }
 
-  /** An answer of the queue that comes after all earlier calls. */
+  /** Ends the open forward with an answer that comes after all earlier calls of the queue. */
   answered<T>(queue: StepQueue, answer: Promise<T>): Promise<T> {
     const state = this.#queues.get(queue);
     return state ? answer.finally(() => this.#settle(state)) : answer;
   }
 
-  /** The inferlet has ended: so has all that is open. */
+  /** Ends all open spans: the inferlet has ended. */
   close(): void {
     for (const step of this.#open) step.end();
     for (const state of this.#queues.values()) {
@@ -132,7 +132,7 @@ export class StepTrace {
     let state = this.#queues.get(queue);
     if (!state) {
       state = { generate: undefined, forward: undefined };
-      // One that made no span needs no end.
+      // A queue without spans needs no state at `close`.
       if (this.#steps < MAX_STEPS) this.#queues.set(queue, state);
     }
     return state;
@@ -157,7 +157,7 @@ class OpenStep implements Step {
   #ended = false;
   #tokens: number | undefined;
 
-  /** @param open the steps that have not ended: it leaves them when it ends */
+  /** @param open the steps that have not ended; this step removes itself when it ends */
   constructor(span: Span, generate: Generate | undefined, open: Set<OpenStep>) {
     this.span = span;
     this.#generate = generate;
@@ -191,7 +191,7 @@ class OpenStep implements Step {
   }
 }
 
-/** It ends with its last step, however long ago that was. */
+/** Ends a `generate` span at the end of its last step, however long ago that was. */
 function endGenerate(state: QueueState): void {
   const { generate } = state;
   if (!generate) return;
@@ -200,7 +200,7 @@ function endGenerate(state: QueueState): void {
   generate.span.end(generate.open > 0 ? Date.now() : generate.lastMs);
 }
 
-/** The host gets a span's id as two words. */
+/** Sends a span's id to the GPU host, as two 32-bit words. */
 function tell(device: Pick<GpuInferlet, 'setSpan'>, spanId: string): void {
   device.setSpan(Number.parseInt(spanId.slice(0, 8), 16), Number.parseInt(spanId.slice(8), 16));
 }

@@ -3,5 +3,5 @@ import { join } from 'node:path';
 
 /** Tests of one machine share what they build: a component is the same whenever its source and the contract are. */
 export const TEST_COMPONENTS = join(tmpdir(), 'pie-test-components');
-/** Their artifacts, which nobody removes. */
+/** Artifacts of the test components, which are never removed. */
 export const TEST_ARTIFACTS = join(TEST_COMPONENTS, 'artifacts');

@@ -19,7 +19,7 @@ import { TEST_SANDBOXES } from './sandboxes.ts';
 export { TEST_MODEL } from './gpu-host.ts';
 
 const DEADLINE_MS = 60_000;
-/** No test's event loop stands still for so long. */
+/** Longer than any stall of a test's event loop. */
 const LEASE_MS = 8000;
 
 export interface TestPlatformOptions {
@@ -181,7 +181,7 @@ export class TestPlatform {
     return this.transcript(await this.submit(version, input, deadlineMs));
   }
 
-  /** KV pages that nobody holds, whether their content is still cached or not. */
+  /** KV pages that no inferlet holds, including cached ones. */
   async freePages(): Promise<number> {
     this.#probe ??= await GpuHostConnection.connect(this.#gpuHost.address);
     const { free, cached } = (await this.#probe.stats()).models[0]?.pages ?? { free: -1, cached: 0 };

@@ -1,6 +1,6 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 
-/** The value of JSON text; or `invalid-argument` with what is wrong with it. */
+/** Parses JSON text; answers `invalid-argument` with the parser's message otherwise. */
 export function parseJson(text: string): Outcome<unknown> {
   try {
     return ok(JSON.parse(text));

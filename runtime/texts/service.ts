@@ -8,32 +8,31 @@ import { type Job, WorkerPool } from '../workers/pool.ts';
 import { parseJson } from './json.ts';
 import type { Conversation, TextJob, TextValue } from './messages.ts';
 
-/** Each has a default. */
 export interface TextOptions {
-  /** Worker threads at once, all of which stay: 2. Each has the tokenizers of all models that it was asked for. */
+  /** Number of worker threads, which never end when idle; 2 by default. Each keeps the tokenizers of all models that it has used. */
   readonly maxWorkers?: number;
-  /** For one text, once its turn has come, and to load a tokenizer for it: 10 s. */
+  /** Time limit for one text, from the start of its turn, and for loading its tokenizer; 10 s by default. */
   readonly deadlineMs?: number;
 }
 
-/** Who asks, and answers for it. */
+/** The user of a text: its tenant, and the account that pays. */
 export type TextUser = Pick<Job<TextJob>, 'tenant' | 'account' | 'signal'>;
 
-/** The model that a text is for. */
+/** A model for texts, with its tokenizer. */
 export interface TextModel {
   readonly directory: string;
   readonly tokenizer: Tokenizer;
 }
 
-/** Up to so many bytes of UTF-8 a text is tokenized at once: 0.05 ms as a rule and 0.3 ms at most, and a worker would answer later. */
+/** Texts up to this many bytes of UTF-8 are tokenized on this thread: typically 0.05 ms, at most 0.3 ms, and faster than a worker. */
 const SMALL_TEXT_BYTES = 192;
-/** The same of JSON that no schema is held against. */
+/** JSON up to this length is parsed on this thread, when there is no schema. */
 const SMALL_JSON_CHARACTERS = 4096;
-/** Bytes of texts that wait or are worked on, of all tenants. */
+/** Most bytes of waiting and running jobs, of all tenants. */
 const MAX_BYTES = 256 << 20;
-/** Of a text besides its characters. */
+/** Bytes of a job besides its characters. */
 const JOB_BYTES = 256;
-/** JavaScript heap: a tokenizer of 128k tokens takes up to 80 MB, parsed JSON of 4 Mi characters some hundred. */
+/** JavaScript heap: a tokenizer of 128k tokens takes up to 80 MB, parsed JSON of 4 Mi characters some hundred MB. */
 const HEAP_MB = 1024;
 const PROGRAM = new URL('./worker.ts', import.meta.url);
 const local = (...paths: readonly string[]) => paths.map((path) => fileURLToPath(new URL(path, import.meta.url)));
@@ -42,36 +41,36 @@ const CODE = [
   ...local('.', '../workers', '../../gpu-host/models', '../../gpu-host/protocol', '../../scheduler/functions'),
   ...local('../../package.json'),
   ...['zod', '@cfworker/json-schema'].map((name) => packageAt(name, '/package.json')),
-  // Their packages export nothing but the code, which is in a folder of its own.
+  // These packages do not export package.json; their entry modules are in the folder of the code.
   ...['@huggingface/jinja', '@huggingface/tokenizers'].map((name) => dirname(packageAt(name, ''))),
 ];
 
 /**
- * Tokenizes, renders chat templates and checks JSON for strangers, in worker threads: each of these takes up to some hundred milliseconds, during
- * which no other guest of this process would get a token. Small texts are tokenized at once.
+ * Tokenizes, renders chat templates and checks JSON from untrusted guests. It uses worker threads: a job may take some hundred
+ * milliseconds, during which no other guest of this process would get a token. Small texts are tokenized on this thread.
  */
 export class TextService {
   readonly #pool: WorkerPool<TextJob, TextValue>;
   readonly #maxWorkers: number;
-  /** Of the models whose files a worker may read. */
+  /** Directories of the models whose files a worker may read. */
   readonly #directories = new Set<string>();
 
   constructor({ maxWorkers = 2, deadlineMs = 10_000 }: TextOptions = {}) {
     this.#maxWorkers = maxWorkers;
     this.#pool = new WorkerPool({
       ...{ program: PROGRAM, noun: 'the text', heapMb: HEAP_MB, maxWorkers, keptWorkers: maxWorkers },
-      // A worker that is ended has to load its tokenizers again, and no job here is long.
+      // Do not end workers for cancelled jobs: a new worker must load its tokenizers again, and jobs are short.
       ...{ deadlineMs, idleMs: 0, maxBytes: MAX_BYTES, endCancelled: false },
       readable: () => [...CODE, ...this.#directories],
     });
   }
 
-  /** Worker threads that exist. */
+  /** Number of worker threads. */
   get workers(): number {
     return this.#pool.workers;
   }
 
-  /** Starts all workers and loads the tokenizers of these models in each. Errors are told again by the first job that meets them. */
+  /** Starts all workers and loads the tokenizers of these models in each. Ignores errors: the first job that meets one reports it. */
   async warm(directories: readonly string[]): Promise<void> {
     this.#learn(directories);
     const user = { tenant: '', account: new Account() };
@@ -79,14 +78,14 @@ export class TextService {
     await Promise.all(Array.from({ length: this.#maxWorkers }, load));
   }
 
-  /** Token ids of a text; a small one's are answered at once. */
+  /** Token ids of a text; answered synchronously for a small text. */
   tokenize(
     user: TextUser,
     { directory, tokenizer }: TextModel,
     text: string,
     special: boolean,
   ): Outcome<Uint32Array> | Promise<Outcome<Uint32Array>> {
-    // A character has three bytes at most.
+    // Compare the length first: a text has at least as many bytes as UTF-16 units.
     if (text.length <= SMALL_TEXT_BYTES && Buffer.byteLength(text) <= SMALL_TEXT_BYTES) {
       return ok(tokenizer.encode(text, { special }));
     }
@@ -94,7 +93,7 @@ export class TextService {
     return this.#run(user, { kind: 'tokenize', directory, text, special }, JOB_BYTES + 2 * text.length);
   }
 
-  /** A conversation as text. Never on this thread: how long that takes is a matter of the model's template. */
+  /** Renders a conversation. Always in a worker: the time depends on the model's template. */
   render(user: TextUser, { directory }: TextModel, conversation: Conversation, maxCharacters: number) {
     this.#learn([directory]);
     const bytes =
@@ -108,25 +107,25 @@ export class TextService {
   }
 
   /**
-   * Whether a text is JSON, and what the input schema of a function takes: else `invalid-argument`. `limit-exceeded` when to find that out takes
-   * too long or too much memory.
+   * Checks that a text is JSON and matches the function's input schema; answers `invalid-argument` otherwise, and `limit-exceeded` when the
+   * check takes too long or too much memory.
    */
   async check(user: TextUser, text: string, fn?: CheckedFunction): Promise<Outcome<undefined>> {
     const checked = fn?.manifest.input === undefined ? undefined : slim(fn);
     if (checked || text.length > SMALL_JSON_CHARACTERS) {
-      // The text is there anyway until it has been checked: it is never turned away.
+      // Count 0 bytes, so that the job is never refused: its caller holds the text anyway until it is checked.
       return this.#run(user, { kind: 'check', text, fn: checked }, 0);
     }
     const parsed = parseJson(text);
     return parsed.tag === 'ok' ? ok(undefined) : parsed;
   }
 
-  /** Ends all workers; what waits is answered `closed`. */
+  /** Ends all workers; waiting jobs get `closed`. */
   close(): Promise<void> {
     return this.#pool.close();
   }
 
-  /** What a worker may read is decided when it starts. */
+  /** Adds readable directories. Renews the workers, because a worker's permissions are fixed when it starts. */
   #learn(directories: readonly string[]): void {
     const known = this.#directories.size;
     for (const directory of directories) this.#directories.add(directory);
@@ -138,7 +137,7 @@ export class TextService {
   }
 }
 
-/** What a worker needs of a function. */
+/** The fields of a function that a worker needs. */
 const slim = ({ name, version, manifest }: CheckedFunction): CheckedFunction => ({
   ...{ name, version },
   manifest: { input: manifest.input },

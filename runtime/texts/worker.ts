@@ -1,4 +1,4 @@
-/** The program of a text worker: tokenizes, renders chat templates and checks JSON, one after the other. */
+/** The program of a text worker: tokenizes, renders chat templates and checks JSON, one job at a time. */
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { InputChecker } from '#scheduler/functions/input-check.ts';
@@ -63,7 +63,7 @@ function render({ directory, conversation, maxCharacters }: Extract<TextJob, { k
   return err(handlerError('limit-exceeded', text));
 }
 
-/** What a tokenizer throws is about the text: messages that a template refuses, variables that are no JSON. */
+/** Turns errors into `invalid-argument`: a tokenizer throws for faults of the text, such as refused messages or invalid JSON. */
 function judged<T>(make: () => T): Outcome<T> {
   try {
     return ok(make());
@@ -72,7 +72,7 @@ function judged<T>(make: () => T): Outcome<T> {
   }
 }
 
-/** Throws with words for the inferlet. */
+/** @throws an error whose message is for the inferlet */
 function parseVariables(text: string): Record<string, unknown> {
   const value: unknown = JSON.parse(text);
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value };

@@ -1,17 +1,17 @@
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 
-/** The CPU time of whoever uses workers. */
+/** The CPU time budget of a user of workers. */
 export interface CpuBudget {
-  /** Adds time that a worker spent for it. */
+  /** Adds time that a worker spent for the user. */
   charge(cpuMs: number): void;
-  /** Whether nothing is left. */
+  /** True when the budget is used up. */
   usedUp(): boolean;
 }
 
-/** For users whose time nobody counts. */
+/** The budget of users whose time is not counted. */
 export const ENDLESS: CpuBudget = { charge: () => undefined, usedUp: () => false };
 
-/** What the workers' time that one user (an inferlet) takes is counted on. */
+/** Charges the workers' time to one user, an inferlet. */
 export class Account {
   readonly #cpu: CpuBudget;
 
@@ -23,22 +23,22 @@ export class Account {
     this.#cpu.charge(cpuMs);
   }
 
-  /** Why no worker may do more for it, or null. */
+  /** The error when workers may do no more for the user, or null. */
   refuse(): HandlerError | null {
     if (!this.#cpu.usedUp()) return null;
     return handlerError('limit-exceeded', 'the CPU time is used up (manifest: limits.cpuMs)');
   }
 }
 
-/** What one user may have pending. */
+/** Bounds on the pending calls of one user. */
 export interface CallBounds {
-  /** In errors, such as `pictures`. */
+  /** Plural noun for error messages, such as `pictures`. */
   readonly what: string;
   readonly calls: number;
   readonly bytes: number;
 }
 
-/** An account that also bounds what its calls hold of this process until they are answered. */
+/** An account that also bounds the memory of its pending calls. */
 export class CallAccount extends Account {
   readonly #bounds: CallBounds;
   #calls = 0;
@@ -49,7 +49,7 @@ export class CallAccount extends Account {
     this.#bounds = bounds;
   }
 
-  /** Begins a call that holds `bytes` until `end`; or why it must not. */
+  /** Starts a call that holds `bytes` until `end`; answers an error when there is no room. */
   begin(bytes: number): HandlerError | null {
     const refused = this.refuse();
     if (refused) return refused;

@@ -1,6 +1,6 @@
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 
-/** What a worker says: that it has started, or what it makes of a job. */
+/** A message from a worker: it has started, or it has a job's outcome. */
 export type Sent<Value> =
   | { readonly tag: 'ready' }
   | { readonly tag: 'answer'; readonly outcome: Outcome<Value> /** That the job took. */; readonly cpuMs: number };

@@ -2,46 +2,46 @@ import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/pr
 import type { Account } from './account.ts';
 import { type Posted, type ThreadOptions, WorkerThread } from './thread.ts';
 
-/** What a pool's workers do, and within which bounds. */
+/** The program and the bounds of a pool's workers. */
 export interface PoolOptions extends Omit<ThreadOptions, 'readable'> {
-  /** What new workers may read. */
+  /** Files and folders that new workers may read. */
   readonly readable: () => readonly string[];
-  /** Worker threads at once. */
+  /** Most worker threads. */
   readonly maxWorkers: number;
-  /** Of them, those that stay when there is nothing to do. */
+  /** Number of worker threads that stay when idle. */
   readonly keptWorkers?: number;
-  /** A worker beyond them that nobody uses for so long ends. */
+  /** Any other worker ends after this idle time. */
   readonly idleMs: number;
-  /** For one job, once its turn has come. */
+  /** Time limit of one job, from the start of its turn. */
   readonly deadlineMs: number;
-  /** Bytes of jobs that wait or run, of all tenants; a fourth of them of one tenant. */
+  /** Most bytes of waiting and running jobs, of all tenants; one tenant may hold a fourth. */
   readonly maxBytes: number;
-  /** Whether a worker is ended when nobody wants its job any more; otherwise the job is done all the same. */
+  /** True to end the worker of a cancelled job; otherwise the job runs to its end. */
   readonly endCancelled: boolean;
 }
 
-/** What is to be done, for whom, and who answers for it. */
+/** A job, with its tenant and the account that pays. */
 export interface Job<Request> extends Posted<Request> {
   readonly tenant: string;
-  /** That it holds of this process until it is answered. */
+  /** Memory of this process that the job holds until it is answered. */
   readonly bytes: number;
   readonly account: Pick<Account, 'charge' | 'refuse'>;
-  /** Aborts when nobody wants it any more. */
+  /** Aborts when the caller no longer waits for the job. */
   readonly signal?: AbortSignal | undefined;
 }
 
 interface Waiting<Request, Value> extends Job<Request> {
   readonly resolve: (outcome: Outcome<Value>) => void;
-  /** Where it is done, once its turn has come. */
+  /** The thread that runs the job, once its turn has come. */
   thread: WorkerThread<Request, Value> | undefined;
 }
 
 const CLOSED = handlerError('closed', 'the runtime is going down');
 const CANCELLED = handlerError('cancelled', 'nobody waits for the answer any more');
-/** A tenant may hold one part in so many of all bytes. */
+/** A tenant may hold `maxBytes / TENANT_SHARE`. */
 const TENANT_SHARE = 4;
 
-/** What a tenant has here. */
+/** Counts of a tenant's jobs in the pool. */
 interface Tenant {
   bytes: number;
   /** Jobs that wait or run. */
@@ -50,21 +50,21 @@ interface Tenant {
 }
 
 /**
- * Does jobs that a stranger can make long or large in a few worker threads. Tenants take turns, one job each; while others wait none takes the
- * last worker.
+ * Runs untrusted jobs, which may be long or large, in a few worker threads. Tenants take turns, one job each. A tenant that has all workers
+ * but one does not get the last while other tenants wait.
  */
 export class WorkerPool<Request, Value> {
   readonly #options: PoolOptions;
-  /** Jobs that wait, by tenant; the tenant whose turn it is first. */
+  /** Waiting jobs by tenant, in the order of the tenants' turns. */
   readonly #waiting = new Map<string, Waiting<Request, Value>[]>();
-  /** Those with jobs that wait or run. */
+  /** Tenants with waiting or running jobs. */
   readonly #tenants = new Map<string, Tenant>();
   #bytes = 0;
   #busy = 0;
-  /** Threads without a job, and when each is ended that does not stay. */
+  /** Idle threads, with the timer that ends each thread that does not stay. */
   readonly #idle = new Map<WorkerThread<Request, Value>, NodeJS.Timeout | undefined>();
   readonly #threads = new Set<WorkerThread<Request, Value>>();
-  /** Threads that may not read what later ones may. */
+  /** Threads from before the last `renew`, with outdated permissions. */
   readonly #old = new WeakSet<WorkerThread<Request, Value>>();
   #closed = false;
 
@@ -72,12 +72,12 @@ export class WorkerPool<Request, Value> {
     this.#options = options;
   }
 
-  /** Worker threads that exist. */
+  /** Number of worker threads. */
   get workers(): number {
     return this.#threads.size;
   }
 
-  /** Never rejects. `unavailable` when too much waits already, `limit-exceeded` for a job that takes too long or too much memory. */
+  /** Runs a job; never rejects. `unavailable` when too many bytes wait, `limit-exceeded` for a job that takes too much time or memory. */
   run(job: Job<Request>): Promise<Outcome<Value>> {
     const { bytes, signal } = job;
     const tenant = this.#tenants.get(job.tenant) ?? { bytes: 0, jobs: 0, running: 0 };
@@ -103,7 +103,7 @@ export class WorkerPool<Request, Value> {
     });
   }
 
-  /** Replaces the workers, each once it has nothing to do: new ones may read what `readable` says now. */
+  /** Replaces each worker once it is idle: new workers may read what `readable` answers now. */
   renew(): void {
     for (const thread of this.#threads) this.#old.add(thread);
     for (const [thread, timer] of this.#idle) {
@@ -113,7 +113,7 @@ export class WorkerPool<Request, Value> {
     }
   }
 
-  /** Ends all workers; what waits is answered `closed`. */
+  /** Ends all workers; waiting jobs get `closed`. */
   async close(): Promise<void> {
     this.#closed = true;
     for (const line of this.#waiting.values()) for (const { resolve } of line) resolve(err(CLOSED));
@@ -153,7 +153,7 @@ export class WorkerPool<Request, Value> {
     }
   }
 
-  /** The next job of the tenant whose turn it is, which then comes last. Who has all workers but one lets others go before. */
+  /** Takes the next job of the tenant whose turn it is; that tenant goes last. A tenant with all workers but one lets others go first. */
   #take(): Waiting<Request, Value> | undefined {
     const lines = [...this.#waiting];
     const most = Math.max(1, this.#options.maxWorkers - 1);

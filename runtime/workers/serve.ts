@@ -2,22 +2,22 @@ import { parentPort } from 'node:worker_threads';
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Sent } from './messages.ts';
 
-/** What a worker does with its jobs. */
+/** The program of a worker. */
 export interface Program<Request, Value> {
-  /** Makes ready what the job needs and stays for others, such as a model's tables: nobody is charged for that. A rejection is answered `unavailable`. */
+  /** Prepares state that later jobs share, such as a model's tables; its time is not charged. A rejection becomes `unavailable`. */
   readonly prepare?: (request: Request) => Promise<void> | undefined;
-  /** What it throws ends the worker. */
+  /** An error ends the worker. */
   readonly run: (request: Request) => Outcome<Value>;
-  /** Memory of an answer that goes over to the other side. */
+  /** Buffers of an answer that are transferred instead of copied. */
   readonly transfer?: (value: Value) => ArrayBufferLike[];
 }
 
-/** Answers the jobs of a `WorkerPool`, whose worker thread this is, one after the other. */
+/** Answers the jobs of a `WorkerPool` in its worker thread, one at a time. */
 export function serve<Request, Value>({ prepare, run, transfer }: Program<Request, Value>): void {
   const port = parentPort;
   if (!port) throw new Error('serve() is called in a worker thread');
   const say = (sent: Sent<Value>, memory: ArrayBufferLike[] = []) => port.postMessage(sent, memory as ArrayBuffer[]);
-  /** CPU time of this thread that was told of: its start is nobody's; what a coarse clock misses of one job is told with a later one. */
+  /** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later job. */
   let toldMs = usedMs();
 
   const answer = async (request: Request): Promise<void> => {

@@ -3,19 +3,19 @@ import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/pr
 import { patientTimer } from '../patient-timer.ts';
 import type { Sent } from './messages.ts';
 
-/** What a worker thread runs, and within which limits. */
+/** The program and the limits of a worker thread. */
 export interface ThreadOptions {
-  /** Calls `serve`. */
+  /** Module that calls `serve`. */
   readonly program: URL;
-  /** What one job is about, in errors: `the picture`. */
+  /** Noun for a job in error messages, such as `the picture`. */
   readonly noun: string;
-  /** Files and folders that it may read. It may do nothing else: a thread does not inherit this process's permissions. */
+  /** Files and folders that the thread may read. It has no other permissions: a thread does not inherit this process's. */
   readonly readable: readonly string[];
   /** JavaScript heap, MiB. */
   readonly heapMb: number;
 }
 
-/** For a worker to start, on a loaded machine. */
+/** Time limit for a worker's start, on a loaded machine. */
 const START_MS = 10_000;
 
 /** One job's turn in a worker. */
@@ -25,14 +25,14 @@ interface Turn<Value> {
   readonly charge: (cpuMs: number) => void;
 }
 
-/** A job as it is sent. */
+/** A job as sent to a worker. */
 export interface Posted<Request> {
   readonly request: Request;
-  /** Memory that goes over to the worker. */
+  /** Buffers that are transferred to the worker. */
   readonly transfer?: readonly ArrayBuffer[];
 }
 
-/** A worker thread that does one job at a time. One that overruns its deadline or crashes is ended, and so is its job. */
+/** A worker thread that runs one job at a time. Overrunning the deadline or crashing ends the thread and its job. */
 export class WorkerThread<Request, Value> {
   readonly #noun: string;
   readonly #worker: Worker;
@@ -42,7 +42,7 @@ export class WorkerThread<Request, Value> {
   #startedAt = performance.now();
   #ready = false;
   #ended = false;
-  /** Its job, when the worker has not started yet. */
+  /** The job to send once the worker has started. */
   #posted: Posted<Request> | undefined;
 
   constructor({ program, noun, readable, heapMb }: ThreadOptions) {
@@ -69,7 +69,7 @@ export class WorkerThread<Request, Value> {
     return this.#ended;
   }
 
-  /** Does a job. The deadline begins when the worker has it. */
+  /** Runs a job. The deadline begins when the worker gets it. */
   run(posted: Posted<Request>, deadlineMs: number, charge: (cpuMs: number) => void): Promise<Outcome<Value>> {
     return new Promise((resolve) => {
       if (this.#ended) {
@@ -82,7 +82,7 @@ export class WorkerThread<Request, Value> {
     });
   }
 
-  /** Nobody wants its job any more: that is answered with `why`, and the thread is ended if it has begun. */
+  /** Cancels the job: answers it with `why`, and ends the thread if the job has begun. */
   cancel(why: HandlerError): void {
     if (this.#posted === undefined) {
       if (this.#turn) this.#end(why);
@@ -135,7 +135,7 @@ export class WorkerThread<Request, Value> {
     void this.#worker.terminate();
     const turn = this.#turn;
     this.#turn = undefined;
-    // No more than it was given: the timer is patient with a process that stood still, and the guest pays for none of that.
+    // Charge at most the deadline: the timer waits longer for a stalled process, and the guest does not pay for that.
     if (turn && this.#posted === undefined) turn.charge(Math.min(performance.now() - this.#startedAt, turn.deadlineMs));
     turn?.resolve(err(why));
   }

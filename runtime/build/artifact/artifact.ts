@@ -1,9 +1,9 @@
 import { z } from 'zod';
 import type { CoreModule } from './core-modules.ts';
 
-/** How an artifact is made; part of its hash. */
+/** Options of an artifact, which are part of its hash. */
 export interface ArtifactOptions {
-  /** What all memories of the component can grow to, in pages of 64 KiB. */
+  /** Most pages of 64 KiB that all memories of the component can grow to together. */
   readonly memoryPages: number;
 }
 
@@ -12,7 +12,7 @@ export interface ArtifactMeta {
   readonly hash: string;
   readonly component: { readonly hash: string; readonly bytes: number };
   readonly options: ArtifactOptions;
-  /** Versions of everything that had a part in it. */
+  /** Versions of all tools that made the artifact. */
   readonly toolchain: Readonly<Record<string, string>>;
   /** Interfaces that the component imports, such as `pie:inferlet/queue@0.1.0`. */
   readonly imports: readonly string[];
@@ -30,7 +30,7 @@ export interface ArtifactTimings {
   readonly writeMs: number;
 }
 
-/** What a runtime needs to load a function. */
+/** A built function, as a runtime loads it. */
 export interface Artifact {
   readonly hash: string;
   readonly directory: string;
@@ -45,13 +45,13 @@ export const META_FILE = 'artifact.json';
 export const GLUE_FILE = 'app.js';
 
 const sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
-/** A file of the artifact's folder: no path leads out of it. */
+/** Name of a file in the artifact's folder; it cannot be a path that leads out of the folder. */
 const fileName = z.string().regex(/^[A-Za-z0-9][\w.-]{0,99}$/);
 const milliseconds = z.number().min(0);
 const bytes = z.int().min(0);
 const pages = z.int().min(0).max(65_536);
 
-/** An artifact's description as it is read: a process that was handed untrusted bytes wrote it. */
+/** Validates an artifact's description: a process with untrusted input wrote it. */
 export const artifactMetaSchema: z.ZodType<ArtifactMeta> = z.strictObject({
   hash: sha256Hex,
   component: z.strictObject({ hash: sha256Hex, bytes }),

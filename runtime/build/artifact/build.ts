@@ -20,7 +20,7 @@ export interface ArtifactBuildOptions extends Partial<ArtifactOptions> {
   readonly timeoutMs?: number;
   /** Limit on the build process's resident memory; 1 GiB by default. */
   readonly memoryMb?: number;
-  /** What confines the build process; the strongest layers of this machine by default. */
+  /** Confinement of the build process; the strongest layers of this machine by default. */
   readonly layers?: Layers | undefined;
 }
 
@@ -33,12 +33,12 @@ export type BuildOutcome =
     }
   | BuildFailure;
 
-/** Builds under way in this process, so that the same component asked for twice is built once. */
+/** Builds under way in this process, so that two requests for one component share a build. */
 const underway = new Map<string, Promise<BuildOutcome>>();
 
 /**
- * Makes a component into an artifact in `store`, in a child process with limits; answers the one that is there when nothing that went into
- * it has changed. A failed build leaves nothing behind. Throws only the signal's reason, and when the store cannot be written.
+ * Makes a component into an artifact in `store`, in a child process with limits; answers the stored artifact when all its inputs are
+ * unchanged. A failed build leaves no files behind. Throws only the signal's reason, and when the store cannot be written.
  */
 export async function buildArtifact(component: Uint8Array, options: ArtifactBuildOptions): Promise<BuildOutcome> {
   const started = performance.now();
@@ -86,7 +86,7 @@ async function buildNew(
       options.layers,
     );
     if (!result.ok) return result;
-    // One that is there and damaged would be kept.
+    // Remove a damaged artifact first: publishing keeps an existing folder.
     if (!(await readArtifact(store, hash))) await rm(join(store, hash), { recursive: true, force: true });
     await publishDirectory(output, join(store, hash));
     const artifact = await readArtifact(store, hash);

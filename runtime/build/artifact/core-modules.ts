@@ -16,7 +16,7 @@ export interface CoreModule {
   readonly role: 'program' | 'linkage' | 'helper';
   /** Fuel checks inserted. */
   readonly checks: number;
-  /** Maximum of each memory that it defines, in pages of 64 KiB. */
+  /** Maximum of each memory that the module defines, in pages of 64 KiB. */
   readonly memoryPages: readonly number[];
 }
 
@@ -31,8 +31,8 @@ const MAX_TABLES = 100;
 
 /**
  * Meters and limits the core modules of a component. All their memories together can grow to `memoryPages`, all tables to
- * MAX_TABLE_ELEMENTS: what is left above their minima is split evenly between the memories that can grow, and between the tables. Every
- * result is compiled once, so that what does not validate never reaches a runtime.
+ * MAX_TABLE_ELEMENTS. The rest above their minima is split evenly between the memories that can grow, and between the tables. Every
+ * result is compiled once, so that an invalid module never reaches a runtime.
  */
 export function prepareCoreModules(
   modules: ReadonlyMap<string, Uint8Array>,
@@ -57,7 +57,7 @@ export function prepareCoreModules(
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
 
-/** Pages that each memory that grows may have above its minimum. */
+/** Pages above its minimum for each memory that can grow. */
 function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): number {
   const total = sum(memories.map(({ min }) => min));
   if (memories.length > MAX_MEMORIES)
@@ -72,7 +72,7 @@ function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): n
   return Math.floor((memoryPages - total) / Math.max(1, memories.filter(({ grows }) => grows).length));
 }
 
-/** Elements that each table may have above its minimum. */
+/** Elements above its minimum for each table. */
 function spareElements(minima: readonly number[]): number {
   const total = sum(minima);
   if (minima.length > MAX_TABLES || total > MAX_TABLE_ELEMENTS) {
@@ -96,7 +96,7 @@ function finish(file: string, bytes: Uint8Array, role: CoreModule['role'], check
 /** Names that jco writes into the glue between quotes. */
 const SAFE_NAME = /^[\w\-.,:;@/#$%&*+=<>()[\]| ?!^~]*$/;
 
-/** Refuses names that could end a string literal: the glue is JavaScript that runs when the artifact is planned, and core names are any text at all. */
+/** Refuses names that could end a string literal: core names may be any text, and planning an artifact runs the glue as JavaScript. */
 function checkNames(bytes: Uint8Array): void {
   const module = new WebAssembly.Module(bytes.slice());
   const imports = WebAssembly.Module.imports(module).flatMap((entry) => [entry.module, entry.name]);

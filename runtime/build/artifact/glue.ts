@@ -1,9 +1,9 @@
-/** jco's glue, rewritten, and the helper modules that it made inline. */
+/** jco's rewritten glue, and the helper modules that jco had inlined. */
 export interface Glue {
   readonly source: string;
   /** Helper modules taken out of the source, by file name. */
   readonly helpers: ReadonlyMap<string, Uint8Array>;
-  /** Rewrites that found what they look for; a missing one costs speed, never correctness. */
+  /** Rewrites that matched; a missing rewrite costs speed, never correctness. */
   readonly rewrites: readonly string[];
 }
 
@@ -14,7 +14,7 @@ const INLINE_MODULE = /new WebAssembly\.Module\(new Uint8Array\(\[([^\]]*)\]\)\)
  * - helper modules compiled inline become files that `getCoreModule` answers, so that loading compiles no bytes (workerd refuses it) and
  *   each is compiled once per process; `getCoreModule` must answer WebAssembly.Module itself, not a promise;
  * - debug calls, whose arguments are built and whose switch reads `process.env` every time, are switched off by a constant;
- * - suspended tasks wake when something happens instead of polling every 10 ms (the poll stays as a fallback).
+ * - suspended tasks wake on events instead of polling every 10 ms (the poll stays as a fallback).
  */
 export function rewriteGlue(source: string): Glue {
   const helpers = new Map<string, Uint8Array>();

@@ -1,10 +1,10 @@
 import { BuildError } from '../outcome.ts';
 import { wasmKind } from '../wasm/sections.ts';
 
-/** Largest component that is taken, in bytes. */
+/** Largest accepted component, in bytes. */
 export const MAX_COMPONENT_BYTES = 64 * 2 ** 20;
 
-/** Refuses what is not a component at all, or too large. Throws BuildError; cheap enough for the parent process. */
+/** Checks that bytes are a component, and not too large; cheap enough for the parent process. @throws BuildError */
 export function checkKind(bytes: Uint8Array): void {
   if (bytes.length > MAX_COMPONENT_BYTES) {
     throw new BuildError(

@@ -65,7 +65,7 @@ function transpile(component: Uint8Array) {
   return { glue: rewriteGlue(new TextDecoder().decode(source)), modules };
 }
 
-/** What the tools say of a bad component, as a BuildError: they were given untrusted bytes, so it is the component's fault. */
+/** Turns the tools' errors into a BuildError: their input is untrusted, so the component is at fault. */
 async function asBuildError<T>(step: () => Promise<T>): Promise<T> {
   try {
     return await step();
@@ -88,7 +88,7 @@ const isComponentError = (error: unknown): boolean =>
   (error instanceof Error && error.name === 'ComponentError') ||
   (error instanceof Error && error.constructor.name === 'ComponentError');
 
-/** Milliseconds since the last call, or since it was made. */
+/** Makes a function that answers the milliseconds since its last call, or since it was made. */
 function stopwatch(): () => number {
   let last = performance.now();
   return () => {

@@ -9,9 +9,8 @@ const RUN = `export run: ${typeOf(world.exports.find(({ name }) => name === 'run
 const HINT = `Build it against wit/ of this version (${world.package}@${world.version}, world '${world.name}'): \`pie deploy\` does it for JavaScript and TypeScript; in other languages turn WASI off or adapt it away.`;
 
 /**
- * Checks that a component is of our world: it exports `run` with its type, and every function that it imports is one of ours, with the
- * very same type. Types are compared by structure, since the host reads the guest's memory by them. Answers the interfaces that it
- * imports. Throws BuildError `wrong-world`.
+ * Checks that a component matches our world, or throws BuildError `wrong-world`: its `run` and all imported functions must have our
+ * types. Types are compared by structure, because the host reads the guest's memory by them. Answers the imported interfaces.
  */
 export async function checkWorld(component: Uint8Array): Promise<string[]> {
   const { interfaces, others } = readComponentImports(component);
@@ -35,7 +34,7 @@ export async function checkWorld(component: Uint8Array): Promise<string[]> {
   return interfaces.map(({ name }) => name);
 }
 
-/** Our interface of that name; any patch version of our minor version has its functions or is refused by them. */
+/** Our interface of that name. Accepts any patch version of our minor version; the check of its functions refuses unknown ones. */
 function find(name: string): WitInterface | undefined {
   const match = /^(.*)@(\d+\.\d+)\.\d+$/.exec(name);
   const minor = world.version.split('.').slice(0, 2).join('.');
@@ -73,10 +72,10 @@ function checkInterface({ name, functions, resources }: ImportedInterface): void
   }
 }
 
-/** A type short enough for a message. */
+/** Shortens a type for a message. */
 const clip = (text: string): string => printable(text.length > 300 ? `${text.slice(0, 300)}…` : text);
 
-/** Names in a component are any text, and messages reach terminals. */
+/** Replaces unprintable characters: names in a component may be any text, and messages reach terminals. */
 const printable = (text: string): string => text.replace(/[^\x20-\x7e…]/g, '?');
 
 function list(names: readonly string[]): string {

@@ -2,7 +2,7 @@ import { builtinModules } from 'node:module';
 
 const MODULES: ReadonlySet<string> = new Set(builtinModules.map((name) => name.replace(/^node:/, '')));
 
-/** What an inferlet uses in place of a Node module. */
+/** Replacements for Node modules in an inferlet. */
 const INSTEAD: Readonly<Record<string, string>> = {
   fs: 'An inferlet has no file system: take data from its input, or import the file so that it is bundled (.json and .txt are).',
   http: 'An inferlet has no sockets: talk to its client with `session` of @pie/inferlet.',
@@ -30,14 +30,14 @@ const SAME: Readonly<Record<string, string>> = {
   cluster: 'worker_threads',
 };
 
-/** Name of the Node module that an import path means (`node:fs/promises` → `fs`); null when it means none. */
+/** Name of the Node module of an import path (`node:fs/promises` → `fs`); null for other paths. */
 export function builtinOf(path: string): string | null {
   const name = path.replace(/^node:/, '');
   if (!path.startsWith('node:') && !MODULES.has(name)) return null;
   return name.split('/')[0] ?? name;
 }
 
-/** Why that module is refused and what to use. */
+/** The reason that a module is refused, and its replacement. */
 export function builtinHint(name: string): string {
   return (
     INSTEAD[name] ??

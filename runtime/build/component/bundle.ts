@@ -8,22 +8,22 @@ import type { Source } from './source.ts';
 const REPOSITORY = fileURLToPath(new URL('../../../', import.meta.url));
 const PRELUDE = fileURLToPath(new URL('prelude/index.ts', import.meta.url));
 const ENTRY = 'pie:entry';
-/** What one bundle may have; the largest bundled inferlets have some hundred kilobytes. */
+/** Most bytes of a bundle; the largest inferlets have some hundred kilobytes. */
 const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
 
 export interface Bundle {
   readonly code: string;
   /** Its source map, JSON. */
   readonly map: string;
-  /** Source files that are in it, relative to the project. */
+  /** Source files in the bundle, relative to the project. */
   readonly files: readonly string[];
-  /** Interfaces of the contract that it imports, by name (`input-text`). */
+  /** Interfaces of the contract that the bundle imports, by name (`input-text`). */
   readonly interfaces: ReadonlySet<string>;
 }
 
 /**
- * Bundles a source with its relative and npm imports into one ES module for QuickJS, the prelude first. Throws BuildError with every fault's
- * file, line and column.
+ * Bundles a source with its relative and npm imports into one ES module for QuickJS, the prelude first. Throws BuildError with every
+ * fault's file, line and column.
  */
 export async function bundle(source: Source): Promise<Bundle> {
   const result = await build({
@@ -41,7 +41,7 @@ export async function bundle(source: Source): Promise<Bundle> {
     target: 'es2023',
     charset: 'utf8',
     legalComments: 'none',
-    // The engine keeps the text of its source several times over. Names stay: they are what stack traces show.
+    // The engine keeps several copies of its source text. Names stay, because stack traces show them.
     minifyWhitespace: true,
     minifySyntax: true,
     loader: { '.txt': 'text', '.md': 'text' },
@@ -72,7 +72,7 @@ export async function bundle(source: Source): Promise<Bundle> {
 /** Import path of an interface of the contract. */
 const INTERFACE = /^pie:inferlet\/([a-z][a-z0-9-]*)(?:@|$)/;
 
-/** The module that componentize-qjs sees: the prelude, then the user's `run` in a wrapper that turns what it returns or throws into text. */
+/** The module that componentize-qjs sees: the prelude, then the user's `run` in a wrapper that turns its result or error into text. */
 const entryText = (entry: string): string =>
   [
     `import { wrap } from ${JSON.stringify(PRELUDE)};`,
@@ -80,7 +80,7 @@ const entryText = (entry: string): string =>
     'export const run = wrap(inferlet);',
   ].join('\n');
 
-/** Resolves what is not a relative or npm import. */
+/** Resolves imports that are neither relative nor from npm. */
 function imports(): Plugin {
   return {
     name: 'pie',
@@ -88,13 +88,13 @@ function imports(): Plugin {
       setup.onResolve({ filter: /^pie:inferlet\// }, ({ path }) => ({
         path,
         external: true,
-        // An interface that is imported and not used costs nothing.
+        // Drops unused imports of an interface.
         sideEffects: false,
       }));
       setup.onResolve({ filter: /^node:/ }, ({ path }) => refuse(path));
       setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...rest }) => {
         if (pluginData === SEEN || builtinOf(path) === null) return undefined;
-        // Some npm packages bear the name of a Node module (`events`, `buffer`): these are welcome.
+        // Allow npm packages with the name of a Node module (`events`, `buffer`).
         const { importer, namespace, resolveDir, kind, with: attributes } = rest;
         const found = await setup.resolve(path, {
           importer,

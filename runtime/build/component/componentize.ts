@@ -11,9 +11,9 @@ import { slim } from './slim.ts';
 const PLACE = /componentize-qjs:user\.js:(\d+):(\d+)/;
 
 /**
- * Compiles a bundle into a component with the QuickJS engine inside (componentize-qjs). It evaluates the module, in a sandbox, and
- * keeps the state that it left. Throws BuildError when the module cannot be evaluated, with the place in the source.
- * @param directory where a folder for what the compiler reads may be for that time
+ * Compiles a bundle into a component with the QuickJS engine inside (componentize-qjs), which evaluates the module in a sandbox and
+ * snapshots its state. Throws BuildError with the place in the source when the module cannot be evaluated.
+ * @param directory folder for the compiler's temporary input
  */
 export async function componentize(bundle: Bundle, directory: string): Promise<Uint8Array> {
   const scratch = await mkdtemp(join(directory, '.contract-'));
@@ -28,8 +28,8 @@ export async function componentize(bundle: Bundle, directory: string): Promise<U
 }
 
 /**
- * A component of the QuickJS engine that has evaluated a module. The engine is the one optimised for size: 0.55 MB less of 1.9; what only computes
- * takes 1.2 to 1.6 times as long, a call that waits 7 µs for 5 (`runtime/lowering/bench.ts`), a device step some thousand.
+ * Makes a component of the QuickJS engine after it has evaluated a module. The engine is optimised for size: it saves 0.55 of 1.9 MB. Pure
+ * computation takes 1.2 to 1.6 times as long; a waiting call takes 7 µs, not 5 (`runtime/lowering/bench.ts`); a device step some thousand.
  */
 export async function withEngine(witPath: string, jsSource: string): Promise<Uint8Array> {
   const { component } = await run({ witPath, world: 'inferlet', jsSource, stubWasi: true, optSize: true });
@@ -73,7 +73,7 @@ function explain(message: string, bundle: Bundle): BuildError {
   );
 }
 
-/** Where in the user's files the engine stopped. */
+/** The place in the user's files where the engine stopped. */
 function placeOf(message: string, text: string, bundle: Bundle): Diagnostic | null {
   const match = PLACE.exec(message);
   if (!match) return null;

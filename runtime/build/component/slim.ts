@@ -1,7 +1,7 @@
 import { leb, Reader, Writer } from '../wasm/binary.ts';
 import { readSections, SECTION, type Section, withSection, writeSections } from '../wasm/sections.ts';
 
-/** Custom sections that say something to people and debuggers only. */
+/** Custom sections that only people and debuggers read. */
 const SPOKEN: ReadonlySet<string> = new Set(['name', 'component-name', 'producers', 'target_features', '.dep-v0']);
 
 /** Ids of a component's sections that hold others (Component Model, Binary Format). */
@@ -10,8 +10,8 @@ const CORE_MODULE = 1;
 const COMPONENT = 4;
 
 /**
- * The same component without names of its insides and without what its snapshot keeps of freed memory: the compiler's garbage, with the whole
- * source twice. 10 % of a component of the QuickJS engine, and memory that no instance has to be filled with.
+ * Removes internal names and the snapshot's freed memory from a component. The freed memory has the compiler's garbage, with two copies
+ * of the source: 10 % of a component of the QuickJS engine, which every instance would load.
  */
 export function slim(component: Uint8Array): Uint8Array {
   const out = new Writer(component.length);
@@ -39,7 +39,7 @@ function slimModule(bytes: Uint8Array): Uint8Array {
   return writeSections(withImage(sections, image));
 }
 
-/** The module's memory as its data section fills it; null when it has none, or fills it otherwise than at constant places. */
+/** The module's memory as its data section initialises it; null without a data section, or when a segment's place is not constant. */
 function imageOf(sections: readonly Section[]): Uint8Array | null {
   const body = sections.find(({ id }) => id === SECTION.data)?.body;
   if (!body) return null;
@@ -58,13 +58,13 @@ function imageOf(sections: readonly Section[]): Uint8Array | null {
   return image;
 }
 
-/** Bytes at the beginning of a free chunk that the allocator uses: its head, and its links in a list or tree. */
+/** Bytes at the beginning of a free chunk that the allocator uses: the head, and the links in a list or tree. */
 const CHUNK_HEAD = 32;
 
 /**
- * Zeroes what is free in the heap of dlmalloc (wasi-libc's allocator, Doug Lea, version 2.8): a chunk's size at 4, with the flags "the chunk before
- * is in use" and "in use"; of a free one the links of its list at 8 and 12, and its size again behind it. A chunk is only touched when all of
- * this agrees in both directions, which nothing but a free chunk does.
+ * Zeroes free chunks in the heap of dlmalloc (wasi-libc's allocator, Doug Lea, version 2.8). A chunk has its size at 4, with the flags
+ * "previous in use" and "in use". A free chunk has its list links at 8 and 12, and its size again behind it. A chunk is only zeroed when
+ * all of these agree in both directions, which holds only for free chunks.
  */
 function wipeFreeChunks(image: Uint8Array): void {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
@@ -86,7 +86,7 @@ const MAX_SEGMENTS = 10_000;
 
 /** The sections with data that fills memory with `image`, zeros left out. */
 function withImage(sections: readonly Section[], image: Uint8Array): Section[] {
-  // A segment costs about as many bytes as the shortest run of zeros that is worth one.
+  // The overhead of a segment, in bytes: a shorter run of zeros is not worth a new segment.
   let gap = 8;
   let runs = runsOf(image, gap);
   while (runs.length > MAX_SEGMENTS) {
@@ -119,7 +119,7 @@ function runsOf(image: Uint8Array, gap: number): { readonly from: number; readon
   return runs;
 }
 
-/** LEB128 of a number that is not negative, as a signed one. */
+/** Signed LEB128 of a number that is not negative. */
 function signedLeb(value: number): number[] {
   const bytes = leb(value);
   const top = bytes.at(-1) ?? 0;

@@ -2,9 +2,9 @@ import { readFile, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { BuildError } from '../outcome.ts';
 
-/** Where an inferlet's source is. */
+/** Paths of an inferlet's source. */
 export interface Source {
-  /** Project: paths in messages are relative to it. */
+  /** The project; paths in messages are relative to it. */
   readonly directory: string;
   /** Entry module, absolute. */
   readonly entry: string;

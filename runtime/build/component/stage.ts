@@ -11,21 +11,21 @@ import { findSource } from './source.ts';
 
 export interface ComponentStageResult {
   readonly ok: true;
-  /** Where the component was written. */
+  /** Path of the written component. */
   readonly path: string;
   readonly hash: string;
   readonly bytes: number;
-  /** Whether the same bundle had been compiled before, with the same tools. */
+  /** True when the same bundle had been compiled before with the same tools. */
   readonly cached: boolean;
-  /** Files that went into it, relative to the project. */
+  /** Source files of the component, relative to the project. */
   readonly files: readonly string[];
   readonly timings: { readonly bundleMs: number; readonly compileMs: number };
   readonly summary: string;
 }
 
 /**
- * The `component` command: source → component. `store` is the folder of components that were compiled before; one that cannot be written costs time,
- * and no build. Throws BuildError.
+ * The `component` command: source → component. `store` is the folder of compiled components; an unwritable store only costs time.
+ * @throws BuildError
  */
 export async function runComponentStage(
   input: string,
@@ -40,7 +40,7 @@ export async function runComponentStage(
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
   const known = cache === null ? null : await readFile(cache).catch(() => null);
   const component = known ?? (await componentize(bundled, dirname(output)));
-  // A use renews its age: those who tidy the store remove what was used longest ago.
+  // Renew the component's age: cleaning the store removes the least recently used components.
   if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
   if (cache !== null && known === null) await keep(cache, component).catch(() => undefined);
   await publishFile(output, component);
@@ -63,5 +63,5 @@ async function keep(cache: string, component: Uint8Array): Promise<void> {
   await publishFile(cache, component);
 }
 
-/** Name of a compiled bundle: its text and the tools. */
+/** Name of a compiled bundle: a hash of its text and the tools. */
 const componentKey = (code: string): string => sha256(JSON.stringify([sha256(code), toolchain()]));

@@ -5,14 +5,14 @@ import { fileURLToPath } from 'node:url';
 import type { Source } from '../component/source.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
 
-/** Where `pie.h` is. */
+/** Folder of `pie.h`. */
 const INCLUDE = fileURLToPath(new URL('../../../wit/generated', import.meta.url));
 
 const COMPILE_LIMIT_MS = 30_000;
 const COMPILE_LIMIT_KIB = 2 * 2 ** 20;
-/** Bound on what the compiler may say. */
+/** Most characters of the compiler's output. */
 const MAX_OUTPUT_CHARACTERS = 1_000_000;
-/** An overflow of the stack runs into address 0 and traps, since the stack lies first. */
+/** The stack comes first in memory, so that an overflow runs past address 0 and traps. */
 const STACK_BYTES = 65_536;
 
 const TARGET = '--target=wasm32-wasi';
@@ -21,7 +21,7 @@ const COMPILE_FLAGS = [
   ...['-Werror=implicit-function-declaration', '-Werror=return-type', '-Werror=int-conversion'],
   ...['-fno-color-diagnostics', '-fno-caret-diagnostics'],
 ];
-/** Without an optimisation level, which would have clang run whatever `wasm-opt` is on the path. */
+/** No optimisation level: with one, clang runs any `wasm-opt` on the path. */
 const LINK_FLAGS = [
   ...[TARGET, '-nostdlib', '-Wl,--no-entry', '-Wl,--strip-all', '-Wl,--stack-first'],
   ...[`-Wl,-z,stack-size=${STACK_BYTES}`, '-fno-color-diagnostics'],
@@ -30,7 +30,7 @@ const LINK_FLAGS = [
 const INSTALL =
   'Install LLVM: `apt-get install clang lld` on Debian and Ubuntu (and wasi-libc for string.h or malloc); `brew install llvm lld` on macOS.';
 
-/** The compiler is not on this machine. */
+/** Thrown when the compiler is not installed. */
 export class NoCompilerError extends BuildError {
   constructor(what: string) {
     super('build-failed', `${what} is missing, which compiles C to WebAssembly.`, INSTALL);
@@ -38,18 +38,18 @@ export class NoCompilerError extends BuildError {
   }
 }
 
-/** Whether a source is compiled here. */
+/** True for a source that this module compiles. */
 export const isNative = (entry: string): boolean => extname(entry) === '.c';
 
 export interface Compiled {
   readonly module: Uint8Array;
-  /** Files of the project that went into it, relative to it. */
+  /** The project's files that were compiled, relative to the project. */
   readonly files: readonly string[];
 }
 
 /**
  * Compiles a C file and what it includes into a core module, with limits on time and memory. wasi-libc is linked where it is installed.
- * @param scratch where a folder may be for that time
+ * @param scratch folder for temporary files
  * @throws {NoCompilerError} without clang or its linker; BuildError with the faults' places when the source does not compile, or when its
  *   name could be taken for an option
  */
@@ -74,7 +74,7 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
   }
 }
 
-/** The source as clang takes it for a file and nothing else: what begins with `-` is an option to it, and `@file` is a file of options. */
+/** The source's path in a form that clang cannot take for an option (`-…`) or a file of options (`@file`). */
 function inputPath({ directory, entry }: Source): string {
   const path = relative(directory, entry);
   if (!path.split(/[/\\]/).some((segment) => /^[-@]/.test(segment))) return `./${path}`;
@@ -92,7 +92,7 @@ interface Ran {
 }
 
 async function clang(args: readonly string[], cwd: string): Promise<Ran> {
-  // The limits hold where the system knows them; the timer holds everywhere.
+  // Not every system has these limits, so a timer bounds the time, too.
   const limits = `ulimit -c 0; ulimit -t ${COMPILE_LIMIT_MS / 1000}; ulimit -v ${COMPILE_LIMIT_KIB} 2>/dev/null`;
   const child = spawn('/bin/sh', ['-c', `${limits}; exec clang "$@"`, 'clang', ...args], {
     cwd,
@@ -133,7 +133,7 @@ async function clang(args: readonly string[], cwd: string): Promise<Ran> {
 
 const MESSAGE = /^(.+?):(\d+):(\d+): (?:fatal )?error: (.*)$/;
 
-/** What the compiler or the linker said, with the places in the source. */
+/** Turns the output of the compiler or linker into a BuildError with places in the source. */
 async function failure(errors: string, directory: string): Promise<BuildError> {
   const diagnostics: Diagnostic[] = [];
   for (const line of errors.split('\n')) {
@@ -172,7 +172,7 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
   );
 }
 
-/** The C library can do without files, clocks and standard output, or ask WASI for them, which inferlets do not have. */
+/** Refuses imports of WASI, which inferlets do not have: the C library asks WASI for files, clocks and standard output. */
 function refuseWasi(module: Uint8Array): void {
   const imports = WebAssembly.Module.imports(new WebAssembly.Module(module as Uint8Array<ArrayBuffer>));
   const wasi = imports.filter((entry) => entry.module.startsWith('wasi_')).map(({ name }) => name);
@@ -184,7 +184,7 @@ function refuseWasi(module: Uint8Array): void {
   );
 }
 
-/** The project's own files in a list of dependencies as `make` reads it. */
+/** The project's own files in a dependency list in `make` format. */
 function projectFiles(rule: string, directory: string): string[] {
   const paths = rule
     .slice(rule.indexOf(':') + 1)

@@ -4,16 +4,16 @@ import { dirname, extname, join } from 'node:path';
 import { nameBytes, Reader, WasmError } from '../wasm/binary.ts';
 import { readSections, SECTION, writeSections } from '../wasm/sections.ts';
 
-/** Custom section of a compiled module that says what it was compiled from. */
+/** Custom section of a compiled module with the hash of its sources. */
 const SECTION_NAME = 'pie-source';
 
-/** The module with a note of the source that it was compiled from. */
+/** Adds the hash of its sources to a module. */
 export async function withSourceNote(module: Uint8Array, entry: string): Promise<Uint8Array> {
   const body = Uint8Array.from([...nameBytes(SECTION_NAME), ...nameBytes(await sourceHash(entry))]);
   return writeSections([...readSections(module), { id: SECTION.custom, body }]);
 }
 
-/** The module beside a C file (`main.wasm` beside `main.c`), when it was compiled from what is there now; null for none or another. */
+/** The module beside a C file (`main.wasm` beside `main.c`), if it was compiled from the current sources; null otherwise. */
 export async function prebuiltModule(entry: string): Promise<Uint8Array | null> {
   const module = await readFile(`${entry.slice(0, -extname(entry).length)}.wasm`).catch(() => null);
   if (!module) return null;

@@ -7,7 +7,7 @@ import { compileC, NoCompilerError } from './clang.ts';
 import { prebuiltModule, withSourceNote } from './prebuilt.ts';
 import { wrapModule } from './wrap.ts';
 
-/** C → component. Where the compiler is missing, the module beside the source is taken if it is of the same source. Throws BuildError. */
+/** C → component. Without a compiler, uses the module beside the source if it was compiled from the same source. Throws BuildError. */
 export async function runNativeStage(source: Source, output: string): Promise<ComponentStageResult> {
   const started = performance.now();
   const { module, files } = await compileC(source, dirname(output)).catch(async (error: unknown) => {
@@ -30,7 +30,7 @@ export async function runNativeStage(source: Source, output: string): Promise<Co
   };
 }
 
-/** The `module` command: C → core module with a note of its source, to lie beside it. Throws BuildError. */
+/** The `module` command: C → core module with the hash of its sources, to be stored beside them. Throws BuildError. */
 export async function runModuleStage(
   input: string,
   output: string,

@@ -13,7 +13,7 @@ export async function contractText(): Promise<string> {
   return texts.join('\n');
 }
 
-/** Makes a core module with the contract's imports and exports into a component of it. Throws what wit-component says of one without. */
+/** Makes a core module with the contract's imports and exports into a component. @throws wit-component's error for any other module */
 export async function wrapModule(module: Uint8Array): Promise<Uint8Array> {
   const embedded = await componentEmbed({ binary: module, witSource: await contractText(), world: 'inferlet' });
   return componentNew(embedded, []);

@@ -1,4 +1,4 @@
-/** Bytes that are not well-formed Wasm, or that use what we refuse to run. The text says what and where. */
+/** Thrown for bytes that are not well-formed Wasm or use refused features. The text says what and where. */
 export class WasmError extends Error {
   constructor(what: string, offset?: number) {
     super(offset === undefined ? what : `${what} (at byte ${offset})`);
@@ -56,7 +56,7 @@ export class Reader {
     throw new WasmError('number too long', this.at);
   }
 
-  /** A LEB128 number of any size, its value unread. */
+  /** Skips a LEB128 number of any size. */
   skipLeb(): void {
     for (let count = 0; count < 10; count += 1) if (this.byte() < 128) return;
     throw new WasmError('number too long', this.at);
@@ -97,7 +97,7 @@ export function signedLeb(value: number): number[] {
   return top & 64 ? [...out.slice(0, last), top | 128, 0] : out;
 }
 
-/** A name with its length before it. */
+/** A name, preceded by its length. */
 export function nameBytes(text: string): number[] {
   const bytes = new TextEncoder().encode(text);
   return [...leb(bytes.length), ...bytes];

@@ -1,7 +1,7 @@
 import { leb, signedLeb } from './binary.ts';
 import { BULK, type Instruction, OP } from './instructions.ts';
 
-/** What a bulk instruction does before the guest may be preempted again: pages that nobody has touched yet make it a millisecond. */
+/** Bytes that a bulk instruction handles before the guest may be preempted again: with untouched pages, a piece takes a millisecond. */
 export const PIECE_BYTES = 1 << 20;
 /** Fuel of a piece. */
 const PIECE_FUEL = PIECE_BYTES >> 6;
@@ -32,8 +32,8 @@ const [TO, FROM, LENGTH] = [0, 1, 2] as const;
 export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
 
 /**
- * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`: they do it in pieces and take fuel for each, since
- * one instruction cannot be preempted. One that reaches outside of its memory is left to the instruction, which traps.
+ * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`. They work in pieces and take fuel for each,
+ * because one instruction cannot be preempted. They leave a call that reaches outside of its memory to the instruction, which traps.
  */
 export class BulkPieces {
   readonly #fuel: readonly number[];
@@ -52,7 +52,7 @@ export class BulkPieces {
     this.#first = first;
   }
 
-  /** Of each function, in the order of their indices. */
+  /** Bodies of the functions, in the order of their indices. */
   get bodies(): Iterable<readonly number[]> {
     return this.#bodies.values();
   }
@@ -61,7 +61,7 @@ export class BulkPieces {
     return this.#bodies.size;
   }
 
-  /** Index of the function for an instruction; null for one that is not done in pieces. */
+  /** Index of the function for an instruction; null for an instruction that does not work in pieces. */
   indexFor({ sub, index, source }: Instruction): number | null {
     if (sub !== BULK.memoryFill && sub !== BULK.memoryCopy) return null;
     const copies = sub === BULK.memoryCopy;
@@ -93,7 +93,7 @@ export class BulkPieces {
       0,
       ...outside(TO, to, rest),
       ...outside(FROM, from, rest),
-      // What overlaps is copied from the end that the other side does not reach.
+      // For overlapping ranges, copy from the end that does not overwrite unread source bytes.
       ...[...get(TO), ...get(FROM), I32_LE_U, OP.if, EMPTY_BLOCK],
       ...this.#pieces([...forwards, ...move(LENGTH, I32_SUB)], rest),
       OP.else,
@@ -102,7 +102,7 @@ export class BulkPieces {
     ];
   }
 
-  /** Does `step` while more than a piece is left, and then `rest`. */
+  /** Repeats `step` while more than a piece is left, and then runs `rest`. */
   #pieces(step: readonly number[], rest: readonly number[]): readonly number[] {
     return [
       ...[OP.loop, EMPTY_BLOCK, ...get(LENGTH), ...piece, I32_GT_U, OP.if, EMPTY_BLOCK, ...step],
@@ -121,7 +121,7 @@ const move = (local: number, operation: number): readonly number[] => [
   ...[...get(local), ...piece, operation, LOCAL_SET, local],
 ];
 
-/** Does the whole instruction, which traps, when `start` and the length reach past the end of the memory. */
+/** Runs the whole instruction, which traps, when `start` and the length reach past the end of the memory. */
 const outside = (start: number, memory: number, whole: readonly number[]): readonly number[] => [
   ...[...get(start), I64_EXTEND_I32_U, ...get(LENGTH), I64_EXTEND_I32_U, I64_ADD],
   ...[MEMORY_SIZE, ...leb(memory), I64_EXTEND_I32_U, I64_CONST, 16, I64_SHL, I64_GT_U],

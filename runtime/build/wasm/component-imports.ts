@@ -8,7 +8,7 @@ const SORT = { core: 0, function: 1, value: 2, type: 3, component: 4, instance: 
 export type TypeText = string;
 
 export interface ImportedInterface {
-  /** Such as `pie:inferlet/queue@0.1.0`. */
+  /** Full name, such as `pie:inferlet/queue@0.1.0`. */
   readonly name: string;
   /** Functions by WIT's name (`[method]queue.synchronize`), their types written out. */
   readonly functions: ReadonlyMap<string, TypeText>;
@@ -31,11 +31,11 @@ type Type =
 interface Exported {
   readonly sort: number;
   readonly type: Type;
-  /** A resource that is new here, not another name for one from elsewhere. */
+  /** True for a new resource, not another name for an existing one. */
   readonly fresh?: boolean;
 }
 
-/** Longest type that is written out; ours have some hundred characters, and types that contain each other twice double with every level. */
+/** Longest type text; ours have some hundred characters. A type that contains another one twice doubles the text with every level. */
 const MAX_TYPE_TEXT = 65536;
 
 const OTHER: Type = { kind: 'other' };
@@ -90,8 +90,8 @@ class Scope {
 }
 
 /**
- * What a component imports, with the types of its functions. It reads only as far as the last import: types, aliases and instances that
- * stand before. Throws WasmError for bytes that are not a component, and for forms that wit-component never writes.
+ * Reads the imports of a component, with the types of its functions. It reads only up to the last import: the types, aliases and instances
+ * before it. Throws WasmError for bytes that are not a component, and for forms that wit-component never writes.
  */
 export function readComponentImports(bytes: Uint8Array): ComponentImports {
   const reader = new Reader(bytes, 8);
@@ -155,7 +155,7 @@ function readDescription(reader: Reader, scope: Scope, name: string): Exported {
       reader.u32();
       return { sort, type: OTHER };
     case SORT.type:
-      // Equal to a type that exists, or a new resource.
+      // An existing type, or a new resource.
       if (reader.byte() === 0) return { sort, type: scope.type(reader.u32()) };
       return { sort, type: { kind: 'resource', text: name }, fresh: true };
     default:
@@ -184,7 +184,7 @@ function skipIndex(reader: Reader): Type {
   return OTHER;
 }
 
-/** An instance that the component makes itself: what it exports does not matter for imports. */
+/** Skips the contents of an instance that the component makes itself: its exports do not matter for imports. */
 function readInstance(reader: Reader, scope: Scope): void {
   const form = reader.byte();
   if (form === 0) reader.u32();

@@ -7,22 +7,22 @@ import { readSections, SECTION, sectionBody } from './sections.ts';
 /** A memory that a module defines. */
 export interface DefinedMemory {
   readonly min: number;
-  /** Whether code that we see can grow it. Where that is not known for sure, one that cannot grow keeps its size, which is safe. */
+  /** True when visible code can grow the memory. A wrong `false` is safe: the memory then keeps its size. */
   readonly grows: boolean;
 }
 
 interface Module {
   readonly defined: readonly number[];
-  /** Names of its memories, by index: the imported ones as they are imported, the defined ones as they are exported. */
+  /** Names of the module's memories, by index: import names of imported memories, export names of defined ones. */
   readonly names: readonly (string | null)[];
   readonly imported: number;
-  /** Indices that its code grows. */
+  /** Indices of the memories that its code grows. */
   readonly grown: ReadonlySet<number>;
 }
 
 /**
- * Memories that the modules of a component define, module by module. One grows when its own module's code says `memory.grow`, or when it is
- * exported under a name under which a module imports a memory that it grows.
+ * Memories that the modules of a component define, module by module. A memory grows when its own module's code has `memory.grow` for it, or
+ * when it is exported under a name under which any module imports a memory that it grows.
  */
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
   const read = modules.map(readModule);

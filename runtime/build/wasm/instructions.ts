@@ -1,7 +1,7 @@
 import { type Reader, WasmError } from './binary.ts';
 import { skipBlockType, skipHeapType, skipValueType } from './types.ts';
 
-/** Opcodes that the meter looks at. */
+/** Opcodes that the meter handles. */
 export const OP = {
   unreachable: 0x00,
   block: 0x02,
@@ -46,14 +46,14 @@ export const BULK = {
   tableFill: 17,
 } as const;
 
-/** What the meter must know of one instruction beyond its opcode. */
+/** One instruction, as the meter needs it. */
 export interface Instruction {
   opcode: number;
-  /** Second opcode of the prefixed ones. */
+  /** Second opcode of a prefixed instruction. */
   sub: number;
-  /** Labels that it may branch to, counted outwards; those of a `try_table` are from outside of it. */
+  /** Labels that the instruction may branch to, counted outwards; the labels of a `try_table` count from outside of it. */
   labels: number[];
-  /** Function that a direct call names; memory that is grown, filled or copied to. */
+  /** Function of a direct call; memory that is grown, filled or copied to. */
   index: number;
   /** Memory that is copied from. */
   source: number;

@@ -5,10 +5,10 @@ import { type Limits, readLimits, skipValueType } from './types.ts';
 
 /** Bytes of a page of linear memory. */
 export const MEMORY_PAGE_BYTES = 65536;
-/** Elements of all tables of a component, at most: 16 times what the QuickJS engine needs; a table costs 8 bytes an element. */
+/** Most elements of all tables of a component: 16 times the QuickJS engine's need; an element takes 8 bytes. */
 export const MAX_TABLE_ELEMENTS = 65536;
 
-/** What a module defines itself (not what it imports). */
+/** Memories and tables that a module defines itself, without its imports. */
 export interface Definitions {
   readonly memories: readonly Limits[];
   readonly tables: readonly Limits[];
@@ -25,7 +25,7 @@ export function readDefinitions(bytes: Uint8Array): Definitions {
   };
 }
 
-/** A count that could be true: every entry has at least two bytes. */
+/** Reads a count, and refuses one that is larger than the section. */
 function bounded(reader: Reader): number {
   const count = reader.u32();
   if (count > reader.end) throw new WasmError('section shorter than its count', reader.at);
@@ -33,8 +33,8 @@ function bounded(reader: Reader): number {
 }
 
 /**
- * Gives the memories and tables of a module a maximum: `memoryPages` by memory, and `spareElements` above each table's minimum; the module's
- * own maximum holds where it is smaller. Past it `memory.grow` and `table.grow` answer -1, as they do when memory is short.
+ * Gives the memories and tables of a module a maximum: `memoryPages` by memory, and `spareElements` above each table's minimum; the
+ * module's own maximum holds where it is smaller. Past it `memory.grow` and `table.grow` answer -1, as they do when memory is short.
  */
 export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareElements: number): Uint8Array {
   let sections: Section[] = readSections(bytes);
@@ -66,7 +66,7 @@ function bound({ min, max }: Limits, most: number): number[] {
 }
 
 interface Table {
-  /** The element type, with what announces an initial value. */
+  /** The element type, with the marker of an initial value. */
   readonly before: Uint8Array;
   readonly limits: Limits;
   /** The expression of the initial value. */

@@ -28,7 +28,7 @@ const EMPTY_BLOCK = 0x40;
 
 export interface Metered {
   readonly bytes: Uint8Array;
-  /** Checks inserted; 0 when the module needs none and was left as it is. */
+  /** Number of inserted checks; 0 when the module needs none and is unchanged. */
   readonly checks: number;
 }
 
@@ -41,11 +41,11 @@ export interface Metered {
  *
  * A module has no fuel until the host gives it some; its start function becomes the export `pie_start`, which the host calls.
  *
- * Where checks stand and what they cost is decided in `rewrite-function.ts`. Nothing else changes: indices stay as they are because types,
- * functions, tables and globals are appended at the ends. Custom sections other than names are dropped (some hold code offsets).
+ * `rewrite-function.ts` decides the places and prices of checks. Nothing else changes: indices stay the same, because types, functions,
+ * tables and globals are appended at the ends. Custom sections other than names are dropped (some hold code offsets).
  *
- * Throws WasmError for bytes that are not well-formed, for what we do not meter (garbage collection, threads, 64-bit memories) and for reserved
- * names (`names.ts`).
+ * Throws WasmError for bytes that are not well-formed, for features that we do not meter (garbage collection, threads, 64-bit memories) and
+ * for reserved names (`names.ts`).
  */
 export function meter(bytes: Uint8Array): Metered {
   readDefinitions(bytes);
@@ -84,8 +84,8 @@ export function meter(bytes: Uint8Array): Metered {
 }
 
 /**
- * Makes the start function an export, `pie_start`, that the host calls as soon as the instance is made: a start section runs before the host
- * can give the module fuel.
+ * Makes the start function an export, `pie_start`, that the host calls as soon as the instance is made: a start section runs before the
+ * host can give the module fuel.
  */
 function exportStart(sections: readonly Section[]): readonly Section[] {
   const start = sections.find(({ id }) => id === SECTION.start);
@@ -117,7 +117,7 @@ const isName = ({ body }: Section): boolean => {
 
 const withSize = (body: readonly number[]): number[] => [...leb(body.length), ...body];
 
-/** What a loop calls when its grant is used up: takes the next one. */
+/** The function that a loop calls when its grant is used up: takes the next grant. */
 const refillFunction = (fuel: readonly number[], yieldIndex: readonly number[]): number[] =>
   withSize([
     0,
@@ -126,7 +126,7 @@ const refillFunction = (fuel: readonly number[], yieldIndex: readonly number[]):
     OP.end,
   ]);
 
-/** What is called when no fuel is left. */
+/** The function that code calls when no fuel is left. */
 const yieldFunction = (type: number, table: number, fuel: readonly number[]): number[] =>
   withSize([
     0,

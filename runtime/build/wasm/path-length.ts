@@ -3,7 +3,7 @@ import { type Instruction, OP } from './instructions.ts';
 
 interface Label {
   readonly opcode: number;
-  /** Length at the block's start; for the `else` of an `if`. */
+  /** Length at the block's start, needed for the `else` of an `if`. */
   readonly start: number;
   /** Longest path that branches to the block's end; -1 for none. */
   branches: number;
@@ -18,7 +18,7 @@ const DEAD = -1;
  * header has a check.
  */
 export class PathLength {
-  /** Longest path to any instruction that was seen while no check had been inserted yet: how long the function's start can get. */
+  /** Longest path to any instruction, from the last check or the function's start. */
   longest = 0;
   readonly #max: number;
   #length = 0;
@@ -28,7 +28,7 @@ export class PathLength {
     this.#max = max;
   }
 
-  /** Goes one instruction on; true when a check must stand before it. */
+  /** Advances by one instruction; true when it needs a check before it. */
   advance(cost: number): boolean {
     if (this.#length === DEAD) return false;
     const due = this.#length + cost > this.#max;
@@ -38,7 +38,7 @@ export class PathLength {
     return due;
   }
 
-  /** A check was inserted here. */
+  /** Restarts the path at an inserted check. */
   reset(): void {
     this.#length = 0;
   }
@@ -53,7 +53,7 @@ export class PathLength {
         this.#open(opcode);
         break;
       case OP.tryTable:
-        // From anywhere in the body: as long as a path can get.
+        // A branch may come from anywhere in the body, so assume the longest path.
         for (const label of labels) this.#branch(label, this.#max, at);
         this.#open(opcode);
         break;

@@ -4,18 +4,18 @@ import { skipLocals } from './call-graph.ts';
 import { BULK, type Instruction, OP, readInstruction } from './instructions.ts';
 import { PathLength } from './path-length.ts';
 
-/** Fuel that a function with loops takes at once, and then counts down in a local: a register is cheaper than a global. */
+/** Fuel that a function with loops takes at once and then counts down in a local, because a register is cheaper than a global. */
 export const GRANT = 16;
 
-/** Instructions between two checks, along any path, at most. Bounds how long one unit of fuel can last. */
+/** Most instructions between two checks, along any path. Bounds the duration of one unit of fuel. */
 const MAX_PATH = 512;
 /** A function without loops and without indirect calls whose longest path, callees included, is at most this has no check. */
 const UNCHECKED_FUNCTION = 128;
 /** Price, in instructions, of calling a function that has a check of its own. */
 const CHECKED_CALL = 8;
-/** Of calling an import: so high that an unchecked function can hold only one. */
+/** Price of calling an import: so high that an unchecked function can call only one. */
 const IMPORT_CALL = 96;
-/** Of a bulk instruction, beside its charge by size. */
+/** Price of a bulk instruction, besides its charge by size. */
 const BULK_COST = 32;
 /** Bytes, and table elements, that a bulk instruction moves for one unit of fuel (powers of two, as shifts). */
 const BYTES_SHIFT = 6;
@@ -43,9 +43,9 @@ export interface Checks {
   readonly refill: readonly number[];
   /** Function that yields. */
   readonly yield: readonly number[];
-  /** Functions that do long bulk instructions. */
+  /** Functions that replace long bulk instructions. */
   readonly pieces: BulkPieces;
-  /** Type of those, as a block's. */
+  /** Type of the functions in `pieces`, encoded as a block type. */
   readonly piecesType: readonly number[];
 }
 
@@ -58,38 +58,38 @@ export interface BranchHints {
 interface Insertion {
   readonly at: number;
   readonly kind: 'count' | 'charge' | 'ask' | 'end';
-  /** How far a bulk instruction's size is shifted for its price. */
+  /** Right shift of a bulk instruction's size for its price. */
   readonly shift: number;
-  /** Function that does a bulk instruction instead when it is long. */
+  /** Function that replaces the bulk instruction when it is long. */
   readonly pieces: number | null;
 }
 
 interface Scan {
   readonly insertions: readonly Insertion[];
   readonly indirect: boolean;
-  /** Longest path, in instructions, callees that have no check of their own included. */
+  /** Longest path, in instructions, including callees without a check of their own. */
   readonly longest: number;
 }
 
 /**
  * Puts the checks into functions, callees first.
  *
- * - A loop's header, a `catch`, and any place where a path without a check gets longer than MAX_PATH count down a local that starts with GRANT.
+ * - A loop's header, a `catch`, and any place where an unchecked path exceeds MAX_PATH count down a local that starts with GRANT.
  * - The entry of a function takes from the global: GRANT when it has such places, 1 when it only calls others. A function needs no
  *   entry check when it and all that it calls is short, is not recursive and makes no indirect call: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
  * - A bulk instruction takes its size, divided, from the global before it runs. A long fill or copy is done in pieces by a function.
- * - In a function that counts down, a direct call that may reach an import is followed by a look at the global: the host takes all fuel away
- *   when an import took long.
+ * - In a function that counts down, a direct call that may reach an import is followed by a look at the global: the host takes all fuel
+ *   away when an import took long.
  */
 export class FunctionRewriter {
   checks = 0;
-  /** Where the rewritten functions' checks branch, for the section that tells V8 which way is rare. */
+  /** The checks' branches in the rewritten functions, for the section that tells V8 which branches are rare. */
   readonly hints: BranchHints[] = [];
   readonly #target: Checks;
   readonly #imported: number;
   readonly #recursive: ReadonlySet<number>;
-  /** Price of calling a function, by index among the defined ones. */
+  /** Price of calling a function, by index among the defined functions. */
   readonly #prices = new Map<number, number>();
   readonly #instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
 
@@ -209,7 +209,7 @@ export class FunctionRewriter {
     ];
   }
 
-  /** Takes the operand on top of the stack, divided, from the fuel, and leaves it where it is. */
+  /** Subtracts the operand on top of the stack, divided, from the fuel, and keeps the operand on the stack. */
   #chargeCondition(local: readonly number[], shift: number): readonly number[] {
     const { fuel } = this.#target;
     return [
@@ -233,7 +233,7 @@ const isIndirectCall = (opcode: number): boolean =>
   opcode === OP.callRef ||
   opcode === OP.returnCallRef;
 
-/** How far the size of a bulk instruction is shifted for its price; 0 for those that move nothing. */
+/** Right shift of a bulk instruction's size for its price; 0 for an instruction that moves nothing. */
 function bulkShift(sub: number): number {
   switch (sub) {
     case BULK.memoryInit:

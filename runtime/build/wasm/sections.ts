@@ -42,7 +42,7 @@ export interface Section {
 
 const MAGIC = [0x00, 0x61, 0x73, 0x6d];
 
-/** What eight first bytes say: a core module, a component, or neither. */
+/** Kind of a file by its first eight bytes: a core module, a component, or neither. */
 export function wasmKind(bytes: Uint8Array): 'module' | 'component' | 'other' {
   if (bytes.length < 8 || MAGIC.some((byte, index) => bytes[index] !== byte)) return 'other';
   const version = (bytes[4] ?? 0) | ((bytes[5] ?? 0) << 8);
@@ -51,7 +51,7 @@ export function wasmKind(bytes: Uint8Array): 'module' | 'component' | 'other' {
   return layer === 1 ? 'component' : 'other';
 }
 
-/** Sections of a core module. Throws WasmError when they are cut short, unknown, out of order or twice there. */
+/** Sections of a core module. Throws WasmError when a section is cut short, unknown, out of order or duplicated. */
 export function readSections(bytes: Uint8Array): Section[] {
   if (wasmKind(bytes) !== 'module') throw new WasmError('not a core module');
   const reader = new Reader(bytes, 8);
@@ -73,7 +73,7 @@ export function readSections(bytes: Uint8Array): Section[] {
   return sections;
 }
 
-/** A core module of these sections. */
+/** Makes a core module of these sections. */
 export function writeSections(sections: readonly Section[]): Uint8Array {
   const writer = new Writer(sections.reduce((sum, { body }) => sum + body.length + 6, 8));
   writer.push([...MAGIC, 1, 0, 0, 0]);
@@ -89,11 +89,11 @@ export function sectionBody(sections: readonly Section[], id: number): Uint8Arra
   return sections.find((section) => section.id === id)?.body ?? Uint8Array.of(0);
 }
 
-/** How many entries a section's list has. */
+/** Number of entries of a section's list. */
 export const entryCount = (sections: readonly Section[], id: number): number =>
   new Reader(sectionBody(sections, id)).u32();
 
-/** The same sections with one's body replaced, or put where it belongs. */
+/** Replaces the body of one section, or inserts the section at its place. */
 export function withSection(sections: readonly Section[], id: number, body: Uint8Array): Section[] {
   if (sections.some((section) => section.id === id)) {
     return sections.map((section) => (section.id === id ? { id, body } : section));
@@ -104,7 +104,7 @@ export function withSection(sections: readonly Section[], id: number, body: Uint
   return [...sections.slice(0, index), { id, body }, ...sections.slice(index)];
 }
 
-/** The same sections with one entry more at the end of a section's list, so that no index moves. */
+/** Appends an entry to a section's list; no index moves. */
 export function appendEntry(sections: readonly Section[], id: number, entry: readonly number[]): Section[] {
   const body = sectionBody(sections, id);
   const reader = new Reader(body);

@@ -22,7 +22,7 @@ const NUMBERS: ReadonlySet<number> = new Set([0x7f, 0x7e, 0x7d, 0x7c]);
 const MEMORY_KIND = 2;
 const GLOBAL_KIND = 3;
 
-/** Bulk instructions that change tables, or use a segment up. */
+/** Bulk instructions that change tables or segments. */
 const LASTING: ReadonlySet<number> = new Set([
   BULK.dataDrop,
   BULK.tableInit,
@@ -33,11 +33,11 @@ const LASTING: ReadonlySet<number> = new Set([
 ]);
 
 /**
- * Exports what an instance of the module changes while it runs, so that the host can put an instance back to how it was made: the memories and the
- * mutable globals that the module defines, and the mark `pie_restorable`. A module that changes more than that (its tables, its segments, globals that
- * hold references or vectors) is returned as it is, without the mark.
+ * Exports the state that an instance changes while it runs, so that the host can restore the instance: the memories and the mutable globals
+ * that the module defines, and the mark `pie_restorable`. A module that changes other state (its tables, its segments, globals that hold
+ * references or vectors) is returned unchanged, without the mark.
  *
- * @param bytes a module that was metered
+ * @param bytes a metered module
  */
 export function exposeState(bytes: Uint8Array): Uint8Array {
   let sections: readonly Section[] = readSections(bytes);
@@ -59,7 +59,7 @@ export function exposeState(bytes: Uint8Array): Uint8Array {
   return writeSections(sections);
 }
 
-/** Indices of the mutable ones among a module's own globals; null when one of them holds what JavaScript cannot copy. */
+/** Indices of a module's own mutable globals; null when JavaScript cannot copy the value of one. */
 function mutableGlobals(reader: Reader): number[] | null {
   const mutable: number[] = [];
   const count = reader.u32();
@@ -75,7 +75,7 @@ function mutableGlobals(reader: Reader): number[] | null {
   return mutable;
 }
 
-/** Whether code changes tables or uses segments up. */
+/** True when code changes tables or segments. */
 function changesMore(code: Reader): boolean {
   const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   for (let left = code.u32(); left > 0; left -= 1) {

@@ -11,7 +11,7 @@ const SINGLE_BYTE_TYPES: ReadonlySet<number> = new Set([
 const REFERENCE_NULLABLE = 0x63;
 const REFERENCE = 0x64;
 
-/** Skips a value type. Refuses those of the garbage collection proposal, whose instructions we do not meter. */
+/** Skips a value type. Refuses types of the garbage collection proposal, whose instructions we do not meter. */
 export function skipValueType(reader: Reader): void {
   const at = reader.at;
   const code = reader.byte();
@@ -57,7 +57,7 @@ export interface Limits {
   readonly max: number | null;
 }
 
-/** Limits of a table or memory. Refuses shared and 64-bit ones. */
+/** Limits of a table or memory. Refuses shared and 64-bit limits. */
 export function readLimits(reader: Reader): Limits {
   const at = reader.at;
   const flags = reader.byte();
@@ -75,7 +75,7 @@ export interface ImportCounts {
   readonly globals: number;
 }
 
-/** Reads the name of an import or export. Refuses the names that JavaScript objects give a meaning. */
+/** Reads the name of an import or export. Refuses reserved names. */
 function readName(reader: Reader): string {
   const at = reader.at;
   const name = reader.name();
@@ -94,7 +94,7 @@ export function checkExportNames(reader: Reader): void {
   }
 }
 
-/** How many of each kind a module imports; these come first in the index spaces. Refuses reserved names. */
+/** Number of imports of each kind, which come first in the index spaces. Refuses reserved names. */
 export function readImports(reader: Reader): ImportCounts {
   const counts = { functions: 0, tables: 0, memories: 0, globals: 0 };
   for (let left = reader.u32(); left > 0; left -= 1) {

@@ -3,10 +3,10 @@ import { tooLarge } from '../translate/error.ts';
 import type { Expression, Grammar } from '../translate/expression.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
 
-/** States of one grammar at most: some 100 MB. */
+/** Most states of one grammar: some 100 MB. */
 const MAX_STATES = 400_000;
 
-/** A place in a rule: where it goes with a byte, with nothing, or after another rule. */
+/** A state of a rule's automaton, with its transitions on a byte, on the empty text, and after a call of another rule. */
 export interface State {
   readonly id: number;
   readonly bytes: ByteEdge[];
@@ -22,20 +22,20 @@ interface ByteEdge {
 
 interface Call {
   readonly rule: Rule;
-  /** Where it goes on when the rule has ended. */
+  /** The state after the called rule has ended. */
   readonly target: State;
 }
 
-/** A finite automaton over UTF-8 bytes that may call others. */
+/** A finite automaton over UTF-8 bytes that may call other automata. */
 export interface Rule {
   readonly start: State;
-  /** Nothing leads out of it. */
+  /** The final state, without transitions. */
   readonly end: State;
 }
 
 /**
- * The automata of a grammar's rules (Thompson's construction for each): the root's. A repetition with bounds takes a state for
- * each time that it may come.
+ * Builds the automata of a grammar's rules (Thompson's construction for each) and answers the root's. A bounded repetition takes a state
+ * for each possible iteration.
  *
  * @throws GrammarError `limit-exceeded` for more than 400,000 states
  */
@@ -78,7 +78,7 @@ class Builder {
     return { id: this.#states, bytes: [], empty: [], calls: [] };
   }
 
-  /** Adds the ways of `expression` from one state to the other. */
+  /** Adds the paths of `expression` from one state to the other. */
   #connect(expression: Expression, from: State, to: State): void {
     switch (expression.kind) {
       case 'text':
@@ -115,7 +115,7 @@ class Builder {
     }
   }
 
-  /** Characters whose last bytes are alike share the states of those. */
+  /** Characters with equal last bytes share the states of those bytes. */
   #characters(set: Characters, from: State, to: State): void {
     const tails = new Map<string, State>([['', to]]);
     const before = (tail: readonly ByteRange[]): State => {
@@ -143,7 +143,7 @@ class Builder {
     }
   }
 
-  /** Options that begin with the same text share the states of it: a list of thousands of words is followed as one way, not as thousands. */
+  /** Options that begin with the same text share its states, so that a list of thousands of words is followed as one path. */
   #choice(options: readonly Expression[], from: State, to: State): void {
     const nodes = new Map<State, Map<number, State>>();
     for (const option of options) {
@@ -166,7 +166,7 @@ class Builder {
   }
 
   #repeat(body: Expression, min: number, max: number, from: State, to: State): void {
-    // What is repeated with bounds is built once and called from each place: copies of copies would multiply.
+    // Build the body of a bounded repetition once and call it from each iteration: copies would multiply in nested repetitions.
     const counted = min > 1 || (max > 1 && max !== Number.POSITIVE_INFINITY);
     const rule = counted && body.kind !== 'rule' ? this.#inner(body) : undefined;
     const connect = (start: State, end: State): void => {

@@ -9,7 +9,7 @@ import { MAX_PLACE_BYTES, Places } from './places.ts';
 import { type Compiled, TokenMatcher } from './token-matcher.ts';
 import { TokenTree } from './token-tree.ts';
 
-/** Compiled grammars and matchers of one worker. Everything in it is lost together. */
+/** Compiled grammars and matchers of one worker, which are lost together with it. */
 export class Engine {
   readonly #models = new Map<number, { readonly vocabulary: Vocabulary; readonly tree: TokenTree }>();
   readonly #grammars = new Map<number, Compiled>();

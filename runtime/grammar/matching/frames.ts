@@ -1,6 +1,6 @@
 import type { State } from './automaton.ts';
 
-/** Where a call goes on, in a frame of its own. */
+/** The state after a call, and the caller's frame. */
 export interface Return<F> {
   readonly target: State;
   readonly below: F;
@@ -8,14 +8,14 @@ export interface Return<F> {
 
 let lastId = 0;
 
-/** All places that a rule goes back to when it ends: a node of the shared stacks. Equal ones are one object, as long as both are remembered. */
+/** All returns of a rule: a node of the shared stacks. Equal frames are one object, as long as both are remembered. */
 export class Frame {
-  /** Of the root: when that ends, the text may end. */
+  /** The root's frame: when the root ends, the text may end. */
   static readonly BOTTOM = new Frame([], true);
 
   readonly id: number;
   readonly returns: readonly Return<Frame>[];
-  /** Whether the text may end here, besides. */
+  /** True when the text may also end here. */
   readonly isBottom: boolean;
 
   constructor(returns: readonly Return<Frame>[], isBottom: boolean) {
@@ -26,16 +26,16 @@ export class Frame {
   }
 }
 
-/** Estimates of what they take in V8's heap. */
+/** Estimated sizes in V8's heap. */
 const FRAME_BYTES = 300;
 const RETURN_BYTES = 120;
 
-/** Frames that are remembered to be found again, by what they hold. */
+/** Remembered frames by content, so that equal frames are found again. */
 export class KnownFrames {
   readonly #frames = new Map<string, Frame>();
   #bytes = 0;
 
-  /** What all that were ever added take. */
+  /** Bytes of all frames that were ever added. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -54,11 +54,11 @@ export class KnownFrames {
   }
 }
 
-/** A frame while calls of its rule are still being found. */
+/** A frame under construction: more calls of its rule may be found. */
 export class OpenFrame {
   readonly id: number;
   readonly returns: Return<Frame | OpenFrame>[] = [];
-  /** Frames whose returns are its own as well. */
+  /** Frames whose returns this frame has, too. */
   readonly inherited = new Set<Frame | OpenFrame>();
   #closed: Frame | undefined;
 
@@ -75,7 +75,7 @@ export class OpenFrame {
     this.inherited.add(frame);
   }
 
-  /** The frame of all returns that were found, or an equal one of `known`. Open frames never stand in a circle: that would be left recursion. */
+  /** The frame of all found returns, or an equal one of `known`. Open frames form no cycle: that would be left recursion. */
   close(known: KnownFrames): Frame {
     if (this.#closed) return this.#closed;
     const closed = (frame: Frame | OpenFrame) => (frame instanceof OpenFrame ? frame.close(known) : frame);

@@ -1,9 +1,9 @@
-/** What forgets when memory is short: it can be made again. */
+/** Holds memory that it can free when memory is short, and compute again. */
 export interface Forgetful {
   forget(): void;
 }
 
-/** Bounds what things of one kind take together in a worker: when that is too much, all are forgotten at once. */
+/** Bounds the memory of all holders of one kind in a worker: beyond the bound, all of them forget at once. */
 export class MemoryBound<T extends Forgetful> {
   readonly #mostBytes: number;
   readonly #holders = new Map<T, number>();
@@ -13,7 +13,7 @@ export class MemoryBound<T extends Forgetful> {
     this.#mostBytes = mostBytes;
   }
 
-  /** Counts what `holder` is about to take, after room was made for it. */
+  /** Makes room for what `holder` is about to take, and counts it. */
   take(holder: T, bytes: number): void {
     if (this.#bytes + bytes > this.#mostBytes) for (const other of [...this.#holders.keys()]) this.forget(other);
     this.#bytes += bytes;

@@ -3,29 +3,29 @@ import type { Rule, State } from './automaton.ts';
 import { Frame, KnownFrames, OpenFrame } from './frames.ts';
 import { MemoryBound } from './memory.ts';
 
-/** Ways through the grammar that are followed at once, at most. */
+/** Most ways through the grammar that are followed at once. */
 const MAX_WAYS = 4096;
-/** What the places and masks of all grammars of a worker take at most; its heap holds the grammars' automata besides. */
+/** Most bytes of places and masks of all grammars of a worker; its heap also holds the grammars' automata. */
 export const MAX_PLACE_BYTES = 128 << 20;
-/** Estimates of what things take in V8's heap. */
+/** Estimated sizes in V8's heap. */
 const PLACE_BYTES = 250;
 const WAY_BYTES = 120;
 const NEXT_BYTES = 256 * 8;
 
-/** A way to read a text so far: where it stands in a rule, and where that rule goes back to. */
+/** One way to read a text so far: the state in a rule, and the returns of that rule. */
 interface Way {
   readonly state: State;
   readonly frame: Frame;
 }
 
-/** Where a text stands in a grammar: all ways to read it so far. Places that are equal are one object, as long as both are remembered. */
+/** The state of a text in a grammar: all ways to read it so far. Equal places are one object, as long as both are remembered. */
 export class Place {
   readonly ways: readonly Way[];
-  /** Whether the text may end here. */
+  /** True when the text may end here. */
   readonly mayEnd: boolean;
-  /** By byte: the place after it, null where no text goes on, undefined before it was asked for. None of it before the first was. */
+  /** The place after each byte: null where no text continues, undefined before the first query. The list is made with the first query. */
   next: (Place | null | undefined)[] | undefined;
-  /** The tokens that may come here, once they were asked for. */
+  /** The tokens that may come here, once computed. */
   mask: Uint32Array | undefined;
 
   constructor(ways: readonly Way[], mayEnd: boolean) {
@@ -35,29 +35,29 @@ export class Place {
 }
 
 /**
- * The places of a grammar, made as texts come to them: a pushdown automaton that is determinized lazily. Its stacks share what they have in common
- * (a graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no left
- * recursion, so what can be reached without a byte is finite. What is remembered of them to be found again is forgotten when it is too much; places
- * that texts stand at stay good.
+ * The places of a grammar, made as texts reach them: a lazily determinized pushdown automaton. Its stacks share common parts (a
+ * graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no
+ * left recursion, so only finitely many ways are reachable without a byte. Remembered places are forgotten when they take too much memory;
+ * the places of current texts stay valid.
  */
 export class Places {
   readonly start: Place;
   readonly #memory: MemoryBound<Places>;
   readonly #known = new Map<string, Place>();
   readonly #frames = new KnownFrames();
-  /** Places that lead to others or have a mask: also forgotten ones that a text still stood at. */
+  /** Places with successors or a mask, including forgotten places that a text was still at. */
   readonly #leading = new Set<Place>();
 
   /**
    * @param memory shared with the other grammars of the worker
-   * @throws GrammarError `limit-exceeded` when the beginning can be read in too many ways already
+   * @throws GrammarError `limit-exceeded` when the beginning has too many ways
    */
   constructor(root: Rule, memory = new MemoryBound<Places>(MAX_PLACE_BYTES)) {
     this.#memory = memory;
     this.start = this.#close([{ state: root.start, frame: Frame.BOTTOM }]);
   }
 
-  /** The place after one byte more, or null if no text goes on so. @throws GrammarError `limit-exceeded` for too many ways */
+  /** The place after one more byte, or null if no text continues with it. @throws GrammarError `limit-exceeded` for too many ways */
   after(place: Place, byte: number): Place | null {
     const known = place.next?.[byte];
     if (known !== undefined) return known;
@@ -81,14 +81,14 @@ export class Places {
     return next;
   }
 
-  /** Remembers the tokens that may come at a place. */
+  /** Remembers the mask of a place. */
   keepMask(place: Place, mask: Uint32Array): void {
     this.#memory.take(this, mask.byteLength);
     place.mask = mask;
     this.#leading.add(place);
   }
 
-  /** Lets go of all places but the start, and of where that leads. */
+  /** Forgets all places but the start, and the start's successors. */
   forget(): void {
     for (const place of this.#leading) {
       place.next = undefined;
@@ -108,7 +108,7 @@ export class Places {
     return place.next;
   }
 
-  /** The place of these ways and of all that they lead to without a byte. */
+  /** The place of these ways and of all ways reachable from them without a byte. */
   #close(ways: readonly Way[]): Place {
     const closure = new Closure(ways);
     const framesBefore = this.#frames.bytes;
@@ -131,9 +131,9 @@ export class Places {
   }
 }
 
-/** All ways that some ways lead to without a byte. */
+/** All ways that are reachable from some ways without a byte. */
 class Closure {
-  /** Those that can read a byte. */
+  /** The ways that can read a byte. */
   readonly reading: { readonly state: State; readonly frame: Frame | OpenFrame }[] = [];
   mayEnd = false;
   readonly #pending: { readonly state: State; readonly frame: Frame | OpenFrame }[] = [];
@@ -170,16 +170,16 @@ class Closure {
       this.#open.set(rule, open);
       this.#reach(rule.start, open);
     }
-    // A call in the last position has nothing to come back to but what its caller has: so lists written as right recursion need no stack.
+    // A tail call inherits its caller's returns, so that right-recursive lists need no stack.
     if (isEnd(target)) open.inherit(frame);
     else open.add(target, frame);
     if (!this.#ended.has(open)) return;
-    // The rule may match nothing, and was found to do so before this call.
+    // The rule may match the empty text, and was found to do so before this call.
     if (isEnd(target)) this.#return(frame);
     else this.#reach(target, frame);
   }
 
-  /** A rule has ended: goes on wherever it was called. */
+  /** Continues after a rule has ended, at all its calls. */
   #return(frame: Frame | OpenFrame): void {
     const pending = [frame];
     for (let ended = pending.pop(); ended !== undefined; ended = pending.pop()) {
@@ -192,7 +192,7 @@ class Closure {
   }
 }
 
-/** Whether nothing leads on from a state: it is the end of its rule. */
+/** True for a state without transitions: the end of its rule. */
 function isEnd({ bytes, empty, calls }: State): boolean {
   return bytes.length === 0 && empty.length === 0 && calls.length === 0;
 }

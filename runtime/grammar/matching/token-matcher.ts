@@ -4,14 +4,14 @@ import type { Vocabulary } from '../vocabulary.ts';
 import type { Place, Places } from './places.ts';
 import type { TokenTree } from './token-tree.ts';
 
-/** What a matcher goes by: a grammar, and a model's tokens. */
+/** A compiled grammar, with a model's tokens. */
 export interface Compiled {
   readonly places: Places;
   readonly tree: TokenTree;
   readonly vocabulary: Vocabulary;
 }
 
-/** Where a text of tokens stands in a grammar. */
+/** The state of a text of tokens in a grammar. */
 export class TokenMatcher {
   readonly #compiled: Compiled;
   /** The place after each accepted token, after the beginning; null once an end was accepted. */
@@ -22,7 +22,7 @@ export class TokenMatcher {
     this.#path = [compiled.places.start];
   }
 
-  /** Takes all of `tokens`, or none of them and says false. */
+  /** Accepts all of `tokens`, or none and answers false. */
   accept(tokens: Uint32Array): boolean {
     const { size } = this.#compiled.vocabulary;
     const outside = tokens.find((token) => token >= size);
@@ -34,20 +34,20 @@ export class TokenMatcher {
     try {
       taken = tokens.every((token) => this.#take(token));
     } finally {
-      // Nothing is kept of what is refused, or throws half-way.
+      // Undo a refused call, and a call that throws midway.
       if (!taken) this.#path.length = length;
     }
     return taken;
   }
 
-  /** Takes the last `tokens` back. */
+  /** Takes the last `tokens` tokens back. */
   rollback(tokens: number): undefined {
     const accepted = this.#path.length - 1;
     if (tokens > accepted) throw invalid(`${tokens} tokens cannot be taken back: ${accepted} were accepted`);
     this.#path.length -= tokens;
   }
 
-  /** Tokens that may come next: bit `t % 32` of word `t / 32`. The end-of-sequence tokens are among them where the text may end. */
+  /** Tokens that may come next: bit `t % 32` of word `t / 32`. Includes the end-of-sequence tokens where the text may end. */
   mask(): Uint32Array<ArrayBuffer> {
     const { size, eos } = this.#compiled.vocabulary;
     const place = this.#place;
@@ -79,7 +79,7 @@ export class TokenMatcher {
     return true;
   }
 
-  /** Where a token leads, null at the end of the text, or undefined where it does not fit. */
+  /** The place after a token; null at the end of the text; undefined when the token does not fit. */
   #after(token: number): Place | null | undefined {
     const { places, vocabulary } = this.#compiled;
     let place = this.#place;
@@ -94,7 +94,7 @@ export class TokenMatcher {
     return place;
   }
 
-  /** Tokens that go on from a place. */
+  /** Mask of the tokens that continue from a place. */
   #going(place: Place): Uint32Array {
     if (place.mask) return place.mask;
     const { tree, places } = this.#compiled;

@@ -2,8 +2,8 @@ import type { Vocabulary } from '../vocabulary.ts';
 import type { Place, Places } from './places.ts';
 
 /**
- * A vocabulary as a prefix tree over bytes, laid out in preorder: node by node its byte, its depth, the token that ends there and where its subtree
- * ends. Tokens without bytes, and those that end a text, are not in it.
+ * A vocabulary as a prefix tree over bytes in preorder. Each node has its byte, its depth, the token that ends there, and the end of its
+ * subtree. The tree has no tokens without bytes, and no end-of-sequence tokens.
  */
 export class TokenTree {
   readonly #size: number;
@@ -12,9 +12,9 @@ export class TokenTree {
   /** The first token that ends at a node, or -1. */
   readonly #tokens: Int32Array;
   readonly #ends: Uint32Array;
-  /** By token: the next one with the same bytes, or -1. */
+  /** For each token, the next token with the same bytes, or -1. */
   readonly #twins: Int32Array;
-  /** The places on the way to the node that is looked at, by depth. */
+  /** The places on the path to the current node, by depth. */
   readonly #path: Place[] = [];
 
   constructor({ size, bytes, offsets, eos }: Vocabulary) {
@@ -52,7 +52,7 @@ export class TokenTree {
     this.#ends = Uint32Array.from(nodes, ({ end }) => end);
   }
 
-  /** Tokens after which a text of the grammar can still come: bit `t % 32` of word `t / 32`. */
+  /** Tokens after which a text of the grammar can continue: bit `t % 32` of word `t / 32`. */
   mask(places: Places, start: Place): Uint32Array {
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
     const count = this.#bytes.length;

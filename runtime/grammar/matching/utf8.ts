@@ -19,11 +19,11 @@ export function utf8(set: Characters): readonly (readonly ByteRange[])[] {
   );
 }
 
-/** Of characters that take a first byte and `rest` others. */
+/** Sequences for characters that take a first byte and `rest` more. */
 function split(from: number, to: number, rest: number): ByteRange[][] {
   for (let tail = 1; tail <= rest; tail += 1) {
     const mask = (1 << (6 * tail)) - 1;
-    // Both ends must share what comes before the tail, or the tail must be whole.
+    // Both ends must share the bits before the tail, or the tail must be a full range.
     if ((from & ~mask) === (to & ~mask)) continue;
     if ((from & mask) !== 0) return [...split(from, from | mask, rest), ...split((from | mask) + 1, to, rest)];
     if ((to & mask) !== mask) return [...split(from, (to & ~mask) - 1, rest), ...split(to & ~mask, to, rest)];

@@ -1,4 +1,4 @@
-/** The program of a grammar worker: answers requests one after the other. */
+/** The program of a grammar worker: answers requests one at a time. */
 import { parentPort } from 'node:worker_threads';
 import type { Reply, Request, Sent } from '../messages.ts';
 import { Engine } from './engine.ts';
@@ -6,7 +6,7 @@ import { Engine } from './engine.ts';
 const port = parentPort;
 if (!port) throw new Error('matching/worker.ts runs as a worker thread');
 const engine = new Engine();
-/** CPU time of this thread that was told of: its start is nobody's; what a coarse clock misses of one request is told with a later one. */
+/** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later request. */
 let toldMs = usedMs();
 
 port.on('message', (request: Request) => {
@@ -22,7 +22,7 @@ function usedMs(): number {
   return (user + system) / 1000;
 }
 
-/** A mask's memory goes over to the other side. */
+/** Buffers to transfer: a mask's memory. */
 function transferred({ val }: Reply): ArrayBuffer[] {
   return val instanceof Uint32Array ? [val.buffer] : [];
 }

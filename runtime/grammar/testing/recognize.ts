@@ -2,8 +2,8 @@ import { codePoint } from '../translate/characters.ts';
 import type { Expression, Grammar } from '../translate/expression.ts';
 
 /**
- * Whether a grammar matches a whole text: the definition written down, as the oracle of tests. For every rule and place the set of places where a
- * match may end, as a least fixed point, so that left recursion is no matter.
+ * True when a grammar matches a whole text: a direct implementation of the definition, as the oracle of tests. For every rule and place it
+ * computes the places where a match may end, as a least fixed point, so that left recursion does no harm.
  */
 export function recognizes({ root, rules }: Grammar, text: string): boolean {
   const characters = [...text];

@@ -7,7 +7,7 @@ const NAMES = ['name', 'id', 'a', 'ab', 'größe', 'x y', 'q"t', 'back\\slash', 
 const VALUES = ['red', 'a"b\\c\n', 'é😀', 1, -2.5, 0, true, false, null, [1, 'x'], { k: [null] }];
 const PATTERNS = ['^[a-z]{1,5}$', 'x+', '^(ab|cd)*$', '^.{0,4}$', '^["\\\\\\t]?end', '\\d{3}-\\w+', '^$', '^[^a]$|b'];
 
-/** A random schema of what the service keeps, with definitions beside it that it may refer to. */
+/** A random schema of supported keywords, with definitions that it may refer to. */
 export function randomSchema(random: Random): Schema {
   const tree = {
     type: 'object',

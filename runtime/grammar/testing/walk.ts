@@ -4,10 +4,10 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Matcher } from '../service.ts';
 import type { Random } from './random.ts';
 
-/** Tokens after which a walk looks for the end, and tokens that it may take in all. */
+/** Tokens after which a walk looks for the end, and most tokens of a walk. */
 const WANDER = 30;
 const MAX_STEPS = 2000;
-/** Texts that end what JSON and the languages of our tests leave open. */
+/** Texts that close open constructs of JSON and the languages of our tests. */
 const CLOSING = new Set(['"', '}', ']', '"}', '"]', '}}', ']}', ')', '>', ',']);
 
 /** Tokens that lead a walk to its end. */

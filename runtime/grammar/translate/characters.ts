@@ -48,7 +48,7 @@ export function codePoint(character: string): number {
   return character.codePointAt(0) ?? 0;
 }
 
-/** What a dot matches in a JavaScript regular expression: no end of a line. */
+/** The characters that a dot matches in a JavaScript regular expression: all but line ends. */
 export const NO_LINE_END = complement(charactersOf('\n\r\u2028\u2029'));
 export const ANY = complement([]);
 export const DIGITS = characters([0x30, 0x39]);

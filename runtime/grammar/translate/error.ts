@@ -1,4 +1,4 @@
-/** Why a source is not a grammar that we match. `message` says what, where, and what to do about it. */
+/** Thrown for a source that we cannot match. `message` says what is wrong, where, and what to do about it. */
 export class GrammarError extends Error {
   override readonly name = 'GrammarError';
   readonly tag: 'invalid-argument' | 'limit-exceeded';

@@ -1,6 +1,6 @@
 import type { Characters } from './characters.ts';
 
-/** What a piece of a text may be. */
+/** An expression that pieces of a text match. */
 export type Expression =
   | { readonly kind: 'text'; readonly text: string }
   /** One character of a set. */
@@ -11,7 +11,7 @@ export type Expression =
   | { readonly kind: 'repeat'; readonly body: Expression; readonly min: number; readonly max: number }
   | { readonly kind: 'rule'; readonly name: string };
 
-/** A context-free grammar over characters: what JSON schemas, regular expressions and EBNF are all turned into. */
+/** A context-free grammar over characters; JSON schemas, regular expressions and EBNF are translated into it. */
 export interface Grammar {
   readonly root: string;
   readonly rules: ReadonlyMap<string, Expression>;
@@ -76,7 +76,7 @@ export class RuleSet {
     this.#refuse = refuse;
   }
 
-  /** A new rule named after `hint`; the reference to it. */
+  /** Adds a rule named after `hint`; answers a reference to it. */
   add(hint: string, expression: Expression): Expression {
     return this.define(`${hint}.${this.#rules.size}`, expression);
   }

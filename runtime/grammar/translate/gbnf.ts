@@ -20,8 +20,8 @@ const MAX_REPETITIONS = 10_000;
 const ROOT = 'root';
 
 /**
- * Reads a grammar in llama.cpp's GBNF: `name ::= …` with "literals", [classes], `.`, groups, `|`, `*`, `+`, `?`, `{n,m}` and `#` comments; the
- * start is `root`. Line ends are spaces: a rule goes on until the next `name ::=`. Left recursion is read, and refused by `translate`.
+ * Reads a grammar in llama.cpp's GBNF: `name ::= …` with "literals", [classes], `.`, groups, `|`, `*`, `+`, `?`, `{n,m}` and `#` comments;
+ * the start is `root`. Line ends are spaces: a rule lasts until the next `name ::=`. `translate` refuses left recursion.
  *
  * @throws GrammarError with the line of the mistake
  */

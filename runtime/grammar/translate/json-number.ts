@@ -19,7 +19,7 @@ export interface Bound {
   readonly exclusive: boolean;
 }
 
-/** Decimal digits that a 64-bit float keeps apart: with so many, what is written compares as what is read. */
+/** Decimal digits that a 64-bit float distinguishes: numbers with at most this many compare as their texts do. */
 const MAX_DIGITS = 15;
 const MANY = Number.POSITIVE_INFINITY;
 
@@ -71,7 +71,7 @@ function wholes(low: bigint, high: bigint | undefined): Expression {
   return choice(options);
 }
 
-/** Numbers of as many digits as `from` and `to` have, between them. */
+/** Numbers between `from` and `to`, which have equally many digits. */
 function sameLength(from: string, to: string): Expression {
   if (from === '') return EMPTY;
   if (/^0*$/.test(from) && /^9*$/.test(to)) return repeat(oneOf(DIGITS), from.length, from.length);
@@ -98,8 +98,8 @@ interface Decimal {
 }
 
 /**
- * Decimal numbers between two bounds, without exponents. @throws GrammarError for bounds of more than 15 digits, where rounding could carry a
- * number over its bound
+ * Decimal numbers between two bounds, without exponents. @throws GrammarError for bounds of more than 15 digits, where rounding could carry
+ * a number over its bound
  */
 export function decimals(min: Bound | undefined, max: Bound | undefined): Expression {
   const zero: Bound = { value: 0, exclusive: false };
@@ -113,7 +113,7 @@ export function decimals(min: Bound | undefined, max: Bound | undefined): Expres
   return choice(options);
 }
 
-/** Where the numbers from zero on begin: zero itself only if the bound lets it in. */
+/** The lower bound of the non-negative numbers: excludes zero if `min` does. */
 function positiveStart(min: Bound | undefined): Bound {
   return { value: 0, exclusive: min?.value === 0 && min.exclusive };
 }
@@ -150,14 +150,14 @@ function decimal({ value, exclusive }: Bound): Decimal {
   return { whole: shift < 0 ? 0n : BigInt(whole), fraction: digits.replace(/0+$/, ''), exclusive };
 }
 
-/** What may follow a whole part that equals that of `low`, of `high` or of both: nothing, or a point and up to `most` digits. */
+/** The rest after a whole part that equals that of `low`, `high` or both: empty, or a point and up to `most` digits. */
 function fraction(low: Decimal | undefined, high: Decimal | undefined, most: number): Expression {
   const tail = digitsBetween(0, most, low, high);
   const after = isNever(tail.more) ? EMPTY : optional(sequence([text('.'), tail.more]));
   return tail.canEnd ? after : sequence([text('.'), tail.more]);
 }
 
-/** Digits from position `at` on of a fraction that so far equals the bounds that are given: whether it may end, and how it may go on. */
+/** Digits from position `at` on of a fraction that so far equals the given bounds: `canEnd` if it may end, `more` if it continues. */
 function digitsBetween(
   at: number,
   most: number,

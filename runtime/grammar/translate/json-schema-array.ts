@@ -39,7 +39,7 @@ export function arrayExpression(translation: Translation, schema: SchemaObject, 
   }
 }
 
-/** What may follow the 'prefixItems': 'items'; without it anything, but after a prefix only if 'minItems' asks for more. */
+/** Items after the 'prefixItems': those of 'items'; without it any, but after a prefix only if 'minItems' asks for more. */
 function rests(translation: Translation, schema: SchemaObject, prefix: number, least: number, at: Pointer): Expression {
   const items = own(schema, 'items');
   if (items !== undefined) return translation.json.rules.add('item', translation.translate(items, inside(at, 'items')));

@@ -1,6 +1,6 @@
 import { isObject, isSchema, own, type Schema, type SchemaObject } from './json-schema-object.ts';
 
-/** Whether no value can fit two of these schemas: other types, other constants, or a property required in both with other constants. */
+/** True when no value can fit two of these schemas: types or constants differ, or the constants of a property that both require. */
 export function disjoint(schemas: readonly Schema[]): boolean {
   return schemas.every((a, index) => schemas.slice(index + 1).every((b) => apart(a, b)));
 }
@@ -32,7 +32,7 @@ function required(schema: SchemaObject): Map<string, SchemaObject> {
   return found;
 }
 
-/** The types that values of a schema have, or undefined if they are not told. An integer is a number. */
+/** The types of a schema's values, or undefined without 'type'. An integer is a number. */
 function types(schema: SchemaObject): ReadonlySet<string> | undefined {
   const written = own(schema, 'type');
   if (written === undefined) return undefined;

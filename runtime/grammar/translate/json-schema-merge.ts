@@ -12,9 +12,9 @@ import {
 } from './json-schema-object.ts';
 
 /**
- * One schema for what fits both 'a' and 'b'. Both have no `$ref'.
+ * One schema for the values that fit both 'a' and 'b', which have no '$ref'.
  *
- * @throws GrammarError when that cannot be written as one schema of ours
+ * @throws GrammarError when one supported schema cannot express them
  */
 export function merge(a: Schema, b: Schema, at: Pointer): Schema {
   if (a === true) return b;
@@ -30,7 +30,7 @@ export function merge(a: Schema, b: Schema, at: Pointer): Schema {
   return merged;
 }
 
-/** 'additionalProperties' and 'items` look at the keywords beside them, so they cannot be put beside others. */
+/** Refuses to merge 'additionalProperties' and 'items' with the neighbours of another schema, because neighbours change their meaning. */
 function refuseClosing(a: Schema, b: Schema, at: Pointer): void {
   if (!isObject(a) || !isObject(b)) return;
   const closes =

@@ -1,10 +1,10 @@
 import { invalid } from './error.ts';
 
-/** A JSON schema as it was parsed: nothing is known of it yet. */
+/** A parsed JSON schema, not validated. */
 export type Schema = boolean | SchemaObject;
 export type SchemaObject = Readonly<Record<string, unknown>>;
 
-/** Where a piece stands in its schema: a JSON pointer, as in '#/properties/name'. */
+/** Place of a part in its schema: a JSON pointer, such as '#/properties/name'. */
 export type Pointer = string;
 
 export function inside(pointer: Pointer, ...keys: readonly (string | number)[]): Pointer {
@@ -35,7 +35,7 @@ export function own(object: SchemaObject, key: string): unknown {
   return Object.hasOwn(object, key) ? object[key] : undefined;
 }
 
-/** What limits values, in contrast to what describes them. */
+/** Keywords that limit values, unlike annotations. */
 export const ASSERTIONS = {
   object: ['properties', 'required', 'additionalProperties', 'patternProperties', 'minProperties', 'maxProperties'],
   array: ['prefixItems', 'items', 'minItems', 'maxItems'],
@@ -48,7 +48,7 @@ const ALL: readonly string[] = [
   ...['type', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', '$ref'],
 ];
 
-/** Keywords that no grammar of ours can keep, and what to write instead. Anything unknown is an annotation, as JSON Schema says. */
+/** Keywords that our grammars cannot enforce, and their replacements. Unknown keywords are annotations, as JSON Schema says. */
 export const REFUSED: ReadonlyMap<string, string> = new Map([
   ['not', 'list what is allowed'],
   ['if', 'use anyOf'],

@@ -38,7 +38,7 @@ export function objectExpression(translation: Translation, schema: SchemaObject,
   const rules = new Map<string, Expression>();
   return json.within('{', '}', from(0, 0));
 
-  /** Properties from 'index' on when 'written' ones stand before them. Counted only as far as it matters. */
+  /** Properties from 'index' on, after 'written' properties. Counts only as far as the limits need. */
   function from(index: number, written: number): Expression {
     const count = Math.min(written, most === MANY ? Math.max(least, 1) : written);
     const key = `${index} ${count}`;
@@ -60,7 +60,7 @@ export function objectExpression(translation: Translation, schema: SchemaObject,
   function additional(written: number): Expression {
     const low = Math.max(0, least - written);
     const high = most - written;
-    // Names among the others may repeat, so only the first surely counts.
+    // Names of undeclared properties may repeat, so only the first surely counts.
     if (high <= 0 || isNever(other) || low > 1) return low > 0 ? NEVER : EMPTY;
     if (written > 0) return repeat(json.next(other), low, high);
     const all = sequence([other, repeat(json.next(other), 0, high - 1)]);
@@ -87,7 +87,7 @@ function declared(translation: Translation, schema: SchemaObject, at: Pointer): 
   });
 }
 
-/** A property that is not declared, or nothing. */
+/** An undeclared property; `NEVER` where none is allowed. */
 function others(translation: Translation, schema: SchemaObject, at: Pointer): Expression {
   const { json } = translation;
   const properties = own(schema, 'properties');

@@ -37,9 +37,9 @@ export function jsonGrammar(): Grammar {
 }
 
 /**
- * A grammar whose every text is JSON that the schema (2020-12, read the usual way of decoding) accepts. It is narrower than the schema: declared
- * properties come in their order, others only where 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless 'minItems' is
- * written. What a grammar cannot keep is refused, never ignored.
+ * A grammar whose every text is JSON that the schema (2020-12, read the usual way of decoding) accepts. It is narrower than the schema:
+ * declared properties come in their order, others only where 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless
+ * 'minItems' is written. What a grammar cannot keep is refused, never ignored.
  *
  * @throws GrammarError with the place in the schema
  */
@@ -61,10 +61,10 @@ function newRules(): RuleSet {
   );
 }
 
-/** What the parts of a schema are translated with. */
+/** Context for translating the parts of a schema. */
 export interface Translation {
   readonly json: JsonRules;
-  /** @param schema anything; what is no schema is refused */
+  /** @param schema any value; invalid schemas are refused */
   translate(schema: unknown, at: Pointer): Expression;
   /** A non-negative integer keyword, if it is written. */
   count(schema: SchemaObject, key: string, at: Pointer): number | undefined;
@@ -74,7 +74,7 @@ class SchemaTranslator implements Translation {
   readonly json: JsonRules;
   readonly #rules: RuleSet;
   readonly #root: unknown;
-  /** Rules of what a '$ref' points to. */
+  /** Rules of the targets of '$ref'. */
   readonly #referenced = new Map<string, Expression>();
   #depth = 0;
 
@@ -149,7 +149,7 @@ class SchemaTranslator implements Translation {
     return target;
   }
 
-  /** A schema without '$ref' and 'allOf' at its top. */
+  /** An equivalent schema without '$ref' and 'allOf' at its top. */
   #flat(schema: unknown, at: Pointer): Schema {
     if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
     if (typeof schema === 'boolean') return schema;
@@ -206,7 +206,7 @@ class SchemaTranslator implements Translation {
     throw mistake(inside(at, key), 'must be an array with at least one schema');
   }
 
-  /** Values of 'const' or 'enum': those of the type that is written beside it. */
+  /** Values of 'const' or 'enum' that match the schema's 'type'. */
   #listed(schema: SchemaObject, values: readonly unknown[], key: string, at: Pointer): Expression {
     const beside = assertions(schema, [key, 'type']);
     if (beside.length > 0) {
@@ -298,7 +298,7 @@ class SchemaTranslator implements Translation {
   }
 }
 
-/** What a schema without 'type' is about, read from its keywords; nothing if it says nothing. */
+/** Types of a schema without 'type', inferred from its keywords; undefined without such keywords. */
 function inferred(schema: SchemaObject): readonly Type[] | undefined {
   const types = (['object', 'array', 'string', 'number'] as const).filter((type) =>
     ASSERTIONS[type].some((key) => own(schema, key) !== undefined),

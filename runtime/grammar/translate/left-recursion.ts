@@ -3,10 +3,9 @@ import type { Expression, Grammar } from './expression.ts';
 import { rulesWhere } from './prune.ts';
 
 /**
- * Refuses rules that come back to themselves before any character is matched, as llama.cpp does: a matcher that goes from left to right would
- * never come to an end.
+ * Refuses rules that reach themselves before any character is matched, as llama.cpp does: a left-to-right matcher would never terminate.
  *
- * @throws GrammarError with a rule of the circle
+ * @throws GrammarError with a rule of the cycle
  */
 export function refuseLeftRecursion(grammar: Grammar): void {
   const empty = rulesWhere(grammar, mayBeEmpty);
@@ -15,7 +14,7 @@ export function refuseLeftRecursion(grammar: Grammar): void {
   for (const name of grammar.rules.keys()) visit(name, first, done);
 }
 
-/** Depth first, with a stack of its own: chains of rules may be long. */
+/** Searches depth first, with an explicit stack: chains of rules may be long. */
 function visit(start: string, first: ReadonlyMap<string, readonly string[]>, done: Set<string>): void {
   const path = [{ name: start, next: 0 }];
   const open = new Set([start]);

@@ -2,8 +2,8 @@ import { invalid } from './error.ts';
 import { choice, EMPTY, type Expression, type Grammar, isNever, NEVER, repeat, sequence } from './expression.ts';
 
 /**
- * The grammar without what can never end in a text: rules that only lead to themselves and all that needs them. So no matcher runs into a
- * place where nothing may come. What `root` does not reach is left out.
+ * Removes everything that no finite text matches: rules that only lead to themselves, and all that needs them. So no matcher reaches a
+ * place without a continuation. Rules that `root` does not reach are removed, too.
  *
  * @throws GrammarError when no text matches at all
  */

@@ -17,12 +17,12 @@ import { choice, type Expression, oneOf, repeat, sequence, text } from './expres
 /** One side of a `|` at the top of a regular expression. */
 export interface Alternative {
   readonly expression: Expression;
-  /** Whether `^` and `$` hold it to the beginning and the end. */
+  /** True when `^` anchors the start, and when `$` anchors the end. */
   readonly fromStart: boolean;
   readonly toEnd: boolean;
 }
 
-/** What one part of a pattern is, and which of its ends an anchor holds: in all of its alternatives, in some, or in none. */
+/** One part of a pattern, and whether its ends are anchored in all, some or none of its alternatives. */
 interface Part {
   readonly expression: Expression;
   readonly fromStart: Held;
@@ -50,10 +50,10 @@ export function regexSearch(pattern: string): Expression {
 }
 
 /**
- * Reads a regular expression in JavaScript's syntax over code points, without flags: literals, classes, groups, alternatives, quantifiers (lazy
- * ones are like greedy ones: the language is the same), and anchors at the ends.
+ * Reads a regular expression in JavaScript's syntax over code points, without flags: literals, classes, groups, alternatives, quantifiers
+ * (lazy ones are like greedy ones: the language is the same), and anchors at the ends.
  *
- * @throws GrammarError for what a grammar cannot say (lookaround, backreferences, word boundaries) and for mistakes
+ * @throws GrammarError for constructs that a grammar cannot express (lookaround, backreferences, word boundaries) and for mistakes
  */
 export function parseRegex(pattern: string): readonly Alternative[] {
   if (!pattern.isWellFormed())
@@ -136,7 +136,7 @@ class Parser {
     return { ...part, expression: repeat(part.expression, bounds.min, bounds.max) };
   }
 
-  /** Takes a quantifier; a brace that begins none stays a character. */
+  /** Takes a quantifier; a brace that begins no quantifier stays a character. */
   #quantifier(): { min: number; max: number } | undefined {
     if (this.#take('*')) return { min: 0, max: Number.POSITIVE_INFINITY };
     if (this.#take('+')) return { min: 1, max: Number.POSITIVE_INFINITY };

@@ -6,7 +6,7 @@ import { refuseLeftRecursion } from './left-recursion.ts';
 import { prune } from './prune.ts';
 import { regex } from './regex.ts';
 
-/** What a matcher is compiled from, as in `wit/grammar.wit`. */
+/** A grammar's source, as in `wit/grammar.wit`. */
 export type GrammarSource =
   | { readonly tag: 'json-schema' | 'regex' | 'ebnf'; readonly val: string }
   | { readonly tag: 'json' };
@@ -14,7 +14,7 @@ export type GrammarSource =
 const MAX_SOURCE_BYTES = 256 << 10;
 
 /**
- * A source as a grammar that a matcher can follow. Pure; hostile sources may take long, so whoever calls has a deadline.
+ * Translates a source into a grammar for a matcher. Pure; a hostile source may take long, so the caller needs a deadline.
  *
  * @throws GrammarError
  */
@@ -24,7 +24,7 @@ export function translate(source: GrammarSource): Grammar {
   return grammar;
 }
 
-/** Why a source is not worth looking at, or null. */
+/** The error for a source that is refused unread, or null. */
 export function refuseSource(source: GrammarSource): HandlerError | null {
   if (source.tag === 'json') return null;
   const bytes = Buffer.byteLength(source.val);

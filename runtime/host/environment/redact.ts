@@ -1,30 +1,30 @@
 /**
- * Takes secrets out of a text: each value becomes `[NAME]`. `cut` says that the text was cut off at its end, so that a value may have lost
- * its rest there.
+ * Removes secrets from a text: each value becomes `[NAME]`. With `cut`, the text was cut at its end, so the beginning of a value there is
+ * removed, too.
  */
 export type Redact = (text: string, cut?: boolean) => string;
 
-/** For an inferlet without secrets. */
+/** The {@link Redact} of an inferlet without secrets. */
 export const redactNothing: Redact = (text) => text;
 
-/** Shorter values stand in any text by chance. */
+/** Shorter values are not removed: any text has them by chance. */
 const MIN_LENGTH = 4;
-/** Of a value with several lines (a private key), each line from this length on is taken out by itself, and so many. */
+/** Each of the first `MAX_LINES` lines with at least this length of a multi-line value (a private key) is removed on its own, too. */
 const MIN_LINE_LENGTH = 8;
 const MAX_LINES = 64;
-/** Values from this length on are found in their encodings, too. */
+/** Values of at least this length are found in their encodings, too. */
 const MIN_ENCODED_LENGTH = 6;
 
 interface Needle {
   readonly name: string;
-  /** Without white space. */
+  /** The form to find, without white space. */
   readonly text: string;
 }
 
 /**
- * A {@link Redact} for secrets by name. White space between the characters of a value does not hide it: `console.log` puts it between its
- * arguments, and a formatter may break lines. Values are found as they are, as they stand in JSON and in JSON within JSON, and whole ones in
- * addresses and forms, and in base64 wherever they begin in what was encoded.
+ * A {@link Redact} for secrets by name. White space between the characters of a value does not hide it: `console.log` puts spaces between
+ * its arguments, and a formatter may break lines. Values are found verbatim and as JSON strings. Whole values are also found in JSON within
+ * JSON, in URLs and forms, and in base64 at any offset of the encoded data.
  */
 export function redactor(secrets: ReadonlyMap<string, string>): Redact {
   const needles = [...secrets].flatMap(([name, value]) => needlesOf(name, value));
@@ -36,11 +36,11 @@ export function redactor(secrets: ReadonlyMap<string, string>): Redact {
   };
 }
 
-/** The secrets of inferlets that talk to each other: what one was told by another is taken out of its texts, too. */
+/** The secrets of inferlets that talk to each other: an inferlet's texts are cleared of the others' secrets, too. */
 export class Redactions {
   readonly #all = new Map<string, Redact>();
 
-  /** Adds those of a function version, once. */
+  /** Adds the secrets of a function version, once. */
   add(version: string, redact: Redact): void {
     if (redact !== redactNothing) this.#all.set(version, redact);
   }
@@ -65,15 +65,15 @@ function needlesOf(name: string, value: string): Needle[] {
 
 const inJson = (text: string): string => JSON.stringify(text).slice(1, -1);
 
-/** As `encodeURIComponent` writes it, and as a form does. */
+/** The text as `encodeURIComponent` writes it, and as a form does. */
 const inAddresses = (text: string): string[] => [
   encodeURIComponent(text),
   new URLSearchParams([['', text]]).toString().slice(1),
 ];
 
 /**
- * What base64 has of a value whatever stands before and behind it: 6 bits a character, so the value may begin at three places of one, and the
- * characters at its ends may hold bits of others. In both alphabets.
+ * The base64 characters that depend on the value alone, for each of the three alignments and both alphabets. A base64 character has 6 bits,
+ * so the characters at the ends of a value may hold bits of its neighbours; those are left out.
  */
 function inBase64(text: string): string[] {
   const bytes = Buffer.from(text, 'utf8');
@@ -84,7 +84,7 @@ function inBase64(text: string): string[] {
   });
 }
 
-/** A text without its white space, and where each character of it was. */
+/** Removes white space from a text; `places` has the original index of each remaining character. */
 function squeeze(text: string): { squeezed: string; places: Uint32Array } {
   const places = new Uint32Array(text.length);
   let squeezed = '';
@@ -95,7 +95,7 @@ function squeeze(text: string): { squeezed: string; places: Uint32Array } {
   return { squeezed, places };
 }
 
-/** A part of the squeezed text, its end not included. */
+/** A range of the squeezed text; `to` is exclusive. */
 interface Found {
   readonly name: string;
   readonly from: number;
@@ -114,7 +114,7 @@ function occurrences({ name, text }: Needle, squeezed: string, cut: boolean): Fo
   return found;
 }
 
-/** Where the longest beginning of a needle starts that a text ends with; its end when there is none. */
+/** Start of the longest prefix of the needle that the text ends with; the text's length when there is none. */
 function beginningAtEnd(needle: string, text: string): number {
   const head = needle.slice(0, MIN_LENGTH);
   for (let at = text.indexOf(head, text.length - needle.length + 1); at >= 0; at = text.indexOf(head, at + 1)) {
@@ -123,7 +123,7 @@ function beginningAtEnd(needle: string, text: string): number {
   return text.length;
 }
 
-/** Those that overlap become one, named after the first. */
+/** Replaces the found ranges; overlapping ranges become one, named after the first. */
 function replaced(text: string, places: Uint32Array, found: Found[]): string {
   found.sort((a, b) => a.from - b.from || b.to - a.to);
   const parts: string[] = [];

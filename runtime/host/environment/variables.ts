@@ -3,23 +3,23 @@ import type { Environments } from '#scheduler/secrets/environments.ts';
 import type { Secrets } from '#scheduler/secrets/secrets.ts';
 import { type Redact, redactNothing, redactor } from './redact.ts';
 
-/** What a version was deployed with besides its code. */
+/** The variables that a version was deployed with. */
 export interface Variables {
   /** Secrets and plain variables, by name, in order. */
   readonly values: ReadonlyMap<string, string>;
-  /** Takes the values of both out of a text that others may read; see `redactor`. */
+  /** Removes the values of both from a text that others may read; see `redactor`. */
   readonly redact: Redact;
 }
 
-/** What opens them. */
+/** The stores that decrypt variables. */
 export interface Openers {
   readonly secrets: Pick<Secrets, 'open'>;
   readonly environments: Pick<Environments, 'open'>;
 }
 
 /**
- * The variables of a version. They are opened for each invocation anew and kept no longer than that. Throws `SecretError` when one cannot be
- * opened, `StoreError`.
+ * The variables of a version, decrypted for each invocation and kept no longer than it.
+ * @throws SecretError when one cannot be opened, StoreError
  */
 export async function variablesOf(
   version: FunctionVersion | null,

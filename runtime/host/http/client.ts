@@ -3,7 +3,7 @@ import { type Lookup, type PrivateHost, Reach } from '#scheduler/addresses/reach
 import { Shares } from '#scheduler/policies/shares.ts';
 
 export interface HttpClientOptions {
-  /** Hosts with private addresses that inferlets may reach when they are granted (`pie.toml`: `[http] private_hosts`). */
+  /** Hosts with private addresses that inferlets with a grant may reach (`pie.toml`: `[http] private_hosts`). */
   readonly privateHosts?: readonly PrivateHost[];
   /** Version of this platform, for `user-agent`. */
   readonly version: string;
@@ -11,10 +11,10 @@ export interface HttpClientOptions {
   readonly lookup?: Lookup;
 }
 
-/** Requests under way of all inferlets of a runtime; tenants share them. */
+/** Most requests under way of all inferlets of a runtime; tenants share them. */
 const MAX_EXCHANGES = 4096;
 
-/** What requests of all inferlets of a runtime share: which addresses they may reach, and how many there are. */
+/** Shared by the requests of all inferlets of a runtime: the reachable addresses, and the count of requests. */
 export class HttpClient {
   readonly userAgent: string;
   readonly #reach: Reach;
@@ -25,12 +25,12 @@ export class HttpClient {
     this.#reach = new Reach({ privateHosts, lookup });
   }
 
-  /** Requests under way. */
+  /** Number of requests under way. */
   get exchanges(): number {
     return this.#exchanges.total;
   }
 
-  /** Counts one request of a tenant more, unless there are too many. Whoever is let in leaves. */
+  /** Counts a request of a tenant; false when there are too many. The caller must end a counted request with `leave`. */
   enter(tenant: string): boolean {
     return this.#exchanges.enter(tenant);
   }
@@ -40,9 +40,9 @@ export class HttpClient {
   }
 
   /**
-   * The addresses of a URL's host that may be connected to for a tenant: those of the public internet, or all when the operator has named the host.
+   * The addresses of a URL's host that a tenant may connect to: public addresses, or all addresses of a host that the operator has named.
    *
-   * @throws RefusedAddress when there are none, or what the resolver throws
+   * @throws RefusedAddress when there are none, or the resolver's error
    */
   addresses(url: URL, tenant: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
     return this.#reach.addresses(url, tenant, signal);

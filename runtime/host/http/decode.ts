@@ -2,15 +2,15 @@ import type { IncomingMessage } from 'node:http';
 import { pipeline, Readable, type Transform } from 'node:stream';
 import { constants, createGunzip, createInflate, createInflateRaw } from 'node:zlib';
 
-/** Decoders that one body may need: each has a window of its own. */
+/** Most decoders for one body: each has a window of its own. */
 const MAX_ENCODINGS = 2;
-/** Bytes that wait behind a decoder. */
+/** Most decoded bytes that are read ahead. */
 const READ_AHEAD_BYTES = 64 * 1024;
 
-/** As browsers do: a stream that ends without its trailer gives what it has; one that was cut off fails where it was cut. */
+/** Like browsers, accept a stream that ends without its trailer; a connection that breaks still fails the read. */
 const ZLIB = { flush: constants.Z_SYNC_FLUSH, finishFlush: constants.Z_SYNC_FLUSH };
 
-/** Not Brotli: its streams choose their window, so a few bytes of a stranger's would take 16 MiB here (RFC 7932, section 9.1). */
+/** Brotli is left out: its streams choose their window, so a few bytes from a server could take 16 MiB here (RFC 7932, section 9.1). */
 const DECODERS: Readonly<Record<string, (source: Readable) => Readable>> = {
   gzip: (source) => through(source, createGunzip(ZLIB)),
   'x-gzip': (source) => through(source, createGunzip(ZLIB)),
@@ -18,8 +18,8 @@ const DECODERS: Readonly<Record<string, (source: Readable) => Readable>> = {
 };
 
 /**
- * The body of a response without its content encodings; the response itself when it has none, or one that is not known here. Errors come with
- * the next read; destroying either ends both.
+ * The decoded body of a response; the response itself when it has no encoding or an unknown one. Errors surface at the next read.
+ * Destroying either stream ends both.
  */
 export function decoded(response: IncomingMessage): Readable {
   const names = (response.headers['content-encoding'] ?? '')
@@ -33,7 +33,7 @@ export function decoded(response: IncomingMessage): Readable {
 
 const through = (source: Readable, decoder: Transform): Readable => pipeline(source, decoder, () => undefined);
 
-/** `deflate` is zlib's format by the standard and bare deflate by many servers: the first byte tells. */
+/** Decodes `deflate`: the standard means the zlib format, many servers send bare deflate, and the first byte tells them apart. */
 async function* inflate(source: Readable): AsyncGenerator<Buffer> {
   const pieces = source[Symbol.asyncIterator]() as AsyncIterableIterator<Buffer>;
   const first = await pieces.next();

@@ -17,11 +17,11 @@ const MAX_BODY_BYTES = 32 * 2 ** 20;
 const MAX_PIECE_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 64 * 1024;
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** Of the connection, or no longer true of what the inferlet reads. */
+/** Response headers hidden from the inferlet: they concern the connection, or no longer match the decoded body. */
 const OWN_HEADERS: readonly string[] = ['connection', 'keep-alive', 'transfer-encoding'];
 const ENCODING_HEADERS: readonly string[] = ['content-encoding', 'content-length'];
 
-/** The host's side of an `exchange` resource: a request, the redirects that it is led by, and the body of its response. */
+/** The host's side of an `exchange` resource: a request, its redirects, and the body of its response. */
 export class Exchange implements Droppable {
   readonly #inferlet: Inferlet;
   readonly #head: Promise<Outcome<ResponseHead>>;
@@ -31,10 +31,10 @@ export class Exchange implements Droppable {
   #rest: Buffer = EMPTY;
   #bodyBytes = 0;
   readonly #pieces: Takes<Uint8Array | undefined>;
-  /** Why nothing more comes; `complete` when all has come. */
+  /** The reason that no more of the body comes; `complete` after the whole body. */
   #ended: HandlerError | 'complete' | null = null;
   #counted = false;
-  /** Bytes of the request's body that are held until it is sent. */
+  /** Bytes of the request's body, counted until it is sent; -1 when none are counted. */
   #held = -1;
 
   /** Lists of `request` may be views of the guest's memory. */
@@ -84,7 +84,7 @@ export class Exchange implements Droppable {
     return hop;
   }
 
-  /** The request's body is not held any more. */
+  /** Stops counting the request's body. */
   #sent(): void {
     if (this.#held >= 0) this.#inferlet.outgoing.end(this.#held);
     this.#held = -1;
@@ -114,12 +114,12 @@ export class Exchange implements Droppable {
 
   #accept(hop: Hop, request: ClientRequest, response: IncomingMessage): ResponseHead {
     const { statusCode: status = 0, rawHeaders } = response;
-    // A server may answer before it has taken the whole of the body.
+    // A server may answer before it has read the whole body.
     if (request.writableFinished) this.#sent();
     else request.once('finish', () => this.#sent());
     const bodiless = hop.method === 'HEAD' || status === 204 || status === 304;
     const body: Readable = bodiless ? response : decoded(response);
-    // What goes wrong is told by the next read.
+    // Ignore stream errors here: the next read reports them.
     for (const stream of [response, body]) stream.on('error', () => undefined);
     this.#body = body[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
     const hidden = body === response ? OWN_HEADERS : [...OWN_HEADERS, ...ENCODING_HEADERS];
@@ -151,7 +151,7 @@ export class Exchange implements Droppable {
     return ok(piece);
   }
 
-  /** The reason of the first end stays: what breaks afterwards broke because of it. */
+  /** Ends the exchange and answers the first reason: later failures are its consequences. */
   #fail(reason: HandlerError): { readonly tag: 'err'; readonly val: HandlerError } {
     this.#end(reason);
     return err(this.#ended === null || this.#ended === 'complete' ? reason : this.#ended);
@@ -170,7 +170,7 @@ export class Exchange implements Droppable {
   }
 }
 
-/** Connects, sends, and waits for the head of the response. The connection is this request's alone; the signal ends it at any time. */
+/** Connects, sends, and waits for the head of the response. The connection serves only this request; the signal ends it at any time. */
 async function respond(
   client: HttpClient,
   tenant: string,
@@ -187,7 +187,7 @@ async function respond(
   return new Promise((resolve, reject) => {
     const request = send(url, {
       ...{ method, headers, signal, agent: false, maxHeaderSize: MAX_HEAD_BYTES },
-      // What was checked is what is connected to: nobody asks the resolver a second time.
+      // Connect to the checked addresses: a second lookup could answer others.
       lookup: (_hostname, options, done) => {
         const [first] = addresses;
         if (options.all) done(null, [...addresses]);

@@ -3,16 +3,16 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import { type Grants, hostMatches } from '#scheduler/functions/grants.ts';
 import type { Request } from '#wit/generated/host.ts';
 
-/** One request as it is sent: that of the inferlet, or one that a redirect leads to. */
+/** One request as sent: the inferlet's, or one that a redirect leads to. */
 export interface Hop {
   readonly url: URL;
   readonly method: string;
-  /** By name in lower case. */
+  /** Values by header name in lower case. */
   readonly headers: Readonly<Record<string, readonly string[]>>;
   readonly body: Buffer | null;
 }
 
-/** What every request says unless the inferlet says it itself. */
+/** Header values for requests whose inferlet sets none. */
 export interface HeaderDefaults {
   readonly userAgent: string;
   readonly traceparent: string | undefined;
@@ -25,9 +25,9 @@ const MAX_HEADER_CHARACTERS = 64 * 1024;
 const MAX_REDIRECTS = 10;
 /** RFC 9110, section 5.6.2. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$/;
-/** They would make a tunnel of the connection, or show the inferlet what proxies added. */
+/** Refused because they would turn the connection into a tunnel, or show the inferlet headers that proxies added. */
 const REFUSED_METHODS: readonly string[] = ['CONNECT', 'TRACE', 'TRACK'];
-/** Of the connection and not of the request (RFC 9110, section 7.6.1), or said by this host itself. */
+/** Refused because they concern the connection (RFC 9110, section 7.6.1), or because the runtime sets them. */
 const REFUSED_HEADERS: readonly string[] = [
   ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer'],
   ...['transfer-encoding', 'upgrade', 'expect', 'host', 'content-length'],
@@ -35,7 +35,7 @@ const REFUSED_HEADERS: readonly string[] = [
 const CREDENTIALS: readonly string[] = ['authorization', 'cookie'];
 const ENCODINGS = 'gzip, deflate';
 
-/** Checks a request; lists of it may be views of the guest's memory, those of the result are not. */
+/** Checks a request. Its lists may be views of the guest's memory; the result has copies. */
 export function parseRequest(request: Request, grants: Grants, defaults: HeaderDefaults): Outcome<Hop> {
   const { redirects, body, headers } = request;
   const method = request.method.toUpperCase();
@@ -61,8 +61,8 @@ export function parseRequest(request: Request, grants: Grants, defaults: HeaderD
 }
 
 /**
- * The request that a redirect asks for, as the Fetch standard has it (HTTP-redirect fetch): 303, and 301 or 302 of a POST, become a GET without
- * body; credentials go to the origin that they were meant for only. Null when the status is no redirect.
+ * The request that a redirect asks for, by the Fetch standard (HTTP-redirect fetch): 303, and 301 or 302 of a POST, become a GET without
+ * body; credentials go only to the original origin. Null when the status is no redirect.
  */
 export function redirected(
   hop: Hop,

@@ -16,7 +16,7 @@ class HostDOMException extends Error {
 
   constructor(message = '', name = 'Error') {
     super(message);
-    // Like the standard's: no property of the object that a copy would take along.
+    // Not enumerable, so that copies of the object leave it out, like the standard's.
     Object.defineProperty(this, 'name', { value: name, configurable: true });
     this.code = CODES[name] ?? 0;
   }
@@ -26,7 +26,7 @@ Object.defineProperty(HostDOMException, 'name', { value: 'DOMException' });
 /** Only this module makes signals. */
 const KEY = Symbol('AbortSignal');
 
-/** Aborts a signal: its controller alone may. */
+/** Aborts a signal; only its controller calls this. */
 let abort: (signal: Signal, reason: unknown) => void;
 
 /** `AbortSignal` of the DOM standard, without the rest of EventTarget. */
@@ -34,7 +34,7 @@ class Signal {
   onabort: ((event: AbortEvent) => void) | null = null;
   #aborted = false;
   #reason: unknown;
-  /** Listeners in order, and whether each is called once only. */
+  /** Listeners in order; true for a listener that is called only once. */
   readonly #listeners = new Map<Listener, boolean>();
   /** Signals that follow this one. */
   readonly #followers = new Set<Signal>();

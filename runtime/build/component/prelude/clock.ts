@@ -18,7 +18,7 @@ Object.defineProperty(HostDate, 'prototype', { value: SystemDate.prototype, writ
 Object.defineProperty(SystemDate.prototype, 'constructor', { value: HostDate, writable: true, configurable: true });
 define('Date', Object.assign(HostDate, { now: time, parse: SystemDate.parse, UTC: SystemDate.UTC }));
 
-/** Milliseconds since the first question: most inferlets never ask, and a call to the host at every start would be theirs to pay. */
+/** Time of the first query. It is read lazily: most inferlets never need it, and a host call at every start would cost all of them. */
 let origin: number | null = null;
 const timeOrigin = (): number => {
   origin ??= isRunning() ? now() : null;

@@ -2,7 +2,7 @@ import { type LogLevel, log } from 'pie:inferlet/runtime@0.1.0';
 import { define } from './globals.ts';
 import { isRunning, onStart } from './phase.ts';
 
-/** Lines kept from the time when the module loaded; they are written when `run` starts. */
+/** Most lines kept while the module loads; `run` writes them when it starts. */
 const MAX_EARLY_LINES = 100;
 const MAX_DEPTH = 4;
 const MAX_ITEMS = 100;
@@ -22,7 +22,7 @@ onStart(() => {
   for (const { level, text } of early) log(level, text);
 });
 
-/** A value for people to read. */
+/** Formats a value for people to read. */
 function show(value: unknown, depth: number, above: readonly object[]): string {
   if (typeof value === 'string') return JSON.stringify(value);
   if (typeof value === 'bigint') return `${value}n`;

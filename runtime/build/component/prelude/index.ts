@@ -1,5 +1,5 @@
 /**
- * Evaluated before every JavaScript inferlet: gives it the globals of a small web platform over the host's calls. Guest code: it runs in
+ * The prelude of every JavaScript inferlet: defines the globals of a small web platform on top of the host's calls. Guest code: it runs in
  * QuickJS, not in Node.
  */
 import './clock.ts';

@@ -2,7 +2,7 @@ import { random } from 'pie:inferlet/runtime@0.1.0';
 import { define } from './globals.ts';
 import { isRunning, onStart, requireRunning } from './phase.ts';
 
-/** State of the generator, sfc32 (Chris Doty-Humphrey, PractRand): 128 bits, passes PractRand, four additions a number. */
+/** State of the generator, sfc32 (Chris Doty-Humphrey, PractRand): 128 bits, passes PractRand, four additions per number. */
 let a = 0x9e3779b9;
 let b = 0x243f6a88;
 let c = 0xb7e15162;
@@ -31,7 +31,7 @@ onStart(() => {
   seeded = false;
 });
 
-/** Without this every instance would draw the same numbers: the engine's own state is part of the snapshot. */
+/** Replaces the engine's generator, whose state is part of the snapshot: every instance would draw the same numbers. */
 Math.random = (): number => {
   if (!seeded && isRunning()) seed();
   return (next() * 2 ** 21 + (next() >>> 11)) / 2 ** 53;

@@ -2,7 +2,7 @@ import { sleep } from 'pie:inferlet/runtime@0.1.0';
 import { define } from './globals.ts';
 import { requireRunning } from './phase.ts';
 
-/** Longest time that a timer takes, as in browsers. */
+/** Longest delay of a timer, as in browsers. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
 type Callback = (...args: unknown[]) => void;
@@ -15,7 +15,7 @@ const delayOf = (milliseconds: unknown): number => {
   return delay > 0 && delay <= MAX_DELAY_MS ? delay : 0;
 };
 
-/** Sleeps and calls; false when the invocation is being cancelled or is past its deadline, or the timer was cleared. */
+/** Sleeps and then calls; false when the invocation is being stopped, or the timer was cleared. */
 async function fire(id: number, delay: number, callback: Callback, args: readonly unknown[]): Promise<boolean> {
   const outcome = await sleep(delay).read();
   if (outcome.tag === 'err' || !active.has(id)) return false;

@@ -1,16 +1,16 @@
 import { log } from 'pie:inferlet/runtime@0.1.0';
 import { start } from './phase.ts';
 
-/** What most runs allocate. */
+/** Memory that is enough for most runs. */
 const ROOM_BYTES = 1 << 20;
 
 /**
- * Makes the component's `run` of the user's: what it returns becomes a string (anything but a string as JSON), what it throws an Error with a
- * readable message. Other values would trap in the engine and tell nobody why.
+ * Wraps the user's `run` as the component's: turns its result into a string (JSON, unless it is a string), and its error into an Error with
+ * a readable message. Other values would trap in the engine without an explanation.
  */
 export function wrap(run: unknown): (input: string) => Promise<string> {
   if (typeof run !== 'function') throw new TypeError('the entry module must export a function named run');
-  // Freed at once, and then part of the snapshot: a run that fits into it leaves the memory as large as it was, so that its instance can be renewed.
+  // Allocate and free memory, which enlarges the snapshot. A run that fits does not grow the memory, so its instance can be renewed.
   new Uint8Array(ROOM_BYTES).fill(0);
   return async function inferlet(input: string): Promise<string> {
     start();
@@ -31,7 +31,7 @@ function textOf(result: unknown): string {
   return text.toWellFormed();
 }
 
-/** Why it failed, on one line: an error of the host by its case and text. */
+/** The error message on one line; for an error of the host, its case and text. */
 function messageOf(thrown: unknown): string {
   if (!(thrown instanceof Error))
     return typeof thrown === 'string' ? thrown : `thrown: ${JSON.stringify(thrown) ?? String(thrown)}`;
