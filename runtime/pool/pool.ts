@@ -24,6 +24,8 @@ interface Entry {
   readonly used: Execution[];
   /** Times at which instances were taken that may soon be given back, oldest first. */
   readonly lent: Map<Execution, number>;
+  /** Usual time from a launch to the return of the instance. */
+  returnMs: number;
   /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
   snapshot: Snapshot | null | undefined;
   usedAtMs: number;
@@ -44,8 +46,11 @@ const TOUCHED = 0.25;
 const TOUCHED_BY_RUNS = 1;
 /** Bound on a program's instances that ran and are not restored yet. */
 const MOST_USED = 64;
-/** Time within which most runs end and give back their instances. */
+/** The pool expects an instance back within this time plus twice the usual length of the program's runs, up to a bound. */
 const LENT_MS = 500;
+const LONGEST_LENT_MS = 10_000;
+/** Weight of the last run in the usual length of runs. */
+const LAST_RUN = 0.2;
 /** Interval of the reviews of arrival rates without a launch. */
 const REVIEW_MS = 5000;
 /** CPU limit while an instance is made; a launch sets the invocation's own limit. */
@@ -100,6 +105,7 @@ export class InstancePool {
         ready: [],
         used: [],
         lent: new Map(),
+        returnMs: 0,
         snapshot: undefined,
         usedAtMs: now,
         instanceBytes,
@@ -160,7 +166,11 @@ export class InstancePool {
    */
   giveBack(key: string, program: Program, execution: Execution): void {
     const entry = this.#entries.get(key);
-    entry?.lent.delete(execution);
+    const takenAtMs = entry?.lent.get(execution);
+    if (entry && takenAtMs !== undefined) {
+      entry.lent.delete(execution);
+      entry.returnMs += (performance.now() - takenAtMs - entry.returnMs) * LAST_RUN;
+    }
     const isAsLarge = execution.guest.memoryBytes === entry?.memoryBytes;
     if (
       !entry?.snapshot ||
@@ -265,12 +275,14 @@ export class InstancePool {
 }
 
 /** Number of instances that are expected back soon, so that the pool does not make others meanwhile. */
-function lent({ snapshot, lent: taken }: Entry, now: number): number {
+function lent({ snapshot, lent: taken, returnMs }: Entry, now: number): number {
+  const expectedMs = Math.min(LONGEST_LENT_MS, LENT_MS + 2 * returnMs);
+  let count = 0;
   for (const [execution, atMs] of taken) {
-    if (now - atMs <= LENT_MS) break;
-    taken.delete(execution);
+    if (now - atMs > LONGEST_LENT_MS) taken.delete(execution);
+    else if (now - atMs <= expectedMs) count++;
   }
-  return snapshot ? taken.size : 0;
+  return snapshot ? count : 0;
 }
 
 function cancel(refill: NodeJS.Timeout | NodeJS.Immediate): void {
