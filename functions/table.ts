@@ -16,7 +16,7 @@ const BUILD = path.join(FOLDER, '../runtime/build/main.ts');
 const BEGIN = '<!-- table: npm run functions:table -->';
 const END = '<!-- /table -->';
 
-/** Lines and size of the paper's inferlets, by the folder of ours. */
+/** Lines and size of the paper's inferlets, by the folder of the corresponding inferlet here. */
 const IN_RUST: Readonly<Record<string, readonly [lines: number, size: string]>> = {
   'text-completion': [38, '129 KB'],
   'tree-of-thought': [198, '148 KB'],
@@ -44,11 +44,11 @@ const LIBRARY_IN_RUST = 728;
 export interface Row {
   readonly name: string;
   readonly lines: number;
-  /** As the table says it. */
+  /** Formatted as in the table. */
   readonly size: string;
 }
 
-/** Lines with code: neither blank nor of comment alone. */
+/** Counts lines of code, without blank and comment-only lines. */
 export function codeLines(text: string): number {
   let inComment = false;
   let count = 0;

@@ -1,13 +1,13 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 
-/** What keeps a program from its work, for the person who started it: what, why, what to do. It ends without a stack. */
+/** An error that ends a program. Its message says what failed, why, and what to do; `runMain` prints it without a stack. */
 export class ProgramError extends Error {
   override readonly name = 'ProgramError';
 }
 
 /**
- * The arguments of a program, as `parseArgs` reads them. With `--help` it prints how it is used and ends; a line that it does not understand is told with
- * that, and ends it with 2.
+ * Reads the program's arguments with `parseArgs`. `--help` prints the usage and exits; for a command line that `parseArgs` rejects, the
+ * function prints the error and the usage and exits with 2.
  */
 export function readArguments<const T extends ParseArgsConfig>(
   usage: string,
@@ -26,13 +26,13 @@ export function readArguments<const T extends ParseArgsConfig>(
   }
 }
 
-/** Ends a program whose arguments are wrong in a way that `parseArgs` does not see. */
+/** Exits with 2 for arguments that `parseArgs` accepts and the program does not. */
 export function refuseArguments(usage: string, why: string): never {
   process.stderr.write(`error: ${why}\n\n${usage}`);
   process.exit(2);
 }
 
-/** Runs a program; a {@link ProgramError}, or one of those that are `known`, ends it with 1 and its words alone. */
+/** Runs a program. A {@link ProgramError} or an error of a class in `known` exits with 1 and prints only its message. */
 export async function runMain(
   main: () => void | Promise<void>,
   known: readonly (new (...args: never[]) => Error)[] = [],

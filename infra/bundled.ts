@@ -3,7 +3,7 @@ import path from 'node:path';
 import { type Config, ConfigError } from './config.ts';
 import { runProgram } from './programs.ts';
 
-/** What a platform has before it serves: the story that proves it, and what its routes and its first examples need. The rest comes while it serves. */
+/** Functions deployed before the platform serves: the proof story, and those that routes and first examples need. The rest follow later. */
 export const FIRST_FUNCTIONS: readonly string[] = [
   'text-completion',
   'chat-completion',
@@ -24,7 +24,7 @@ export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
   ];
 }
 
-/** Deploys bundled functions in one process, a few at a time, and shows how far it is. Throws {@link ConfigError} when one fails. */
+/** Deploys bundled functions in one process, a few at a time, and shows progress. Throws {@link ConfigError} when one fails. */
 export async function deployBundled(config: Config, names: readonly string[], signal: AbortSignal): Promise<void> {
   if (names.length === 0) return;
   const known = bundledFunctions(config);
@@ -38,8 +38,8 @@ export async function deployBundled(config: Config, names: readonly string[], si
 }
 
 /**
- * Deploys bundled functions one after the other, behind everything else that this machine does. Says when it begins and ends; a failure is
- * said, and harms nothing else. Ends early, without a word, when the signal aborts.
+ * Deploys bundled functions one after the other, at low priority. Reports the beginning, the end and a failure through `say`, and never
+ * throws for a failed deployment. Returns early and silently when the signal aborts.
  */
 export async function deployRest(
   config: Config,
@@ -55,7 +55,7 @@ export async function deployRest(
   say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');
 }
 
-/** Whoever rolled a bundled function back wants it to stay so over restarts: only new content is served. */
+/** `--if-new` keeps a rollback by the operator over restarts: only new content replaces the served version. */
 const BUNDLED = ['--if-new', '--message', 'came with Pie'];
 
 const sourcesOf = (names: readonly string[]): string[] => names.map((name) => path.join('functions', name));

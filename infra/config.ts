@@ -15,76 +15,76 @@ export interface GpuHostConfig {
   /** A unix socket's path, or `host:port`. */
   readonly address: string;
   readonly models: readonly ModelEntry[];
-  /** Persistent exports, KV files and swapped pages, a folder a model; without it they last as long as the process. */
+  /** Holds persistent exports, KV files and swapped pages, one folder per model; without it they last as long as the process. */
   readonly kvDirectory?: string;
 }
 
 export interface RuntimeConfig {
   /** Invocations that one runtime runs at once. */
   readonly concurrency: number;
-  /** Memory that the instances of all running invocations may take together, by what admission expects of them. */
+  /** Memory for the instances of all running invocations together; admission counts the memory that it expects each to use. */
   readonly memoryMb: number;
   readonly sandboxes: {
-    /** Sandboxes of one runtime at once, spares included. */
+    /** Most sandboxes of one runtime at once, spares included. */
     readonly most: number;
     /** Sandboxes that one tenant may have at once. */
     readonly perTenant: number;
-    /** Sandboxes without a tenant that wait for one. */
+    /** Sandboxes started ahead that no tenant has yet. */
     readonly spares: number;
-    /** A sandbox without invocations ends after so long. */
+    /** The runtime ends a sandbox that has had no invocations for this long. */
     readonly idleMs: number;
-    /** Memory that the guests of one may touch together. */
+    /** Memory that all guests of one sandbox may touch together. */
     readonly memoryMb: number;
-    /** Of it, what ready instances may take. */
+    /** Part of `memoryMb` that ready instances may use. */
     readonly poolMb: number;
   };
-  /** What confines the processes that untrusted bytes are handed to: namespaces where they work, or strictly this. */
+  /** Confines processes that handle untrusted bytes: `auto` uses namespaces where they work; other values demand exactly that. */
   readonly isolation: 'auto' | 'namespaces' | 'process';
-  /** Components that are built at once, each in a process of its own that may take 1 GiB. */
+  /** Components built at once, each in a process of its own that may use 1 GiB. */
   readonly builds: number;
-  /** What a function gets whose manifest asks for nothing. */
+  /** Limits of a function whose manifest sets none. */
   readonly limits: { cpuMs: number; wallMs: number; memoryMb: number; pages: number; tokens: number };
 }
 
 export interface Config {
   /** Root of this copy of Pie: the clone, or the installed package. */
   readonly root: string;
-  /** Everything that the platform keeps: `.pie` in the clone by default, or in the user's directory when Pie is installed as a package. */
+  /** Directory of all persistent data: `.pie` in the clone by default, or in the user's directory when Pie is installed as a package. */
   readonly home: string;
   readonly host: string;
   readonly port: number;
-  /** What all requests to the gateway may hold at once. */
+  /** Limits over all requests to the gateway. */
   readonly gateway: {
-    /** Request bodies; a tenant may have a quarter, and up to a half while the rest is free. */
+    /** Bytes of request bodies held at once; a tenant may hold a quarter of them, and up to half while the rest is free. */
     readonly heldBodyBytes: number;
-    /** A body may arrive as slowly as it likes for so long; from then on it must have come at 16 KiB a second on average. */
+    /** Time in which a body may arrive at any rate; afterwards the body must have averaged 16 KiB a second. */
     readonly bodyGraceMs: number;
-    /** Of bodies of one tenant while others have requests. */
+    /** Rate of one tenant's bodies while other tenants have requests. */
     readonly bodyBytesPerSecond: number;
-    /** Event streams and answers that wait for an outcome, of all keys; a tenant's part of them is as that of the bodies. */
+    /** Event streams, and answers that wait for an outcome, of all keys; a tenant's share is the same as for bodies. */
     readonly streams: number;
     readonly streamsPerKey: number;
   };
-  /** `private`: a redis-server of our own on a unix socket. */
+  /** `private`: a redis-server that the supervisor starts, on a unix socket. */
   readonly redis:
     | { readonly kind: 'private'; readonly socket: string; readonly maxMemoryMb: number }
     | { readonly kind: 'external'; readonly url: string };
-  /** Each has all models. */
+  /** Every GPU host serves all models. */
   readonly gpuHosts: readonly GpuHostConfig[];
-  /** Which of them serves an invocation: one for all of its tenant's, where what these save is found again, or any. */
+  /** GPU host of an invocation. `tenant`: one host for all of a tenant's invocations, which share saved state. `invocation`: any host. */
   readonly spread: 'tenant' | 'invocation';
   readonly runtime: RuntimeConfig;
   readonly admission: {
-    /** Pages admitted over pages that exist; 1 admits what surely fits. */
+    /** Ratio of admitted pages to existing pages; 1 admits only what is sure to fit. */
     readonly overcommit: number;
-    /** Part of slots and pages that is kept for tenants that hold little. */
+    /** Part of slots and pages reserved for tenants that hold few. */
     readonly reserve: number;
-    /** Invocations of one tenant that may wait for their turn; more are refused. */
+    /** Invocations of one tenant that may wait for admission; the scheduler refuses more. */
     readonly maxWaiting: number;
   };
   /**
-   * What every tenant may use for which nothing else is set, by the name of the quota (`tokens-per-day`); unlimited what is missing, but for
-   * `redis-bytes` (a quarter of the memory of Redis; half, up to 256 MiB, of a small one) and `disk-bytes` (an eighth of the disk of the home).
+   * Default quotas of a tenant, by quota name (`tokens-per-day`). A missing quota is unlimited, except `redis-bytes` (a quarter of
+   * the memory of Redis; of a small Redis half, up to 256 MiB) and `disk-bytes` (an eighth of the disk of the home).
    */
   readonly quotas: Readonly<Partial<Record<string, number>>>;
   /** Hosts with private addresses that functions may be granted. */
@@ -93,7 +93,7 @@ export interface Config {
   readonly webhooks: { readonly privateHosts: readonly PrivateHostConfig[] };
   readonly telemetry: TelemetrySettings;
   readonly retention: RetentionConfig;
-  /** Time that a drain gives running invocations. */
+  /** Time that running invocations get to finish during a drain. */
   readonly drainMs: number;
   /** Sockets and the pid file; short, since a socket's path is limited to 107 bytes. */
   readonly runDirectory: string;
@@ -101,7 +101,7 @@ export interface Config {
   readonly artifactsDirectory: string;
 }
 
-/** The configuration is wrong: what, where, and what to do. */
+/** The configuration is wrong; the message says what, where, and what to do. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }
@@ -109,7 +109,7 @@ export class ConfigError extends Error {
 /** Base URL of an OTLP/HTTP receiver. */
 const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL, such as http://127.0.0.1:4318' });
 
-/** More cannot stand in the headers that tell of limits. */
+/** The headers that report limits hold at most 15 digits. */
 const quota = z.int().min(0).max(999_999_999_999_999).optional();
 
 const quotasSchema = z.strictObject({
@@ -138,7 +138,7 @@ const fileSchema = z.strictObject({
     .strictObject({
       host: z.string().optional(),
       port: z.int().min(0).max(65_535).optional(),
-      // A component alone may have 64 MiB, and a tenant a quarter of all.
+      // One component may have 64 MiB, and a tenant may hold a quarter of the total.
       body_memory_mb: z.int().min(256).max(65_536).default(256),
       body_grace_ms: z.int().min(1000).max(300_000).default(20_000),
       body_mb_per_second: z.number().min(0.25).max(65_536).default(8),
@@ -258,7 +258,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       return {
         name,
         address: address ?? path.join(runDirectory, `${name}.sock`),
-        // As many cards each as the entries name, on from those of the host before.
+        // Each host uses as many cards as the entries span, after the cards of the host before it.
         models: i === 0 ? models : models.map((model) => onCard(model, i * cards)),
         kvDirectory: path.join(home, 'kv', name),
       };
@@ -305,20 +305,20 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
 const SANDBOX_MB = 100;
 const MAX_SANDBOXES = 64;
 
-/** Sandboxes for a machine with so much memory: a quarter of it when all are idle. */
+/** Sandboxes for a machine with this much memory: all of them together use a quarter of it while idle. */
 const sandboxesOf = (memoryMb: number): number =>
   Math.max(4, Math.min(MAX_SANDBOXES, Math.floor(memoryMb / 4 / SANDBOX_MB)));
 
-/** What a Redis of our own may take of a machine's memory: a quarter, for models and runtimes are beside it, and it forks to compact its log. */
+/** Memory limit of a private Redis: a quarter of the machine, since models and runtimes share it and Redis forks to compact its log. */
 export const redisShareMb = (memoryMb: number): number => Math.max(256, Math.floor(memoryMb / 4));
 
-/** Builds at once on a machine with so many cores: half of them, which leaves the others to what runs, and eight at most. */
+/** Builds at once: half of the cores, at most eight, so that running inferlets keep the other half. */
 export const buildsAtOnce = (cores: number): number => Math.min(8, Math.max(1, Math.floor(cores / 2)));
 
-/** What running inferlets may take: half, beside Redis' quarter and models. */
+/** Memory for running inferlets: half of the machine, since Redis may use a quarter and models use the rest. */
 export const runtimeShareMb = (memoryMb: number): number => Math.max(256, Math.floor(memoryMb / 2));
 
-/** Memory of the machine, or of the container. */
+/** Memory of the machine, or the container's limit when that is smaller. */
 function machineMemoryMb(): number {
   const constrained = process.constrainedMemory();
   return Math.floor(Math.min(os.totalmem(), constrained > 0 ? constrained : Number.POSITIVE_INFINITY) / 2 ** 20);
@@ -345,13 +345,13 @@ function onCard(model: ModelEntry, further: number): ModelEntry {
 
 const deviceOf = ({ device = 0 }: ModelEntry): number => device;
 
-/** From the first to the last card that the entries name; 0 where there is none. */
+/** Number of cards from the first to the last that the entries name; 0 when no entry uses CUDA. */
 function cardSpan(models: readonly ModelEntry[]): number {
   const devices = models.filter(({ backend }) => backend === 'cuda').map(deviceOf);
   return devices.length === 0 ? 0 : Math.max(...devices) - Math.min(...devices) + 1;
 }
 
-/** Whoever takes all that is free leaves nothing to the next model on the card. */
+/** A model without a bound takes all free memory of its card and leaves none to the next model there. @throws ConfigError */
 function checkCards(models: readonly ModelEntry[]): void {
   const onCards = models.filter(({ backend }) => backend === 'cuda');
   for (const model of onCards) {
@@ -364,7 +364,7 @@ function checkCards(models: readonly ModelEntry[]): void {
   }
 }
 
-/** Stories from the first, which functions that name no model get; chats from the other. They may share a card. */
+/** A story model, the default of functions that name no model, and a chat model. Both have fixed pages, so they may share a card. */
 const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
 
 function modelEntries(file: File, env: Environment): ModelEntry[] {
@@ -390,7 +390,7 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       ...(entry.step_deadline_s !== undefined && { stepDeadlineS: entry.step_deadline_s }),
       ...(entry.dependent_launch !== undefined && { dependentLaunch: entry.dependent_launch }),
       ...(entry.fuse_norm !== undefined && { fuseNorm: entry.fuse_norm }),
-      // The environment may have taken away the backend that counts what fits.
+      // The environment may have replaced `cuda`, the only backend that computes how many pages fit.
       pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
       pageSize: entry.page_size,
       maxBatchTokens: entry.max_batch_tokens,

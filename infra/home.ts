@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { type Config, ConfigError } from './config.ts';
 
-/** Makes the home's folders and claims the home for this process; a home runs one platform. Returns what gives it back. */
+/** Creates the home's folders and claims the home for this process: one platform per home. Returns a function that releases the claim. */
 export function claimHome(config: Config): () => void {
   for (const directory of [config.home, config.runDirectory, config.logsDirectory, config.artifactsDirectory]) {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
@@ -25,11 +25,11 @@ function readPid(file: string): number | null {
     const pid = Number(readFileSync(file, 'utf8'));
     return Number.isInteger(pid) && pid > 1 ? pid : null;
   } catch {
-    return null; // Nobody has claimed it.
+    return null; // No supervisor has claimed the home.
   }
 }
 
-/** A pid file outlives a killed supervisor and pids are given again, so a living process counts only when it is one of ours. */
+/** A pid file outlives a killed supervisor, and the kernel reuses pids, so a living process counts only when it is a platform. */
 function isPlatform(pid: number): boolean {
   try {
     process.kill(pid, 0);

@@ -6,15 +6,15 @@ import { fileURLToPath } from 'node:url';
 /** Root of this copy of Pie: the clone, or the installed package. */
 export const ROOT = path.resolve(fileURLToPath(new URL('..', import.meta.url)));
 
-/** Whether this copy was installed as a package rather than cloned. */
+/** True when this copy was installed as a package rather than cloned. */
 export const INSTALLED = path.basename(path.dirname(ROOT)) === 'node_modules';
 
-/** Where a platform keeps everything without `PIE_HOME`: `.pie` in the clone, or in the user's directory, since installing again clears a package's. */
+/** Default home: `.pie` in the clone; for a package, in the user's directory, since a reinstall clears the package's folder. */
 export function defaultHome(): string {
   return path.join(INSTALLED ? os.homedir() : ROOT, '.pie');
 }
 
-/** Folders that hold the packages that this copy uses, nearest first, as Node looks for them; each also by the path that it really has. */
+/** `node_modules` folders that this copy uses, in Node's lookup order (nearest first); each also by its real path. */
 export function packageFolders(): string[] {
   const folders: string[] = [];
   for (let at = ROOT; ; at = path.dirname(at)) {
@@ -32,8 +32,8 @@ export function packageFolder(name: string): string | undefined {
 }
 
 /**
- * The Node that the platform's programs run under: the one that a package brought (the same names as in `gateway/cli/bin.js`), else this
- * process's own.
+ * Path of the Node that runs the platform's programs: one that an npm package contains (the same names as in `gateway/cli/bin.js`), else
+ * this process's own.
  */
 export function pinnedNode(): string {
   const { platform, arch, execPath } = process;

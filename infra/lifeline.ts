@@ -1,12 +1,12 @@
-/** Set by the supervisor for each child: its standard input is a pipe that closes when the supervisor is gone, however it died. */
+/** The supervisor sets this for each child: the child's standard input closes when the supervisor is gone, however it died. */
 export const LIFELINE_VARIABLE = 'PIE_LIFELINE';
 
 /** Longest time that a child may take to end after its supervisor's death. */
 const EXIT_DEADLINE_MS = 1500;
 
 /**
- * Ends this process soon after its supervisor's death (even by SIGKILL). `stop` is tried first; the process exits in any case within
- * 1.5 s. Without a supervisor it does nothing.
+ * Ends this process soon after its supervisor's death (even by SIGKILL). `stop` runs first; the process exits within 1.5 s in any case.
+ * Does nothing without a supervisor.
  */
 export function exitWithParent(stop: () => Promise<void> | void = () => undefined): void {
   if (process.env[LIFELINE_VARIABLE] !== 'stdin') return;

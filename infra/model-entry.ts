@@ -6,25 +6,25 @@ export interface ModelEntry {
   /** A known name (`stories15m`), or `npm:…`, `hf:…`, `file:…`. */
   readonly source: string;
   readonly backend: BackendName;
-  /** Bits of a weight; `cuda` has a `precision` instead. */
+  /** Bits of a weight; `cuda` uses `precision` instead. */
   readonly bits: 32 | 8 | 4;
   /** Bits of a weight of the output head. */
   readonly headBits: 32 | 8 | 4;
-  /** Of `cuda`: weights, activations, keys and values, or in 8 and 4 bits the weights alone; bf16 by default. */
+  /** `cuda` only: type of weights, activations, keys and values; the 8- and 4-bit types apply to weights alone. bf16 by default. */
   readonly precision?: 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
-  /** Of `cuda`: how keys and values are kept; as the activations are by default. */
+  /** `cuda` only: type of stored keys and values; that of the activations by default. */
   readonly kv?: 'fp8';
-  /** Of `cuda`: the card, as CUDA numbers them; the first by default. */
+  /** `cuda` only: the card, by CUDA's numbering; the first by default. */
   readonly device?: number;
-  /** Of `cuda`: most of the card's memory that the model, its pages and its adapters may take, MiB; what is free by default. */
+  /** `cuda` only: limit on the card's memory for the model, its pages and its adapters, MiB; all free memory by default. */
   readonly memoryMb?: number;
-  /** Of `cuda`: a device step that has not ended by then has hung, seconds, and the GPU host starts again; 60 by default. */
+  /** `cuda` only: seconds after which a device step counts as hung and the GPU host restarts; 60 by default. */
   readonly stepDeadlineS?: number;
-  /** Of `cuda`: whether kernels of a step may begin while the one before them ends; they may by default. */
+  /** `cuda` only: true (the default) when a kernel may begin while the kernel before it ends. */
   readonly dependentLaunch?: boolean;
-  /** Of `cuda`: whether products of one or two rows normalise their input themselves; they do by default. */
+  /** `cuda` only: true (the default) when matrix products of one or two rows normalise their input themselves. */
   readonly fuseNorm?: boolean;
-  /** KV pages of the pool, fixed at start; 0 is as many as fit (`cuda`, where it is the default). */
+  /** KV pages of the pool, fixed at start; 0 means as many as fit (`cuda` only, and its default). */
   readonly pages: number;
   /** Slots of a page. */
   readonly pageSize: number;
@@ -32,21 +32,21 @@ export interface ModelEntry {
   readonly maxBatchTokens: number;
   /** Sequences of one batch. */
   readonly maxBatchSequences: number;
-  /** Threads of one operator, of `cuda` the image encoder's; 0 leaves the choice to the backend. */
+  /** Threads of one operator (for `cuda`, of the image encoder); 0 lets the backend choose. */
   readonly threads: number;
-  /** Whether finished prefixes are kept for later calls of the same tenant; they are by default. */
+  /** True (the default) when the GPU host keeps finished prefixes for later calls of the same tenant. */
   readonly prefixCache?: boolean;
-  /** Host memory for pages of inferlets that wait, MiB; none by default. */
+  /** Host memory for swapped-out pages of waiting inferlets, MiB; none by default. */
   readonly swapMemoryMb?: number;
-  /** Disk for them past that, MiB, in the host's `kvDirectory`; none by default. */
+  /** Disk in the host's `kvDirectory` for swapped pages beyond `swapMemoryMb`, MiB; none by default. */
   readonly swapDiskMb?: number;
-  /** Other names by which requests to the OpenAI-compatible routes may ask for it. */
+  /** Other names for the model in requests to the OpenAI-compatible routes. */
   readonly aliases?: readonly string[];
-  /** When a batch leaves; adaptive by default. */
+  /** Decides when the batcher dispatches a batch; adaptive by default. */
   readonly batchPolicy?: BatchPolicyEntry;
-  /** Low-rank adapters that inferlets may compute with. */
+  /** Low-rank adapters that inferlets may use. */
   readonly adapters?: readonly AdapterEntry[];
-  /** Device memory that adapters may take together, MiB; those used least recently leave it for others. 1024 by default. */
+  /** Device memory for all adapters together, MiB; the least recently used are evicted first. 1024 by default. */
   readonly adapterMemoryMb?: number;
 }
 
@@ -59,7 +59,7 @@ export interface AdapterEntry {
   readonly source: string;
 }
 
-/** The batching policies of `gpu-host/batcher/policies/policy.ts`; all but `adaptive` are there to compare. */
+/** The batching policies of `gpu-host/batcher/policies/policy.ts`; all but `adaptive` exist for comparison. */
 export type BatchPolicyEntry =
   | { readonly kind: 'adaptive' | 'eager' }
   | { readonly kind: 'k-only'; readonly calls: number; readonly maxWaitMs: number }
@@ -69,10 +69,10 @@ export const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
 
 export const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
 
-/** Of the backends that do not count what fits. */
+/** Pages of the backends that do not compute how many fit. */
 export const DEFAULT_PAGES = 1024;
 
-/** Settings that mean something to some backends only, and to which. */
+/** Settings that only some backends support, with those backends. */
 const BACKEND_SETTINGS: Readonly<
   Record<
     | 'bits'
@@ -90,7 +90,7 @@ const BACKEND_SETTINGS: Readonly<
 > = {
   bits: ['onnx', 'reference'],
   head_bits: ['onnx', 'reference'],
-  // Of cuda, the image encoder's, which runs on the CPU.
+  // For cuda, threads of the image encoder, which runs on the CPU.
   threads: ['onnx', 'reference', 'cuda'],
   precision: ['cuda'],
   kv: ['cuda'],
@@ -101,7 +101,7 @@ const BACKEND_SETTINGS: Readonly<
   fuse_norm: ['cuda'],
 };
 
-/** The settings of batching policies, and which policies each belongs to. */
+/** The settings of batching policies, with the policies that use each. */
 const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms', readonly string[]>> = {
   batch_policy_calls: ['k-only'],
   batch_policy_ms: ['k-only', 't-only', 'rate'],
@@ -175,7 +175,7 @@ export const modelSchema = z
     }
   });
 
-/** The schema has seen to it that what a policy needs is there. */
+/** The schema ensures that the settings of the chosen policy are present. */
 export function batchPolicy(entry: z.output<typeof modelSchema>): BatchPolicyEntry {
   const { batch_policy: kind, batch_policy_calls: calls = 0, batch_policy_ms: ms = 0 } = entry;
   switch (kind) {

@@ -4,7 +4,7 @@ import { z } from 'zod';
 export interface PrivateHostConfig {
   /** `host` for any port, `host:port` for one, `*.domain` for all below a domain. */
   readonly host: string;
-  /** The only tenant that it is for; any without. */
+  /** The only tenant that may use the host; without it, every tenant may. */
   readonly tenant?: string | undefined;
 }
 
@@ -12,7 +12,7 @@ const HOST =
   /^(?:(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::(?<port>[1-9][0-9]{0,4}|\*))?$/;
 const MAX_PORT = 65_535;
 const MAX_HOSTS = 256;
-/** As the scheduler names tenants. */
+/** The scheduler's syntax for tenant names. */
 const TENANT = /^[a-z][a-z0-9-]{0,62}$/;
 
 const hostSchema = z
@@ -28,7 +28,7 @@ const tableSchema = z.strictObject(
   'must be a host, or a table such as { host = "tools.internal:8080", tenant = "acme" }',
 );
 
-/** `private_hosts` of pie.toml: hosts, or tables of a host and the tenant that it is for. */
+/** `private_hosts` of pie.toml: a list of hosts, or of tables with a host and its tenant. */
 export const privateHostsSchema = z
   .array(
     z.preprocess((entry) => (typeof entry === 'string' ? { host: entry } : entry), tableSchema),

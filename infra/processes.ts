@@ -7,25 +7,25 @@ import { RUNTIME } from './runtimes.ts';
 import type { ChildSpec } from './supervisor/child.ts';
 import type { WatchLimits } from './supervisor/watch-policy.ts';
 
-/** Loading weights and building a graph of a large model takes its time. */
+/** Covers loading the weights and building the graph of a large model. */
 const GPU_HOST_READY_TIMEOUT_MS = 300_000;
 const READY_TIMEOUT_MS = 60_000;
-/** On top of the drain that a process gives its invocations. */
+/** Time to stop beyond the drain that a process gives its invocations. */
 const STOP_MARGIN_MS = 3000;
 
 /**
- * Of the runtimes and the gateway. A runtime that computes for longer without a turn of its event loop has lost its lease, which holds for two seconds, and
- * with it all that it ran. The longest such times under 896 inferlets at once were 33 ms of computing, and 0.3 s of standing still on a machine short of
- * time.
+ * Limits for the runtimes and the gateway. A runtime whose event loop does not turn for longer has lost its lease (two seconds) and with it
+ * every invocation that it ran. The longest measured times under 896 inferlets at once were 33 ms of computing, and 0.3 s of standing still
+ * on an overloaded machine.
  */
 const WATCH: WatchLimits = { computingMs: 2000, stillMs: 3000 };
-/** A GPU host computes a step on its main thread where the device is the CPU, and opens a second graph of a large model when that is first wanted. */
+/** On the CPU, a GPU host computes steps on its main thread, and opens a large model's second graph on its first use. */
 const WATCH_GPU_HOST: WatchLimits = { computingMs: 60_000, stillMs: 10_000 };
 
-/** Set to `off` for debuggers: they stop event loops. */
+/** Set to `off` under a debugger, which stops event loops. */
 const WATCH_SWITCH = 'PIE_WATCHDOG';
 
-/** The processes of one machine in the order of their start: those of one stage start side by side. */
+/** The processes of one machine in start order; the processes of one stage start in parallel. */
 export function processStages(config: Config): ChildSpec[][] {
   const env = { PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host };
   const watched = process.env[WATCH_SWITCH] !== 'off';
@@ -57,14 +57,14 @@ export function processStages(config: Config): ChildSpec[][] {
   return config.redis.kind === 'private' ? [[privateRedis(config, config.redis)], rest] : [rest];
 }
 
-/** The order in which {@link processStages} are stopped: who speaks to clients first, who holds state last. */
+/** Stop order of {@link processStages}: processes that serve clients stop first, processes that hold state last. */
 export function stopStages(config: Config): string[][] {
   return [['gateway', RUNTIME], config.gpuHosts.map((host) => host.name)];
 }
 
 /**
- * redis-server cannot watch a lifeline itself, so a shell does: when its standard input closes, it ends Redis. `wait` hands Redis' own death
- * on to the supervisor.
+ * redis-server cannot watch a lifeline, so a shell does: the shell ends Redis when the shell's standard input closes. `wait` ends the shell
+ * when Redis dies, which the supervisor sees.
  */
 const LIFELINE_SHELL = `exec 3<&0
 "$@" </dev/null 3<&- &
@@ -88,10 +88,10 @@ function privateRedis(config: Config, { socket, maxMemoryMb }: Config['redis'] &
     appendonly: 'yes',
     appendfsync: 'everysec',
     save: '',
-    // Past it whoever stores is refused; without it the machine's memory would end, and all that runs with it.
+    // At this limit Redis refuses writes; without the limit, Redis could use up the machine's memory.
     maxmemory: `${maxMemoryMb}mb`,
     'maxmemory-policy': 'noeviction',
-    // Records stay in their small form (0.8 KB instead of 2), and the logs of short invocations get no page of 4 KB each.
+    // Records keep Redis' compact encoding (0.8 KB instead of 2 KB), and the log of a short invocation does not take a 4 KB node.
     'hash-max-ziplist-value': '512',
     'stream-node-max-bytes': '1024',
     loglevel: 'notice',
@@ -116,7 +116,7 @@ function privateRedis(config: Config, { socket, maxMemoryMb }: Config['redis'] &
 
 async function answersPing(config: Config, signal: AbortSignal): Promise<void> {
   const redis = connectRedis(config, { lazyConnect: true, maxRetriesPerRequest: 0, retryStrategy: () => null });
-  redis.on('error', () => undefined); // Each refused attempt; the loop below asks again.
+  redis.on('error', () => undefined); // One event per refused attempt; the loop below retries.
   try {
     while (!signal.aborted) {
       try {

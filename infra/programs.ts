@@ -3,8 +3,8 @@ import os from 'node:os';
 import type { Config } from './config.ts';
 
 /**
- * Runs one of the platform's own programs to its end, and returns its exit code. `inherit` shows its output, `progress` only what it says on standard
- * error. In the `background`, it and its children get the time that nobody else wants.
+ * Runs one of the platform's own programs to its end and returns its exit code. `inherit` shows all of its output, `progress` only its
+ * standard error. With `background`, the program and its children run at the lowest priority.
  */
 export async function runProgram(
   config: Config,
@@ -13,7 +13,7 @@ export async function runProgram(
 ): Promise<number | null> {
   const child = spawn(process.execPath, args, {
     cwd: config.root,
-    // A group of its own, as every child of the supervisor: Ctrl-C is the supervisor's to answer.
+    // A process group of its own, like every child of the supervisor: only the supervisor handles Ctrl-C.
     detached: true,
     stdio: ['ignore', options.output === 'inherit' ? 'inherit' : 'ignore', 'inherit'],
     env: { ...process.env, PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host },
@@ -35,6 +35,6 @@ function yieldTime(pid: number): void {
   try {
     os.setPriority(pid, os.constants.priority.PRIORITY_LOW);
   } catch {
-    // It ended already, or this system knows no priorities.
+    // The program has ended already, or this system has no priorities.
   }
 }

@@ -1,15 +1,15 @@
 import { beatToSupervisor } from './heartbeat.ts';
 
-/** What a process of the platform says on its standard output, once, when it can take work. */
+/** The line that a process of the platform prints once on its standard output when it can take work. */
 export interface ReadyLine {
   readonly ready: true;
   readonly address?: string;
-  /** What the operator should know of this start: it works, and something is not as it could be. */
+  /** A warning for the operator: the process works, but with a restriction. */
   readonly notice?: string;
   readonly detail?: Record<string, unknown>;
 }
 
-/** Tells the supervisor that this process is ready; from then on it is watched, and beats. */
+/** Tells the supervisor that this process is ready. From then on the process beats and the supervisor watches it. */
 export function announceReady(info: Omit<ReadyLine, 'ready'> = {}): void {
   beatToSupervisor();
   process.stdout.write(`${JSON.stringify({ ready: true, ...info })}\n`);
@@ -21,7 +21,7 @@ export function parseReadyLine(text: string): ReadyLine | null {
   try {
     return JSON.parse(text) as ReadyLine;
   } catch {
-    // An ordinary line that happens to begin alike.
+    // An ordinary line with the same beginning.
     return null;
   }
 }

@@ -1,10 +1,10 @@
 import { Redis, type RedisOptions } from 'ioredis';
 import type { Config } from './config.ts';
 
-/** Longest pause between two attempts to reach Redis: a restart is noticed within half a second. */
+/** Longest pause between two attempts to connect, so that clients notice a restart of Redis within half a second. */
 const MAX_RETRY_DELAY_MS = 500;
 
-/** Options that reach the configured Redis. BullMQ's blocking connections want `maxRetriesPerRequest: null`, so it is the default. */
+/** Options for the configured Redis. BullMQ's blocking connections require `maxRetriesPerRequest: null`, so that is the default. */
 export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOptions = {}): RedisOptions {
   const common: RedisOptions = {
     maxRetriesPerRequest: null,
@@ -26,7 +26,7 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
   };
 }
 
-/** A connection that comes back by itself. Close it with `quit` or `disconnect`. */
+/** A connection that reconnects automatically. Close it with `quit` or `disconnect`. */
 export function connectRedis(config: Pick<Config, 'redis'>, overrides: RedisOptions = {}): Redis {
   return new Redis(redisOptions(config, overrides));
 }

@@ -1,12 +1,12 @@
 import { z } from 'zod';
 
-/** How long what invocations leave behind is kept; the members are those of the scheduler's `Retention`. Times count from the end, but for logs. */
+/** Retention of invocations' data; same members as the scheduler's `Retention`. Except for logs, times count from the invocation's end. */
 export interface RetentionConfig {
   readonly recordMs: number;
   readonly eventsMs: number;
   readonly resultsMs: number;
   readonly filesMs: number;
-  /** From the last line of a function's log. */
+  /** Counts from the last line of a function's log. */
   readonly logMs: number;
   readonly logLines: number;
   readonly idempotencyMs: number;

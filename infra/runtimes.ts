@@ -10,10 +10,10 @@ export function runtimeName(): string {
   return process.env.PIE_RUNTIME_ID ?? RUNTIME;
 }
 
-/** Longer names would not fit into the address of a socket. */
+/** Bounds the socket's path, which the kernel limits to 107 bytes. */
 const LONGEST_NAME = 16;
 
-/** Where a runtime shows gateways of the same machine events that are not in the log yet. */
+/** Path of the socket on which a runtime serves gateways on the same machine events that are not in the log yet. */
 export function liveSocket({ runDirectory }: Pick<Config, 'runDirectory'>, name: string): string {
   const short =
     name.length <= LONGEST_NAME ? name : createHash('sha256').update(name).digest('hex').slice(0, LONGEST_NAME);

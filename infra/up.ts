@@ -1,6 +1,6 @@
 /**
- * The supervisor's program, behind `npm start` and `pie up`: pulls the models, starts every process, deploys the first bundled functions, streams
- * one story as proof, and serves until it is told to stop; the other bundled functions are deployed meanwhile.
+ * The supervisor's program, behind `npm start` and `pie up`: pulls the models, starts every process, deploys the first bundled functions,
+ * streams one story as proof, and serves until it receives a signal. It deploys the other bundled functions in the background.
  */
 import net from 'node:net';
 import path from 'node:path';
@@ -44,7 +44,7 @@ async function main(): Promise<number> {
   const tell = flags.json ? (event: object) => console.log(JSON.stringify(event)) : () => undefined;
 
   const config = loadConfig();
-  // The children run elsewhere.
+  // The children run in another directory.
   if (process.env.PIE_CONFIG) process.env.PIE_CONFIG = path.resolve(process.env.PIE_CONFIG);
   process.chdir(config.root);
   const redisProblem = config.redis.kind === 'private' ? missingRedisServer() : null;
@@ -103,7 +103,7 @@ function listenForSignals(stopping: AbortController, say: (line: string) => void
       resolve();
     };
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop);
-    // Whoever started this platform for itself alone holds the other end: its death ends the platform. The children get lifelines of their own.
+    // A parent that owns this platform (such as a test) holds the lifeline's other end. The children get lifelines of their own.
     if (process.env[LIFELINE_VARIABLE] === 'stdin')
       process.stdin.once('end', stop).once('error', stop).resume().unref();
     delete process.env[LIFELINE_VARIABLE];
@@ -122,7 +122,7 @@ function report(event: SupervisorEvent, say: (line: string) => void, tell: (even
   say(`  ${event.name} died (${event.why}); it starts again in ${event.restartInMs} ms`);
 }
 
-/** A taken port is better said before anything starts than by a child that keeps dying. */
+/** Fails before any process starts when the port is taken; otherwise the gateway would keep dying. */
 async function assertPortFree(config: Config): Promise<void> {
   const server = net.createServer();
   await new Promise<void>((resolve, reject) => {

@@ -11,7 +11,7 @@ import {
   tool,
 } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly task: string;
   readonly functions?: readonly { name: string; description?: string; url: string }[];
@@ -24,7 +24,7 @@ interface Input {
 const RULES = `Solve the task. Act by writing one \`\`\`js block; it runs, and you see what it prints with console.log.
 Keep values in \`state\`. Answer without code when you are done.`;
 
-/** Acts by writing JavaScript, which runs here, in the inferlet's own sandbox; each step is sent as it is done. */
+/** The model acts by writing JavaScript, which runs in this inferlet's own sandbox. The inferlet sends each step when it is done. */
 export const run = defineInferlet(async ({ task, functions = [], model, script, ...limits }: Input) => {
   const given = functions.map(({ name, url }) => [name, (...args: unknown[]) => post(url, args)] as const);
   const execute = sandbox(Object.fromEntries(given));

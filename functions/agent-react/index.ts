@@ -10,7 +10,7 @@ import {
   tool,
 } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly question: string;
   readonly tools: readonly { name: string; description?: string; parameters?: JsonSchema; url: string }[];
@@ -20,7 +20,7 @@ interface Input {
   readonly script?: readonly string[];
 }
 
-/** Thinks and calls tools over HTTP in turns until it has an answer; each step is sent as it is done. */
+/** Alternates between thoughts and tool calls over HTTP until the model has an answer. Sends each step when it is done. */
 export const run = defineInferlet(async ({ question, tools, model, script, ...limits }: Input) => {
   const callable = tools.map(({ url, ...spec }) =>
     tool({

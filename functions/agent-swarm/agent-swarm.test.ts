@@ -9,7 +9,7 @@ describe('agent-swarm', () => {
     const alone = await callFunction('text-completion', { prompt, temperature: 0, maxTokens: 32 * 5 });
     assert.equal(swarm.output.messages, 32);
     assert.equal(swarm.output.agents, 4);
-    // Each of the four heard what the others said in their 24 turns.
+    // Each of the four agents heard the 24 messages of the others.
     assert.deepEqual(swarm.output.heard, [24, 24, 24, 24]);
     assert.deepEqual(
       swarm.messages.map((message) => JSON.parse(message).agent),

@@ -11,26 +11,26 @@ import {
   subscribe,
 } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly agents?: number;
   readonly messages?: number;
   readonly maxTokens?: number;
   readonly model?: string;
-  /** Of an agent only: which one it is, and where all of them talk. */
+  /** Set for an agent only: its index (`agent`) and the topic that all agents share (`board`). */
   readonly agent?: number;
   readonly board?: string;
 }
 
-/** What one agent says to all: token ids, so that nobody has to guess how the text was cut. */
+/** One agent's message to all others. It carries token ids, because the listeners' tokenizer could split the text differently. */
 interface Turn {
   readonly turn: number;
   readonly text: string;
   readonly tokens: readonly number[];
 }
 
-/** Several inferlets tell one story in turns, over a board that all of them listen to. */
+/** Several inferlets tell one story in turns. All of them subscribe to one topic, the board. */
 export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens = 6, ...input }: Input) => {
   const board = input.board ?? `agent-swarm/${invocation().id}`;
   using talk = await subscribe(board);
@@ -43,7 +43,7 @@ export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens 
   );
   using family = new DisposableStack();
   for (const child of children) family.use(child);
-  // Nobody keeps what is said before all listen.
+  // The platform keeps no messages for later subscribers, so wait until every agent listens.
   await Promise.all(children.map((child) => child.receive()));
   await Promise.all(children.map((child) => child.send('begin')));
   const listen = async () => {
@@ -61,7 +61,7 @@ export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens 
   return { text: all.map(({ said }) => said.text).join(''), messages: all.length, agents: speakers, heard };
 });
 
-/** Listens, takes its turns, and answers how many messages of others it heard. */
+/** One agent: listens and takes its turns. @returns the number of messages that it heard from other agents */
 async function agent(
   talk: Subscription,
   input: Required<Omit<Input, 'model'>> & Pick<Input, 'model'>,

@@ -20,10 +20,10 @@ describe('attention-sink', () => {
     const beginning = await callFunction('attention-sink', { text: text.slice(0, 40), window: 96 });
     assert.deepEqual(held.slice(0, SINK), beginning.output.held.slice(0, SINK));
     assert.deepEqual(held.slice(-written.length), written);
-    // What is held, and what is kept of it while it moves.
+    // The pages held, plus the copy of the kept ones during a move.
     const pages = Math.ceil(bound / PAGE) + Math.ceil((SINK + 96) / PAGE) + 1;
     assert.ok((wide.usage.kvPagesPeak ?? 0) <= pages, `${wide.usage.kvPagesPeak} pages`);
-    // The text was drawn from the model itself at temperature 0.7; seen whole it has some 2.
+    // The model itself wrote the text at temperature 0.7; with the whole text in sight, its perplexity is about 2.
     assert.ok(wide.output.perplexity < 4, `${wide.output.perplexity}`);
     assert.equal(written.length, 20);
   });

@@ -1,6 +1,6 @@
 import { attentionSink, Context, defineInferlet, script, tokenize } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly text: string;
   readonly sink?: number;
@@ -9,7 +9,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Reads a text of any length with its first and its last tokens in sight, and goes on from it. */
+/** Reads a text of any length while attending only to its first and last tokens, then continues it. */
 export const run = defineInferlet(async ({ text, sink = 4, window: size = 96, maxTokens = 0, model }: Input) => {
   using ctx = new Context({ model });
   const window = attentionSink({ sink, window: size });

@@ -1,6 +1,6 @@
 import { type Beam, beamSearch, Context, defineInferlet } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly beams?: number;
@@ -9,7 +9,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** The most probable continuations of a text, all beams in one batch on shared memory. */
+/** Finds the most probable continuations of a text. All beams run in one batch and share the pages of their common prefix. */
 export const run = defineInferlet(async (input: Input): Promise<{ beams: readonly Beam[] }> => {
   const { prompt, beams = 4, maxTokens = 16, lengthPenalty = 0, model } = input;
   using ctx = new Context({ model });

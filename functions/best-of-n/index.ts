@@ -1,6 +1,6 @@
 import { Context, defineInferlet, type Sampler, sampler, scripts, select } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly n?: number;
@@ -18,7 +18,7 @@ interface Candidate {
   readonly score: number;
 }
 
-/** Writes several continuations at once on one prompt and keeps the best. */
+/** Generates several continuations of one prompt in parallel and keeps the best. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, n = 4, rank = 'probability', judge = '\nIs this good? Answer yes or no:', model } = input;
   const { maxTokens = 32, temperature = 1, seed } = input;

@@ -45,7 +45,7 @@ describe('chat-completion', () => {
       { role: 'assistant', content: second },
     ]);
     assert.equal(text, first + second);
-    // All but the very last token, which nobody asked to go on from.
+    // All tokens but the last, which no call continued.
     assert.equal(computed, reference.length - 1);
   });
 
@@ -57,7 +57,7 @@ describe('chat-completion', () => {
   /** The whole conversation, as the reference has it so far. */
   let reference: number[] = [];
 
-  /** What the float64 reference says greedily after a text. */
+  /** The greedy continuation of a text by the float64 reference. */
   async function referenceAnswer(text: string): Promise<string> {
     const prompt = [...tokenizer.encode(text, { special: true })];
     const answer: number[] = [];

@@ -1,6 +1,6 @@
 import { type ChatMessage, Context, defineInferlet, sampler, session } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly messages?: readonly ChatMessage[];
   readonly talk?: boolean;
@@ -11,7 +11,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Answers a chat; with `talk` it goes on with what the client says next, and computes only what is new. */
+/** Answers a chat. With `talk`, also answers each later message of the client, and computes only the new tokens. */
 export const run = defineInferlet(async (input: Input) => {
   const { talk = false, maxTokens, temperature, topP, seed, model } = input;
   const messages = [...(input.messages ?? [])];

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, draft, sampler } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly model?: string;
@@ -11,7 +11,7 @@ interface Input {
   readonly seed?: number;
 }
 
-/** Continues a text; a cheaper model writes ahead, and the model verifies several of its tokens in one pass. */
+/** Continues a text. A cheaper draft model proposes tokens, and the model verifies several of them in one pass. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, model, lookahead = 4, maxTokens = 64, temperature = 0, seed } = input;
   using drafting = new Context({ model: input.draft });

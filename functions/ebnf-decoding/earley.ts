@@ -16,8 +16,8 @@ import { rulesOf } from './rules.ts';
 const CANDIDATES = 256;
 
 /**
- * A sampler that takes only tokens after which the text can still become one of the grammar, by an Earley parser that follows the text
- * (Earley, An efficient context-free parsing algorithm, 1970). It is an npm package inside of the inferlet: nothing of the host is needed.
+ * A sampler that takes a token only if the text can still become a sentence of the grammar. An Earley parser follows the text (Earley, An
+ * efficient context-free parsing algorithm, 1970). The parser is an npm package that runs inside the inferlet, without help from the host.
  */
 export function earley(grammar: string, options: SamplerOptions, model: string | undefined): GuestSampler {
   const { Parser, Grammar } = nearley;
@@ -25,7 +25,7 @@ export function earley(grammar: string, options: SamplerOptions, model: string |
   const { eos, bos } = specialTokens(model);
   const end = eos[0] ?? bos;
   const texts = new Map<number, string>();
-  // Decoded behind a letter: some tokenizers leave out the space of a text's first word.
+  // Decode each token after a letter: some tokenizers drop the space before a text's first word.
   const letter = tokenize('a', { model }).slice(-1);
   const textOf = (token: number): string => {
     const text = texts.get(token) ?? detokenize([...letter, token], { model }).slice(1);
@@ -40,7 +40,7 @@ export function earley(grammar: string, options: SamplerOptions, model: string |
       const kept = Array.from(tokens, (token, i) => ({ token, value: logProbabilities[i] ?? 0 })).filter(({ token }) =>
         fits(token),
       );
-      // Where the model would say none of what is allowed: the next character, letter by letter.
+      // None of the candidates fits the grammar: force the next character, as a token of its own.
       if (kept.length === 0)
         kept.push(
           ...spelled(parser, model)
@@ -59,10 +59,10 @@ export function earley(grammar: string, options: SamplerOptions, model: string |
   );
 }
 
-/** Whether the parser can go on with a text; it stays where it is. */
+/** True when the parser can read `text` next. Leaves the parser's state unchanged. */
 function canFollow(parser: nearley.Parser, text: string): boolean {
   const first = text[0];
-  // Half a character decodes to U+FFFD, and a special token to nothing.
+  // An incomplete character decodes to U+FFFD, and a special token to the empty string.
   if (first === undefined || text.includes('\ufffd') || !expected(parser).some((symbol) => takes(symbol, first))) {
     return false;
   }
@@ -79,13 +79,13 @@ function canFollow(parser: nearley.Parser, text: string): boolean {
 
 const mustEnd = (parser: nearley.Parser): boolean => expected(parser).length === 0;
 
-/** Tokens of single characters that the parser can read next. */
+/** Tokens for the single characters that the parser can read next. */
 const spelled = (parser: nearley.Parser, model: string | undefined): number[] =>
   expected(parser)
     .flatMap((symbol) => (symbol instanceof RegExp ? [] : [tokenizeContinuation(symbol.literal, { model })]))
     .flatMap((tokens) => (tokens.length === 1 ? tokens : []));
 
-/** What the parser can read next. Its types leave its table out. */
+/** The terminals that the parser can read next. The cast is needed because nearley's types omit the parser's table. */
 function expected(parser: nearley.Parser): readonly Terminal[] {
   const { table, current } = parser as unknown as { table: { scannable: State[] }[]; current: number };
   return (table[current]?.scannable ?? []).map(({ rule, dot }) => rule.symbols[dot] as Terminal);

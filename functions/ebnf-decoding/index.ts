@@ -1,7 +1,7 @@
 import { Context, defineInferlet, ebnf, type GenerationResult, sampler } from '@pie/inferlet';
 import { earley } from './earley.ts';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly grammar: string;
   readonly prompt?: string;
@@ -12,7 +12,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Continues a prompt with a text of a grammar, held to it by the platform's engine, or by a parser that this inferlet brings along. */
+/** Continues a prompt with a text that fits a grammar. The platform's engine, or a parser inside this inferlet, enforces the grammar. */
 export const run = defineInferlet(async (input: Input): Promise<GenerationResult> => {
   const { grammar, prompt = '', engine = 'platform', maxTokens = 128, temperature, seed, model } = input;
   using ctx = new Context({ model });

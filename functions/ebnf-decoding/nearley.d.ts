@@ -1,4 +1,4 @@
-/** The part of nearley 2.20 that is used here. */
+/** The part of nearley 2.20 that `earley.ts` uses. */
 declare module 'nearley' {
   namespace nearley {
     interface Grammar {
@@ -7,7 +7,7 @@ declare module 'nearley' {
     const Grammar: { fromCompiled(rules: object): Grammar };
     class Parser {
       constructor(grammar: Grammar, options?: { keepHistory?: boolean });
-      /** Parses of what was fed so far, if it is complete. */
+      /** Complete parses of the text fed so far; empty while the text is incomplete. */
       results: unknown[];
       feed(text: string): this;
       save(): unknown;

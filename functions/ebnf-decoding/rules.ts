@@ -1,6 +1,6 @@
 import { InferletError } from '@pie/inferlet';
 
-/** A rule as nearley takes it: characters one by one, classes as regular expressions, other rules by name. */
+/** A rule in nearley's form: single characters, character classes as regular expressions, and other rules by name. */
 interface Rule {
   readonly name: string;
   readonly symbols: readonly (string | RegExp | { readonly literal: string })[];
@@ -9,8 +9,8 @@ interface Rule {
 type Symbols = Rule['symbols'];
 
 /**
- * Rules of a grammar in EBNF whose start is `root`: `name ::= …` with "literals", [classes], groups, `|`, `*`, `+`, `?` and `#` comments. Throws
- * `invalid-argument` with the place of what it cannot read.
+ * Parses a grammar in EBNF that starts at `root`: `name ::= …` with "literals", [classes], groups, `|`, `*`, `+`, `?` and `#` comments.
+ * @throws `invalid-argument`, with the text at which parsing failed
  */
 export function rulesOf(grammar: string): { ParserRules: Rule[]; ParserStart: string } {
   const reader = new Reader(grammar);
@@ -83,7 +83,7 @@ class Reader {
     return [name];
   }
 
-  /** An item, with the `*`, `+` or `?` that follows it. */
+  /** Applies the `*`, `+` or `?` that follows `item`, if any. */
   #repeated(item: Symbols): Symbols {
     const sign = this.#tokens[this.#next] ?? '';
     if (!'*+?'.includes(sign) || sign === '') return item;

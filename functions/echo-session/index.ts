@@ -1,11 +1,11 @@
 import { defineInferlet, session } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly greeting?: string;
 }
 
-/** Talks back: each message is answered, until the client says "bye" or closes. */
+/** Echoes each message until the client sends "bye" or closes the session. */
 export const run = defineInferlet(async (input: Input = {}): Promise<{ messages: number; ended: 'bye' | 'closed' }> => {
   await session.send(input.greeting ?? 'Say something; "bye" ends it.');
   let messages = 0;

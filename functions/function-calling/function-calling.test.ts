@@ -98,12 +98,12 @@ describe('function-calling', () => {
     // 1: the specifications come from the export of the invocation before.
     const first = await ask(server, 'blue', { ...off, reuse: true });
     const second = await ask(server, 'blue', { ...off, reuse: true });
-    // To export the last token is to compute it, and to go on from it is to compute it again.
+    // The export computes the last token, and the continuation computes it again.
     const rest = plain.prefilled + plain.known - plain.specTokens;
     assert.equal(first.prefilled + first.known, first.specTokens + rest + 1);
     assert.ok(second.specTokens > 32);
     assert.equal(second.prefilled, rest);
-    // It is the export that knows them: not one token was looked up and recognised.
+    // The tokens come from the export: the prefix cache supplied none.
     assert.equal(second.known, 0);
 
     // 2: the server does not answer before it has seen what was decoded after the call.

@@ -15,7 +15,7 @@ import {
   unless,
 } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly task: string;
   readonly apis: readonly {
@@ -86,12 +86,12 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
   throw new InferletError('limit-exceeded', `There is no answer after ${maxRounds} rounds: allow more (maxRounds).`);
 });
 
-/** A context that holds `head`: imported from what an earlier invocation exported, or computed, and then exported for the next. */
+/** A context that holds `head`: opened from an earlier invocation's export, or computed here and exported for the next invocation. */
 async function begin(head: string, name: string, model: string, reuse: boolean): Promise<Context> {
   const known = reuse ? await unless('not-found', Context.open(name, { model })) : undefined;
   if (known) return known;
   const ctx = new Context({ model }).fill(head);
-  // Another invocation may have been faster.
+  // `invalid-argument`: another invocation has saved the name meanwhile.
   if (reuse) await unless('invalid-argument', ctx.save(name, { persistent: true }));
   return ctx;
 }

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, regex, type Sampler, sampler, scripts, sendJson } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly task: string;
   readonly parts: readonly string[];
@@ -21,7 +21,7 @@ interface Thought {
 
 const SCORE = regex(/ ([0-9]|10)\n/);
 
-/** A graph of promises: thoughts on each part, aggregated in pairs, then refined. An operation begins when what it needs is there. */
+/** A graph of promises: thoughts on each part, merged in pairs, then refined. An operation starts as soon as its inputs are ready. */
 export const run = defineInferlet(async (input: Input) => {
   const { task, parts, branches = 3, refinements = 1, maxTokens = 48, temperature = 0.8, seed, model } = input;
   const { judge = 'Score from 0 to 10:' } = input;
@@ -34,7 +34,7 @@ export const run = defineInferlet(async (input: Input) => {
   using shared = new Context({ model });
   shared.fill(`${task}\n`);
 
-  /** Generates, scores, and keeps the best. Samplers are picked as the graph is built, so that a script is in its order. */
+  /** Generates thoughts, scores them and keeps the best. Picks samplers while the graph is built, so that a script follows graph order. */
   async function operation(kind: string, sources: readonly Promise<Thought>[], text = ''): Promise<Thought> {
     const picks = Array.from({ length: branches }, () => ({ thought: pick(), score: pick() }));
     const given = sources.length > 0 ? (await Promise.all(sources)).map((source) => source.text).join(' | ') : text;

@@ -8,7 +8,7 @@ import {
   tokenize,
 } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly text: string;
   readonly block?: number;
@@ -18,7 +18,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Reads a text of any length block by block; of blocks that are done only their last tokens, the landmarks, stay in sight. Then goes on. */
+/** Reads a text of any length block by block, then continues it. Of each finished block, only the last tokens (landmarks) stay in sight. */
 export const run = defineInferlet(async (input: Input) => {
   const { text, block = 64, landmarks = 8, maxKept = 96, maxTokens = 0, model } = input;
   const { bos } = specialTokens(model);
@@ -37,7 +37,7 @@ export const run = defineInferlet(async (input: Input) => {
     const before = file.length;
     await read(tokens.slice(at, at + block));
     const end = file.length;
-    // In sight from now on: the first tokens, the last landmarks of blocks before, and those of this one.
+    // Keep the first tokens, the latest landmarks of earlier blocks, and this block's landmarks.
     const sink = range(0, Math.min(SINK, end));
     const old = range(SINK, before);
     const fresh = range(Math.max(sink.length, before, end - landmarks), end);
@@ -63,12 +63,12 @@ export const run = defineInferlet(async (input: Input) => {
   return { perplexity, tokens: tokens.length, mostHeld, text: detokenize(written, { model }), written };
 });
 
-/** First tokens that always stay: where a model puts the attention that it needs nowhere (Xiao et al., Attention Sinks, 2024). */
+/** Number of first tokens that always stay: models put surplus attention on them (Xiao et al., Attention Sinks, 2024). */
 const SINK = 4;
 const range = (from: number, to: number): number[] =>
   Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i);
 
-/** Candidates that a token is looked up in; one that is not among them counts as the last of them. */
+/** Candidates among which `surpriseOf` looks a token up. A token outside them counts as the least probable candidate. */
 const CANDIDATES = 256;
 
 function surpriseOf(distribution: Distribution | undefined, token: number): number {

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, jacobi, sampler } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly block?: number;
@@ -10,7 +10,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Continues a text; a block of guesses is corrected all at once, over and over, until it is what the model says. */
+/** Continues a text by Jacobi decoding: the model corrects a whole block of guesses in each pass until the block no longer changes. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, block = 16, maxTokens = 64, temperature = 0, seed, model } = input;
   using ctx = new Context({ model });

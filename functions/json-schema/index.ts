@@ -1,6 +1,6 @@
 import { Context, defineInferlet, InferletError, jsonSchema, sampler } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly schema: object;
   readonly prompt?: string;
@@ -10,7 +10,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Continues a prompt with JSON that fits a schema, whatever the model would rather say. */
+/** Continues a prompt with JSON that fits a schema. */
 export const run = defineInferlet(async (input: Input): Promise<{ value: unknown; tokens: number }> => {
   const { schema, prompt = '', maxTokens = 256, temperature, seed, model } = input;
   using ctx = new Context({ model });

@@ -3,21 +3,21 @@ import { allocate, inputText, introspect, outputText, Queue, settle } from '@pie
 
 export interface CacheOptions {
   readonly model: string | undefined;
-  /** Tokens that are kept; half as many again may be read before the next eviction, so that not every token copies the cache. */
+  /** Tokens kept by an eviction. The cache grows to 1.5 times this number before the next one, so that not every token copies it. */
   readonly budget: number;
-  /** The last tokens, which stay whatever attention they got. */
+  /** Number of last tokens that stay, regardless of the attention they received. */
   readonly recent: number;
 }
 
 /**
- * What is left of old attention with every call: without forgetting, the first tokens lead for ever because they were seen most often (Jo and Shin,
- * A2SF: Accumulative Attention Scoring with Forgetting Factor, 2024).
+ * Factor by which each call decays the attention received before it. Without decay the first tokens lead for ever, because most queries
+ * have seen them (Jo and Shin, A2SF: Accumulative Attention Scoring with Forgetting Factor, 2024).
  */
 const FORGET = 0.8;
 
 /**
- * Keys and values of the tokens that got most attention, and of the last ones (H2O: Zhang et al., Heavy-Hitter Oracle, NeurIPS 2023). Tokens that
- * are evicted are gone, and those that stay move together, so that positions count what is kept.
+ * Holds keys and values of the tokens that received most attention, and of the last tokens (H2O: Zhang et al., Heavy-Hitter Oracle, NeurIPS
+ * 2023). An eviction drops the other tokens for good and moves the kept ones together into fresh pages.
  */
 export class EvictingCache {
   readonly #options: CacheOptions;
@@ -25,9 +25,9 @@ export class EvictingCache {
   readonly #pageSize: number;
   readonly #contextLength: number;
   #pages: readonly number[] = [];
-  /** Which tokens of all that were read are held, in order. */
+  /** Indices, among all tokens read, of the tokens that the cache holds; in order. */
   held: readonly number[] = [];
-  /** Attention that each of them has received so far, and its position. */
+  /** Attention that each held token has received so far; `#positions` has its position. */
   #received: number[] = [];
   #positions: number[] = [];
   #next = 0;
@@ -43,8 +43,8 @@ export class EvictingCache {
   }
 
   /**
-   * Computes tokens in one call. Answers what the model thinks of each of `wanted`, as the token after the one at its place, and its own choice
-   * after the last.
+   * Computes tokens in one call. @returns the log-probability of `wanted[i]` right after `tokens[i]`, and the model's most probable token
+   * after the last one
    */
   async read(
     tokens: readonly number[],
@@ -92,7 +92,7 @@ export class EvictingCache {
       .map(({ index }) => index)
       .sort((a, b) => a - b);
     const kept = [...heavy, ...Array.from({ length: recent }, (_, i) => border + i)];
-    // Distances stay those of the text as far as the model's context reaches.
+    // Keep the text's distances between tokens as far as the model's context allows.
     const shift = Math.max(0, this.#next - Math.floor(this.#contextLength / 2));
     const positions = kept.map((index, rank) => Math.max(rank, (this.#positions[index] ?? 0) - shift));
     const fresh = allocate.allocatePages(this.#queue, Math.ceil(kept.length / this.#pageSize));

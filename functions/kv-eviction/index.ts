@@ -1,7 +1,7 @@
 import { defineInferlet, detokenize, InferletError, specialTokens, tokenize } from '@pie/inferlet';
 import { EvictingCache } from './cache.ts';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly text: string;
   readonly policy?: 'attention' | 'recent';
@@ -11,7 +11,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Reads a text of any length with a cache of a fixed size: what the model looked at least makes room for what comes. Then goes on. */
+/** Reads a text of any length with a cache of fixed size, then continues it. The cache evicts the tokens that received least attention. */
 export const run = defineInferlet(async (input: Input) => {
   const { text, policy = 'attention', budget = 96, recent = 64, maxTokens = 0, model } = input;
   if (recent >= budget)
@@ -36,5 +36,5 @@ export const run = defineInferlet(async (input: Input) => {
   return { perplexity, tokens: tokens.length, mostHeld, held, text: detokenize(written, { model }), written };
 });
 
-/** Tokens that are read in one call. */
+/** Tokens read in one call. */
 const STEP = 16;

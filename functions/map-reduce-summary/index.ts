@@ -1,6 +1,6 @@
 import { Context, defineInferlet, detokenize, InferletError, map, scripts, sendJson, tokenize } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly text: string;
   readonly chunkTokens?: number;
@@ -10,7 +10,7 @@ interface Input {
   readonly script?: readonly string[];
 }
 
-/** Summarizes the parts of a text at once, then their summaries, until one is left. */
+/** Summarizes the parts of a text in parallel, then the summaries, until one summary is left. */
 export const run = defineInferlet(async ({ text, model, script, concurrency, ...input }: Input) => {
   const { chunkTokens = 128, summaryTokens = 48 } = input;
   if (2 * summaryTokens > chunkTokens) {
@@ -44,7 +44,7 @@ export const run = defineInferlet(async ({ text, model, script, concurrency, ...
   }
 });
 
-/** Cuts a text into parts of at most `most` tokens, between sentences where it can. */
+/** Cuts a text into parts of at most `most` tokens, between sentences where possible. */
 function chunksOf(text: string, most: number, model?: string): string[] {
   const pieces = (text.match(/[^.!?\n]+[.!?\n]*\s*/g) ?? [text]).flatMap((sentence) => {
     const tokens = tokenize(sentence, { model });

@@ -12,7 +12,7 @@ import {
 } from '@pie/inferlet';
 import { McpClient, type McpTool } from './mcp.ts';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly url: string;
   readonly task: string;
@@ -23,10 +23,10 @@ interface Input {
   readonly script?: readonly string[];
 }
 
-/** What the grammar lets the model say. */
+/** A reply of the model; the grammar allows no other form. */
 type Said = { readonly tool: string; readonly arguments: unknown } | { readonly answer: string };
 
-/** Uses the tools of an MCP server until it has an answer; a grammar made of their schemas leaves the model nothing but valid calls. */
+/** Calls the tools of an MCP server until the model has an answer. A grammar made of the tools' schemas admits valid calls only. */
 export const run = defineInferlet(
   async ({ url, task, model, script, minCalls = 0, maxSteps = 8, maxTokens = 256 }: Input) => {
     await using server = await McpClient.connect(url);

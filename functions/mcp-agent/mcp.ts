@@ -2,7 +2,7 @@ import { fetch, InferletError, type JsonSchema, type Response } from '@pie/infer
 
 /** The revision of the protocol that this client speaks. */
 const PROTOCOL = '2025-06-18';
-/** Pages of a list that are asked for: a server that never ends is none. */
+/** Most pages of a list that the client requests, so that a server with an endless list cannot hold it. */
 const MAX_PAGES = 32;
 
 /** A tool of a server. */
@@ -12,7 +12,7 @@ export interface McpTool {
   readonly inputSchema: JsonSchema;
 }
 
-/** What a tool answered, as text. */
+/** A tool's answer, as text. */
 export interface McpResult {
   readonly content: string;
   readonly isError: boolean;
@@ -73,7 +73,7 @@ export class McpClient implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#session === null) return;
-    // The server may not let clients end sessions, and answers 405.
+    // Ignore the status: a server that does not let clients end sessions answers 405.
     (await fetch(this.#url, { method: 'DELETE', headers: this.#headers() })).close();
   }
 
@@ -100,7 +100,7 @@ export class McpClient implements AsyncDisposable {
   }
 }
 
-/** The reply with an id: the whole body, or one event of a stream that may hold others. */
+/** The reply with this id: the whole body, or one event of a stream that may carry other messages. */
 async function replyOf(response: Response, id: number): Promise<Reply> {
   if (!response.headers.get('content-type')?.startsWith('text/event-stream')) return response.json<Reply>();
   let data = '';

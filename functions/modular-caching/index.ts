@@ -1,6 +1,6 @@
 import { Context, defineInferlet, InferletError, KvFile, tokenizeContinuation } from '@pie/inferlet';
 
-/** Texts that are computed once, each at its own place behind `system`, and those of them that a prompt is made of. */
+/** Modules, each computed once at its own position after `system`; `use` names the modules that form the prompt. */
 export interface Library {
   readonly name: string;
   readonly system: string;
@@ -9,10 +9,10 @@ export interface Library {
   readonly model?: string;
 }
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 type Input = Library & { readonly question: string; readonly maxTokens?: number; readonly keep?: boolean };
 
-/** Answers over modules that were computed once, by whatever run: only the question is computed anew. */
+/** Answers a question over modules. Earlier runs may have computed the modules; this run then computes the question only. */
 export const run = defineInferlet(async (input: Input) => {
   const { name, question, maxTokens = 64, keep = true, model } = input;
   const { composed, made } = await compose(input);
@@ -24,7 +24,7 @@ export const run = defineInferlet(async (input: Input) => {
   return { ...(await generation.collect()), made };
 });
 
-/** A context over modules at their own positions, whose memory is shared; those that no run computed before are made and saved. */
+/** A context over modules at their own positions, on shared pages. Computes and saves the modules that no earlier run has saved. */
 export async function compose({ name, system, modules, use, model }: Library) {
   const unknown = use.find((module) => !(module in modules));
   if (unknown !== undefined) throw new InferletError('invalid-argument', `"modules" has no module "${unknown}".`);
@@ -33,7 +33,7 @@ export async function compose({ name, system, modules, use, model }: Library) {
     const saved = await unless('not-found', KvFile.open(`${name}/${part}`, { model }));
     if (saved) return saved;
     const file = await make();
-    // Another run may have been faster.
+    // `invalid-argument`: another run has saved the name meanwhile.
     await unless('invalid-argument', file.save(`${name}/${part}`, { rights: 'readable' }));
     made.push(part);
     return file;
@@ -58,11 +58,11 @@ export async function compose({ name, system, modules, use, model }: Library) {
     };
     files.push(await open(`module/${module}`, make));
   }
-  // Files are given back when the run ends: until then the context shares their memory.
+  // Leave the files open: the platform frees their pages when the run ends.
   return { composed: await Context.over(files, { model }), made };
 }
 
-/** What a call answers; undefined when it fails with `code`. */
+/** The result of `call`, or undefined when it fails with `code`. */
 const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
   call.catch((error) => {
     if (error instanceof InferletError && error.code === code) return undefined;

@@ -30,7 +30,7 @@ interface Row {
   readonly logProbabilities: readonly number[];
 }
 
-/** Of the first distribution's most probable tokens: how much they lose under the second, in nats. */
+/** Loss in log-probability, in nats, of the first distribution's most probable tokens under the second distribution. */
 function divergence(full: Row, other: Row): number {
   const least = Math.min(...other.logProbabilities);
   const found = new Map(other.tokens.map((token, i) => [token, other.logProbabilities[i]!]));

@@ -8,7 +8,7 @@ import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { checkTools, schemaConstraint, type Tool } from '../openai-shared/tools.ts';
 import { usageOf } from '../openai-shared/usage.ts';
 
-/** A message as clients write it. */
+/** A message in the client's form. */
 interface Message {
   readonly role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
   readonly content?: string | readonly ContentPart[] | null;
@@ -17,7 +17,7 @@ interface Message {
   readonly name?: string | null;
 }
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {
   readonly model: string;
   readonly messages: readonly Message[];
@@ -122,7 +122,7 @@ async function constraintOf(model: string, format: Input['response_format']): Pr
   return schemaConstraint(model, given.schema, `the schema "${given.name}"`, 'response_format.json_schema.schema');
 }
 
-/** A message as chat templates know it. */
+/** Converts a message to the form of chat templates. */
 function templateMessage({ role, content, tool_calls, tool_call_id, name }: Message, i: number): ChatMessage {
   return {
     role: role === 'developer' ? 'system' : role,

@@ -13,7 +13,7 @@ import { prompting, RequestError, serve, stamp } from '../openai-shared/request.
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { type Usage, usageOf } from '../openai-shared/usage.ts';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {
   readonly model: string;
   readonly prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
@@ -28,7 +28,7 @@ interface Input extends SamplingInput {
   readonly stream_options?: { readonly include_usage?: boolean };
 }
 
-/** One choice as the API shows it, whole or a piece of it. */
+/** One choice in the API's form, complete or a piece of it. */
 interface Choice {
   readonly text: string;
   readonly index: number;
@@ -36,10 +36,10 @@ interface Choice {
   readonly finish_reason: 'stop' | 'length' | null;
 }
 
-/** How choices are shown while they come. */
+/** Streams choices while they are generated. */
 interface Show {
   readonly send: (choice: Choice) => Promise<void>;
-  /** The message that shows a choice; undefined when the client asked for no stream. */
+  /** Makes the message for a choice; undefined when the client asked for no stream. */
   readonly message: ((choice: Choice) => object) | undefined;
 }
 
@@ -67,7 +67,7 @@ export const run = serve(async (input: Input, invocation) => {
   return null;
 });
 
-/** All choices of one prompt; the first has the index `firstIndex`. */
+/** Generates all choices of one prompt. The first choice has the index `firstIndex`. */
 async function complete(input: Input, prompt: string | readonly number[], firstIndex: number, show: Show) {
   const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = MAX_TOKENS } = input;
   using ctx = new Context({ model });

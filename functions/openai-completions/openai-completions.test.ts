@@ -56,7 +56,7 @@ describe('openai-completions', () => {
     assert.ok(Math.abs(sum(mine) - sum(theirs)) < 1e-3);
     assert.deepEqual(Object.keys(device?.top_logprobs?.[3] ?? {}), Object.keys(reference?.top_logprobs?.[3] ?? {}));
 
-    // What was told while it was said is what is told of it when it is given.
+    // Log-probabilities of generated text equal those of the same text given as a prompt.
     const said = await client.completions.create({
       model: STORIES,
       prompt: PROMPT,
@@ -134,7 +134,7 @@ describe('openai-completions', () => {
     const stopped = await ask({ stop: [stop, 'never'] });
     assert.deepEqual([stopped.text, stopped.finish_reason], [plain.slice(0, plain.indexOf(stop)), 'stop']);
 
-    // Not among the 256 most probable: only a bias can bring it.
+    // A token outside the 256 most probable, which only a bias can make a candidate.
     const rare = 22567;
     const { choices } = await client.completions.create({
       ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 3, logit_bias: { [rare]: 100 }, logprobs: 0 },
@@ -203,7 +203,7 @@ describe('openai-completions', () => {
     await refused({ logit_bias: { 99999: 1 } }, 'logit_bias.99999');
     await refused({ reasoning: 'hard' }, 'reasoning');
     await refused({ prompt: 'word '.repeat(300), stream: true }, 'prompt', 'context_length_exceeded');
-    // More than is even tokenized.
+    // Too long even to be tokenized.
     await refused({ prompt: 'word '.repeat(200_000) }, 'prompt', 'context_length_exceeded');
   });
 });

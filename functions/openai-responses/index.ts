@@ -8,7 +8,7 @@ import { checkTools, schemaConstraint, type Tool } from '../openai-shared/tools.
 import { cachedTokens } from '../openai-shared/usage.ts';
 import { Output } from './output.ts';
 
-/** An item of the conversation as clients write it: a message, a call, what came of a call, or another model's thoughts, which are left out. */
+/** An item of the conversation in the client's form: a message, a call, a call's output, or another model's reasoning (ignored). */
 interface Item {
   readonly type?: 'message' | 'function_call' | 'function_call_output' | 'reasoning';
   readonly role?: 'system' | 'developer' | 'user' | 'assistant';
@@ -25,7 +25,7 @@ interface Format {
   readonly schema?: object;
 }
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {
   readonly model: string;
   readonly input: string | readonly Item[];
@@ -97,7 +97,7 @@ export const run = serve(async (input: Input, invocation) => {
   return null;
 });
 
-/** What a response repeats of its request. */
+/** The request's fields that the response repeats. */
 const echoed = (input: Input) => ({
   instructions: input.instructions ?? null,
   max_output_tokens: input.max_output_tokens ?? null,
@@ -149,7 +149,7 @@ async function constraintOf(model: string, format: Format | undefined): Promise<
   return schemaConstraint(model, schema, `the schema "${name}"`, 'text.format.schema');
 }
 
-/** An item as chat templates know it. */
+/** Converts an item to the form of chat templates. */
 function messageOf(item: Item, at: string): ChatMessage[] {
   const need = (member: 'call_id' | 'name' | 'arguments' | 'role'): string => {
     const value = item[member];

@@ -100,7 +100,7 @@ describe('openai-responses', () => {
     assert.ok(['UTC', 'CET'].includes(JSON.parse(call.arguments).zone));
     const answered = await client.responses.create({
       ...{ model: CHAT, tools: [clock], tool_choice: 'none', temperature: 0, max_output_tokens: 8 },
-      // By habit of clients.
+      // Parameters that clients send by habit.
       ...{ store: false, service_tier: 'auto', prompt_cache_key: 'a', safety_identifier: 'b', truncation: 'disabled' },
       ...{ text: { verbosity: 'low' }, reasoning: { effort: 'low' }, include: ['reasoning.encrypted_content'] },
       input: [

@@ -4,12 +4,12 @@ import { chatLogprobs, type TokenTexts } from '../openai-shared/logprobs.ts';
 type Send = (type: string, event: object) => Promise<void>;
 type Status = 'in_progress' | 'completed' | 'incomplete';
 
-/** The item that is being made: text, or a call. */
+/** The item under construction: text or a call. */
 type Open =
   | { readonly kind: 'message'; readonly id: string; text: string; readonly logprobs: object[] }
   | { readonly kind: 'call'; readonly id: string; readonly callId: string; readonly name: string; text: string };
 
-/** The items of a response's output, and the events that tell of them as they are made. */
+/** Builds the items of a response's output and sends their events. */
 export class Output {
   readonly #items: object[] = [];
   readonly #idSuffix: string;
@@ -47,7 +47,7 @@ export class Output {
     }
   }
 
-  /** Closes what is open with this status; all items. An answer without any item gets an empty message. */
+  /** Closes the open item with this status. An answer without any item gets an empty message. @returns all items */
   async end(status: Status): Promise<readonly object[]> {
     if (!this.#open && this.#items.length === 0) await this.#openMessage();
     await this.#close(status);
@@ -91,7 +91,7 @@ export class Output {
     this.#open = undefined;
   }
 
-  /** An event of the open item. */
+  /** Sends an event of the open item. */
   #tell(type: string, event: object): Promise<void> {
     return this.#send(`response.${type}`, { item_id: this.#open?.id, output_index: this.#index, ...event });
   }

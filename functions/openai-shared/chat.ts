@@ -3,7 +3,7 @@ import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, typ
 import { prompting, RequestError } from './request.ts';
 import { argumentsOf, type CallFormat, callFormat, forcedNames, type Tool } from './tools.ts';
 
-/** A conversation to be answered, in neither API's words. */
+/** A conversation to answer, independent of the chat and responses APIs. */
 export interface Conversation {
   readonly model: string;
   readonly messages: readonly ChatMessage[];
@@ -15,10 +15,10 @@ export interface Conversation {
   readonly templateVariables: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** What an answer is made of, as it comes. */
+/** A part of an answer, as it is generated. */
 export type Part =
   | ({ readonly kind: 'text' } & Piece)
-  /** Text that the platform has sent, in the frame of the options. */
+  /** Text that the platform has already sent, in the frame of the options. */
   | { readonly kind: 'piped' }
   | { readonly kind: 'call'; readonly index: number; readonly name: string }
   | { readonly kind: 'arguments'; readonly index: number; readonly text: string }
@@ -35,11 +35,11 @@ export interface Answer {
   readonly calls: readonly Call[];
   readonly logs: readonly PlacedLog[];
   readonly finish: 'stop' | 'length' | 'tool_calls';
-  /** Tokens of the answer, those of its calls' frames included; an end token is none of them. Never more than the request's most. */
+  /** Tokens of the answer, the frames of its calls included, an end token excluded. Never above the request's limit. */
   readonly tokens: number;
 }
 
-/** A context that holds the conversation, ready for the answer. `param` is where the request has it. */
+/** A context that holds the conversation, ready for the answer. `param` is the conversation's place in the request. */
 export function begin(conversation: Conversation, param: string): Context {
   const { model, messages, tools, toolChoice, templateVariables: variables } = conversation;
   const shown = toolChoice === 'none' ? [] : tools;
@@ -53,7 +53,7 @@ export function begin(conversation: Conversation, param: string): Context {
   }
 }
 
-/** Answers a conversation on a context that {@link begin} made, or a fork of it. */
+/** Answers a conversation on a context of {@link begin}, or on a fork of it. */
 export async function answer(
   ctx: Context,
   conversation: Conversation,
@@ -63,7 +63,7 @@ export async function answer(
   return new Turn(ctx, conversation, options, emit).run();
 }
 
-/** The assistant's turn: text, calls, or text that ends in calls. */
+/** The assistant's turn: text, calls, or text followed by calls. */
 class Turn {
   readonly #ctx: Context;
   readonly #conversation: Conversation;
@@ -94,7 +94,7 @@ class Turn {
     return this.#answer(await this.#sayAndCall(callFormat(model)));
   }
 
-  /** Lets the model speak until it begins a call, which is then held to the grammar, and so on. */
+  /** Lets the model write freely until it begins a call, constrains the call by the grammar, and repeats. */
   async #sayAndCall(format: CallFormat): Promise<Answer['finish']> {
     const { tools, parallelCalls } = this.#conversation;
     const { marker, markerToken } = format;
@@ -104,7 +104,7 @@ class Turn {
       const said = await this.#say(stops);
       const calls = said.stoppedBy === (markerToken ?? marker);
       if (!calls) return this.#calls.length > 0 && said.reason !== 'max-tokens' ? 'tool_calls' : finishOf(said.reason);
-      // The call begins as the template writes it, whatever the model has begun.
+      // Replace the model's beginning of the call by the template's.
       this.#ctx.truncate(from);
       if (said.text.trim() !== '') this.#ctx.fill(said.text.trimEnd());
       const finish = await this.#call(
@@ -116,10 +116,10 @@ class Turn {
   }
 
   async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
-    // Between calls, and after the last one, a line break alone is no text.
+    // Between calls and after the last one, a mere line break does not count as text.
     let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
     const options = this.#next();
-    // The platform would send a line break between calls, which is no text: this function looks at it first.
+    // The platform would send a line break between calls to the client, so this function must inspect the text first.
     const frame = blank ? undefined : options.frame;
     const said = await generate(
       this.#ctx,
@@ -141,7 +141,7 @@ class Turn {
     return said;
   }
 
-  /** One call, every character of which is the template's, a name, or fits the schema. */
+  /** Generates one call from the template's text, a function's name, and arguments that fit the schema. */
   async #call({ open, middle, close }: CallFormat, names: readonly string[]): Promise<Answer['finish']> {
     const { model, tools } = this.#conversation;
     const index = this.#calls.length;
@@ -149,7 +149,7 @@ class Turn {
     let name = only;
     if (!this.#frame(names.length === 1 ? open + name + middle : open)) return 'length';
     if (names.length > 1) {
-      // With what follows it, so that no name ends within another.
+      // Include the character after the name, so that a name cannot match the beginning of a longer one.
       const border = middle.slice(0, 1);
       const pattern = `(${names.map(escaped).join('|')})${escaped(border)}`;
       const chosen = await this.#silently({ constraint: regex(pattern) });
@@ -168,7 +168,7 @@ class Turn {
     return this.#frame(close) ? 'tool_calls' : 'length';
   }
 
-  /** Writes what stands around the parts of a call; false when there is no room for it. */
+  /** Writes the template's text around the parts of a call. @returns false when there is no room for it */
   #frame(text: string): boolean {
     const before = this.#ctx.length;
     try {
@@ -182,7 +182,7 @@ class Turn {
     return false;
   }
 
-  /** Generates what is no text of the answer: neither stop strings nor log-probabilities concern it. */
+  /** Generates a part of a call, without the request's stop strings and log-probabilities. */
   async #silently(
     how: { constraint: Constraint },
     emit: (text: string) => Promise<void> = async () => {},
@@ -191,7 +191,7 @@ class Turn {
     return generate(this.#ctx, options, { ...how, maxTokens: this.#left() }, ({ text }) => emit(text));
   }
 
-  /** Options of the next generation: a script has a reply for each. */
+  /** Options of the next generation. A script has one reply per generation. */
   #next(): ChoiceOptions {
     return { ...this.#options, reply: this.#options.sampling.script?.[this.#generations++] };
   }

@@ -2,24 +2,24 @@ import { type Context, type FinishReason, type GenerateOptions, InferletError, t
 import { type Place, Places } from './places.ts';
 import { type SamplingInput, samplerOf, type TokenLog } from './sampling.ts';
 
-/** How one choice is generated. */
+/** Options of one choice. */
 export interface ChoiceOptions {
   readonly sampling: SamplingInput;
-  /** Its index among the request's choices. */
+  /** Index among the request's choices. */
   readonly choice: number;
-  /** Forces what is said. */
+  /** Forces the generated text. */
   readonly reply?: string | undefined;
   readonly stop: readonly string[];
-  /** Log-probabilities of so many alternatives to each token; undefined for none at all. */
+  /** Number of alternatives per token whose log-probabilities are recorded; undefined records no log-probabilities at all. */
   readonly topLogprobs: number | undefined;
-  /** The platform sends the text in this frame, and nothing of it is emitted. Without log-probabilities only. */
+  /** Lets the platform send the text in this frame, so that `generate` emits none. Only without log-probabilities. */
   readonly frame?: MessageFrame | undefined;
 }
 
-/** A token of a text, and its place in what was generated. */
+/** A token's log entry and its place in the generated text. */
 export type PlacedLog = TokenLog & Place;
 
-/** Text as it comes, with the log-probabilities of the tokens that begin in it (none unless asked for). */
+/** A piece of text with the log-probabilities of the tokens that begin in it (none unless requested). */
 export interface Piece {
   readonly text: string;
   readonly logs: readonly PlacedLog[];
@@ -31,14 +31,14 @@ export type Emit = (piece: Piece) => Promise<void>;
 export interface Generated {
   readonly text: string;
   readonly reason: FinishReason;
-  /** Of the text's tokens: those of a stop string that ended it are not among them. */
+  /** Log entries of the text's tokens, without the tokens of a final stop string. */
   readonly logs: readonly PlacedLog[];
   readonly tokens: number;
-  /** The stop string or the token that ended it, if one did. */
+  /** The stop string or token that ended the generation, if one did. */
   readonly stoppedBy: string | number | undefined;
 }
 
-/** Generates on a context and hands out pieces. What the platform's limits cut off ends as if the context were full. */
+/** Generates on a context and emits pieces. A generation cut off by the platform's limits ends as if the context were full. */
 export async function generate(
   ctx: Context,
   { sampling, choice, reply, stop, topLogprobs, frame }: ChoiceOptions,
@@ -66,7 +66,7 @@ export async function generate(
       if (text === '') continue;
       shown += text.length;
       const from = told;
-      // What is held back, for it may become a stop string, is told when it comes out.
+      // Report the tokens of held-back text (a possible stop string) only when the text is released.
       while ((placed[told]?.at ?? shown) < shown) told++;
       await emit({ text, logs: placed.slice(from, told) });
     }
@@ -80,14 +80,14 @@ export async function generate(
   return { text, reason, logs: placed.slice(0, told), tokens: tokens.length, stoppedBy };
 }
 
-/** The frame of a message that says a piece of text, from what the whole message is with one. */
+/** The frame of a message that carries a piece of text. `message` makes the whole message for a given text. */
 export function frameAround(message: (text: string) => object, opening?: object): MessageFrame {
   const mark = JSON.stringify('\u0000');
   const [before = '', after = ''] = JSON.stringify(message('\u0000')).split(mark);
   return { before, after, ...(opening && { opening: JSON.stringify(opening) }) };
 }
 
-/** The API's word for why a choice has ended. */
+/** The API's finish reason of a choice. */
 export const finishOf = (reason: FinishReason): 'stop' | 'length' =>
   reason === 'max-tokens' || reason === 'context-length' ? 'length' : 'stop';
 
@@ -95,7 +95,7 @@ export const finishOf = (reason: FinishReason): 'stop' | 'length' =>
 export const stopsOf = (stop: string | readonly string[] | undefined): readonly string[] =>
   typeof stop === 'string' ? [stop] : (stop ?? []);
 
-/** A context and its forks, one for each of `n` choices; what they share is computed once. */
+/** A context and its forks, one for each of `n` choices. The common prefix is computed once. */
 export async function choicesOf(ctx: Context, n: number): Promise<Context[]> {
   return [ctx, ...(await Promise.all(Array.from({ length: n - 1 }, () => ctx.fork())))];
 }

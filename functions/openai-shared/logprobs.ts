@@ -12,7 +12,7 @@ import {
 import { type Place, Places } from './places.ts';
 import { type TokenLog, tokenLog } from './sampling.ts';
 
-/** One token as the APIs show it. */
+/** One token in the form of the APIs. */
 export interface ShownToken {
   readonly token: string;
   readonly logprob: number;
@@ -28,12 +28,12 @@ export class TokenTexts {
 
   constructor(model: string) {
     this.#model = model;
-    // A token's text within a text: at the beginning of one, tokenizers drop its space.
+    // Decode a token after an anchor, because some tokenizers drop the space of a text's first token.
     this.#anchor = tokenize('a', { model });
     this.#anchorLength = detokenize(this.#anchor, { model }).length;
   }
 
-  /** Half a character shows as U+FFFD. */
+  /** A token's text; an incomplete character gives U+FFFD. */
   text(token: number): string {
     return detokenize([...this.#anchor, token], { model: this.#model, special: true }).slice(this.#anchorLength);
   }
@@ -57,13 +57,13 @@ export const chatLogprobs = (texts: TokenTexts, logs: readonly TokenLog[]) =>
     top_logprobs: top.map((other) => texts.show(other.token, other.logprob)),
   }));
 
-/** A log entry of a text's first token, which nothing comes before, has no probability. */
+/** A log entry of a prompt's token. The first token has no predecessor, so its probability is null. */
 export type PromptLog = (TokenLog | { readonly token: number; readonly logprob: null; readonly top: null }) & Place;
 
 /** `logprobs` of the completions API. */
 export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[]) {
   return {
-    // At its very beginning a text shows less of a token: no space.
+    // The first token of a text may lack its leading space.
     tokens: logs.map(({ token, adds }) => (adds !== '' && texts.text(token).endsWith(adds) ? adds : texts.text(token))),
     token_logprobs: logs.map(({ logprob }) => logprob),
     top_logprobs: logs.map(({ top }) => top && Object.fromEntries(top.map((t) => [texts.text(t.token), t.logprob]))),
@@ -71,10 +71,10 @@ export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[]
   };
 }
 
-/** States of one call: they are embeds, which count against the inferlet's memory. */
+/** States per call, bounded because they are embeds, which count against the inferlet's memory. */
 const ROWS = 64;
 
-/** The log-probability of each of a context's tokens after those before it (teacher forcing), without the begin-of-text token. */
+/** The log-probability of each of a context's tokens given the tokens before it (teacher forcing), without the begin-of-text token. */
 export async function promptLogs({ model, tokens }: Context, topLogprobs: number): Promise<PromptLog[]> {
   using queue = new Queue(model.name);
   const pages = attempt(() => allocate.allocatePages(queue, Math.ceil(tokens.length / model.pageSize)));

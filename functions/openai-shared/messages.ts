@@ -20,7 +20,7 @@ export function textOf(content: string | readonly ContentPart[] | null | undefin
     .join('');
 }
 
-/** Calls of an earlier turn as chat templates know them: with arguments as an object, where they are one. */
+/** Converts calls of an earlier turn to the form of chat templates: arguments that are a JSON object become an object. */
 export function toolCallsOf(
   calls: readonly { readonly id: string; readonly function: { readonly name: string; readonly arguments: string } }[],
 ): ToolCall[] {

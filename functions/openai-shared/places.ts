@@ -1,19 +1,19 @@
 import { attempt, Detokenizer } from '@pie/inferlet/raw';
 
-/** Where a token's text is in the text that it is part of. */
+/** The place of a token's text within a longer text. */
 export interface Place {
-  /** Characters before it. */
+  /** Number of characters before the token. */
   readonly at: number;
-  /** What it adds: nothing, when it is a part of a character that a later one completes. */
+  /** Text that the token adds; empty for a part of a character that a later token completes. */
   readonly adds: string;
 }
 
-/** Tells where tokens are in the text that they make, one after the other. */
+/** Computes the places of consecutive tokens in their text. */
 export class Places implements Disposable {
   readonly #detokenizer: Detokenizer;
   #length = 0;
 
-  /** @param before tokens that the text goes on from; at its very beginning tokenizers drop a space */
+  /** @param before tokens that the text continues; without them, tokenizers may drop the first space */
   constructor(model: string, before: readonly number[] = []) {
     this.#detokenizer = new Detokenizer(model);
     attempt(() => this.#detokenizer.push(before.slice(-PRIMING_TOKENS)));
@@ -31,5 +31,5 @@ export class Places implements Disposable {
   }
 }
 
-/** More than the longest character has bytes. */
+/** More than the number of bytes of the longest character. */
 const PRIMING_TOKENS = 8;

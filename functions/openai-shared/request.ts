@@ -6,7 +6,7 @@ export class RequestError extends Error {
   readonly param: string | null;
   readonly code: string;
 
-  /** @param param the place, as OpenAI writes it: `messages[0].content` */
+  /** @param param the place in OpenAI's notation: `messages[0].content` */
   constructor(message: string, param: string | null, code = 'invalid_value') {
     super(message);
     this.param = param;
@@ -15,8 +15,8 @@ export class RequestError extends Error {
 }
 
 /**
- * An inferlet behind an OpenAI-compatible route: what the handler returns is the response (null after a stream), what it sends is the
- * stream, and a request that cannot be served comes back as `{error}`, which the gateway answers with status 400.
+ * Defines an inferlet behind an OpenAI-compatible route. The handler returns the response (null after a stream) and sends the stream's
+ * messages. For a request that cannot be served, the inferlet returns `{error}`, which the gateway answers with status 400.
  */
 export function serve<Input>(handler: (input: Input, invocation: Invocation) => Promise<object | null>) {
   return defineInferlet(async (input: Input, invocation): Promise<object | null> => {
@@ -29,10 +29,10 @@ export function serve<Input>(handler: (input: Input, invocation: Invocation) => 
   });
 }
 
-/** How a prompt fails that is too long. */
+/** Error codes of a prompt that is too long. */
 const TOO_LONG: ReadonlySet<string> = new Set(['context-overflow', 'limit-exceeded']);
 
-/** Begins with a prompt, which is a parameter of the request. What the platform will not even tokenize at once is too long for a context, too. */
+/** Runs `begin` on a prompt, the request's parameter `param`. A text too long for the tokenizer is too long for a context, too. */
 export function prompting<T>(param: string, begin: () => T): T {
   try {
     return begin();
@@ -42,7 +42,7 @@ export function prompting<T>(param: string, begin: () => T): T {
   }
 }
 
-/** What is the request's own fault; throws everything else again. */
+/** Converts an error caused by the request itself; throws any other error again. */
 function refusalOf(error: unknown): RequestError {
   if (error instanceof RequestError) return error;
   if (error instanceof InferletError) {

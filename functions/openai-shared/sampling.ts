@@ -24,25 +24,25 @@ export interface SamplingInput {
   readonly frequency_penalty?: number;
   readonly presence_penalty?: number;
   readonly logit_bias?: Readonly<Record<string, number>>;
-  /** Forces what the model says, generation by generation (teacher forcing). */
+  /** Forces the model's replies, one per generation (teacher forcing). */
   readonly script?: readonly string[];
 }
 
-/** A sampled token with its natural log-probability, and those of the most probable tokens in its place. */
+/** A sampled token with its natural log-probability, and the log-probabilities of the most probable alternatives. */
 export interface TokenLog {
   readonly token: number;
   readonly logprob: number;
   readonly top: readonly { readonly token: number; readonly logprob: number }[];
 }
 
-/** What OpenAI's API says of tokens that are too improbable to be told. */
+/** The value that OpenAI's API gives for tokens too improbable to report. */
 const VERY_UNLIKELY = -9999;
-/** Candidates that a device hands out. */
+/** Most candidates that a device returns. */
 const CANDIDATES = 256;
 
 /**
- * The sampler of one generation; with a `reply` it says that. The device samples, unless penalties, biases or log-probabilities ask for
- * the distributions; the draw is the same. `logs` then gets an entry for each token chosen, a final stop token included.
+ * The sampler of one generation; a `reply` forces the text. The device samples, unless penalties, biases or log-probabilities need the
+ * distributions; the draw is the same. `logs`, if given, gets an entry for each chosen token, a final stop token included.
  */
 export function samplerOf(
   input: SamplingInput,
@@ -51,7 +51,7 @@ export function samplerOf(
   topLogprobs: number,
 ): Sampler {
   const { temperature, top_p: topP, top_k: topK, min_p: minP, frequency_penalty, presence_penalty, logit_bias } = input;
-  // Each choice has its own draws, and the first one those of a request for one choice.
+  // Each choice has its own draws. The first choice draws like a request for a single choice.
   const seed = input.seed === undefined ? undefined : (input.seed + Math.imul(choice, 0x9e3779b9)) >>> 0;
   const options = { temperature, topP, topK, minP, seed };
   const chain: Processor[] = [
@@ -68,7 +68,7 @@ export function samplerOf(
     begin(model) {
       for (const id of Object.keys(logit_bias ?? {})) checkToken(id, model);
       const begun = inner.begin?.(model) ?? inner;
-      // Forced tokens may be improbable ones.
+      // Forced tokens may be improbable, so ask for them explicitly.
       const told = reply !== undefined && logs ? tokenizeContinuation(reply, { model: model.name }) : [];
       const also = [...new Set([...(begun.also ?? []), ...told])];
       return { ...begun, candidates, also, choose: recording(begun, logs, topLogprobs) };
@@ -88,7 +88,7 @@ function recording(
   };
 }
 
-/** What a distribution says of a token. */
+/** The log entry of a token in a distribution. */
 export function tokenLog({ tokens, logProbabilities }: Distribution, token: number, topLogprobs: number): TokenLog {
   const at = Array.prototype.indexOf.call(tokens, token);
   const top = Array.from({ length: Math.min(topLogprobs, tokens.length) }, (_, i) => ({

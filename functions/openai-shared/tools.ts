@@ -11,22 +11,22 @@ export interface Tool {
   readonly strict?: boolean | null;
 }
 
-/** How a model writes a call: `open` NAME `middle` ARGUMENTS `close`. */
+/** The form of a model's calls: `open` NAME `middle` ARGUMENTS `close`. */
 export interface CallFormat {
   readonly open: string;
   readonly middle: string;
   readonly close: string;
-  /** What tells that a call begins. */
+  /** Text that begins a call. */
   readonly marker: string;
-  /** The marker as a token that does not show in the text, if it is one. */
+  /** The marker's token id if the marker is a special token, which the text omits. */
   readonly markerToken: number | undefined;
 }
 
 const PROBE = 'pie_probe';
-/** What models are used to whose template knows no calls: the format of Hermes. */
+/** The format for models whose template has no calls: the Hermes format, which many of them know. */
 const COMMON = { open: '<tool_call>\n{"name": "', middle: '", "arguments": ', close: '}\n</tool_call>' };
 
-/** The format of calls that a model's own template writes, found by letting it write one. */
+/** The call format of a model's own template, found by rendering a probe call. */
 export function callFormat(model: string): CallFormat {
   const { open, middle, close } = probe(model) ?? COMMON;
   const marker = open.split('{', 1)[0]?.trim() || open.trim();
@@ -51,13 +51,13 @@ function probe(model: string): typeof COMMON | undefined {
     if (open === '') return undefined;
     return { open, middle, close: (end === '' ? rest : (rest.split(end, 1)[0] ?? '')).trimEnd() };
   } catch (error) {
-    // The template knows no calls, or refuses such a conversation.
+    // The template has no calls, or refuses the probe conversation.
     if (error instanceof InferletError && error.code === 'invalid-argument') return undefined;
     throw error;
   }
 }
 
-/** Names of the functions that must be called: one of several, a single one, or undefined when the model may decide. */
+/** Names of which the model must call one; undefined when the model may decide. */
 export function forcedNames(
   tools: readonly Tool[],
   choice: string | { readonly name: string } | undefined,
@@ -70,7 +70,7 @@ export function forcedNames(
   throw new RequestError(`There is no tool "${choice.name}" among \`tools\`.`, 'tool_choice');
 }
 
-/** Throws for names that a call cannot have. */
+/** Throws for invalid function names. */
 export function checkTools(tools: readonly Tool[]): void {
   const names = new Set<string>();
   for (const [i, { name }] of tools.entries()) {
@@ -84,8 +84,8 @@ export function checkTools(tools: readonly Tool[]): void {
 }
 
 /**
- * What holds arguments to their schema. A schema that a grammar cannot keep is refused when the tool is `strict`, else the arguments are
- * held to be an object.
+ * The constraint that enforces a tool's schema. A schema that no grammar can express is refused if the tool is `strict`; otherwise the
+ * constraint requires only an object.
  */
 export async function argumentsOf(model: string, { name, parameters, strict }: Tool): Promise<Constraint> {
   const schema = parameters === undefined || Object.keys(parameters).length === 0 ? { type: 'object' } : parameters;
@@ -97,7 +97,7 @@ export async function argumentsOf(model: string, { name, parameters, strict }: T
   }
 }
 
-/** A schema that was compiled once, so that what is wrong with it is told before anything is generated. */
+/** A constraint from a schema, compiled once in advance, so that a faulty schema is reported before any generation. */
 export async function schemaConstraint(
   model: string,
   schema: object,

@@ -1,6 +1,6 @@
 import { attempt, runtime } from '@pie/inferlet/raw';
 
-/** Tokens that a request took: those of its prompts, and those that the model said, calls and their frames included. */
+/** Tokens of a request: the tokens of its prompts and the generated tokens, calls and their frames included. */
 export interface Usage {
   readonly prompt: number;
   readonly completion: number;
@@ -14,7 +14,7 @@ export const usageOf = ({ prompt, completion }: Usage) => ({
   prompt_tokens_details: { cached_tokens: Math.min(prompt, cachedTokens()) },
 });
 
-/** Tokens of this invocation that the platform's prefix cache had. */
+/** Tokens of this invocation that the platform's prefix cache supplied. */
 export function cachedTokens(): number {
   const { cachedTokens } = JSON.parse(attempt(() => runtime.debugQuery('usage'))) as { cachedTokens: number };
   return cachedTokens;

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, sampler, scripts } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly pattern: string;
@@ -12,7 +12,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Writes until what it has written is valid; each attempt goes on from the computed prompt. */
+/** Generates until the text is valid. Each attempt starts from a snapshot of the computed prompt. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, attempts = 5, maxTokens = 32, temperature = 1, seed = 1, model } = input;
   const valid = new RegExp(input.pattern);

@@ -18,7 +18,7 @@ describe('output-validation', () => {
     });
     const { tokens, prefix } = await countersOf();
     assert.deepEqual(output, { valid: true, text: ' Lily.', rejected: script.slice(0, 2) });
-    // The prompt once, but for its last token, with which each attempt begins; and what each said.
+    // The prompt once, except its last token, which each attempt computes; and each attempt's tokens.
     const said = script
       .slice(0, 3)
       .map((text) => count.more(text))

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, type FinishReason, sampler, sendJson } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt?: string;
   readonly branches?: number | readonly string[];
@@ -17,7 +17,7 @@ interface Branch {
   readonly finishReason: FinishReason;
 }
 
-/** Continues one prompt in several ways at once. The prompt is computed once; pieces come labelled as `{"branch", "text"}`. */
+/** Continues one prompt in several branches in parallel. Computes the prompt once and sends pieces as `{"branch", "text"}`. */
 export const run = defineInferlet(async (input: Input = {}): Promise<{ branches: Branch[] }> => {
   const { prompt = 'Once upon a time', branches = 3, maxTokens = 64, temperature = 1, seed, model } = input;
   const openings = typeof branches === 'number' ? Array<string>(branches).fill('') : branches;

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, InferletError } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly name: string;
   readonly prefix: string;
@@ -11,13 +11,13 @@ interface Input {
   readonly model?: string;
 }
 
-/** Goes on from a text that is computed by the first run only: later ones open what that one saved. */
+/** Continues a prefix that only the first run computes. Later runs open the context that the first run saved. */
 export const run = defineInferlet(async (input: Input) => {
   const { name, prefix, question, maxTokens = 64, keep = true, persistent, model } = input;
   const saved = await unless('not-found', Context.open(name, { model }));
   if (!saved) {
     using fresh = new Context({ model });
-    // Another run may have been faster.
+    // `invalid-argument`: another run has saved the name meanwhile.
     await unless('invalid-argument', fresh.fill(prefix).save(name, { persistent }));
   }
   using ctx = saved ?? (await Context.open(name, { model }));
@@ -27,7 +27,7 @@ export const run = defineInferlet(async (input: Input) => {
   return { ...(await generation.collect()), cached: saved !== undefined };
 });
 
-/** What a call answers; undefined when it fails with `code`. */
+/** The result of `call`, or undefined when it fails with `code`. */
 const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
   call.catch((error) => {
     if (error instanceof InferletError && error.code === code) return undefined;

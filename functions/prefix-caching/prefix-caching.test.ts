@@ -30,7 +30,7 @@ describe('prefix-caching', () => {
     assert.deepEqual(second.tokens, first.tokens);
     const other = await ask(another, false);
     assert.equal(other.stats.tokens, count.more(another) + MAX_TOKENS - 1);
-    // It was no other cache that found the prefix.
+    // No other cache supplied the prefix.
     assert.equal(other.stats.prefix.hitTokens, before.prefix.hitTokens);
 
     for (const [text, said] of [

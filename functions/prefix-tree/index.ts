@@ -1,7 +1,7 @@
 import { Context, defineInferlet, InferletError, store } from '@pie/inferlet';
 import { emptyTree, evict, insert, nameOf, savedBelow, type TreeNode } from './tree.ts';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly name?: string;
   readonly prompts: readonly string[];
@@ -10,7 +10,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Completes prompts, all at once, and computes of each only what no prompt before it began with, in this run or an earlier one. */
+/** Completes prompts in parallel. Reuses every prefix that another prompt of this run or an earlier run has computed. */
 export const run = defineInferlet(async (input: Input) => {
   const { name = 'default', prompts, maxTokens = 32, capacity = 4096, model } = input;
   using root = new Context({ model });
@@ -21,20 +21,20 @@ export const run = defineInferlet(async (input: Input) => {
   const ends = texts.map((tokens) => insert(tree, tokens, clock));
   const fresh = ({ children }: TreeNode) => children.filter(({ used }) => used === clock);
 
-  /** Computes what is new of a node, answers the prompts that end there, and goes on to the longer ones. */
+  /** Computes a node's edge unless it is saved, completes the prompts that end at the node, then visits its children. */
   async function visit(node: TreeNode, parent: Context, before: readonly number[]): Promise<void> {
     const path = [...before, ...node.edge];
     const opened = await reopen(path, savedBelow(node));
     using ctx = opened ?? (await parent.fork()).fill(node.edge);
     await ctx.flush();
     const kept = opened !== undefined && node.saved;
-    // Another run may have been faster.
+    // `invalid-argument`: another run has saved the name meanwhile.
     if (ends.includes(node) && !kept) await unless('invalid-argument', ctx.save(nameOf(name, path)));
     const answers = ends.map((end, i) => end === node && complete(ctx, i));
     await Promise.all([...answers, ...fresh(node).map((child) => visit(child, ctx, path))]);
   }
 
-  /** The beginning of a text that was saved, `rest` included; undefined when there is none. */
+  /** The context of `path`, cut from the saved text `path` + `rest`; undefined when no such text is saved. */
   async function reopen(path: readonly number[], rest: readonly number[] | undefined): Promise<Context | undefined> {
     if (!rest) return undefined;
     const tokens = [...path, ...rest];
@@ -65,7 +65,7 @@ function tokensOf(prompt: string, model: string | undefined): readonly number[] 
   return ctx.fill(prompt).tokens;
 }
 
-/** What a call answers; undefined when it fails with `code`: others use the tree as well. */
+/** The result of `call`, or undefined when it fails with `code`: other runs use the tree at the same time. */
 const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
   call.catch((error) => {
     if (error instanceof InferletError && error.code === code) return undefined;

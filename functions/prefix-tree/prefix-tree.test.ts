@@ -19,7 +19,7 @@ describe('prefix-tree', () => {
       return { texts, evicted: output.evicted, stats: await countersOf() };
     };
     const sum = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
-    // The last token of a text is computed by whoever goes on from it, and by whoever saves it.
+    // Each continuation of a text, and each save, computes the text's last token.
     const save = 1;
     const generate = MAX_TOKENS;
 
@@ -43,7 +43,7 @@ describe('prefix-tree', () => {
     ];
     const grown = await ask(second);
     assert.equal(grown.stats.tokens, count.more(' dogs bark', ' all day') + second.length * (save + generate));
-    // It was no other cache that found the beginnings.
+    // No other cache supplied the prefixes.
     assert.equal(grown.stats.prefix.hitTokens, before.prefix.hitTokens);
 
     for (const [prompts, { texts }] of [

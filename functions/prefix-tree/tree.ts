@@ -1,17 +1,17 @@
-/** A node of a radix tree over token ids, as JSON. The path of edges from the root to a node is a text's beginning. */
+/** A node of a radix tree over token ids, as JSON. The edges from the root to a node spell a prefix of a text. */
 export interface TreeNode {
-  /** Tokens that lead here from the parent; the root's are none. */
+  /** Tokens that lead from the parent to this node; empty for the root. */
   edge: number[];
   children: TreeNode[];
-  /** Clock of the insertion that last went through here. */
+  /** Clock of the last insertion that passed this node. */
   used: number;
-  /** Whether the text that ends here was saved. What was saved below serves as well, cut to length. */
+  /** True when the text that ends here is saved. A longer saved text below this node serves as well, truncated. */
   saved: boolean;
 }
 
 export const emptyTree = (): TreeNode => ({ edge: [], children: [], used: 0, saved: false });
 
-/** Makes sure that a node ends where `tokens` do, splitting an edge if need be, and marks all nodes on the way as used at `clock`. */
+/** Returns the node at which `tokens` end, splitting an edge if needed, and marks all nodes on the path as used at `clock`. */
 export function insert(root: TreeNode, tokens: readonly number[], clock: number): TreeNode {
   let node = root;
   node.used = clock;
@@ -22,7 +22,7 @@ export function insert(root: TreeNode, tokens: readonly number[], clock: number)
       const { edge } = child;
       const fork = edge.findIndex((token, i) => token !== tokens[at + i]);
       if (fork > 0) {
-        // The lower part stays the node that it was: somebody may hold it.
+        // The lower part keeps its object identity: the caller may hold that node from an earlier insert.
         child.edge = edge.slice(fork);
         child = { edge: edge.slice(0, fork), children: [child], used: clock, saved: false };
         node.children[index] = child;
@@ -37,7 +37,7 @@ export function insert(root: TreeNode, tokens: readonly number[], clock: number)
   return node;
 }
 
-/** The rest of the shortest path from a node to one that was saved, itself included. */
+/** Tokens from `node` down to the first saved node, depth first; empty when `node` itself is saved. */
 export function savedBelow(node: TreeNode): number[] | undefined {
   if (node.saved) return [];
   for (const child of node.children) {
@@ -47,11 +47,11 @@ export function savedBelow(node: TreeNode): number[] | undefined {
   return undefined;
 }
 
-/** Tokens of all edges. */
+/** Number of tokens on all edges. */
 export const size = (node: TreeNode): number =>
   node.children.reduce((sum, child) => sum + size(child), node.edge.length);
 
-/** Cuts off leaves, the one that was used longest ago first, until at most `capacity` tokens are left. @returns the texts of those cut off */
+/** Removes leaves, least recently used first, until at most `capacity` tokens are left. @returns the texts of the removed leaves */
 export function evict(root: TreeNode, capacity: number): number[][] {
   const gone: number[][] = [];
   for (let excess = size(root) - capacity; excess > 0; ) {
@@ -73,7 +73,7 @@ export function evict(root: TreeNode, capacity: number): number[][] {
   return gone;
 }
 
-/** A name for what is saved of a text: its length and 64 bits of hash (FNV-1a, twice). */
+/** The name under which a text is saved: its length and a 64-bit hash (two FNV-1a hashes). */
 export function nameOf(tree: string, tokens: readonly number[]): string {
   const hash = (basis: number): string => {
     let bits = basis;

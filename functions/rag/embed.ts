@@ -2,8 +2,8 @@ import { InferletError, model as modelOf, tokenize } from '@pie/inferlet';
 import { allocate, attempt, forward, inputText, outputText, Queue, settle } from '@pie/inferlet/raw';
 
 /**
- * What a text means to a model, as a vector of length 1: the mean of the states after its tokens, later ones weighing more, since they have
- * seen more of it (Muennighoff, SGPT, 2022). Its keys and values live for this call only.
+ * A text's embedding, a vector of length 1: the weighted mean of the model's states after its tokens. Later states weigh more, because they
+ * have seen more of the text (Muennighoff, SGPT, 2022). The text's keys and values live for this call only.
  */
 export async function embed(text: string, name?: string): Promise<Float32Array> {
   const model = modelOf(name);
@@ -23,6 +23,6 @@ export async function embed(text: string, name?: string): Promise<Float32Array> 
   return sum.map((value) => value / length);
 }
 
-/** The cosine of two vectors of length 1. */
+/** Cosine similarity of two vectors of length 1. */
 export const cosine = (one: Float32Array, other: Float32Array): number =>
   one.reduce((sum, value, i) => sum + value * (other[i] as number), 0);

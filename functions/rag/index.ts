@@ -1,7 +1,7 @@
 import { Context, defineInferlet, InferletError, map, scripts, store } from '@pie/inferlet';
 import { cosine, embed } from './embed.ts';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly index?: string;
   readonly passages?: readonly string[];
@@ -12,13 +12,13 @@ interface Input {
   readonly script?: readonly string[];
 }
 
-/** A passage and its vector, as the store keeps it. */
+/** A passage and its embedding, as stored. */
 interface Entry {
   readonly text: string;
   readonly vector: readonly number[];
 }
 
-/** Indexes passages by what they mean to the model, finds those nearest to a question, and answers from them. */
+/** Indexes passages by their embeddings, finds the passages nearest to a question, and answers from them. */
 export const run = defineInferlet(async ({ index = 'default', passages, question, topK = 2, ...input }: Input) => {
   const { maxTokens = 96, model } = input;
   const prefix = `rag/${index}/`;

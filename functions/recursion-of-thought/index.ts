@@ -1,6 +1,6 @@
 import { Context, defineInferlet, type GenerateOptions, regex, sampler, script } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly rules?: string;
   readonly problem: string;
@@ -13,14 +13,14 @@ interface Input {
   readonly model?: string;
 }
 
-/** A problem, what it was divided into, and its answer. */
+/** A problem, its parts, and its answer. */
 interface Solved {
   readonly problem: string;
   readonly parts: readonly Solved[];
   readonly answer: string;
 }
 
-/** Divides a problem into smaller ones, each solved in a context of its own that begins with the same rules, all of them at once. */
+/** Divides a problem into parts and solves them in parallel. Each part has its own context, forked from the shared rules. */
 export const run = defineInferlet(async (input: Input): Promise<Solved> => {
   const { rules = 'Divide a problem into parts, or answer it.', problem, depth = 5, branches = 2, model } = input;
   const { maxTokens = 48, temperature = 0.8, seed } = input;

@@ -12,7 +12,7 @@ interface Rehearsed {
   readonly answer: string;
 }
 
-/** What a good model would make of the sum of the numbers from `first` to `last`. */
+/** A good model's parts and answer for the sum of the numbers from `first` to `last`. */
 function rehearse(first: number, last: number): Rehearsed {
   const middle = (first + last - 1) / 2;
   const parts = first < last ? [rehearse(first, middle), rehearse(middle + 1, last)] : [];

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, type GenerationResult, regex, sampler } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly pattern: string;
   readonly prompt?: string;
@@ -10,7 +10,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Continues a prompt with a text that matches a regular expression as a whole. */
+/** Continues a prompt with a text that matches a regular expression in full. */
 export const run = defineInferlet((input: Input): Promise<GenerationResult> => {
   const { pattern, prompt = '', maxTokens = 128, temperature, seed, model } = input;
   const ctx = new Context({ model }).fill(prompt);

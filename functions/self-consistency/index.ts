@@ -1,6 +1,6 @@
 import { Context, defineInferlet, InferletError, sampler, script, sendJson } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly answer: string;
@@ -12,7 +12,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Samples several chains of thought at once and takes the answer that most of them come to. */
+/** Samples several chains of thought in parallel and returns the most frequent answer. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, samples = 8, maxTokens = 96, temperature = 0.7, seed, model } = input;
   const pattern = patternOf(input.answer);

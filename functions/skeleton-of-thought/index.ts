@@ -1,6 +1,6 @@
 import { Context, defineInferlet, regex, sampler, scripts, sendJson } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly question: string;
   readonly points?: number;
@@ -11,10 +11,10 @@ interface Input {
   readonly model?: string;
 }
 
-/** A short line, so that it is a point and not what should spell it out. */
+/** One short line, so that the model writes a point's title and not its explanation. */
 const TITLE = regex(/ [^\n]{3,40}\n/);
 
-/** Writes the points of an answer first, one after the other, and then spells all of them out at once. */
+/** Writes the points of an answer one after the other, then expands all of them in parallel. */
 export const run = defineInferlet(async (input: Input) => {
   const { question, points = 4, maxTokens = 48, temperature = 0.8, seed, model } = input;
   const pick = scripts(

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, ngram, sampler } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt: string;
   readonly lookahead?: number;
@@ -11,7 +11,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Continues a text; what followed the last few words before is guessed to follow again, and verified in one pass. */
+/** Continues a text. Guesses that the tokens that followed the last few words earlier follow again; the model verifies them in one pass. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, lookahead = 8, longest = 3, maxTokens = 64, temperature = 0, seed, model } = input;
   using ctx = new Context({ model });

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, type GenerationResult, sampler } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt?: string;
   readonly maxTokens?: number;
@@ -13,7 +13,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Continues a text; each piece is sent as it comes, the whole is the result. */
+/** Continues a text. Sends each piece as it is generated and returns the whole text. */
 export const run = defineInferlet(async (input: Input = {}): Promise<GenerationResult> => {
   const { prompt = '', maxTokens, stop = [], model, temperature, topP, topK, minP, seed } = input;
   using ctx = new Context({ model });

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, regex, type Sampler, sampler, scripts, sendJson } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly problem: string;
   readonly steps?: number;
@@ -23,11 +23,11 @@ interface State {
   readonly value: number;
 }
 
-/** What the model's verdict on a state is worth (the paper's weights for the Game of 24). */
+/** Value of each verdict of the model on a state (the paper's weights for the Game of 24). */
 const VALUES: Readonly<Record<string, number>> = { sure: 20, likely: 1, impossible: 0.001 };
 const VERDICT = regex(/ (sure|likely|impossible)\n/);
 
-/** Breadth-first search over thoughts: each step proposes, values and keeps the best states. What states share is computed once. */
+/** Breadth-first search over thoughts: each step proposes states, values them and keeps the best. Shared prefixes are computed once. */
 export const run = defineInferlet(async (input: Input) => {
   const { problem, steps = 3, breadth = 3, keep = 2, maxTokens = 32, temperature = 0.8, seed, model } = input;
   const { propose = 'Step:', judge = 'Can this be solved (sure, likely, impossible)?', answer = 'Answer:' } = input;
@@ -63,7 +63,7 @@ export const run = defineInferlet(async (input: Input) => {
   return { answer: await line(best.ctx, answer, pick(), maxTokens), thoughts: best.thoughts, value: best.value };
 });
 
-/** One line of the model's after a label; it stays in the context. */
+/** Lets the model write one line after a label. The line stays in the context. */
 async function line(ctx: Context, label: string, picks: Sampler, maxTokens: number): Promise<string> {
   const { text } = await ctx.fill(label).generate({ sampler: picks, maxTokens, stop: '\n' }).collect();
   ctx.fill('\n');

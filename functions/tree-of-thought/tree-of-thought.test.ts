@@ -36,7 +36,7 @@ const solvable = (left: readonly number[]): boolean =>
   left.length === 1 ? left[0] === 24 : moves(left).some((move) => solvable(move.left));
 const verdict = ({ left }: State): string => (solvable(left) ? 'sure' : 'impossible');
 
-/** What a good model would say, in the order in which it is asked; of its proposals the one that leads on is the last. */
+/** A good model's replies, in the order of the requests. The useful proposal of each step is the last one. */
 function rehearse(): {
   replies: string[];
   best: readonly string[];
@@ -95,7 +95,7 @@ describe('tree-of-thought', () => {
     const sum = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
     const root = count.begin(`${PROBLEM}\n`);
     const answer = count.more(PROMPTS.answer, ' done\n');
-    // The last token of a context is computed by whoever goes on from it.
+    // Each continuation of a context computes the context's last token.
     assert.equal(stats.tokens, root - 1 + sum(lines.map(said)) + sum(verdicts.map(judged)) + answer);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     const alone = sum(naive.map((path, i) => 2 * (root + sum(path.map(said))) + judged(verdicts[i]!)));

@@ -1,6 +1,6 @@
 import { Context, defineInferlet, type Processor, processors, tokenize, uniform } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly prompt?: string;
   readonly text?: string;
@@ -13,13 +13,13 @@ interface Input {
   readonly model?: string;
 }
 
-/** Writes a text with a watermark in its choice of tokens, or, given a `text`, tells whether that has one. */
+/** Writes a text with a watermark in its choice of tokens or, given a `text`, measures the watermark in that text. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt = '', key = 15485863, gamma = 0.25, delta = 3, maxTokens = 200, temperature = 1, seed, model } = input;
-  /** A fraction gamma of the vocabulary is green after each token; which one only who has the key can tell. */
+  /** True when `token` is green after `last`. A fraction gamma of the vocabulary is, and the key determines which tokens. */
   const isGreen = (last: number, token: number): boolean => uniform(key ^ last, token) < gamma;
 
-  /** How far the green tokens are above what chance gives, in standard deviations. A pair that comes again says nothing new. */
+  /** zScore: green tokens above the number expected by chance, in standard deviations. Repeated pairs count once. */
   function detect(tokens: readonly number[]): { zScore: number; green: number; pairs: number } {
     const pairs = new Map(tokens.slice(1).map((token, i) => [`${tokens[i]} ${token}`, isGreen(tokens[i] ?? 0, token)]));
     const green = [...pairs.values()].filter(Boolean).length;

@@ -1,6 +1,6 @@
 import { attentionSink, Context, defineInferlet, script, tokenize } from '@pie/inferlet';
 
-/** What pie.json's schema lets through. */
+/** The input that the schema in pie.json accepts. */
 interface Input {
   readonly text: string;
   readonly window?: number;
@@ -8,7 +8,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Reads a text of any length with its last tokens in sight, and goes on from it. */
+/** Reads a text of any length while attending only to its last tokens, then continues it. */
 export const run = defineInferlet(async ({ text, window: size = 96, maxTokens = 0, model }: Input) => {
   using ctx = new Context({ model });
   const window = attentionSink({ sink: 0, window: size });

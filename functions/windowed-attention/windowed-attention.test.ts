@@ -14,10 +14,10 @@ describe('windowed-attention', () => {
     assert.ok(wide.output.tokens >= 4 * CONTEXT, `${wide.output.tokens} tokens`);
     const bound = 96 + slack(96) + 1;
     assert.ok(wide.output.held <= bound, `${wide.output.held}`);
-    // What is held, and what is kept of it while it moves.
+    // The pages held, plus the copy of the kept ones during a move.
     const pages = Math.ceil(bound / PAGE) + Math.ceil(96 / PAGE) + 1;
     assert.ok((wide.usage.kvPagesPeak ?? 0) <= pages, `${wide.usage.kvPagesPeak} pages`);
-    // The text was drawn from the model itself at temperature 0.7; seen whole it has some 2.
+    // The model itself wrote the text at temperature 0.7; with the whole text in sight, its perplexity is about 2.
     assert.ok(wide.output.perplexity < 4, `${wide.output.perplexity}`);
     assert.equal(wide.output.written.length, 20);
   });

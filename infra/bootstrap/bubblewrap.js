@@ -23,8 +23,8 @@ const MANAGERS = [
 const INSTALL_TIMEOUT_MS = 120_000;
 
 /**
- * Finds bubblewrap, which confines untrusted work in namespaces, or tries once to install it with the system's package manager. The platform
- * starts without it as well, and then says which layers are missing: a failure here is a note.
+ * Finds bubblewrap, which confines untrusted work in namespaces, or tries once to install it with the system's package manager. The
+ * platform also starts without bubblewrap and reports the missing layers, so a failure here only prints a note.
  * @param {string} root the clone
  */
 export function ensureBubblewrap(root) {
@@ -39,7 +39,7 @@ export function ensureBubblewrap(root) {
     );
 }
 
-/** @returns {string | null} why it is not installed */
+/** @returns {string | null} the reason why bubblewrap could not be installed; null after success */
 function install() {
   const manager = MANAGERS.find(({ program }) => runs(program, ['--version']));
   if (!manager) return 'no package manager was found';

@@ -1,7 +1,7 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawnSync } from 'node:child_process';
 
-/** Names under which a browser is found, in this order; `test/browser/chromium.ts` looks for the same. */
+/** Program names to try for the browser, in this order; `test/browser/chromium.ts` tries the same names. */
 const BROWSERS = ['chromium', 'chromium-browser', 'google-chrome'];
 
 /** Package managers, each with the commands that install Chromium. */
@@ -19,7 +19,7 @@ const MANAGERS = [
   { program: 'zypper', commands: [['zypper', '--non-interactive', 'install', 'chromium']] },
 ];
 
-/** Finds the browser of the dashboard's tests or installs it with the system's package manager. Starting the platform needs none. */
+/** Finds the browser for the dashboard's tests or installs it with the system's package manager. The platform itself needs no browser. */
 export function ensureChromium() {
   if (isThere()) return;
   const manager = MANAGERS.find(({ program }) => runs(program, ['--version']));

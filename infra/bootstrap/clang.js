@@ -16,7 +16,7 @@ const MANAGERS = [
   { program: 'brew', commands: [['brew', 'install', 'llvm', 'lld', 'wasi-libc']], asUser: true },
 ];
 
-/** Finds what compiles C inferlets or installs it with the system's package manager: the tests compile some. Starting the platform needs none of it. */
+/** Finds the C compiler and linker for the tests, or installs them with the system's package manager. The platform needs none. */
 export function ensureClang() {
   if (isThere()) return;
   const manager = MANAGERS.find(({ program }) => runs(program, ['--version']));
@@ -44,7 +44,7 @@ export function ensureClang() {
     throw new Error(`clang was installed, but it finds no linker or C library for WebAssembly. ${advice}`);
 }
 
-/** Whether clang compiles and links for WebAssembly, with a C library. */
+/** True when clang compiles and links for WebAssembly with a C library. */
 function isThere() {
   if (!runs('wasm-ld', ['--version'])) return false;
   const libc = spawnSync('clang', ['--target=wasm32-wasi', '-print-file-name=libc.a'], { encoding: 'utf8' });

@@ -18,8 +18,8 @@ const MANAGERS = [
 ];
 
 /**
- * Finds what compiles C++ or installs it with the system's package manager: the tests run the CUDA kernels on the CPU. Starting the platform needs
- * none of it.
+ * Finds a C++ compiler or installs one with the system's package manager: the tests compile the CUDA kernels for the CPU. The platform
+ * itself needs no compiler.
  */
 export function ensureCplusplus() {
   if (isThere()) return;
@@ -47,7 +47,7 @@ export function ensureCplusplus() {
   if (!isThere()) throw new Error(`A C++ compiler was installed, but it finds no C++ library. ${advice}`);
 }
 
-/** Whether one of them, or the one that CXX names, compiles a program with the standard library. */
+/** True when g++, clang++ or the compiler that CXX names compiles a program with the standard library. */
 function isThere() {
   return [process.env.CXX, 'g++', 'clang++'].some((program) => {
     if (!program) return false;

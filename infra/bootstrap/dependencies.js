@@ -1,4 +1,4 @@
-// Plain JavaScript for the Node that a fresh machine has (20 or newer): it runs before anything is installed.
+// Plain JavaScript for the Node that a fresh machine has (20 or newer): this module runs before anything is installed.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -25,11 +25,11 @@ export function ensureDependencies(root) {
   if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === wanted) return node;
 
   console.log('Installing packages (once; a minute or two) …');
-  // Not `npm ci`: it refuses a lock file that was written where a registry lacks some other platform's optional package.
+  // Not `npm ci`: `npm ci` refuses a lock file written against a registry that lacked another platform's optional package.
   const npm = spawnSync('npm', ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error'], {
     cwd: root,
     stdio: ['ignore', 'inherit', 'inherit'],
-    // The CPU library ships inside the package; its install step would fetch CUDA's from elsewhere.
+    // onnxruntime-node contains the CPU library; its install script would download the CUDA libraries.
     env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
   });
   if (npm.error) throw new Error(`npm cannot be run (${npm.error.message}). Install npm, then try again.`);

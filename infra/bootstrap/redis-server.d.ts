@@ -1,5 +1,5 @@
-/** Finds redis-server or installs it with the system's package manager. Nothing to do when REDIS_URL names a server. */
+/** Finds redis-server or installs it with the system's package manager. Does nothing when REDIS_URL names a server. */
 export function ensureRedisServer(): void;
 
-/** What to say when redis-server is not on the PATH, with the command that installs it here; null when it is. */
+/** Error message with the install command for this machine when redis-server is not on the PATH; null when it is. */
 export function missingRedisServer(): string | null;

@@ -19,7 +19,7 @@ const MANAGERS = [
 ];
 
 /**
- * What to say when redis-server is not on the PATH; null when it is.
+ * Error message with the install command when redis-server is not on the PATH; null when it is.
  * @returns {string | null}
  */
 export function missingRedisServer() {
@@ -31,7 +31,7 @@ export function missingRedisServer() {
   return `redis-server is missing: it keeps the queue and the events of this platform. ${byHand}\nOr set REDIS_URL to a server of yours.`;
 }
 
-/** Finds redis-server or installs it with the system's package manager. Nothing to do when REDIS_URL names a server. */
+/** Finds redis-server or installs it with the system's package manager. Does nothing when REDIS_URL names a server. */
 export function ensureRedisServer() {
   if (process.env.REDIS_URL || runs('redis-server')) return;
   const manager = MANAGERS.find(({ program }) => runs(program));
@@ -51,7 +51,7 @@ export function ensureRedisServer() {
     const [program, ...args] = [...prefix, ...command];
     const run = spawnSync(program, args, {
       stdio: ['ignore', 'ignore', 'inherit'],
-      // RUNLEVEL=1 keeps Debian from starting its own server: ours is private to this platform.
+      // RUNLEVEL=1 keeps Debian from starting its own server: Pie runs a private one.
       env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
     });
     if (run.status !== 0) throw new Error(`Installing redis-server failed. ${advice}`);
@@ -59,7 +59,7 @@ export function ensureRedisServer() {
   if (!runs('redis-server')) throw new Error(`redis-server was installed but is not on the PATH. ${advice}`);
 }
 
-/** What a person types to install Redis. @param {(typeof MANAGERS)[number]} manager */
+/** The shell command that installs Redis. @param {(typeof MANAGERS)[number]} manager */
 function commandsOf({ commands, asUser }) {
   const root = process.getuid?.() === 0;
   return commands.map((command) => (root || asUser ? command : ['sudo', ...command]).join(' ')).join(' && ');

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import path from 'node:path';
 
 /**
- * Goes on under the pinned Node: runs it with `args`, hands signals on, and ends as it ends.
+ * Runs the pinned Node with `args`, forwards signals to it, and resolves when it exits.
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {string[]} args
@@ -11,7 +11,7 @@ import path from 'node:path';
  */
 export function runPinned(root, node, args) {
   const child = spawn(node, args, { cwd: root, stdio: 'inherit', env: environment(root) });
-  // Ctrl-C reaches the whole terminal group by itself; this process only has to outlive it.
+  // The terminal sends Ctrl-C to the whole process group; this process ignores SIGINT so that it outlives the child.
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   return new Promise((resolve, reject) => {
@@ -21,14 +21,14 @@ export function runPinned(root, node, args) {
 }
 
 /**
- * Of programs of the clone.
+ * Environment for programs of the clone.
  * @param {string} root the clone
  * @returns {NodeJS.ProcessEnv}
  */
 export function environment(root) {
   const bin = path.join(root, 'node_modules', '.bin');
   return {
-    // Each process of the platform reads the same sources: their types are stripped and their code is compiled once.
+    // All processes load the same sources: with the cache, Node strips their types and compiles them once.
     NODE_COMPILE_CACHE: path.join(root, 'node_modules', '.cache', 'compile'),
     ...process.env,
     PATH: `${bin}${path.delimiter}${process.env.PATH}`,

@@ -3,17 +3,17 @@ import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { environment } from './run.js';
 
-/** Test files and patterns of them on a command line. */
+/** Matches test files, and patterns for test files, on a command line. */
 const TEST_FILE = /\.test\.[cm]?[jt]s$/;
 
 /**
- * Runs one step of the tests under the pinned Node, in a process group of its own. When the signal aborts, the group is killed; the platforms that its
- * tests started end by their lifelines.
+ * Runs one step of the tests under the pinned Node, in a process group of its own, and kills the group when `deadline` aborts. The
+ * platforms that the tests started then end through their lifelines.
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {string[]} args
  * @param {AbortSignal} deadline
- * @returns {Promise<{ code: number, unfinished: string[] | null }>} its exit code, and the test files that still ran when it was killed
+ * @returns {Promise<{ code: number, unfinished: string[] | null }>} exit code, and the test files that still ran at the kill
  */
 export async function runStep(root, node, args, deadline) {
   const child = spawn(node, args, { cwd: root, stdio: 'inherit', detached: true, env: environment(root) });
@@ -52,7 +52,7 @@ export async function runStep(root, node, args, deadline) {
 }
 
 /**
- * The test files that processes of a group were started with, from Linux' list of processes; Node starts one process for each file.
+ * The test files on the command lines of a group's processes, read from `/proc`; Node starts one process for each file.
  * @param {number} group
  * @returns {string[]}
  */
@@ -71,9 +71,9 @@ function runningTests(group) {
         .filter((word) => TEST_FILE.test(word));
       for (const word of named) (pid === group ? patterns : found).add(word);
     } catch {
-      // It ended meanwhile.
+      // The process ended meanwhile.
     }
   }
-  // A step that runs its files in one process is known by its patterns alone.
+  // A step that runs all files in one process shows only patterns on its command line.
   return [...(found.size > 0 ? found : patterns)];
 }

@@ -10,7 +10,7 @@ import { runStep } from './step.js';
 const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-step-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-// Node's runner does not start another one below a test.
+// With this variable set, Node's runner refuses to start another runner below a test.
 delete process.env.NODE_TEST_CONTEXT;
 
 test('a step that hangs is killed at its deadline, and the files that still ran are named', async () => {

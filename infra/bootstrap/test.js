@@ -10,16 +10,16 @@ import { ensureRedisServer } from './redis-server.js';
 import { runStep } from './step.js';
 
 /**
- * Room by room; the tests of the bundled functions share one platform, in one process; those of the whole start platforms of their own and come
- * last, one file at a time where time matters, two where it does not.
+ * Tests of each room. The bundled functions' tests share one platform in one process. The tests of the whole platform start their own
+ * platforms and run last: one file at a time when they are sensitive to timing, else two.
  */
 const ROOMS = [
   ...['wit', 'infra', 'scheduler', 'runtime', 'gateway', 'functions/sdk'].map((room) => `${room}/**/*.test.ts`),
   'gpu-host/**/!(native*).test.ts',
 ];
-/** They compile for a minute, on all cores: nothing that has little time runs beside them. */
+/** These tests compile on all cores for a minute, so no test with a short deadline runs beside them. */
 const NATIVE = 'gpu-host/backends/cuda/native*.test.ts';
-/** Of `test/e2e`, where what is looked at is what comes out, not when, or to the second. */
+/** Files of `test/e2e` that check results rather than timing, or timing to the second only. */
 const UNHURRIED = [
   'bad-administration|bad-input|cache|chat|contract|doctor-cards|library-io',
   'lifecycle|outside|secrets|several-hosts|story|traits|worker',
@@ -29,7 +29,7 @@ const WHOLE = [
   `test/e2e/@(${UNHURRIED}).test.ts`,
 ];
 const WHOLE_ALONE = [`test/e2e/!(${UNHURRIED}).test.ts`, 'test/hostile/*.test.ts'];
-/** Of one file: what hangs is told, and the rest goes on. */
+/** Limit for one file: the runner reports a file that hangs and continues with the others. */
 const TIMEOUT = '--test-timeout=240000';
 const FUNCTIONS = [
   '--test',
@@ -43,7 +43,7 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..')
 const only = process.argv.slice(2);
 
 /**
- * Each step with the minutes after which it hangs: about three times what it takes on two cores.
+ * Each step with its deadline in minutes: about three times its duration on two cores.
  * @type {readonly [title: string, minutes: number, args: string[]][]}
  */
 const steps =

@@ -1,13 +1,13 @@
 import { stripTypeScriptTypes } from 'node:module';
 import path from 'node:path';
 
-/** Folders that hold what the programs are made of. */
+/** Folders that hold the programs' sources. */
 export const ROOMS: readonly string[] = ['gateway', 'runtime', 'scheduler', 'gpu-host', 'infra', 'wit'];
 
 /** The guest library and the runtime share this module; the package holds it as JavaScript for the runtime. */
 const SHARED_WITH_GUESTS = 'functions/sdk/src/stop.ts';
 
-/** TypeScript that is bundled for guests, or copied into projects, and so stays what it is. Paths are relative to the root. */
+/** True for files that the package keeps as TypeScript, to bundle for guests or copy into projects. `file` is relative to the root. */
 export function staysTypeScript(file: string): boolean {
   return (
     file !== SHARED_WITH_GUESTS &&
@@ -17,7 +17,7 @@ export function staysTypeScript(file: string): boolean {
 
 /** `from '…'`, `import '…'`, `import('…')`. */
 const IMPORT = /(\b(?:from|import)\s*\(?\s*)'([^'\n]+)'/g;
-/** The same of a package, as a statement of its own: texts may look like imports, and it is not known by its file whether they are. */
+/** An npm package's import as a whole statement: a string may look like an import, and no file on disk can tell the two apart. */
 const PACKAGE = /^(?:(?:import|export)\b[^;'"=]*?\bfrom|import)\s*'((?:@[\w.-]+\/)?[\w.-]+)[^'\n]*'/gm;
 /** `new URL('…', import.meta.url)`: a file beside the module. */
 const BESIDE = /(\bnew URL\(\s*)'([^'\n]+)'(?=,\s*import\.meta\.url)/g;
@@ -27,15 +27,15 @@ const PROGRAM = new RegExp(`()'((?:${ROOMS.join('|')})/[^'\\n]+\\.[jt]s)'`, 'g')
 /** A module as JavaScript. */
 export interface JavaScript {
   readonly text: string;
-  /** Modules of the tree that it refers to, relative to the root, by their names in the clone. */
+  /** Modules of this repository that the module refers to, by their paths in the clone, relative to the root. */
   readonly files: readonly string[];
-  /** npm packages that it imports. */
+  /** npm packages that the module imports. */
   readonly packages: readonly string[];
 }
 
 /**
- * Turns a module into JavaScript: types become spaces, so that lines and columns in stack traces are the source's, and references to modules
- * that become JavaScript as well follow them.
+ * Turns a module into JavaScript. Spaces replace the types, so stack traces keep the source's lines and columns. References to modules that
+ * also become JavaScript get their new names.
  * @param file path relative to the root
  */
 export function toJavaScript(file: string, source: string): JavaScript {

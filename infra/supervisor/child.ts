@@ -11,24 +11,24 @@ import { socketPair } from './socket-pair.ts';
 import { BEAT_MS, type WatchLimits } from './watch-policy.ts';
 import { watch } from './watchdog.ts';
 
-/** How to run one process of the platform. */
+/** Specification of one process of the platform. */
 export interface ChildSpec {
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];
   readonly env?: NodeJS.ProcessEnv;
-  /** `line`: it prints a ready line. A function: asked until it answers. */
+  /** `line`: the child prints a ready line. A function: a probe that resolves when the child is ready. */
   readonly ready: 'line' | ((signal: AbortSignal) => Promise<void>);
   readonly readyTimeoutMs: number;
-  /** `signal`: SIGTERM. `lifeline`: closing its standard input. */
+  /** `signal`: send SIGTERM. `lifeline`: close the child's standard input. */
   readonly stop: 'signal' | 'lifeline';
-  /** SIGKILL follows after this. */
+  /** Time until SIGKILL follows. */
   readonly stopTimeoutMs: number;
-  /** It beats once it is ready, and is killed when it is silent for longer. */
+  /** The child beats once it is ready; the supervisor kills it when its silence exceeds these limits. */
   readonly watch?: WatchLimits;
 }
 
-/** A child did not become ready: its name, why, and its last lines. */
+/** A child did not become ready. The message holds its name, the reason and its last lines of output. */
 export class ChildStartError extends Error {
   override readonly name = 'ChildStartError';
 }
@@ -36,7 +36,7 @@ export class ChildStartError extends Error {
 /** Lines kept of a child's output, for the report when it dies. */
 const TAIL_LINES = 30;
 
-/** One running process: its output goes to its log, its input is the lifeline, on which a watched one beats. */
+/** One running process. Its output goes to its log; its standard input is the lifeline, on which a watched child beats. */
 export class Child {
   readonly spec: ChildSpec;
   readonly startedAt = Date.now();
@@ -48,7 +48,7 @@ export class Child {
   #silentFor: string | null = null;
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
 
-  /** @param restarts how often it was started before */
+  /** @param restarts how often the supervisor has restarted this child */
   static async spawn(spec: ChildSpec, log: WriteStream, restarts = 0): Promise<Child> {
     return new Child(spec, log, restarts, spec.watch === undefined ? null : await socketPair());
   }
@@ -68,7 +68,7 @@ export class Child {
     theirs?.destroy();
     ours?.on('error', () => undefined).resume();
     this.#beats = ours;
-    // A child that dies breaks its pipe; its exit says so already.
+    // The death of a child breaks its pipe; the exit handler reports the death.
     this.#process.stdin?.on('error', () => undefined);
     this.exited = new Promise((resolve) => {
       const end = (why: string) => {
@@ -94,7 +94,7 @@ export class Child {
     return this.#tail.join('\n');
   }
 
-  /** Waits until the child can take work. Throws {@link ChildStartError} and stops it when it cannot. */
+  /** Waits until the child can take work. Stops a child that does not become ready and throws {@link ChildStartError}. */
   async whenReady(): Promise<ReadyLine> {
     const deadline = AbortSignal.timeout(this.spec.readyTimeoutMs);
     const ready = this.spec.ready;
@@ -108,7 +108,7 @@ export class Child {
     const late = once(deadline, 'abort').then(() => {
       throw this.#failure(`was not ready after ${this.spec.readyTimeoutMs / 1000} s`);
     });
-    late.catch(() => undefined); // Lost races reject unseen.
+    late.catch(() => undefined); // After a lost race, this rejection has no handler.
     const died = this.exited.then((why) => {
       throw this.#failure(`ended while starting (${why})`);
     });
@@ -127,7 +127,7 @@ export class Child {
     }
   }
 
-  /** Asks the child to end and waits; kills its group after the time its spec gives. */
+  /** Asks the child to end and waits; kills its group after `stopTimeoutMs`. */
   async stop(): Promise<void> {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null || this.pid === undefined) return;
     this.#endWatch();
@@ -141,7 +141,7 @@ export class Child {
     }
   }
 
-  /** SIGKILL to the child and whatever it started in its group. */
+  /** Sends SIGKILL to the child's process group. */
   kill(): void {
     if (this.pid === undefined) return;
     try {

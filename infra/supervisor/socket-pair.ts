@@ -4,9 +4,9 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 
-/** Two connected unix sockets. Node's own pipes to a child's standard input cannot be read from the parent's side. */
+/** Two connected unix sockets. A parent cannot read from the pipe that Node makes for a child's standard input. */
 export async function socketPair(): Promise<[net.Socket, net.Socket]> {
-  // The directory is this user's alone: no one else can connect meanwhile.
+  // Only this user can enter the directory, so no other user can connect meanwhile.
   const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-pair-'));
   const server = net.createServer({ pauseOnConnect: true });
   try {

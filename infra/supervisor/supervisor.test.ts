@@ -15,7 +15,7 @@ after(() => rmSync(directory, { recursive: true, force: true }));
 
 const here = (file: string) => fileURLToPath(new URL(file, import.meta.url));
 
-/** A small program of the platform's kind: it says that it is ready, holds the lifeline, and ends on SIGTERM. */
+/** A small program that behaves like the platform's: it prints a ready line, holds the lifeline, and ends on SIGTERM. */
 function program(name: string, body = ''): string {
   const file = path.join(directory, `${name}.ts`);
   writeFileSync(
@@ -143,11 +143,11 @@ test('children end with a supervisor that was killed', async () => {
   assert.equal(alive(pid), false);
 });
 
-/** Why the first child died that did. */
+/** Reason of the first death. */
 const whyOf = (events: readonly SupervisorEvent[]): string =>
   events.find((event) => event.kind === 'died')?.why ?? 'none died';
 
-/** As short as they can be told from a busy machine's pauses. */
+/** The shortest limits that exceed the pauses of a busy machine. */
 const WATCH = { computingMs: 1000, stillMs: 1000 };
 
 test('a watched child that is stopped is killed and replaced; one that beats is not', async () => {
@@ -190,7 +190,7 @@ test('what a child prints is no beat', async () => {
   await supervisor.stop([['printing']]);
 });
 
-/** A supervisor in a process of its own, with two watched children; it prints their process ids, and what happens. */
+/** A supervisor in a process of its own, with two watched children; it prints their process ids and its events. */
 async function ownSupervisor(name: string) {
   const main = path.join(directory, `${name}.ts`);
   const file = program(`${name}-child`);
@@ -223,9 +223,9 @@ test('a pause of the supervisor and its children, or of the supervisor alone, ki
   try {
     for (const paused of [[parent.pid ?? 0, ...children], [parent.pid ?? 0]]) {
       for (const pid of paused) process.kill(pid, 'SIGSTOP');
-      // The pause itself: nothing can happen that says that it was long enough.
+      // The pause itself: while all processes are stopped, no event can signal that it was long enough.
       await new Promise((resolve) => setTimeout(resolve, 3 * WATCH.stillMs));
-      // The supervisor goes on first, and looks at children that still stand still.
+      // The supervisor resumes first, so it looks at children that are still stopped.
       for (const pid of paused) {
         process.kill(pid, 'SIGCONT');
         await seen('looked', 2);

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Child, type ChildSpec } from './child.ts';
 import { afterDeath, NO_HISTORY, type RestartHistory } from './restart-policy.ts';
 
-/** What the supervisor tells its owner. */
+/** An event that the supervisor reports to its owner. */
 export type SupervisorEvent =
   | {
       readonly kind: 'ready';
@@ -12,7 +12,7 @@ export type SupervisorEvent =
       readonly pid: number | undefined;
       readonly afterMs: number;
       readonly restarted: boolean;
-      /** What the operator should know of this start. */
+      /** A warning for the operator about this start. */
       readonly notice?: string;
     }
   | {
@@ -32,8 +32,8 @@ interface Slot {
 }
 
 /**
- * Starts processes in order, starts again what dies, kills what is silent (`watch-policy.ts`), and stops them in the reverse order. Children that outlive a dead supervisor end by
- * their lifeline (`infra/lifeline.ts`).
+ * Starts processes in order, restarts those that die, kills those that are silent (`watch-policy.ts`), and stops them in the order that
+ * `stop` is given. Children of a dead supervisor end through their lifeline (`infra/lifeline.ts`).
  */
 export class Supervisor {
   readonly #logsDirectory: string;
@@ -48,7 +48,7 @@ export class Supervisor {
     mkdirSync(this.#logsDirectory, { recursive: true });
   }
 
-  /** Starts these side by side and waits until all are ready. Throws the first failure. */
+  /** Starts the children in parallel and waits until all are ready. Throws the first failure. */
   async start(specs: readonly ChildSpec[]): Promise<void> {
     await Promise.all(
       specs.map(async (spec) => {
@@ -69,7 +69,7 @@ export class Supervisor {
     return Object.fromEntries(this.#slots.map((slot) => [slot.spec.name, slot.child.pid]));
   }
 
-  /** Stops the named children side by side, in the given order of stages; a child that no stage names is stopped last. */
+  /** Stops the children stage by stage, those of one stage in parallel. Children that no stage names stop last. */
   async stop(stages: readonly (readonly string[])[]): Promise<void> {
     this.#stopping.abort();
     await Promise.allSettled(this.#spawning);
@@ -88,7 +88,7 @@ export class Supervisor {
     for (const slot of this.#slots) slot.child.kill();
   }
 
-  /** What comes into being while all are stopped is killed, and is there to be waited for. */
+  /** Spawns a child. A child that spawns during `stop` is killed; `keep` has recorded it, so `stop` waits for it. */
   async #spawn<T>(spec: ChildSpec, log: WriteStream, restarts: number, keep: (child: Child) => T): Promise<T> {
     const spawning = Child.spawn(spec, log, restarts).then((child) => {
       const kept = keep(child);
@@ -125,13 +125,13 @@ export class Supervisor {
       try {
         await sleep(delayMs, undefined, { signal: this.#stopping.signal });
       } catch {
-        return; // Stopping.
+        return; // The supervisor is stopping.
       }
       slot.restarts += 1;
       await this.#spawn(slot.spec, slot.log, slot.restarts, (child) => {
         slot.child = child;
       });
-      // A child that fails to start has exited; the next turn of the loop reports it and tries again, later.
+      // A child that fails to start has exited; the next turn of the loop reports the death and retries after a pause.
       await this.#whenReady(slot, true).catch(() => undefined);
     }
   }

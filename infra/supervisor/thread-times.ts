@@ -3,13 +3,13 @@ import type { ThreadTimes } from './watch-policy.ts';
 
 const NS_PER_MS = 1e6;
 
-/** Times of a process' main thread, from Linux' scheduler; null where there is none, or no such process. */
+/** Times of a process's main thread from Linux's scheduler; null on other systems, or when the process is gone. */
 export function mainThreadTimes(pid: number): ThreadTimes | null {
   try {
     const [computed, queued] = readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ').map(Number);
     if (computed === undefined || queued === undefined) return null;
     return { computedMs: computed / NS_PER_MS, queuedMs: queued / NS_PER_MS };
   } catch {
-    return null; // It ended meanwhile, or this system has no such file.
+    return null; // The process ended meanwhile, or this system has no such file.
   }
 }

@@ -5,25 +5,25 @@ import { BEAT_MS, beginWatch, type Look, look, type Verdict, type WatchLimits } 
 
 const LIMITS: WatchLimits = { computingMs: 500, stillMs: 3000 };
 
-/** What the child's main thread does for a while. `turns`: its event loop turns, so it beats. */
+/** Activity of the child's main thread. `turns`: its event loop turns, so the child beats. */
 type Doing = 'turns' | 'computes' | 'queues' | 'stands still';
 interface Stretch {
   readonly doing: Doing;
   readonly ms: number;
-  /** The whole machine stands still for as long before it, the supervisor included. */
+  /** Pause of the whole machine, the supervisor included, before the stretch. */
   readonly machinePausesMs: number;
 }
 
 interface Result {
   readonly verdict: Verdict;
-  /** Silence at the verdict, as the supervisor lived through it: without pauses of the machine. */
+  /** Silence at the verdict, without pauses of the machine. */
   readonly silentMs: number;
   readonly computingMs: number;
 }
 
 /**
- * Plays stretches to the policy until it decides. The supervisor looks every 100 ms and up to `lateMs` later; a pause of the machine moves its clock and nothing
- * else.
+ * Plays stretches to the policy until the policy decides. The supervisor looks every 100 ms, each time up to `lateness()` later; a pause of
+ * the machine advances only the supervisor's clock.
  */
 function play(stretches: readonly Stretch[], lateness: () => number): Result {
   let clock = 0;
@@ -75,7 +75,7 @@ const stretch = (doing: fc.Arbitrary<Doing>, most: number) =>
     machinePausesMs: fc.oneof({ weight: 4, arbitrary: fc.constant(0) }, fc.integer({ min: 1, max: 60_000 })),
   });
 const anything = stretch(fc.constantFrom<Doing>('turns', 'computes', 'queues', 'stands still'), 2000);
-/** Of the supervisor's own timer. */
+/** Delays of the supervisor's timer, ms. */
 const late = fc.array(fc.integer({ min: 0, max: 120 }), { minLength: 1, maxLength: 20 });
 const cycle = (values: readonly number[]) => {
   let i = 0;

@@ -1,40 +1,40 @@
-/** How often a child is looked at, and how often it beats. */
+/** Interval of the supervisor's looks at a child, and of the child's beats. */
 export const BEAT_MS = 100;
-/** A look that comes so long after the last one tells that the supervisor itself stood still. */
+/** A longer gap between two looks means that the supervisor itself was suspended. */
 const OWN_PAUSE_MS = 250;
 
-/** How long the event loop of a child may turn no more. */
+/** Longest times that a child's event loop may go without a turn. */
 export interface WatchLimits {
-  /** Of processor time that its main thread received. */
+  /** Limit on processor time that the child's main thread received. */
   readonly computingMs: number;
-  /** Of time in which its main thread neither computed nor waited for a processor. */
+  /** Limit on time in which the child's main thread neither computed nor waited for a processor. */
   readonly stillMs: number;
 }
 
 /** One look at a child. */
 export interface Look {
   readonly atMs: number;
-  /** Whether it has beaten since the last look. */
+  /** True when the child has beaten since the last look. */
   readonly beaten: boolean;
-  /** Times of its main thread since its start; null when the system does not tell them. */
+  /** Times of the child's main thread since its start; null when the system does not provide them. */
   readonly thread: ThreadTimes | null;
 }
 
 /** Times of a thread since its start. */
 export interface ThreadTimes {
   readonly computedMs: number;
-  /** It was ready to compute, and other threads had the processors. */
+  /** Time in which the thread was runnable while other threads had the processors. */
   readonly queuedMs: number;
 }
 
-/** What is known of a child since its last beat. */
+/** Times accumulated since a child's last beat. */
 export interface Silence {
   readonly last: Look;
   readonly computingMs: number;
   readonly stillMs: number;
 }
 
-/** `computing`: it computes without an end. `still`: it does nothing at all. */
+/** `computing`: the child computes without end. `still`: the child does nothing. */
 export type Verdict = 'alive' | 'computing' | 'still';
 
 export function beginWatch(first: Look): Silence {
@@ -42,8 +42,8 @@ export function beginWatch(first: Look): Silence {
 }
 
 /**
- * Adds a look to what is known. Time in which the supervisor itself stood still counts as one look's: the child may have stood still with it, or
- * have beaten unread. So a machine that pauses as a whole silences no child.
+ * Adds a look to the silence so far. A gap in which the supervisor itself was suspended counts as one interval: the child may have been
+ * suspended as well, or its beats may be unread. So a pause of the whole machine makes no child count as silent.
  */
 export function look(before: Silence, now: Look, limits: WatchLimits): { silence: Silence; verdict: Verdict } {
   if (now.beaten) return { silence: beginWatch(now), verdict: 'alive' };

@@ -3,7 +3,7 @@ import { mainThreadTimes } from './thread-times.ts';
 import { BEAT_MS, beginWatch, type Look, look, type WatchLimits } from './watch-policy.ts';
 
 /**
- * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`), and says once why it counts as silent.
+ * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`). Calls `onSilent` once, with the reason.
  *
  * @returns the function that ends the watch.
  */

@@ -1,11 +1,11 @@
 import type { Attributes, Counter, Histogram, Meter, MetricOptions } from '@opentelemetry/api';
 
-/** Combinations of tenants and functions that one metric of one process tells apart; whoever comes after them is counted as `other`. */
+/** Combinations of tenant and function that one metric of one process tells apart; later combinations count as `other`. */
 export const MAX_OWNERS = 200;
-/** What stands for a tenant or a function that is not told apart. */
+/** Label value for tenants and functions beyond the bound. */
 export const OTHER = 'other';
 
-/** Labels whose values people make up. All others are of closed sets: models, codes, routes, states. */
+/** Labels with user-chosen values. All other labels have closed sets of values: models, codes, routes, states. */
 const OPEN_LABELS: readonly string[] = ['tenant', 'function'];
 
 /**

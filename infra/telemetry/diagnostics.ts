@@ -1,11 +1,11 @@
 import { type DiagLogger, DiagLogLevel, diag } from '@opentelemetry/api';
 
-/** The same thing is said once in so long: a collector that is away fails every export. */
+/** Shortest interval between two equal messages: while a collector is away, every export fails. */
 const SILENCE_MS = 60_000;
-/** Different things that are told apart. */
+/** Most different messages remembered. */
 const MAX_KNOWN = 256;
 
-/** Has what goes wrong with exporting said on standard error: the SDK tells nobody by itself. */
+/** Prints export failures on standard error; the SDK does not report them by default. */
 export function reportDiagnostics(write: (line: string) => void = console.error): void {
   diag.setLogger(diagnosticsLogger(write), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
 }
@@ -25,7 +25,7 @@ export function diagnosticsLogger(write: (line: string) => void, now: () => numb
   return { error: say, warn: say, info: silent, debug: silent, verbose: silent };
 }
 
-/** The SDK hands some errors over as JSON text, stack and all. */
+/** The SDK passes some errors as JSON text that includes the stack; this extracts the message. */
 function plain(message: string): string {
   try {
     return String((JSON.parse(message) as { message: unknown }).message);

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Names and values of a series' labels. */
+/** Label names and values of one series. */
 export type Labels = Readonly<Record<string, string>>;
 
 /** One series of a counter or a gauge. */
@@ -9,7 +9,7 @@ export interface NumberPoint {
   readonly value: number;
 }
 
-/** One series of a histogram: `counts[i]` values up to and including `bounds[i]` that no earlier bound took; the last count holds all larger ones. */
+/** One series of a histogram: `counts[i]` values in (`bounds[i - 1]`, `bounds[i]`]; the last count holds all larger values. */
 export interface HistogramPoint {
   readonly labels: Labels;
   readonly count: number;
@@ -19,14 +19,14 @@ export interface HistogramPoint {
 }
 
 interface Described {
-  /** By OpenTelemetry's rules: dots between words, no unit. */
+  /** Follows OpenTelemetry's rules: dots between words, no unit. */
   readonly name: string;
   readonly description: string;
-  /** UCUM: `s`, `By`, `1`, or `{what}` of what is counted. */
+  /** UCUM: `s`, `By`, `1`, or `{thing}` for a count of things. */
   readonly unit: string;
 }
 
-/** A metric with all its series, in one process at one time. What processes hand over to the gateway, as JSON. */
+/** A metric with all its series, in one process at one time. Processes publish families to the gateway as JSON. */
 export type MetricFamily =
   | (Described & { readonly kind: 'counter' | 'gauge'; readonly points: readonly NumberPoint[] })
   | (Described & { readonly kind: 'histogram'; readonly points: readonly HistogramPoint[] });
@@ -56,7 +56,7 @@ const snapshotSchema = z.array(
   ]),
 );
 
-/** Families from their JSON text; null when it is something else, such as what another version of the platform wrote. */
+/** Families from their JSON text; null when the text does not fit, such as text from another version of the platform. */
 export function parseFamilies(text: string): MetricFamily[] | null {
   try {
     return snapshotSchema.parse(JSON.parse(text));

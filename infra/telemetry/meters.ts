@@ -14,12 +14,12 @@ import {
 import { boundedMeter } from './bounded.ts';
 import type { HistogramPoint, Labels, MetricFamily } from './family.ts';
 
-/** Name of all instruments' scope, and of all spans'. */
+/** Scope name of all instruments and spans. */
 export const SCOPE = 'pie';
 
 /**
- * Whether points that are not observed any more go on being shown: a gauge that is observed has those of now (a tenant without invocations has none),
- * everything else counts from the start of the process.
+ * Delta for observable gauges, so that a gauge shows only the points of the current observation (none for a tenant without invocations).
+ * All other instruments count from the start of the process.
  */
 export function temporalityOf(instrument: InstrumentType): AggregationTemporality {
   return instrument === InstrumentType.OBSERVABLE_GAUGE
@@ -27,7 +27,7 @@ export function temporalityOf(instrument: InstrumentType): AggregationTemporalit
     : AggregationTemporality.CUMULATIVE;
 }
 
-/** Read when somebody asks. */
+/** Collects only on request. */
 class PullReader extends MetricReader {
   constructor() {
     super({ aggregationTemporalitySelector: temporalityOf });
@@ -37,21 +37,21 @@ class PullReader extends MetricReader {
   protected override async onShutdown(): Promise<void> {}
 }
 
-/** The instruments of one process, and what else it measures as plain families. */
+/** The instruments of one process, and its other measurements as plain families. */
 export class Meters {
   readonly meter: Meter;
   readonly provider: MeterProvider;
   readonly #reader = new PullReader();
   readonly #extra: () => readonly MetricFamily[];
 
-  /** @param extra families that are kept elsewhere: read whenever the instruments are */
+  /** @param extra returns families that other code maintains; called at every collection */
   constructor(resource: Resource, extra: () => readonly MetricFamily[], exporting: readonly IMetricReader[] = []) {
     this.#extra = extra;
     this.provider = new MeterProvider({ resource, readers: [this.#reader, ...exporting] });
     this.meter = boundedMeter(this.provider.getMeter(SCOPE));
   }
 
-  /** All that is measured, now. */
+  /** Current values of all instruments and extra families. */
   async collect(): Promise<MetricFamily[]> {
     const { resourceMetrics } = await this.#reader.collect();
     const own = resourceMetrics.scopeMetrics.flatMap(({ metrics }) => metrics.flatMap(toFamily));
@@ -59,7 +59,7 @@ export class Meters {
   }
 }
 
-/** Metrics of the SDK as families; exponential histograms, which nobody here makes, are left out. */
+/** Metrics of the SDK as families, without exponential histograms, which Pie does not use. */
 function toFamily(metric: MetricData): MetricFamily[] {
   const { name, description, unit } = metric.descriptor;
   const described = { name, description, unit };

@@ -18,7 +18,7 @@ export interface OtlpOptions {
   /** Base URL of the receiver. */
   readonly endpoint: string;
   readonly resource: Resource;
-  /** Share of the traces that begin here, 0 to 1. */
+  /** Recorded share of the traces that begin in this process, 0 to 1. */
   readonly sampleRatio: number;
   readonly families: () => readonly MetricFamily[];
 }
@@ -27,16 +27,16 @@ export interface OtlpOptions {
 export interface Exported {
   readonly meters: Meters;
   readonly tracer: Tracer;
-  /** Exports what is left. */
+  /** Exports the remaining spans and metrics. */
   shutdown(): Promise<unknown>;
 }
 
-/** Spans that wait for their export; more are dropped, and counted. */
+/** Most spans that wait for export; the exporter drops and counts further ones. */
 const MAX_SPAN_QUEUE = 16_384;
 const MAX_SPAN_BATCH = 1024;
 const SPAN_DELAY_MS = 1000;
 const EXPORT_TIMEOUT_MS = 5000;
-/** Of one span: attributes are few and of our own making; links name others of a batch. */
+/** Limits of one span: Pie sets few attributes; links name the other spans of a batch. */
 const SPAN_LIMITS = {
   attributeCountLimit: 64,
   attributeValueLengthLimit: 1024,
@@ -44,7 +44,7 @@ const SPAN_LIMITS = {
   linkCountLimit: 64,
 };
 
-/** Gauges have the points of now, whatever the receiver wants of counters (`OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`). */
+/** Gauges stay delta, whatever `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` sets for counters. */
 class MetricExporter extends OTLPMetricExporter {
   override selectAggregationTemporality(instrument: InstrumentType): AggregationTemporality {
     return instrument === InstrumentType.OBSERVABLE_GAUGE
@@ -53,7 +53,7 @@ class MetricExporter extends OTLPMetricExporter {
   }
 }
 
-/** Starts exporting by OTLP over HTTP. Loaded only when there is an endpoint: it takes 60 ms and 20 MB. */
+/** Starts exporting by OTLP over HTTP. Import this module only with an endpoint: loading it takes 60 ms and 20 MB. */
 export function openOtlp({ endpoint, resource, sampleRatio, families }: OtlpOptions): Exported {
   reportDiagnostics();
   const reader = new PeriodicExportingMetricReader({
@@ -74,7 +74,7 @@ export function openOtlp({ endpoint, resource, sampleRatio, families }: OtlpOpti
   const traces = new TracerProvider({
     resource,
     spanLimits: SPAN_LIMITS,
-    // Whoever sent a decision along has made it; only new traces are drawn for.
+    // A client's sampling decision stands; the ratio applies only to traces that begin here.
     sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(sampleRatio) }),
     spanProcessors: [processor],
   });

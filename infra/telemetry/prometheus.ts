@@ -1,19 +1,19 @@
 import type { HistogramPoint, Labels, MetricFamily, NumberPoint } from './family.ts';
 
-/** What one process has measured. */
+/** The metrics of one process. */
 export interface ProcessFamilies {
   /** Such as `runtime-1`; becomes the label `process`. */
   readonly process: string;
   readonly families: readonly MetricFamily[];
 }
 
-/** Units that a metric's name ends in; those in braces say what is counted and are left out. */
+/** Name suffixes by unit; units in braces name the counted thing and get no suffix. */
 const UNIT_SUFFIXES: Readonly<Record<string, string>> = { s: 'seconds', ms: 'milliseconds', By: 'bytes', '1': 'ratio' };
 
 /**
  * The families of all processes as one page in Prometheus' text format: each name once, with its help and type, and the series of every
- * process under it. Of two families of one name and different kinds the first is shown. Names follow OpenTelemetry's rules for Prometheus:
- * underscores for dots, the unit, and `_total` behind counters.
+ * process under it. When two families share a name and differ in kind, the page shows the first. Names follow OpenTelemetry's rules for
+ * Prometheus: underscores for dots, the unit, and `_total` behind counters.
  */
 export function prometheusText(processes: readonly ProcessFamilies[]): string {
   const merged = new Map<string, { readonly family: MetricFamily; readonly lines: string[] }>();
@@ -33,7 +33,7 @@ export function prometheusText(processes: readonly ProcessFamilies[]): string {
   return blocks.join('');
 }
 
-/** The name under which Prometheus knows a metric. */
+/** A metric's name in Prometheus. */
 export function prometheusName({ name, unit, kind }: Pick<MetricFamily, 'name' | 'unit' | 'kind'>): string {
   const plain = name.replace(/[^A-Za-z0-9_]/g, '_');
   const suffix = UNIT_SUFFIXES[unit];

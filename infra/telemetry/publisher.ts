@@ -4,19 +4,19 @@ import { PUBLISH_INTERVAL_MS } from './settings.ts';
 
 export interface PublisherOptions {
   readonly meter: Meter;
-  /** What is handed over: this process' numbers, and those of processes that it speaks for. */
+  /** Metrics to publish: those of this process and of the processes that it reports for. */
   readonly snapshots: () => Promise<readonly ProcessFamilies[]>;
-  /** Leaves one process' numbers, as JSON, where the gateway finds them. */
+  /** Stores one process's metrics as JSON for the gateway. */
   readonly publish: (process: string, text: string) => Promise<void>;
-  /** Asks Redis for an answer, whose time is measured. */
+  /** Sends a PING to Redis; the publisher records its round-trip time. */
   readonly ping: () => Promise<void>;
-  /** Told when something could not be handed over; once, until it can be again. */
+  /** Called on the first failure to publish, and again only after a success in between. */
   readonly onError: (error: unknown) => void;
 }
 
 const ROUND_TRIP_BOUNDS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1];
 
-/** Hands numbers over every five seconds, the first time at once, until the returned function is called. */
+/** Publishes metrics at once and then every five seconds, until the caller calls the returned function. */
 export function publishMetrics(options: PublisherOptions): () => void {
   const roundTrip = options.meter.createHistogram('pie.redis.round_trip', {
     unit: 's',

@@ -1,16 +1,16 @@
-/** What is exported where: `[telemetry]` of `pie.toml` and OpenTelemetry's own variables, which win. */
+/** Export settings from `[telemetry]` of `pie.toml` and from OpenTelemetry's variables, which win. */
 export interface TelemetrySettings {
-  /** Base URL of an OTLP/HTTP receiver; without it nothing is traced and nothing exported. */
+  /** Base URL of an OTLP/HTTP receiver; without it the platform traces and exports nothing. */
   readonly otlpEndpoint?: string;
   /** Share of traces that are recorded when the client has not decided, 0 to 1. */
   readonly sampleRatio: number;
-  /** `service.namespace` of everything exported. */
+  /** `service.namespace` of all exported data. */
   readonly serviceNamespace: string;
-  /** `service.name` of every process; `pie-gateway`, `pie-runtime` and `pie-gpu-host` without it. */
+  /** `service.name` of every process; by default `pie-gateway`, `pie-runtime` and `pie-gpu-host`. */
   readonly serviceName?: string;
-  /** Whether anybody may read `/metrics`; else a key with the scope `operator` is needed. */
+  /** True when `/metrics` needs no key; else a client needs a key with the scope `operator`. */
   readonly metricsPublic: boolean;
 }
 
-/** How often metrics are exported, and processes hand theirs to the gateway. */
+/** Interval of metric exports, and of publishing metrics to the gateway. */
 export const PUBLISH_INTERVAL_MS = 5000;

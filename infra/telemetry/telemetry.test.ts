@@ -34,13 +34,13 @@ test('however many tenants and functions come, a metric has a bounded number of 
     assert.ok(points.length <= bound, `${name} has ${points.length} series`);
     assert.ok(points.some(({ labels }) => labels.tenant === OTHER && labels.function === OTHER));
   }
-  // Nothing is lost: what has no series of its own is counted as other.
+  // No count is lost: combinations beyond the bound count as `other`.
   const { points } = await familyOf(meters, 'pie.invocations');
   assert.equal(
     points.reduce((sum, point) => sum + ('value' in point ? point.value : 0), 0),
     5000,
   );
-  // Whoever came first keeps its own.
+  // The first combinations keep their own series.
   assert.ok(points.some(({ labels }) => labels.function === 'function-0' && labels.tenant === 'tenant-0'));
 });
 

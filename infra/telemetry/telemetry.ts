@@ -10,20 +10,20 @@ export interface TelemetryOptions {
   readonly room: 'gateway' | 'runtime' | 'gpu-host';
   /** Name of the process, such as `runtime-1`: `service.instance.id`, and the label `process` on `/metrics`. */
   readonly process: string;
-  /** What the room measures besides its instruments. */
+  /** Measurements of the room besides its instruments. */
   readonly families?: () => readonly MetricFamily[];
 }
 
-/** What one process measures and traces; entry points make it and hand on its meter and its tracer. */
+/** Metrics and traces of one process. The entry point opens it and passes its meter and tracer on. */
 export interface Telemetry {
-  /** Makes spans; absent when nothing is exported, so that nothing is made. */
+  /** Makes spans; undefined without an export endpoint, so that no code makes spans in vain. */
   readonly tracer: Tracer | undefined;
   readonly meter: Meter;
-  /** How this process is. */
+  /** Vital signs of this process. */
   readonly vitals: () => Vitals;
-  /** All that this process has measured, for the page of the gateway. */
+  /** All metrics of this process, for the gateway's `/metrics`. */
   collect(): Promise<MetricFamily[]>;
-  /** Exports what is left, within `deadlineMs`. It never throws: a collector that is away keeps nobody from ending. */
+  /** Exports the remaining data within `deadlineMs`. Never throws, so an absent collector does not keep the process from ending. */
   close(deadlineMs?: number): Promise<void>;
 }
 

@@ -1,27 +1,27 @@
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { MetricFamily } from './family.ts';
 
-/** Set by the supervisor: how often it has started this process again. */
+/** The supervisor sets this to the number of restarts of this process. */
 export const RESTARTS_VARIABLE = 'PIE_RESTARTS';
 
-/** How a process is. Plain data, so that a GPU host's travels with its counters. */
+/** Vital signs of a process. Plain data, so that a GPU host can send them with its counters. */
 export interface Vitals {
   readonly uptimeSeconds: number;
   readonly residentBytes: number;
   readonly heapBytes: number;
   readonly cpuSeconds: number;
-  /** How late timers were in the last seconds, at most and in one of a hundred cases. */
+  /** Lateness of timers in the last seconds: the maximum and the 99th percentile. */
   readonly loopDelayMaxSeconds: number;
   readonly loopDelayP99Seconds: number;
   readonly restarts: number;
 }
 
-/** Resolution of the delay's measurement: a timer of the system at this interval. */
+/** Interval of the timer that measures the event loop's delay. */
 const RESOLUTION_MS = 20;
-/** The delay is of at least so long; readings that come sooner see the same span. */
+/** Shortest span of a delay measurement; readings that come sooner share a span. */
 const SPAN_MS = 4000;
 
-/** Watches this process. Returns what reads how it is. */
+/** Starts measuring this process. Returns a function that reads its vital signs. */
 export function watchVitals(): () => Vitals {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
@@ -50,12 +50,12 @@ export function watchVitals(): () => Vitals {
   };
 }
 
-/** Of a sample in nanoseconds, what is beyond the timer's own interval; in seconds. */
+/** Converts a sample in ns to seconds and subtracts the timer's own interval. */
 function lateness(sample: number): number {
   return Number.isFinite(sample) ? Math.max(0, sample / 1e9 - RESOLUTION_MS / 1000) : 0;
 }
 
-/** How a process is, as metrics. */
+/** Vital signs as metrics. */
 export function vitalFamilies(vitals: Vitals): MetricFamily[] {
   const one = (kind: 'counter' | 'gauge', name: string, unit: string, description: string, value: number) =>
     ({ name, unit, description, kind, points: [{ labels: {}, value }] }) satisfies MetricFamily;

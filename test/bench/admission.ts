@@ -15,7 +15,7 @@ import { format, formatSpread, quantile, spread } from './statistics.ts';
 
 const SLOTS = 32;
 const QUEUED = [100, 1000, 10_000] as const;
-/** The other tenant asks this often while the line is drained. */
+/** Interval of the other tenant's invocations while the queue drains. */
 const PROBE_EVERY_MS = 200;
 const UNLOADED_PROBES = 40;
 const SUBMITTING = 64;
@@ -25,15 +25,15 @@ interface Sample {
   readonly queued: number;
   readonly jobsPerSecond: number;
   readonly redisMicros: number;
-  /** The same on a bare BullMQ queue and worker. */
+  /** The same measurement on a bare BullMQ queue and worker. */
   readonly bareJobsPerSecond: number;
   readonly bareRedisMicros: number;
-  /** Of the other tenant, ms. */
+  /** Waits of the other tenant, ms. */
   readonly unloaded: readonly number[];
   readonly loaded: readonly number[];
 }
 
-/** A line of one tenant's invocations drained through the whole platform, while another tenant asks now and then. */
+/** Drains one tenant's queue through the whole platform while another tenant invokes at an interval. */
 export const admission: Bench = {
   name: 'admission',
   summary: `wait of another tenant with ${QUEUED.join(', ')} queued; jobs a second; CPU of Redis`,
@@ -103,7 +103,7 @@ async function measure(platform: Platform, scheduler: Scheduler, other: TenantCl
   const holders = await Promise.all(
     Array.from({ length: SLOTS }, () => submit(platform, 'ticker', { ...JOB, hold: true })),
   );
-  // A part is kept for tenants that hold little.
+  // The scheduler reserves some slots for tenants that hold few.
   while ((await scheduler.queue.depth()).active < SLOTS * (1 - DEFAULT_RESERVE)) await sleep(20);
   let left = queued;
   await Promise.all(
@@ -176,7 +176,7 @@ async function bare(
   return { bareJobsPerSecond: (jobs / elapsedMs) * 1000, bareRedisMicros: (cpu / jobs) * 1e6 };
 }
 
-/** CPU that Redis has used. */
+/** CPU time that Redis has used, s. */
 async function cpuSeconds(redis: Redis): Promise<number> {
   const info = await redis.info('cpu');
   const read = (name: string) => Number(new RegExp(`^${name}:([0-9.]+)`, 'm').exec(info)?.[1] ?? 0);

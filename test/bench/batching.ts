@@ -9,7 +9,7 @@ const CONTEXT = 16;
 const STEPS = 64;
 const WAYS = ['split', 'fused'] as const;
 
-/** What the paper compares (Pie, SOSP '25, Table 5), and a policy that waits by the rate of arrivals. */
+/** The policies that the paper compares (Pie, SOSP '25, Table 5), and one that waits according to the rate of arrivals. */
 const POLICIES = [
   { name: 'adaptive', config: 'batch_policy = "adaptive"' },
   { name: 'eager', config: 'batch_policy = "eager"' },

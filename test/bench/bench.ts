@@ -8,17 +8,17 @@ export interface Bench {
 }
 
 export interface BenchOptions {
-  /** Repetitions, of which the median is told. */
+  /** Repetitions; the report shows their median. */
   readonly repetitions: number;
-  /** Fewer and smaller cases, to see that everything runs. */
+  /** Runs fewer and smaller cases, as a check that the benchmark works. */
   readonly quick: boolean;
   readonly progress: (line: string) => void;
 }
 
-/** What a benchmark found: rows for people, the same numbers for programs. */
+/** Results of a benchmark: rows for people, and the same numbers for programs. */
 export interface BenchReport {
   readonly title: string;
-  /** What the numbers mean, and what was held equal. */
+  /** Meaning of the numbers, and the conditions held equal. */
   readonly notes: readonly string[];
   readonly header: readonly string[];
   readonly rows: readonly (readonly string[])[];

@@ -10,7 +10,7 @@ export function outputOf<T>(events: readonly StreamEvent[]): T {
   return end.data.output as T;
 }
 
-/** What an invocation that must succeed used, by name. */
+/** Usage of an invocation that must succeed, by name. */
 export function usageOf(events: readonly StreamEvent[]): Readonly<Record<string, number>> {
   const end = terminal(events);
   if (end?.event !== 'result') throw new Error(`the invocation failed: ${JSON.stringify(end?.data)}`);
@@ -28,8 +28,7 @@ export async function tell(platform: Platform, id: string, message: string): Pro
 }
 
 /**
- * Runs `inputs` side by side up to their first message, calls `whenAllReady`, lets all go on with one message each, and returns their
- * outputs.
+ * Runs `inputs` in parallel up to their first message, calls `whenAllReady`, resumes each with one message, and returns their outputs.
  */
 export async function startTogether<T>(
   platform: Platform,
@@ -51,14 +50,14 @@ export async function startTogether<T>(
       },
     }),
   );
-  // A run that fails before it is ready must end the wait.
+  // An invocation that fails before its first message must end the wait.
   await Promise.race([barrier, Promise.all(running).then(() => undefined)]);
   await whenAllReady();
   await Promise.all(ids.map((id) => tell(platform, id, 'go')));
   return (await Promise.all(running)).map((events) => outputOf<T>(events));
 }
 
-/** The GPU host's own counts. */
+/** A connection to the first GPU host, to read its counters. */
 export async function connectStats(platform: Platform): Promise<GpuHostConnection> {
   const [host] = loadConfig(platform.environment).gpuHosts;
   return GpuHostConnection.connect(host?.address ?? '');

@@ -30,7 +30,7 @@ export const concurrency: Bench = {
       outputOf<{ text: string }>(await invoke(platform, 'text-completion', input)).text;
     const rounds: Round[] = [];
     try {
-      await Promise.all(inputs.map(run)); // Warm.
+      await Promise.all(inputs.map(run)); // Warm-up.
       for (let i = 0; i < (quick ? 1 : repetitions); i++) {
         let start = performance.now();
         const alone: string[] = [];

@@ -9,7 +9,7 @@ const EVERY_MS = 1000;
 const SUBMITTING = 64;
 const INPUT = { prompt: 'Once upon a time', maxTokens: 16, temperature: 0 };
 
-/** One tenant floods the platform; another goes on as if nothing was. */
+/** One tenant floods the platform while another invokes at a steady rate. */
 export const flood: Bench = {
   name: 'flood',
   summary: `one tenant sends ${FLOOD} invocations at once, another one a second: how long the second waits`,
@@ -19,7 +19,7 @@ export const flood: Bench = {
     const { code, stderr } = await platform.pie(['deploy', 'functions/text-completion'], { apiKey: other.apiKey });
     if (code !== 0) throw new Error(stderr);
     const ask = () => waitOf(other, 'text-completion', INPUT);
-    for (let i = 0; i < 5; i++) await ask(); // Warm.
+    for (let i = 0; i < 5; i++) await ask(); // Warm-up.
     const unloaded: number[] = [];
     for (let i = 0; i < (quick ? 10 : 40); i++) {
       unloaded.push(await ask());

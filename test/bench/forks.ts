@@ -32,7 +32,7 @@ export const forks: Bench = {
     };
     const rounds: Round[] = [];
     try {
-      await wallMs(FORKS); // Warm.
+      await wallMs(FORKS); // Warm-up.
       for (let i = 0; i < (quick ? 2 : repetitions * 2); i++) {
         const oneMs = await wallMs(1);
         await stats.stats({ reset: true });

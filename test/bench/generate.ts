@@ -87,7 +87,7 @@ export const generate: Bench = {
             const [after] = (await stats.stats()).models;
             if (new Set(outputs.map((output) => output.checksum)).size !== 1)
               throw new Error(`${way}: equal prompts, different tokens`);
-            if (i === 0) continue; // Warm.
+            if (i === 0) continue; // Warm-up.
             const sample = samples.get(way);
             const longest = Math.max(...outputs.map((output) => output.elapsedMs));
             sample?.perToken.push(longest / STEPS);

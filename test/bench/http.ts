@@ -17,24 +17,24 @@ import { type ReceivedStream, receive } from './streams.ts';
 
 const MODEL = 'stories15m';
 const TOKENS = 120;
-/** Tokens of the prompt, about: the floor and the peer begin with as many in their caches. */
+/** Approximate tokens of the prompt; the floor and the peer begin with the same number in their caches. */
 const CONTEXT = 8;
-/** Rounds of a client count before the first that counts: V8 compiles the engine's module in the first seconds. */
+/** Unmeasured rounds per client count: V8 compiles the engine's module in the first seconds. */
 const WARM_ROUNDS = 2;
-/** Invocations of one token in each round, at least: from what they cost follows what the tokens after the first cost. */
+/** Least one-token invocations per round; subtracting their cost gives the cost of the tokens after the first. */
 const LAUNCHES = 32;
 
-/** What one round of clients received, and what it cost. */
+/** Streams and costs of one round of clients. */
 interface Round {
   readonly tokensPerSecond: number;
   readonly streams: readonly ReceivedStream[];
-  /** CPU time of each part of the platform, µs a token that a client received. */
+  /** CPU time of each part of the platform, µs per received token. */
   readonly cpuUs: ReadonlyMap<string, number>;
-  /** CPU of all processes but the GPU host and the client for the tokens after the first, µs each. */
+  /** CPU of all processes but the GPU host and the client, µs per token after the first. */
   readonly laterUs: number;
-  /** The same for an invocation of one token, ms. */
+  /** CPU of the same processes for an invocation of one token, ms. */
   readonly launchMs: number;
-  /** Redis commands of a token after the first. */
+  /** Redis commands per token after the first. */
   readonly redisCommands: number;
 }
 
@@ -42,7 +42,7 @@ interface Row {
   readonly clients: number;
   readonly tokensPerSecond: Spread;
   readonly overBareStep: Spread;
-  /** Quick runs leave the peer out. */
+  /** Undefined in quick runs, which leave the peer out. */
   readonly overPeer: Spread | undefined;
   /** CPU of all processes but the GPU host and the client, µs a token. */
   readonly outsideEngineUs: Spread;
@@ -143,7 +143,7 @@ export const http: Bench = {
   },
 };
 
-/** node-llama-cpp with one thread and with all: two contend on some machines. */
+/** node-llama-cpp with one thread and with all: its threads contend on some machines. */
 async function startPeers(directory: string, progress: (line: string) => void): Promise<EngineProcess[]> {
   await installPeers(progress);
   const model = await loadModel((await pullModel(MODEL)).directory);

@@ -11,17 +11,17 @@ import { receive } from './streams.ts';
 
 const STREAMS = 8;
 const TOKENS = 100;
-/** Rounds of streams while the misbehaviour goes on; the first begins with it and takes about a second. */
+/** Rounds of streams under a disturbance; the first round begins with the disturbance and takes about a second. */
 const ROUNDS = 4;
-/** Between the failure of a misbehaving inferlet and its next invocation. */
+/** Pause between the failure of a misbehaving inferlet and its next invocation. */
 const PAUSE_MS = 1000;
 const LARGE_INPUT_BYTES = 4 * 2 ** 20;
 
 interface Disturbance {
   readonly name: string;
-  /** Invocations at once. */
+  /** Concurrent invocations. */
   readonly atOnce: number;
-  /** One of them, from its submission to its end. */
+  /** Runs one invocation from its submission to its end. */
   readonly once: (tenant: Client) => Promise<unknown>;
 }
 
@@ -45,7 +45,7 @@ const DISTURBANCES: readonly Disturbance[] = [
   {
     name: 'inputs of 4 MiB, 16 at once',
     atOnce: 16,
-    // Refused once the tenant's share of Redis is full, which is what its neighbours need.
+    // The gateway refuses these once the tenant's share of Redis is full, so the neighbours keep theirs.
     once: (tenant) =>
       submit(tenant, 'hostile', { misdeed: 'throw', ballast: 'x'.repeat(LARGE_INPUT_BYTES - 100) }).catch(() =>
         sleep(10),
@@ -53,7 +53,7 @@ const DISTURBANCES: readonly Disturbance[] = [
   },
 ];
 
-/** Streams of one tenant at HTTP clients, alone and beside another tenant's inferlets that misbehave, in turn. */
+/** Streams of one tenant at HTTP clients, in turn alone and beside another tenant's misbehaving inferlets. */
 export const isolation: Bench = {
   name: 'isolation',
   summary: "time per token at one tenant's HTTP clients while another tenant's inferlets misbehave",
@@ -96,7 +96,7 @@ export const isolation: Bench = {
           const [begin = Number.NaN, ...rest] = rounds;
           first.push(begin / base);
           later.push(mean(rest) / base);
-          // What was submitted ends, or is let go of by its client.
+          // Wait until all submitted invocations have ended.
           await settled(stranger);
         }
         results.push({ name, first, later });
@@ -123,7 +123,7 @@ export const isolation: Bench = {
   },
 };
 
-/** Milliseconds a token of one round of streams. */
+/** Milliseconds per token of one round of streams. */
 async function round(platform: Platform): Promise<number> {
   const startMs = performance.now();
   const received = await Promise.all(
@@ -135,7 +135,7 @@ async function round(platform: Platform): Promise<number> {
   return elapsedMs / received.reduce((sum, parse) => sum + parse().tokens, 0);
 }
 
-/** Cancels what the tenant still has, and waits until it has nothing. */
+/** Cancels the tenant's invocations and waits until none is left. */
 async function settled(tenant: Client): Promise<void> {
   for (;;) {
     const response = await tenant.fetch('/v1/invocations?status=queued,running&limit=100');

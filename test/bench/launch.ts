@@ -10,19 +10,19 @@ import { outputOf } from './clients.ts';
 import { outsideEngine, usageOfTrees } from './process-usage.ts';
 import { format, formatSpread, quantile, spread } from './statistics.ts';
 
-/** An inferlet whose first statement sends. A comment makes each build another component. */
+/** An inferlet whose first statement sends. `salt` makes each build a different component. */
 const source = (salt: string) =>
   `import { send } from 'pie:inferlet/session@0.1.0';\nexport async function run() { send({ tag: 'text', val: '${salt}' }); return 'null'; }\n`;
 
 interface Launch {
-  /** From the request to the first `message`. */
+  /** Time from the request to the first `message`. */
   readonly totalMs: number;
   readonly parts: Readonly<Record<string, number>>;
 }
 
 interface Round {
   readonly launches: readonly Launch[];
-  /** CPU of all processes but the GPU host and the client, ms an invocation; undefined where processes come and go. */
+  /** CPU of all processes but the GPU host and the client, ms per invocation; undefined in cases that start or end processes. */
   readonly cpuMs?: number;
 }
 
@@ -53,12 +53,12 @@ async function launchOnce(client: Client, name: string): Promise<Launch> {
   return { totalMs, parts: metric?.data ?? {} };
 }
 
-/** Before a tenant's first invocation: a sandbox without a tenant has begun and was sent what tenants share. */
+/** Pause before a tenant's first invocation, in which a spare sandbox starts and receives the components that tenants share. */
 const SPARE_MS = 1500;
-/** Of one case with one invocation at a time. */
+/** Launches of a case with one invocation at a time. */
 const ONE_BY_ONE = 20;
 
-/** Request to first message: warm at 1, 256 and 896 at once; the first of a tenant; cold for a new component and for an artifact on disk. */
+/** Time to first message: warm at 1, 256 and 896 at once; a tenant's first; cold with a new component and with an artifact on disk. */
 export const launch: Bench = {
   name: 'launch',
   summary: "request to first message, warm at 1, 256 and 896 at once, a tenant's first, and cold",
@@ -82,7 +82,7 @@ export const launch: Bench = {
           const launches: Launch[] = [];
           for (let n = 0; n < (atOnce === 1 ? ONE_BY_ONE : 1); n++) {
             launches.push(...(await Promise.all(Array.from({ length: atOnce }, () => launchOnce(platform, 'warm')))));
-            await new Promise((resolve) => setTimeout(resolve, atOnce === 1 ? 10 : 1500)); // The pool fills up again.
+            await new Promise((resolve) => setTimeout(resolve, atOnce === 1 ? 10 : 1500)); // Lets the pool of ready instances refill.
           }
           rounds.push({
             launches,
@@ -101,7 +101,7 @@ export const launch: Bench = {
         if (run.code !== 0) throw new Error(run.stderr);
         await new Promise((resolve) => setTimeout(resolve, SPARE_MS));
         const launched = await launchOnce(tenant, 'first');
-        // Until two tenants have run something, nothing is known to be shared.
+        // The runtime counts a component as shared only after two tenants have run it.
         if (i >= 2) firsts.push(launched);
       }
       cases.push({ name: "a tenant's first, a spare sandbox", rounds: each(firsts) });
@@ -158,7 +158,7 @@ export const launch: Bench = {
   },
 };
 
-/** Builds a component that nobody has seen, uploads it, and launches it: the time counts from the upload. */
+/** Builds a new component, uploads and launches it; the time counts from the upload. */
 async function uploadAndLaunch(platform: Platform, directory: string, name: string): Promise<Launch> {
   const file = path.join(directory, `${name}.ts`);
   const component = path.join(directory, `${name}.wasm`);

@@ -1,4 +1,4 @@
-/** `pie bench NAME`: measures a platform that it starts itself, each number against another of the same run. */
+/** `pie bench NAME`: starts a platform and measures it; each number is compared with another number of the same run. */
 import { parseArgs } from 'node:util';
 import { admission } from './admission.ts';
 import { batching } from './batching.ts';

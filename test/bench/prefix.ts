@@ -7,7 +7,7 @@ import { format, formatSpread, spread } from './statistics.ts';
 
 const REQUESTS = 32;
 const PAGE_SIZE = 16;
-/** Words that begin every prompt: some 190 of the model's 256 tokens. */
+/** Common beginning of every prompt: about 190 of the model's 256 tokens. */
 const SHARED = Array.from({ length: 26 }, (_, i) => `The ${['red', 'blue', 'old'][i % 3]} bird saw a tree.`).join(' ');
 
 interface Sample {
@@ -18,7 +18,7 @@ interface Sample {
   readonly expectedHits: number;
 }
 
-/** One prefix that all requests share, each with words of its own after it, with and without the prefix cache. */
+/** Requests with a shared prefix and different ends, with and without the prefix cache. */
 export const prefix: Bench = {
   name: 'prefix',
   summary: 'tokens prefilled and time to first token on a shared prefix, with and without the prefix cache',

@@ -6,12 +6,12 @@ import { format, formatSpread, spread } from './statistics.ts';
 
 const INFERLETS = 128;
 const TOKENS = 96;
-/** Pages that one holds at its end: its prompt and what it has generated. */
+/** Pages that an inferlet holds at its end, for its prompt and its generated tokens. */
 const PAGES_EACH = Math.ceil((TOKENS * 2 + 8) / 16);
 const FACTORS = [1, 2, 4, 8] as const;
 
 interface Sample {
-  /** Tokens a second of inferlets that finished. */
+  /** Tokens a second of the inferlets that finished. */
   readonly goodput: number;
   readonly finished: number;
   readonly terminated: number;
@@ -19,7 +19,7 @@ interface Sample {
   readonly elapsedMs: number;
 }
 
-/** 128 inferlets on a pool for all of them, half, a quarter and an eighth. */
+/** 128 inferlets on a pool that fits all, half, a quarter and an eighth of them. */
 export const pressure: Bench = {
   name: 'pressure',
   summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: who finishes, and throughput over the uncontended`,
@@ -73,7 +73,7 @@ async function measure(factor: number, inferlets: number): Promise<Sample> {
   await deploy(platform, 'pressure');
   const run = async (i: number) =>
     terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS, prompt: `Story ${i}` }));
-  await run(0); // Warm.
+  await run(0); // Warm-up.
   const start = performance.now();
   const ends: (StreamEvent | undefined)[] = await Promise.all(Array.from({ length: inferlets }, (_, i) => run(i)));
   const elapsedMs = performance.now() - start;

@@ -21,7 +21,7 @@ interface Stat {
  * Usage of process trees, by the names of their roots: a process counts for its nearest named ancestor, so that sandboxes count for their
  * runtime, and the Redis server for the shell that holds it.
  *
- * A child that has ended no longer counts, so the difference of two readings is exact only for processes that live through both.
+ * A reading does not include ended processes, so the difference of two readings is exact only for processes that live through both.
  */
 export function usageOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<string, ProcessUsage> {
   const stats = readStats();
@@ -36,7 +36,7 @@ export function usageOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<st
   return totals;
 }
 
-/** CPU time that all of them but the GPU hosts have used between two readings, in µs. */
+/** CPU time of all processes but the GPU hosts between two readings, in µs. */
 export function outsideEngine(
   before: ReadonlyMap<string, ProcessUsage>,
   after: ReadonlyMap<string, ProcessUsage>,
@@ -47,12 +47,12 @@ export function outsideEngine(
 
 export const isOutsideEngine = (name: string): boolean => !name.startsWith('gpu-host');
 
-/** Sandboxes of these processes, those that wait for a tenant among them. */
+/** Number of sandboxes below `roots`, spares included. */
 export function sandboxesOf(roots: ReadonlyMap<string, number>): number {
   return [...namedAncestors(readStats(), roots).keys()].filter((pid) => {
     try {
       const [program = '', ...args] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-      // bubblewrap has the same arguments behind its own.
+      // bubblewrap's command line ends with the same arguments, so check the program as well.
       return program.endsWith('/node') && args.some((arg) => arg.endsWith('/runtime/guest/main.ts'));
     } catch {
       return false;

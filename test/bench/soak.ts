@@ -10,7 +10,7 @@ import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { format, quantile } from './statistics.ts';
 
-/** Everything is forgotten within six seconds of its end. */
+/** The platform deletes all data of an invocation within six seconds of its end. */
 const RETENTION = `[retention]
 records = "6s"
 events = "3s"
@@ -18,17 +18,17 @@ files = "3s"
 logs = "6s"
 idempotency = "3s"
 `;
-/** The longest of them: after so long a round leaves nothing behind. */
+/** The longest retention: after it, a round has left nothing behind. */
 const FORGOTTEN_MS = 6000;
 const ROUND_MS = 2000;
 const AT_ONCE = 16;
-/** Redis looks for what has expired ten times a second, and finds a part of it each time. */
+/** Redis scans for expired keys ten times a second and finds only some of them in each scan. */
 const SETTLE_MS = 5000;
 const MESSAGES = 8;
 const LINES = 2;
 const MIB = 2 ** 20;
 
-/** An inferlet that says and logs a little. */
+/** An inferlet that sends a few messages and logs a few lines. */
 const SOURCE = `import { send } from 'pie:inferlet/session@0.1.0';
 export async function run() {
   for (let i = 0; i < ${MESSAGES}; i++) send({ tag: 'text', val: 'a piece of text ' + i });
@@ -48,7 +48,7 @@ interface Round {
   readonly keys: number;
 }
 
-/** Redis memory while invocations come and are forgotten: it must not grow once as much is forgotten as comes. */
+/** Redis memory while invocations start and expire: it must not grow once both rates are equal. */
 export const soak: Bench = {
   name: 'soak',
   summary: 'Redis memory under short invocations with a short retention, and what each of them costs',
@@ -68,7 +68,7 @@ export const soak: Bench = {
         const base = await measure(redis, 0);
         const rounds: Round[] = [];
         let costs: Readonly<Record<string, number>> = {};
-        // Half of the rounds fill what is kept, the rest show the plateau.
+        // Half of the rounds fill the retention window; the rest show the plateau.
         const count = Math.max(6, Math.ceil(FORGOTTEN_MS / ROUND_MS)) * 2 + (quick ? 0 : 4 * repetitions);
         for (let i = 0; i < count; i++) {
           const made = await invokeMany(platform, quick ? 40 : 400, ROUND_MS);
@@ -120,7 +120,7 @@ function report(base: Round, rounds: readonly Round[], after: Round, costs: Read
   };
 }
 
-/** Runs invocations to their ends, spread over `withinMs` when they are quicker. */
+/** Runs `count` invocations to their ends, spread over `withinMs` when they would take less. */
 async function invokeMany(platform: Platform, count: number, withinMs: number): Promise<Made[]> {
   const until = performance.now() + withinMs;
   const made: Made[] = [];
@@ -149,7 +149,7 @@ async function measure(redis: Redis, invocations: number): Promise<Round> {
   return { invocations, usedBytes: Number(used), keys: await redis.dbsize() };
 }
 
-/** What the last invocation costs as long as it is kept. */
+/** Redis memory of one invocation while its data is kept, by kind of key. */
 async function costsOf(redis: Redis, { id, key }: Made = { id: '', key: '' }): Promise<Record<string, number>> {
   const keys = createKeys();
   const size = async (name: string) => (await redis.memory('USAGE', name, 'SAMPLES', '0')) ?? 0;

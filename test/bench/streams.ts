@@ -3,7 +3,7 @@ import type { Platform } from '#test/harness/platform.ts';
 /** One stream as its client received it. */
 export interface ReceivedStream {
   readonly tokens: number;
-  /** From the request to the first message, in ms. */
+  /** Time from the request to the first message, in ms. */
   readonly firstMs: number;
   /** Times between two arrivals that held messages, in ms. */
   readonly gapsMs: readonly number[];
@@ -15,8 +15,8 @@ interface Arrival {
 }
 
 /**
- * Streams one text completion and keeps the bytes with their times; `parse` reads them once every clock has stopped, so that the client's
- * parsing takes no time from the platform.
+ * Streams one text completion and keeps the bytes with their arrival times. The returned function parses them; call it after every clock
+ * has stopped, so that parsing takes no time from the platform.
  */
 export async function receive(platform: Platform, input: object): Promise<() => ReceivedStream> {
   const startMs = performance.now();
@@ -31,7 +31,7 @@ export async function receive(platform: Platform, input: object): Promise<() => 
   return () => parse(arrivals);
 }
 
-/** @throws when the messages that arrived are not the text of the result, or the invocation failed. */
+/** @throws Error when the messages do not add up to the result's text, or the invocation failed. */
 function parse(arrivals: readonly Arrival[]): ReceivedStream {
   const decoder = new TextDecoder();
   const messagesAtMs: number[] = [];

@@ -17,7 +17,7 @@ const CONFIG = `[runtime]\nmax_sandboxes = ${MOST_SANDBOXES}\nsandbox_idle_s = $
 const SOURCE = `export async function run() { return '"here"'; }\n`;
 const SAMPLE_MS = 200;
 
-/** Memory of the runtime with its sandboxes, while many tenants call in turn and when none does. */
+/** Memory of the runtime and its sandboxes while many tenants invoke in turn, and while all are idle. */
 export const tenants: Bench = {
   name: 'tenants',
   summary: 'memory of the runtime and its sandboxes: many tenants in turn, and many that are idle',

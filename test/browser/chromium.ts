@@ -4,12 +4,12 @@ import os from 'node:os';
 import path from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
 
-/** Names under which the system's browser is found; `infra/bootstrap/chromium.js` installs the first. */
+/** Program names to try for the system's browser; `infra/bootstrap/chromium.js` tries the same names. */
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 
-/** Starts the system's own Chromium, without a window. */
+/** Starts the system's Chromium in headless mode. */
 export function launchChromium(): Promise<Browser> {
-  // Chromium refuses its sandbox to root.
+  // Chromium refuses to run its sandbox as root.
   const args = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
   return chromium.launch({ executablePath: onPath(NAMES), args });
 }
@@ -21,13 +21,13 @@ function onPath(names: readonly string[]): string {
       accessSync(file, constants.X_OK);
       return file;
     } catch {
-      // Not this one.
+      // The program is not in this directory.
     }
   }
   throw new Error('Chromium is missing. `npm test` installs it, or do it by hand.');
 }
 
-/** Where screenshots go: `PIE_SCREENSHOTS`, else a new folder among the temporary ones. */
+/** Folder for screenshots: `PIE_SCREENSHOTS`, else a new temporary folder. */
 export async function screenshotFolder(): Promise<string> {
   const given = process.env.PIE_SCREENSHOTS;
   if (given === undefined || given === '') return mkdtemp(path.join(os.tmpdir(), 'pie-screenshots-'));
@@ -35,12 +35,12 @@ export async function screenshotFolder(): Promise<string> {
   return given;
 }
 
-/** What a page asks of its reader's window: how much wider it is than that. */
+/** Pixels by which a page is wider than its window. */
 export function excessWidth(page: Page): Promise<number> {
   return page.evaluate('document.documentElement.scrollWidth - innerWidth');
 }
 
-/** Texts whose contrast with what they stand on is below 4.5:1 (WCAG AA), with their ratio. Every background here is one colour. */
+/** Texts whose contrast with their background is below 4.5:1 (WCAG AA), with the ratio. Assumes backgrounds of one colour. */
 export function faintTexts(page: Page): Promise<string[]> {
   return page.evaluate(`(() => {
     const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
@@ -73,7 +73,7 @@ export function faintTexts(page: Page): Promise<string[]> {
   })()`);
 }
 
-/** What assistive technology would miss on a page. */
+/** Elements that assistive technology would miss on a page. */
 export function barriers(page: Page): Promise<string[]> {
   return page.evaluate(`(() => {
     const found = [];

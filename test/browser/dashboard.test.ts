@@ -40,7 +40,7 @@ after(async () => {
   await platform?.[Symbol.asyncDispose]();
 });
 
-/** The bundled text completion under another name, with another limit each time. */
+/** Deploys the bundled text completion as another function, with the given limit. */
 async function deployStory(pages: number, message: string): Promise<void> {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-story-'));
   try {
@@ -55,7 +55,7 @@ async function deployStory(pages: number, message: string): Promise<void> {
   }
 }
 
-/** Starts an invocation and does not wait for it. */
+/** Starts an invocation without waiting for its end. */
 async function start(name: string, input: unknown): Promise<string> {
   const response = await platform.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',
@@ -66,7 +66,7 @@ async function start(name: string, input: unknown): Promise<string> {
   return (await json(response)).id;
 }
 
-/** A window of its own, signed in. Whatever the browser complains of fails the test at the end. */
+/** Opens a new window and signs in. A complaint of the browser fails the test at the end. */
 async function open(
   { mayComplain = false, ...options }: BrowserContextOptions & { mayComplain?: boolean },
   use: (page: Page) => Promise<void>,
@@ -148,7 +148,7 @@ test('a gateway that dies signs nobody out, and the page goes on by itself', () 
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
     const back = platform.restarted('gateway');
-    // Whoever starts it again stands still until the page has said so.
+    // The supervisor is stopped until the page has reported the loss, so that it does not restart the gateway before.
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid('gateway'), 'SIGKILL');
     const said = page.getByText('Connecting again').waitFor();
@@ -242,11 +242,11 @@ test('without a script the pages are readable and their buttons work', () =>
   open({ javaScriptEnabled: false }, async (page) => {
     const id = await start('echo-session', { greeting: 'Hello' });
     await page.goto(`${platform.url}/dashboard/invocations/${id}`);
-    // By the keyboard: on a busy machine a click may come while what it opens still moves.
+    // By keyboard: on a busy machine a click may miss an element that still moves.
     await page.getByText('Cancel…').press('Enter');
     await page.getByRole('button', { name: 'Cancel this invocation' }).press('Enter');
     await page.waitForURL(/done=cancelled/);
-    // Whether it has ended by then is a matter of time; while it has not, the page says how it goes on without a script.
+    // The invocation may or may not have ended yet; until it has, the page tells readers without scripts to reload.
     const notice = page.locator('.notice', { hasText: /It was asked to stop\.|It has ended\./ });
     await notice.waitFor();
     if ((await notice.textContent())?.includes('asked'))

@@ -2,21 +2,21 @@ import assert from 'node:assert/strict';
 import { readEvents, type StreamEvent } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
-/** An invocation that is followed to its end, through whatever dies meanwhile. */
+/** An invocation that the test follows to its end, even when processes die meanwhile. */
 export interface Watched {
   readonly id: string;
   readonly restartable: boolean;
-  /** Its name in the store: what it wrote there says how often it ran. */
+  /** Its key in the store, where the invocation counts its runs. */
   readonly mark: string;
   readonly events: StreamEvent[];
-  /** When each event came, ms since the epoch. */
+  /** Arrival time of each event, ms since the epoch. */
   readonly at: number[];
   readonly ended: Promise<void>;
 }
 
 const END_WITHIN_MS = 60_000;
 
-/** Invokes without waiting for the answer's end, and follows the events, connecting again as often as it takes. */
+/** Invokes without waiting for the end, and follows the events, reconnecting as often as needed. */
 export async function watch(
   platform: Platform,
   input: Readonly<Record<string, unknown>> & { readonly mark: string },
@@ -64,7 +64,7 @@ async function follow(
 
 const isOver = (events: readonly StreamEvent[]): boolean => ['result', 'error'].includes(events.at(-1)?.event ?? '');
 
-/** What must hold of every invocation that has ended, whatever happened to it. Answers how it ended: `result`, or the code of its error. */
+/** Checks the invariants of every ended invocation. Returns how it ended: `result`, or the code of its error. */
 export async function checkEnded(platform: Platform, watched: Watched): Promise<string> {
   const { id, events, mark, restartable } = watched;
   const told = `${mark} (${id}): ${JSON.stringify(events.slice(-3))}`;
@@ -95,7 +95,7 @@ export async function checkEnded(platform: Platform, watched: Watched): Promise<
   return terminals[0]?.event === 'result' ? 'result' : String(terminals[0]?.data.code);
 }
 
-/** What of a stream the log must have: all but what came between the number that a gap names and the gap. */
+/** Events of a stream that the log must hold: all except those between a gap's `after` and the gap. */
 function keptOf(events: readonly StreamEvent[]): StreamEvent[] {
   const gaps = events.filter(({ event }) => event === 'gap');
   const isLost = (id: number) => gaps.some((gap) => id > Number(gap.data.after) && id < Number(gap.id));

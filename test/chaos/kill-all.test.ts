@@ -9,11 +9,11 @@ import { startPlatform } from './kill-runs.ts';
 import { platformProcesses } from './processes.ts';
 
 const RUNNING = 4;
-/** It says four tokens, and then waits for its client. */
+/** The invocation sends four tokens and then waits for its client. */
 const INPUT = { tokens: 8, listenAt: 4 };
 const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
 
-/** Until Redis has handed all that it has answered for to the operating system. */
+/** Waits until Redis has written all acknowledged data to the operating system. */
 async function written(platform: Platform): Promise<void> {
   const redis = connectRedis(loadConfig(platform.environment));
   try {

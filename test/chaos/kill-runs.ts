@@ -6,24 +6,24 @@ import type { StreamEvent } from '#test/harness/events.ts';
 import { Platform, type StartOptions } from '#test/harness/platform.ts';
 import { checkEnded, type Watched, watch } from './invocations.ts';
 
-/** Fewer invocations run at once than are started, so that some wait when the runtime dies. */
+/** Fewer slots than started invocations, so that some invocations are queued when the runtime dies. */
 const CONFIG = '[runtime]\nconcurrency = 4\n';
 const STARTED = 6;
 
-/** Where in the life of the first invocation the runtime is killed. */
+/** Phases of the first invocation in which the test kills the runtime. */
 export const PHASES = ['submitted', 'started', 'prefill', 'decoding', 'listening', 'child', 'ending'] as const;
 export type Phase = (typeof PHASES)[number];
 
 export interface KillRun {
   readonly seed: number;
   readonly phase: Phase;
-  /** How each of its invocations ended: `result`, or the code of an error. */
+  /** End of each invocation of the run: `result`, or the code of an error. */
   readonly endings: readonly string[];
-  /** From the kill to the `runtime-lost` of each invocation that ended with it, ms. */
+  /** Time from the kill to each `runtime-lost`, ms. */
   readonly knownAfterMs: readonly number[];
 }
 
-/** A platform for runs of killing its runtime. */
+/** Starts a platform for {@link killRun}. */
 export async function startPlatform(options: Pick<StartOptions, 'home' | 'keepHome'> = {}): Promise<Platform> {
   const platform = await Platform.start({ ...options, functions: false, config: CONFIG });
   await deployWith(platform, 'counted', {});
@@ -31,7 +31,7 @@ export async function startPlatform(options: Pick<StartOptions, 'home' | 'keepHo
   return platform;
 }
 
-/** Starts some invocations, kills the runtime in a phase of the first, and checks what became of all of them. */
+/** Starts some invocations, kills the runtime in a phase of the first, and checks how all of them end. */
 export async function killRun(platform: Platform, seed: number): Promise<KillRun> {
   const random = new Random(seed);
   const phase = PHASES[seed % PHASES.length] ?? 'decoding';
@@ -77,7 +77,7 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
     .filter((_, i) => endings[i] === 'runtime-lost')
     .map(({ at }) => (at.at(-1) ?? 0) - killedAt);
   for (const [i, ending] of endings.entries()) {
-    // What may start again does; only what never may ends with its runtime.
+    // Restartable invocations must succeed; only the others may end with `runtime-lost`.
     const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
     assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }

@@ -3,7 +3,7 @@ import { after, before, test } from 'node:test';
 import { type Platform, until } from '#test/harness/platform.ts';
 import { killRun, PHASES, startPlatform } from './kill-runs.ts';
 
-/** Each phase once; `npm run chaos` makes two hundred. */
+/** Each phase once; 200 runs with PIE_TEST_ALL. */
 const RUNS = process.env.PIE_TEST_ALL ? 200 : PHASES.length;
 const SEED = 1;
 

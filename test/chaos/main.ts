@@ -1,4 +1,4 @@
-/** `npm run chaos`: kills the runtime again and again, in every phase of an invocation's life, and checks what became of everything. */
+/** `npm run chaos`: kills the runtime repeatedly, in every phase of an invocation, and checks how all invocations end. */
 import cliProgress from 'cli-progress';
 import { readArguments, refuseArguments } from '#infra/arguments.ts';
 import { type KillRun, killRun, startPlatform } from './kill-runs.ts';
@@ -15,7 +15,7 @@ Kills the runtime again and again, in every phase of an invocation's life, and c
 const { values } = readArguments(USAGE, {
   options: { runs: { type: 'string', default: '200' }, seed: { type: 'string', default: '1' } },
 });
-/** A runtime's death is known, and told to clients, within this. */
+/** Longest time until the platform detects a runtime's death and tells its clients. */
 const KNOWN_WITHIN_MS = 3000;
 const runs = Number(values.runs);
 const first = Number(values.seed);

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** A process and all that it and its children started, parents first. */
+/** A process and all its descendants, parents first. */
 export function platformProcesses(root: number): number[] {
   const children = new Map<number, number[]>();
   for (const entry of readdirSync('/proc')) {
@@ -18,6 +18,6 @@ function parentOf(pid: number): number | null {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
   } catch {
-    return null; // It ended meanwhile.
+    return null; // The process ended meanwhile.
   }
 }

@@ -9,9 +9,9 @@ import { checkEnded, type Watched, watch } from './invocations.ts';
 import { startPlatform } from './kill-runs.ts';
 import { platformProcesses } from './processes.ts';
 
-/** Longer than a lease, and than the supervisor lets a runtime be silent. */
+/** Longer than a lease, and than the silence that the supervisor allows a runtime. */
 const PAUSE_MS = 5000;
-/** Shorter than a lease: several rounds of a reaper, and looks of the supervisor. */
+/** Shorter than a lease; time for several rounds of a reaper and looks of the supervisor. */
 const WATCHED_LATER_MS = 1000;
 
 let platform: Platform;
@@ -20,7 +20,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** It says eight tokens, and waits until it is told to go on. */
+/** The invocation sends eight tokens and then waits for a message. */
 const INPUT = { tokens: 40, listenAt: 8 };
 const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
 
@@ -36,7 +36,7 @@ test('a pause of the whole machine, longer than any lease, ends and restarts not
   for (const pid of all) process.kill(pid, 'SIGSTOP');
   // The pause itself.
   await sleep(PAUSE_MS);
-  // Those that watch go on first: what they see is that the others are silent, and that leases have run out.
+  // The watching processes resume first: they find the others silent and the leases expired.
   const watched = all.filter((pid) => ![RUNTIME, 'gpu-host-1'].some((name) => platform.pid(name) === pid));
   for (const pid of watched) process.kill(pid, 'SIGCONT');
   await sleep(WATCHED_LATER_MS);

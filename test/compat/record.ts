@@ -1,6 +1,6 @@
 /**
- * Records a component of a contract version that is given out, and what it answers:
- * `node test/compat/record.ts VERSION NAME COMPONENT.wasm '[INPUT, …]'`. The contract is recorded with a version's first component.
+ * Records a component of a released contract version, and its answers:
+ * `node test/compat/record.ts VERSION NAME COMPONENT.wasm '[INPUT, …]'`. The first component of a version also records its contract.
  */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -25,7 +25,7 @@ const params = {
   [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length,
 };
 await writeFile(path.join(folder, `${name}.wasm.br`), await promisify(brotliCompress)(bytes, { params }));
-// One that is there already is what the components before were built with.
+// Keep an existing contract: the version's earlier components were built with it.
 await writeFile(path.join(folder, 'contract.wit'), await contractText(), { flag: 'wx' }).catch((error: unknown) => {
   if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
 });

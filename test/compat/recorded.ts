@@ -10,7 +10,7 @@ import { resolve } from '#wit/generate/resolve.ts';
 /** Folder of the recorded versions. */
 export const FOLDER = path.dirname(fileURLToPath(import.meta.url));
 
-/** What a component was given, and what it answered. */
+/** Input and answer of a recorded call. */
 export interface Call {
   readonly input: unknown;
   readonly output: unknown;

@@ -1,8 +1,8 @@
 import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts';
 
 /**
- * Where a contract does not offer all that an older one did, one line each; none for a superset. Every interface, function, resource and type
- * of the old one must be there with the very same structure: a variant with one case more is another type to a component that was built before.
+ * Describes what a contract lacks of an older one, one line each; empty for a superset. Every interface, function, resource and type of the
+ * old contract must exist with the same structure: to an existing component, a variant with one more case is another type.
  */
 export function missingFrom(current: WitWorld, old: WitWorld): string[] {
   const missing: string[] = [];
@@ -46,6 +46,6 @@ const allFunctions = (entry: WitInterface): WitFunction[] => [
   ...entry.resources.flatMap(({ functions }) => functions),
 ];
 
-/** All that a component sees of a type or function, written out; what is said about it does not count. */
+/** A type or function as JSON, as far as a component sees it: without its documentation. */
 const shape = (value: unknown): string =>
   JSON.stringify(value, (key, inner: unknown) => (key === 'docs' ? undefined : inner));

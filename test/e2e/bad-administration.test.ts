@@ -16,12 +16,12 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Keys of what changes while nothing is asked for: leases, metrics, when a key was last used, what was refused. */
+/** Keys that change without requests, or with refused ones: leases, metrics, last uses of keys, counts of refusals. */
 const TICKING = /:(alive|runtimes|metrics|capacity|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/;
-/** Fields of admission's state that say how far its repair has come; it runs by itself. */
+/** Fields of admission's state that hold the progress of its periodic repair. */
 const REPAIR_FIELDS = ['repairedAt', 'repairedTo', 'repairedTenants'];
 
-/** Everything that is kept, but for what ticks by itself. */
+/** All stored data except the keys and fields that change without requests. */
 async function stored(): Promise<Record<string, unknown>> {
   const redis = connectRedis(loadConfig(platform.environment));
   try {

@@ -31,7 +31,7 @@ async function put(component: Uint8Array<ArrayBuffer>, manifest: object = { name
   return { status: response.status, problem: await json(response) };
 }
 
-/** Every refusal says what, why and what to do, in both error formats, and stores nothing. */
+/** Checks that a refusal says what, why and what to do, in both error formats. */
 function assertProblem(answer: { status: number; problem: Record<string, unknown> }, status: number, code: string) {
   assert.equal(answer.status, status, JSON.stringify(answer.problem));
   assert.equal(answer.problem.code, code);

@@ -34,7 +34,7 @@ test('a saved context outlives its inferlet, and a persistent one the GPU host; 
       const taken = await failure(platform, 'cache', { action: 'save', name: 'passing', prompt: PROMPT });
       assert.match(taken.message, /taken|exists/);
 
-      // Nothing but the persistent one survives the host, and it comes back to the bit: the same greedy tokens.
+      // Only the persistent export survives the host's restart, bit for bit: it gives the same greedy tokens.
       const restarted = platform.restarted('gpu-host-1');
       process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
       await restarted;
@@ -92,7 +92,7 @@ test('a second run of the same prompt prefills only what is new', async () => {
   const longer = await run({ prompt: `${prompt}Then they all went home.`, maxTokens: 8 });
 
   assert.deepEqual(warm.tokens, cold.tokens);
-  // The last token is computed in any case, since its state is what the sampling needs.
+  // The host always computes the last token, since sampling needs its state.
   const reusable = Math.floor((cold.promptTokens - 1) / PAGE_SIZE) * PAGE_SIZE;
   assert.equal(cold.stats.prefix.hitTokens, 0);
   assert.equal(warm.stats.prefix.hitTokens, reusable);

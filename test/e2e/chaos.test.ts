@@ -7,7 +7,7 @@ import { invoke, readEvents, type StreamEvent, say, terminal, text } from '#test
 import { isAlive, Platform, until } from '#test/harness/platform.ts';
 
 const LONG = { prompt: '', maxTokens: 240, temperature: 0 };
-/** Goes on for longer than any of these tests, unless it is ended. */
+/** Runs longer than any of these tests unless the test ends it. */
 const ENDLESS = { mark: 'endless', tokens: 200, pauseMs: 200 };
 
 let platform: Platform;
@@ -17,7 +17,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Runs something long, does something in its midst, and says how it ended. */
+/** Invokes a long function, calls `act` while it runs, and returns its events. */
 async function during(name: string, input: object, act: () => void): Promise<StreamEvent[]> {
   let acted = false;
   const events = await invoke(platform, name, input, {
@@ -31,7 +31,7 @@ async function during(name: string, input: object, act: () => void): Promise<Str
   return events;
 }
 
-/** The runtimes that run something, once so many say so. */
+/** Waits until `count` runtimes have running invocations, and returns their names. */
 async function busyRuntimes(count: number): Promise<string[]> {
   let busy: string[] = [];
   await until(`${count} runtimes are busy`, async () => {
@@ -42,7 +42,7 @@ async function busyRuntimes(count: number): Promise<string[]> {
   return busy;
 }
 
-/** The server itself: the supervisor's child is the shell that holds its lifeline. */
+/** Process id of redis-server; the supervisor's child is the shell that holds its lifeline. */
 function redisServer(): number {
   const shell = platform.pid('redis');
   const children = readFileSync(`/proc/${shell}/task/${shell}/children`, 'utf8').trim().split(' ').map(Number);
@@ -103,7 +103,7 @@ test('the gateway dies: the stream goes on from the last event', async () => {
   const restarted = platform.restarted('gateway');
   let id = '';
   const seen: StreamEvent[] = [];
-  // It does not end before it is told to go on, so the stream is under way when the gateway dies.
+  // The invocation waits for a message, so its stream is open when the gateway dies.
   const broken = await invoke(
     platform,
     'counted',

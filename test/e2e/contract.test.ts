@@ -79,7 +79,7 @@ async function deploy(folder: string): Promise<void> {
   assert.equal(code, 0, stderr);
 }
 
-/** What the guest's requests meet. */
+/** The HTTP server that answers the guest's requests. */
 function answer(request: http.IncomingMessage, response: http.ServerResponse): void {
   switch (request.url) {
     case '/echo': {
@@ -108,11 +108,11 @@ function answer(request: http.IncomingMessage, response: http.ServerResponse): v
       request.socket.destroy();
       return;
     default:
-    // Never answered.
+    // The server never answers other paths.
   }
 }
 
-/** Runs one part of the guest's cases; `onText` gets what it says meanwhile, with the invocation's id. */
+/** Runs one part of the guest's cases; `onText` receives each of its text messages with the invocation's id. */
 async function part(
   name: string,
   options: { function?: string; onText?: (text: string, id: string) => Promise<void> } = {},

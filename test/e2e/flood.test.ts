@@ -10,7 +10,7 @@ import { hold, invoke, terminal } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 import { createTenant, submit, type TenantClient } from '#test/harness/tenants.ts';
 
-/** One of 16 slots is kept for tenants that hold none. */
+/** The scheduler reserves one of 16 slots for tenants that hold none. */
 const CONFIG = '[runtime]\nconcurrency = 16\n';
 const RUNNING = 15;
 const WAITING = 5;
@@ -62,7 +62,7 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
       const stopped = platform.pid(RUNTIME);
       const restarted = platform.restarted(RUNTIME);
       process.kill(stopped, signal);
-      // The lease of a stopped runtime runs out before the supervisor kills it.
+      // A stopped runtime loses its lease before the supervisor kills it.
       if (signal === 'SIGSTOP') await until('no runtime is alive', noRuntime);
       const [response, events] = await Promise.all([
         other.fetch('/v1/functions/late', { method: 'PUT', body: form }),

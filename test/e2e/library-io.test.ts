@@ -8,7 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { call } from '#test/harness/deploy.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 
-/** A server with what a client of HTTP meets. */
+/** A server with the cases that an HTTP client must handle. */
 const server = http.createServer((request, response) => {
   const { url = '', method, headers } = request;
   if (url === '/redirect') response.writeHead(302, { location: '/lines' }).end();

@@ -73,10 +73,10 @@ test('Ctrl-C while it starts ends it, and no process is left', async () => {
       const event = JSON.parse(line) as { kind: string; name?: string; pid?: number };
       if (event.pid !== undefined) pids.push(event.pid);
       serves ||= event.kind === 'serving';
-      // Redis is the first: the others are still on their way.
+      // Redis starts first; the other processes are not ready yet.
       if (event.name === 'redis') starting.kill('SIGINT');
     }
-    // A signal that is late on its way ends a platform that serves by then.
+    // A late signal ends a platform that already serves, which exits with 0.
     assert.deepEqual(await exited, [serves ? 0 : 130, null]);
     assert.ok(pids.length > 0);
     assert.deepEqual(pids.filter(isAlive), []);

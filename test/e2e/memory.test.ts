@@ -6,7 +6,7 @@ import { Platform, until } from '#test/harness/platform.ts';
 
 const TOTAL_MB = 64;
 const COUNT = 10;
-/** Without a reserve, so that the numbers are whole. */
+/** Without a reserve, so that all of the memory is available to one tenant. */
 const CONFIG = `[runtime]\ntotal_memory_mb = ${TOTAL_MB}\n[admission]\nreserve = 0\n`;
 
 test('inferlets that take more memory together than there is run a few at a time; one that may take more alone is refused', async () => {
@@ -30,7 +30,7 @@ test('inferlets that take more memory together than there is run a few at a time
   });
   const told = new Set<string>();
   for (let i = 0; i < COUNT; i++) {
-    // The next one that holds its memory goes on, and gives it back.
+    // Tell the next inferlet that holds its memory to go on; it then frees the memory.
     const holding = () =>
       running()
         .filter((each) => each.some(({ event }) => event === 'message'))

@@ -17,8 +17,8 @@ import { extract } from 'tar';
 import { freePort, type ProgramResult, ROOT, runProgram } from '#test/harness/platform.ts';
 
 /**
- * Pie away from its clone: both packages as tarballs, a project made, tested, deployed and invoked with nothing else of the clone than the packages from
- * elsewhere, which no offline machine could install: they are found by a link in the folder above.
+ * Pie outside its clone: installs both tarballs, then creates, tests, deploys and invokes a project. Of the clone, the project uses only
+ * the third-party packages, through a link in the parent folder, since an offline machine cannot install them.
  */
 describe('outside the clone', () => {
   let directory = '';
@@ -32,7 +32,7 @@ describe('outside the clone', () => {
     environment = {
       ...rest,
       PATH: `${path.join(ROOT, 'node_modules/.bin')}${path.delimiter}${process.env.PATH ?? ''}`,
-      // Of the test runner that runs this; the projects' own runners are none of its.
+      // Set by this test's runner; with this variable, the projects' own runners would count as nested.
       NODE_TEST_CONTEXT: undefined,
       PIE_HOME: path.join(directory, 'home'),
       PIE_PORT: String(await freePort()),
@@ -120,7 +120,7 @@ describe('outside the clone', () => {
     });
   });
 
-  /** As npm would: each tarball below node_modules by its package's name. */
+  /** Unpacks each tarball as npm would, below node_modules by its package's name. */
   async function install(folder: string, tarballs: string): Promise<void> {
     for (const [name, prefix] of [
       ['pie', /^pie-\d/],
@@ -140,14 +140,14 @@ describe('outside the clone', () => {
     return runProgram(program === 'node' ? process.execPath : program, args, { cwd, env });
   }
 
-  /** Standard output of a program that must succeed. */
+  /** Runs a program that must succeed and returns its standard output. */
   async function ok(program: string, args: string[], cwd: string): Promise<string> {
     const { code, stdout, stderr } = await run(program, args, cwd);
     assert.equal(code, 0, `${args.join(' ')}\n${stdout}\n${stderr}`);
     return stdout;
   }
 
-  /** Runs `pie up` around a body, and ends it. */
+  /** Runs `body` while `pie up` serves, then ends `pie up`. */
   async function whileServing(bin: string, body: () => Promise<void>): Promise<void> {
     const platform = spawn(process.execPath, [bin, 'up', '--no-functions', '--json'], {
       cwd: directory,

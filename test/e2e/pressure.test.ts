@@ -28,7 +28,7 @@ test('pages of one that sleeps make room for another, and come back to the bit',
   assert.deepEqual(tokens, alone.tokens);
 });
 
-/** Of a log-probability, by other neighbours in a batch. */
+/** Largest change of a log-probability from other sequences in the batch. */
 const ROUNDING = 1e-4;
 const INFERLETS = 128;
 const PAGES = 6;
@@ -49,7 +49,7 @@ for (const overcommit of [2, 4, 8]) {
     for (const end of failures) assert.equal(end?.data.code, 'terminated', JSON.stringify(end?.data));
     for (const end of finished) assert.ok(end?.data.output.change < ROUNDING, JSON.stringify(end?.data.output));
     assert.equal(finished.length + failures.length, INFERLETS);
-    // What fits at once, at least, always gets through: nobody older than a survivor was ended.
+    // At least as many inferlets as fit at once finish, since the GPU host ends no inferlet that is older than a survivor.
     assert.ok(finished.length >= Math.floor(pages / (PAGES + 3)), `${finished.length} finished`);
     await until('all memory is back', async () => {
       const { pages, inferlets } = await modelStats(platform);

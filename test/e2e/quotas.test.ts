@@ -14,14 +14,14 @@ before(async () => {
 after(() => platform?.[Symbol.asyncDispose]());
 
 const leftOfDayMs = (): number => new Date().setUTCHours(24, 0, 0, 0) - Date.now();
-/** None of these tests may begin on one day and end on the next, when nothing is used of its quotas. */
+/** No test may run past midnight (UTC), when the daily quotas start anew. */
 const LONGEST_TEST_MS = 60_000;
 beforeEach(async () => {
   const leftMs = leftOfDayMs();
   if (leftMs < LONGEST_TEST_MS) await sleep(leftMs + 1000);
 });
 
-/** A new tenant with the inferlets of these tests. */
+/** Creates a tenant and deploys the given inferlets for it. */
 async function tenantWith(...folders: readonly string[]): Promise<TenantClient> {
   const tenant = await createTenant(platform, `tenant-${++count}`);
   for (const folder of folders) await deployWith(platform, folder, {}, tenant.apiKey);
@@ -37,7 +37,7 @@ async function setQuota(tenant: TenantClient, quota: string, limit: number): Pro
   assert.equal(response.status, 200, await response.text());
 }
 
-/** What the API says of a quota. */
+/** Used amount of a quota according to the API. */
 async function used(tenant: TenantClient, quota: string): Promise<number> {
   const { quotas } = await json(await tenant.fetch('/v1/quotas'));
   const found = quotas.find((each: { quota: string }) => each.quota === quota);
@@ -64,7 +64,7 @@ async function assertRefused(response: Response, code: string, status = 429): Pr
   assert.equal(problem.code, code);
 }
 
-/** The sum over all invocations of a tenant. */
+/** Sum of `pick` over all invocations of a tenant. */
 async function usageOf(tenant: TenantClient, pick: (usage: Record<string, number>) => number): Promise<number> {
   const { invocations } = await json(await tenant.fetch('/v1/invocations?limit=100'));
   return invocations.reduce((sum: number, { usage = {} }: { usage?: Record<string, number> }) => sum + pick(usage), 0);
@@ -104,7 +104,7 @@ describe('each quota', () => {
     await assertRefused(await post(tenant, 'counted', { mark: 'n' }), 'quota-tokens');
     const ran = await usageOf(tenant, ({ inputTokens = 0, outputTokens = 0 }) => inputTokens + outputTokens);
     assert.equal(await used(tenant, 'tokens-per-day'), ran);
-    // A step takes two, one in and one out.
+    // A step takes two tokens: one input and one output.
     assert.ok(ran > 40 - 2 && ran <= 40, `${ran} of 40`);
   });
 

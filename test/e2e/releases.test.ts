@@ -9,7 +9,7 @@ import { Platform } from '#test/harness/platform.ts';
 const STREAMS = 200;
 const TICKS = 12;
 const EVERY_MS = 120;
-/** Of a split by 90 and 10. */
+/** Draws from a 90/10 split. */
 const DRAWS = 1000;
 /** Standard deviations of a binomial count that a fair split stays within, all but once in 30,000 runs. */
 const SIGMAS = 4;
@@ -22,7 +22,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Streams that begin one after the other, as many at once as `STREAMS`, until `stop` is called; each is then read to its end. */
+/** Keeps `STREAMS` streams running until `stop`, which reads the remaining ones to their ends. */
 function load(name: string): { live: () => number; stop: () => Promise<StreamEvent[][]> } {
   let stopped = false;
   let live = 0;
@@ -49,7 +49,7 @@ function load(name: string): { live: () => number; stop: () => Promise<StreamEve
   };
 }
 
-/** Each stream is whole, and of one version from its first tick to its result. */
+/** Checks that each stream is complete and of one version throughout; returns the number of streams per version. */
 function versionsOf(streams: readonly StreamEvent[][]): Map<string, number> {
   const versions = new Map<string, number>();
   for (const events of streams) {
@@ -101,7 +101,7 @@ test(`deploy, change, split 90/10, roll back and delete under ${STREAMS} live st
   const seen = versionsOf(await streams.stop());
   assert.deepEqual([...seen.keys()].sort(), [first, second].sort());
 
-  // Removed while as many run: those end in their own time, and nothing can be begun meanwhile.
+  // Remove the function while `STREAMS` invocations run: they finish normally, and new invocations fail.
   const last = Array.from({ length: STREAMS }, () => {
     let begun: () => void = () => undefined;
     const started = new Promise<void>((resolve) => {

@@ -4,7 +4,7 @@ import { deploy, deployWith, failure } from '#test/harness/deploy.ts';
 import { hold, invoke, type StreamEvent } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 
-/** No swap: what others hold cannot be had. */
+/** No swap, so an inferlet cannot get pages that others hold. */
 const CONFIG =
   '[[model]]\nname = "stories15m"\npages = 64\nprefix_cache = false\nswap_memory_mb = 0\nswap_disk_mb = 0\n';
 
@@ -12,7 +12,7 @@ test('what is ended for want of memory waits until others have given it back, wh
   await using platform = await Platform.start({ functions: false, config: CONFIG });
   await deploy(platform, 'pressure');
   await deployWith(platform, 'pressure.ts', { restartable: true, name: 'pressure-again' });
-  // One stays for as long as it takes, so that the restarted one does not start just because it is alone.
+  // One inferlet keeps running, so that the ended one does not restart merely because it is alone.
   const holding = (pages: number) => hold(platform, 'pressure', { pages, tokens: 1, hold: true });
   const small = await holding(2);
   const holders = await Promise.all([24, 24].map(holding));

@@ -12,11 +12,11 @@ const FUNCTION = path.join(ROOT, 'test/inferlets/secrets');
 const [first, second] = [18, 12].map((bytes) => `tok-${randomBytes(bytes).toString('hex')}`) as [string, string];
 
 let platform: Platform;
-/** Of the function's environment, as its pie.json has it. */
+/** Environment of the function in its pie.json. */
 const { environment } = JSON.parse(readFileSync(path.join(FUNCTION, 'pie.json'), 'utf8')) as {
   environment: { ZONE: string };
 };
-/** Texts that must be nowhere. */
+/** Texts that must not appear anywhere outside the function. */
 const hidden = [first, second, environment.ZONE];
 
 before(async () => {

@@ -20,7 +20,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** What each GPU host says of its first model, in the order of the configuration. */
+/** Statistics of each GPU host's first model, in the order of the configuration. */
 async function models(): Promise<ModelStats[]> {
   return Promise.all(
     loadConfig(platform.environment).gpuHosts.map(async ({ address }) => {
@@ -34,7 +34,7 @@ async function models(): Promise<ModelStats[]> {
   );
 }
 
-/** Runs until it is told to go on. */
+/** Input of an invocation that waits for a message. */
 const HELD = { tokens: 4, listenAt: 2 };
 
 async function start(mark: string, count: number, input: object): Promise<string[]> {
@@ -65,7 +65,7 @@ test('invocations spread over two GPU hosts and say the same on both; the capaci
   assert.ok(([...texts][0] ?? '').length > 40);
   const hosts = await models();
   const computed = hosts.map(({ tokens }) => tokens);
-  // 24 invocations of some 30 tokens: that one host gets fewer than four is one in 10,000.
+  // 24 invocations of about 30 tokens: the chance that one host gets fewer than four is 1 in 10,000.
   for (const tokens of computed) assert.ok(tokens > 3 * STORY.maxTokens, `${computed}`);
   const total = hosts.reduce((sum, { pages }) => sum + pages.total, 0);
   const capacity = new RegExp(`^pie_admission_pages.*\\} ${total}$`, 'm');
@@ -76,7 +76,7 @@ test('operators see which of them serves each invocation', async () => {
   const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
   assert.equal(code, 0, stderr);
   const ids = await start('shown', 8, HELD);
-  // Each host knows by itself how many inferlets it has.
+  // Each host counts its own inferlets.
   let there: number[] = [];
   let listed: InvocationPage['invocations'] = [];
   await until('all have begun', async () => {
@@ -125,7 +125,7 @@ test('a drained one gets nothing new and ends what it has, over restarts, until 
   await until('these are placed', async () => (await running())[0] === countOn('gpu-host-1') + after.length);
   assert.deepEqual(await hostOf([...before, ...after]), [...places, ...after.map(() => 'gpu-host-1')]);
   await cancel(after);
-  // What it has goes on, with children that it launches now.
+  // Invocations on the drained host go on, including children that they launch now.
   const computed = (await models())[1]?.tokens ?? 0;
   const waiting = platform.pie(['gpu-hosts', 'drain', 'gpu-host-2', '--wait']);
   for (const id of before)
@@ -171,7 +171,7 @@ test('a drained one gets nothing new and ends what it has, over restarts, until 
 
 test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {
   const restarted = platform.restarted('gpu-host-2');
-  // Whoever starts it again stands still until it was seen away.
+  // The supervisor is stopped until the platform has noticed the loss, so that it does not restart the host before.
   process.kill(platform.supervisorPid, 'SIGSTOP');
   process.kill(platform.pid('gpu-host-2'), 'SIGKILL');
   const seen = async () => {
@@ -204,7 +204,7 @@ test('while all are away the platform says that it is not ready, and runs what c
     return { status: response.status, hosts: checks.find(({ name }) => name === 'gpu-hosts') };
   };
   assert.deepEqual(await ready(), { status: 200, hosts: { name: 'gpu-hosts', ok: true, detail: '2 of 2 there' } });
-  // So that nobody starts them again meanwhile.
+  // The supervisor is stopped so that it does not restart the hosts meanwhile.
   process.kill(platform.supervisorPid, 'SIGSTOP');
   try {
     for (const name of ['gpu-host-1', 'gpu-host-2']) process.kill(platform.pid(name), 'SIGKILL');

@@ -4,12 +4,12 @@ import { deployWith, modelStats } from '#test/harness/deploy.ts';
 import { hold, invoke, json, readEvents, terminal, text } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
-/** Greedy from BOS, stories15M, as llama2.c gives it. */
+/** Greedy tokens from BOS with stories15M, from llama2.c. */
 const GREEDY_IDS = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
 const STORY = 'Once upon a time, there was a little girl named L';
 const INPUT = { prompt: '', maxTokens: 64, temperature: 0 };
 
-/** Whatever a client waits for ends long before: past it the platform hangs, and the test says where instead of waiting for ever. */
+/** Far beyond every wait of a client: a test that reaches the deadline fails at the hanging call instead of waiting forever. */
 const DEADLINE_MS = 120_000;
 const inTime = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
 
@@ -135,7 +135,7 @@ test('a session goes back and forth', async () => {
 });
 
 test('a cancelled invocation ends with one event and gives its pages back', async () => {
-  // It holds its pages until it is told to go on, which nobody does.
+  // The invocation holds its pages and waits for a message that never comes.
   const { id, ended } = await hold(platform, 'counted', { mark: 'held', tokens: 8, listenAt: 4 });
   assert.ok((await modelStats(platform)).pages.owned > 0);
   await platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE', ...inTime() });

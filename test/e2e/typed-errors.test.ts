@@ -4,7 +4,7 @@ import { deployWith } from '#test/harness/deploy.ts';
 import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
-/** Of one that waits for longer. */
+/** Wall-time limit of an inferlet that waits for longer. */
 const WALL_MS = 1000;
 
 let platform: Platform;
@@ -24,7 +24,7 @@ type Options = { readonly name?: string; readonly onEvent?: (event: StreamEvent)
 const ending = async (what: string, catches: boolean, { name = 'limits', ...options }: Options = {}) =>
   terminal(await invoke(platform, name, { what, catches }, options));
 
-/** What an inferlet is told by the platform, and what its client reads when it does not catch it. */
+/** The error that an inferlet receives at a limit, and the error that its client reads when the inferlet does not catch it. */
 describe('an inferlet that meets a limit', () => {
   for (const [what, code, said] of [
     ['pages', 'limit-exceeded', /pages/],

@@ -8,7 +8,7 @@ import { HostileSession } from './session.ts';
 /** The frames that one attack may still send, shared by its attackers. */
 export interface Budget {
   left: number;
-  /** Sent frames by what was done to them. */
+  /** Number of sent frames by mutation. */
   readonly sent: Map<string, number>;
 }
 
@@ -18,12 +18,12 @@ export interface Target {
   readonly vocabularySize: number;
 }
 
-/** Frames between two answers of the host. */
+/** Most frames between two answers of the host. */
 const MAX_BURST = 12;
-/** Bursts of one connection. */
+/** Most bursts of one connection. */
 const MAX_BURSTS = 16;
 
-/** Attacks with one connection after another until the budget is spent; `index` and `seed` decide what each sends. */
+/** Attacks with one connection after another until the budget is spent; `seed` and `index` determine what each connection sends. */
 export async function attack(
   target: Target,
   seed: number,
@@ -44,7 +44,7 @@ export async function attack(
 
 /** One connection, from its hello to its end. */
 async function converse(peer: HostilePeer, session: HostileSession, random: Random, budget: Budget): Promise<void> {
-  // Some end soon by a frame that cannot be read; others live long and get further.
+  // A low value ends the connection soon with an unreadable frame; a high value lets it get further.
   const spoilt = random.pick([1, 3, 8, 40]);
   let frames = greeting(random);
   for (let bursts = 1 + random.below(MAX_BURSTS); bursts > 0 && budget.left > 0 && !peer.closed; bursts--) {
@@ -67,11 +67,11 @@ function spend(budget: Budget, name: string): void {
 
 interface Sent {
   readonly bytes: Uint8Array;
-  /** What was done to it. */
+  /** Name of the mutation. */
   readonly name: string;
 }
 
-/** Frames of absurd calls: one in `spoilt` of them with its bytes spoilt, and of the others every third so that it can still be read. */
+/** Frames of absurd calls. One in `spoilt` has spoilt bytes; one in three of the others is mutated and still readable. */
 function burst(session: HostileSession, random: Random, spoilt: number): Sent[] {
   const frames: Sent[] = [];
   for (let left = 1 + random.below(MAX_BURST); left > 0; left--) {
@@ -85,7 +85,7 @@ function burst(session: HostileSession, random: Random, spoilt: number): Sent[] 
   return frames;
 }
 
-/** A hello; now and then none, two, or a spoilt one. */
+/** One hello; sometimes none, two, or a spoilt one. */
 function greeting(random: Random): Sent[] {
   const writer = new FrameWriter();
   writer.begin(FRAME.hello);

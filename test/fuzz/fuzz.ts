@@ -18,7 +18,7 @@ export interface FuzzOptions {
   /** Mutated frames to send. */
   readonly frames: number;
   readonly seed: number;
-  /** Told now and then how many were sent. */
+  /** Called from time to time with the number of frames sent so far. */
   readonly onProgress?: (sent: number) => void;
 }
 
@@ -26,24 +26,24 @@ export interface FuzzReport {
   readonly seed: number;
   readonly frames: number;
   readonly seconds: number;
-  /** Frames by what was done to them. */
+  /** Number of frames by mutation. */
   readonly mutations: Readonly<Record<string, number>>;
-  /** Connections of attackers, by the code that they ended with. */
+  /** Number of attackers' connections by their final code. */
   readonly endings: Readonly<Record<string, number>>;
   /** Answers to attackers' calls: `ok`, or the case of the error. */
   readonly answers: Readonly<Record<string, number>>;
-  /** Attackers' inferlets that were ended for their memory. */
+  /** Attackers' inferlets that the host ended to reclaim memory. */
   readonly terminated: number;
   /** Pages moved out to the swap store. */
   readonly swapsOut: number;
-  /** Rounds of well-behaved inferlets, each equal to the last bit to what it was without attackers. */
+  /** Rounds of well-behaved inferlets, each bit-identical to the same round without attackers. */
   readonly neighbourRounds: number;
-  /** Longest time that the event loop was held up by one thing, milliseconds; host and attackers share it. */
+  /** Longest stall of the event loop that host and attackers share, milliseconds. */
   readonly longestStallMs: number;
   /** Resident memory and JavaScript heap, MB: before, at most, and after. */
   readonly residentMb: readonly [before: number, peak: number, after: number];
   readonly heapMb: readonly [before: number, after: number];
-  /** What went wrong; empty when nothing did. */
+  /** Failures; empty after a clean run. */
   readonly problems: readonly string[];
 }
 
@@ -52,15 +52,15 @@ const NEIGHBOURS_A_MODEL = 2;
 const SCRIPTS = 12;
 const PAGES = 40;
 const SETTLE_MS = 60_000;
-/** What a process may grow by: V8 keeps room, and pools of buffers fill. */
+/** Permitted growth of the process: V8 keeps free heap, and buffer pools fill. */
 const MAX_HEAP_GROWTH_MB = 64;
 const MAX_RESIDENT_GROWTH_MB = 768;
 const SHAPE = { layers: 1, contextLength: 96, vocabularySize: 96 };
 
 /**
  * Sends mutated frames to a real GPU host on a real socket, two tiny models behind it, while well-behaved inferlets work on connections of
- * their own. What is checked: nothing crashes or hangs, neighbours hear the same bits as alone, every answer can be read and none blames the
- * host, and in the end everything is back.
+ * their own. Checks that nothing crashes or hangs, that neighbours receive the same bits as alone, that every answer is readable and none
+ * blames the host, and that the host frees all resources in the end.
  */
 export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   const startedMs = performance.now();
@@ -176,14 +176,14 @@ async function hostedModel(
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
     maxBatchTokens: 64,
     adapters,
-    // Room for either.
+    // Room for one of the two adapters.
     adapterMemoryBytes: adapters.get('one')?.bytes ?? 0,
     kv: { directory: join(directory, 'kv', name), fingerprint: made },
     ...memory,
   };
 }
 
-/** What each round says of each model while nobody else is there: `[model][round]`. */
+/** Expected hash of each round without attackers: `[model][round]`. */
 async function rehearse(
   models: readonly HostedModel[],
   neighbours: readonly { readonly model: number; readonly neighbour: Neighbour }[],
@@ -198,7 +198,7 @@ async function rehearse(
   return expected;
 }
 
-/** @throws Error when it takes longer than a host may take to answer */
+/** @throws Error when `work` takes longer than a host may take to answer */
 async function inTime<T>(work: Promise<T>): Promise<T> {
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(() => late.reject(new Error(`nothing within ${ANSWER_DEADLINE_MS} ms`)), ANSWER_DEADLINE_MS);
@@ -231,7 +231,7 @@ async function removeNames(
   }
 }
 
-/** What a host still holds when nobody is connected any more. */
+/** Describes what the host still holds after all connections have closed. */
 async function leftBehind(host: GpuHost): Promise<string[]> {
   const problems: string[] = [];
   const deadline = performance.now() + SETTLE_MS;
@@ -249,7 +249,7 @@ async function leftBehind(host: GpuHost): Promise<string[]> {
   return problems;
 }
 
-/** Memory of this process, host and attackers together. */
+/** Measures the memory of this process, which runs the host and the attackers. */
 class MemoryWatch {
   readonly #collect: () => void;
   readonly #before: NodeJS.MemoryUsage;
@@ -289,7 +289,7 @@ class MemoryWatch {
 
 const mb = (bytes: number): number => Math.round(bytes / 1e5) / 10;
 
-/** Sockets and files that this process has open; 0 where the system does not tell. */
+/** Number of open sockets and files of this process; 0 without /proc. */
 function openHandles(): number {
   const handles = '/proc/self/fd';
   if (!existsSync(handles)) return 0;
@@ -297,7 +297,7 @@ function openHandles(): number {
     try {
       return /^(socket:|\/(?!dev\/))/.test(readlinkSync(join(handles, handle)));
     } catch {
-      return false; // The one that listed them.
+      return false; // The descriptor of the listing itself, closed by now.
     }
   }).length;
 }

@@ -1,7 +1,7 @@
 import type { Mask, Sampler, StepOutput } from '#gpu-host/protocol/calls.ts';
 import type { Random } from './random.ts';
 
-/** Words at the edges of what a field may hold. */
+/** Words at the edges of a field's range. */
 const EDGE_WORDS = [0, 1, 2, 31, 32, 255, 65_535, 65_536, 262_145, 0x7fff_ffff, 0x8000_0000, 0xffff_fffe, 0xffff_ffff];
 const EDGE_FLOATS = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, -1, -0, 0, 1e-45, 3.4e38, 2];
 const TEXTS = [
@@ -17,12 +17,12 @@ const TEXTS = [
   '.',
 ];
 
-/** A word that no sane caller sends, as often as not. */
+/** A random word, or a word at an edge. */
 export function hostileWord(random: Random): number {
   return random.once(3) ? random.u32() : random.pick(EDGE_WORDS);
 }
 
-/** `sane`, or now and then something else. */
+/** `sane`, or once in 16 a hostile word. */
 export function word(random: Random, sane: number): number {
   return random.once(16) ? hostileWord(random) : sane;
 }
@@ -35,7 +35,7 @@ export function text(random: Random, sane: string): string {
   return random.once(5) ? random.pick(TEXTS) : sane;
 }
 
-/** A list of what `sane` gives: of any length, with doubles, with a word that does not belong, or far too long. */
+/** A list of `sane()` values of random length, sometimes with duplicates or a hostile word, rarely far too long. */
 export function list(random: Random, most: number, sane: () => number): Uint32Array {
   const length = random.once(5000) ? random.pick([10_000, 262_144, 262_145]) : random.below(most + 1);
   const values = Uint32Array.from({ length }, length > most ? () => hostileWord(random) : sane);

@@ -6,14 +6,14 @@ import { FRAME, type FrameKind } from '#gpu-host/protocol/wire.ts';
 import type { WordReader } from '#gpu-host/protocol/words.ts';
 
 /**
- * `unreadable`: the host must end the connection. `not-open`: it ends it too, unless it has ended the inferlet itself and now refuses its
- * calls one by one; then it reads on.
+ * `unreadable`: the host must end the connection. `not-open`: the host also ends the connection, unless it had ended the inferlet itself;
+ * then it refuses the inferlet's calls one by one and reads on.
  */
 export type MirrorEnd = 'unreadable' | 'not-open';
 
 /**
- * Reads along what one peer sends, as the host does, to know how far the host will read: what it cannot decode, what comes out of order, and
- * calls on inferlets and queues that are not open end a connection.
+ * Decodes what one peer sends, as the host does, to know how far the host will read. Undecodable frames, frames out of order, and calls on
+ * inferlets or queues that are not open end a connection.
  */
 export class Mirror {
   readonly #frames = new FrameReader();
@@ -23,7 +23,7 @@ export class Mirror {
   readonly #inferlets = new Map<number, Set<number>>();
   #greeted = false;
   #end: MirrorEnd | undefined;
-  /** The last stats request that was read. */
+  /** Id of the last stats request that the mirror read. */
   lastPing = 0;
 
   constructor(models: number, noted: (call: DecodedCall) => void) {
@@ -31,7 +31,7 @@ export class Mirror {
     this.#noted = noted;
   }
 
-  /** Why the host reads no further than what was pushed last, if so. */
+  /** Reason why the host stops reading at the last pushed bytes; undefined when it reads on. */
   get end(): MirrorEnd | undefined {
     return this.#end;
   }

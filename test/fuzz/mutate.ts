@@ -67,7 +67,7 @@ export interface Mutation {
   readonly bytes: Uint8Array;
 }
 
-/** A spoilt copy of a frame, by one of the ways above. */
+/** A copy of a frame with one of `MUTATIONS` applied. */
 export function mutate(frame: Uint8Array, random: Random): Mutation {
   const [name, spoil] = random.pick(Object.entries(MUTATIONS));
   return { name, bytes: spoil(Uint8Array.from(frame), random) };
@@ -77,7 +77,7 @@ export function mutate(frame: Uint8Array, random: Random): Mutation {
 const HEAD_WORDS = 7;
 const ATTEMPTS = 4;
 
-/** A copy with bits flipped in the fields of its first call so that it can still be read; the frame itself when that fails. */
+/** A copy that has flipped bits in the fields of its first call and is still readable; the frame itself when every attempt fails. */
 export function mutateReadably(frame: Uint8Array, random: Random): Mutation {
   const [, , entryWords = 0, op] = new Uint32Array(frame.buffer, frame.byteOffset, 4);
   const fields = entryWords * 4 - (HEAD_WORDS - FRAME_HEADER_WORDS) * 4;

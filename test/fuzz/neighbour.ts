@@ -6,14 +6,14 @@ import { Random } from './random.ts';
 const NONE = new Uint32Array();
 const PAGE_SIZE = 8;
 const CHOICES = 5;
-/** Fewer than two pages hold, so that rounds have room to write on. */
+/** Fewer tokens than two pages hold, so that rounds can append. */
 const KEPT_TOKENS = 11;
-/** How long a round waits with its pages held, so that they may be swapped out. */
+/** Pause of a round that holds its pages, so that the host may swap them out. */
 const PAUSE_MS = 30;
 
 /**
- * A well-behaved inferlet whose every answer is known: what it hears in a round depends on the model and the round's number alone, so each
- * round must hash to what it did when nobody else was there. It is the oldest inferlet of its host, so it is never the one to be ended.
+ * A well-behaved inferlet with known answers: the answers of a round depend only on the model and the round's number, so each round must
+ * have the same hash as without attackers. The neighbour is the oldest inferlet of its host, so the host never ends it to reclaim memory.
  */
 export class Neighbour {
   readonly #inferlet: GpuInferlet;
@@ -28,7 +28,7 @@ export class Neighbour {
     this.#name = name;
   }
 
-  /** Exports a few pages before anybody else is there; each round imports them. */
+  /** Exports two pages before the attackers connect; each round imports them. */
   async keep(): Promise<void> {
     const inferlet = this.#inferlet;
     const queue = inferlet.createQueue(this.#model);
@@ -43,9 +43,9 @@ export class Neighbour {
   }
 
   /**
-   * One round: prefill, decode, fork, an import, a pause in which pages may be swapped out, a run, the three calls one by one. Returns a hash
-   * of every bit heard.
-   * @throws Error when a call is answered with an error
+   * One round: prefill, decode, fork, an import, a pause in which the host may swap pages out, a run, the three calls one by one. Returns a
+   * hash of all answers.
+   * @throws Error when the host answers a call with an error
    */
   async round(number: number): Promise<string> {
     const random = Random.of(0xbeef, number);

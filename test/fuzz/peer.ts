@@ -7,18 +7,18 @@ import { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { Mirror } from './mirror.ts';
 import type { Random } from './random.ts';
 
-/** What a host may take to read what it was sent, and say so. */
+/** Longest time for a host to read frames and answer. */
 export const ANSWER_DEADLINE_MS = 120_000;
 
-/** What peers saw of a host. */
+/** A host's behaviour as its peers observed it. */
 export class Observations {
-  /** Codes of ended connections; `none` for one that was closed without a word. */
+  /** Number of ended connections by code; `none` for a connection closed without a code. */
   readonly endings = new Map<string, number>();
-  /** Errors that calls were answered with, and how many were answered well. */
+  /** Number of answers to calls by error, and `ok` for successes. */
   readonly answers = new Map<string, number>();
   /** Texts of answers and endings that blame the host itself. */
   readonly internal = new Set<string>();
-  /** Tenants and functions that the calls named, also those that a mutation made up. */
+  /** Tenants and functions that the calls named, including names that a mutation produced. */
   readonly tenants = new Set<string>();
   readonly functions = new Set<string>();
   terminated = 0;
@@ -44,8 +44,8 @@ function count(counts: Map<string, number>, key: string): void {
 }
 
 /**
- * A connection that speaks bytes. It reads along what it sends, as a host does, so that it knows whether an answer can be expected; and
- * all that the host says, which must be readable.
+ * A connection that sends raw bytes. It decodes its own bytes as the host does, to know whether to expect an answer, and checks that
+ * everything from the host is readable.
  */
 export class HostilePeer {
   readonly #socket: Socket;
@@ -77,9 +77,9 @@ export class HostilePeer {
   }
 
   /**
-   * Sends frames in one piece or many, a ping behind them, and waits until the host has read them or has ended the connection; when it is
-   * not certain that it does either, since the last frame has no end, the connection is cut. Returns how many it has read, at least.
-   * @throws Error when the host does neither, or sends what cannot be read
+   * Sends frames and then a ping, in one piece or several, and waits until the host has read them or has ended the connection. Cuts the
+   * connection when neither is certain because the last frame is incomplete. Returns the least number of frames that the host has read.
+   * @throws Error when the host does neither, or sends unreadable bytes
    */
   async send(frames: readonly Uint8Array[], random: Random): Promise<number> {
     const read = this.#foresee(frames);
@@ -94,13 +94,13 @@ export class HostilePeer {
     return read;
   }
 
-  /** Leaves without a word. */
+  /** Closes the socket without a closing frame. */
   async cut(): Promise<void> {
     this.#socket.destroySoon();
     await this.#closed.promise;
   }
 
-  /** How many frames the host will read, the one that ends the connection included. */
+  /** Number of frames that the host will read, including a frame that ends the connection. */
   #foresee(frames: readonly Uint8Array[]): number {
     let read = 0;
     for (const frame of frames) {

@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0;
   }
 
-  /** A generator of its own for part `index` of the work. */
+  /** A separate generator for part `index` of the work. */
   static of(seed: number, index: number): Random {
     const random = new Random((seed ^ Math.imul(index + 1, 0x9e37_79b1)) >>> 0);
     random.u32();

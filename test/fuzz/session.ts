@@ -23,13 +23,13 @@ import type { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import type { Random } from './random.ts';
 
-/** Addresses that were handed out, freed ones among them. */
+/** Addresses that this session allocated, including freed ones. */
 interface Addresses {
   next: number;
   readonly known: number[];
 }
 
-/** What an inferlet has on one model. */
+/** Resources of an inferlet on one model. */
 interface Space {
   readonly inferlet: number;
   readonly model: number;
@@ -43,22 +43,21 @@ interface OpenQueue {
 }
 
 const TENANTS = ['attacker', 'attacker-2'];
-/** Adapters, one of which no model has. */
+/** Adapters; no model has the last one. */
 const ADAPTERS = ['one', 'two', 'none'];
 const NAMES = ['a', 'b', 'some/name', 'system/shared'];
 const MAX_QUEUES = 6;
 const PAGE_SIZE = 8;
 
 /**
- * One hostile runtime's calls: each of a shape that a host can read, on inferlets and queues that are open, with arguments that are right,
- * nearly right or absurd.
+ * Calls of one hostile runtime. Each call is readable, names an open inferlet and queue, and has right, nearly right or absurd arguments.
  */
 export class HostileSession {
   readonly #random: Random;
   readonly #models: number;
   readonly #vocabularySize: number;
   #queues: OpenQueue[] = [];
-  /** That of the call which is being written. */
+  /** Space of the call that the session is writing. */
   #space: Space = emptySpace(0, 0);
   #runs: number[] = [];
   #lastHandle = 0;
@@ -89,7 +88,7 @@ export class HostileSession {
       maxPriority: word(random, 10),
       arrival: word(random, 1 + random.below(1000)),
       family,
-      // Mostly one attempt of each: those of older ones can do nothing.
+      // Mostly the same epoch: inferlets of an older epoch can do nothing.
       familyEpoch: family !== 'fuzz' && random.once(10) ? random.below(3) : 1,
       familyPages: word(random, 24),
       tenantPages: limit(random),
@@ -99,7 +98,7 @@ export class HostileSession {
     for (let queues = 1 + random.below(2); queues > 0; queues--) this.#openQueue(writer, inferlet);
   }
 
-  /** A queue, as often as not with some memory to begin with. */
+  /** Opens a queue, often with some memory. */
   #openQueue(writer: FrameWriter, inferlet: number): void {
     const queue = ++this.#lastQueue;
     const model = this.#random.below(this.#models);
@@ -240,7 +239,7 @@ export class HostileSession {
 
   #allocate(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number, addresses: Addresses): void {
     const first = word(this.#random, addresses.next);
-    // Each embed costs the host an entry of a map, so the largest count that it takes is rare.
+    // Each embed costs the host a map entry, so large counts are rare.
     const sane = 1 + this.#random.below(8);
     const count = this.#random.once(200) ? hostileWord(this.#random) : sane;
     grow(addresses, Math.min(count, 8));
@@ -340,7 +339,7 @@ export class HostileSession {
 
   #embed = (): number => this.#address(this.#space.embeds);
 
-  /** Mostly one that was handed out here; else one of another inferlet or model, or any word. */
+  /** Mostly an address allocated in this space; else a page of another inferlet or model, or any word. */
   #address({ known }: Addresses): number {
     const random = this.#random;
     if (random.once(10)) {
@@ -357,7 +356,7 @@ export class HostileSession {
   }
 }
 
-/** Most often none, else a small one; read at any time. */
+/** No limit half of the time, else mostly a small one; with a random time of reading. */
 function limit(random: Random): TenantLimit {
   return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
 }

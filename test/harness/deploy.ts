@@ -22,7 +22,7 @@ export async function deploy(platform: Platform, ...names: readonly string[]): P
   }
 }
 
-/** Deploys an inferlet of `test/inferlets` with more in its manifest than is there. Answers the version. */
+/** Deploys an inferlet of `test/inferlets` with further manifest members. Returns the version. */
 export async function deployWith(
   platform: Platform,
   folder: string,
@@ -50,7 +50,7 @@ export async function failure(platform: Platform, name: string, input: unknown):
   return end?.data;
 }
 
-/** The GPU host's own counters of a model, the first by default; from the last reset on. */
+/** The GPU host's counters of a model (the first by default) since the last reset. */
 export async function modelStats(
   platform: Platform,
   options: { reset?: boolean; model?: string } = {},

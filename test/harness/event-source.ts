@@ -5,7 +5,7 @@ export interface Frame {
   readonly data: string;
 }
 
-/** Text to frames. Comments (heartbeats) are dropped. */
+/** Parses text into frames and drops comments (heartbeats). */
 export class EventSourceParserStream extends TransformStream<string, Frame> {
   constructor() {
     let rest = '';

@@ -8,10 +8,10 @@ export interface StreamEvent {
   readonly data: any;
 }
 
-/** Whoever invokes: an operator by the platform's key, or a tenant by its own. */
+/** A client: an operator with the platform's key, or a tenant with its own. */
 export type Client = Pick<Platform, 'fetch'>;
 
-/** Invokes a function and reads its event stream to the end. `onEvent` sees each event as it comes. */
+/** Invokes a function and reads its event stream to the end. `onEvent` receives each event as it arrives. */
 export async function invoke(
   client: Client,
   name: string,
@@ -35,7 +35,7 @@ export interface Held {
   goOn(): Promise<void>;
 }
 
-/** Invokes a function that says something and then waits for a message. Resolves when it has said it, or has ended. */
+/** Invokes a function that sends a message and then waits for one. Resolves once its message arrived, or the invocation ended. */
 export async function hold(client: Client, name: string, input: unknown): Promise<Held> {
   const said = Promise.withResolvers<void>();
   let id = '';
@@ -49,7 +49,7 @@ export async function hold(client: Client, name: string, input: unknown): Promis
   return { id, ended, goOn: () => say(client, id, { text: 'go on' }) };
 }
 
-/** Sends an invocation a message. */
+/** Sends a message to an invocation. */
 export async function say(client: Client, id: string, message: unknown): Promise<void> {
   const response = await client.fetch(`/v1/invocations/${id}/messages`, {
     method: 'POST',

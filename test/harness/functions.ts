@@ -7,11 +7,11 @@ import { modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { newHome, Platform, ROOT } from './platform.ts';
 
-/** Models of the platform that the tests of `functions/` share: stories (the default), chat, and the stories' model with weights of 8 bits. */
+/** Models of the shared platform: stories (the default), chat, and the stories' model with 8-bit weights. */
 export const STORIES = 'stories15m';
 export const CHAT = 'minimind2-small';
 export const STORIES_8BIT = 'stories15m-8bit';
-/** A tiny random model (a context of 64, a token a byte), and the same computed by the float64 reference. */
+/** A tiny random model (context length 64, one token per byte), and the same model on the float64 reference backend. */
 export const TINY = 'tiny';
 export const TINY_REFERENCE = 'tiny-reference';
 
@@ -45,8 +45,8 @@ let starting: Promise<Platform> | undefined;
 const deploying = new Map<string, Promise<void>>();
 
 /**
- * The platform of all tests of `functions/`: one a process, started by whoever asks first. These tests run one after the other in one process
- * (`npm test`), so a count of tokens is of the test that reads it.
+ * The platform of all tests of `functions/`: one per process, started by the first call. `npm test` runs these tests one after the other in
+ * one process, so a token count belongs to the test that reads it.
  */
 export function functionsPlatform(): Promise<Platform> {
   starting ??= start();
@@ -65,7 +65,7 @@ after(async () => {
   await platform?.[Symbol.asyncDispose]();
 });
 
-/** What one invocation of a function did. */
+/** Results of one invocation of a function. */
 export interface Called {
   // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
   readonly output: any;
@@ -75,7 +75,7 @@ export interface Called {
   readonly usage: Readonly<Record<string, number>>;
 }
 
-/** Invokes a function of `functions/` (deployed when it is first asked for) and must succeed. */
+/** Invokes a function of `functions/`, which must succeed; deploys the function on its first call. */
 export async function callFunction(name: string, input: unknown = {}): Promise<Called> {
   const events = await eventsOf(name, input);
   const end = terminal(events);
@@ -111,8 +111,8 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
 }
 
 /**
- * That what a function does at once meets on the device: most sequences were computed beside others. How many of them come together is a matter of the
- * machine's time, since an inferlet that others interrupt issues its calls in several turns.
+ * Asserts that a function's concurrent calls meet in batches: most sequences were computed beside others. Their exact number depends on the
+ * machine's load, since an interrupted inferlet issues its calls in several turns.
  */
 export function assertBatched({ batchSizes }: Pick<ModelStats, 'batchSizes'>): void {
   const sequences = batchSizes.reduce((sum, batches, size) => sum + batches * size, 0);
@@ -145,7 +145,7 @@ async function eventsOf(name: string, input: unknown): Promise<StreamEvent[]> {
 
 let story: Promise<string> | undefined;
 
-/** A long text that the stories' model would write, some 1,200 of its tokens: four times what it sees at once. The same in every run. */
+/** A text by the stories' model of about 1,200 tokens, four times its context. The same in every run. */
 export function longStory(): Promise<string> {
   story ??= Promise.all(
     [1, 2, 3, 4, 5, 6].map(async (seed) => {

@@ -15,9 +15,9 @@ import { TEST_ARTIFACTS } from '#runtime/testing/cache.ts';
 export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
 
 const READY_TIMEOUT_MS = 90_000;
-/** What comes is waited for as long as this: a limit for what never comes, far past what a machine without time takes. */
+/** Limit for events that never come, far beyond the delays of an overloaded machine. */
 const WAIT_MS = 60_000;
-/** Below those that systems give by themselves, to connections and to servers that leave the choice to them. */
+/** Below the ephemeral range, from which the kernel picks ports for connections and for servers that bind port 0. */
 const PORTS = { first: 20_000, end: 32_768 } as const;
 
 /** One line that `infra/up.ts --json` prints. */
@@ -29,7 +29,7 @@ export interface ProgramResult {
   readonly stderr: string;
 }
 
-/** A whole platform, as `npm start` runs it, in a home of its own. `await using` stops it and removes the home. */
+/** A whole platform, as `npm start` runs it, with a home of its own. `await using` stops the platform and removes the home. */
 export class Platform implements AsyncDisposable {
   readonly home: string;
   readonly port: number;
@@ -48,7 +48,7 @@ export class Platform implements AsyncDisposable {
     this.port = port;
     this.environment = {
       ...{ ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '' },
-      // One model starts with less memory than the two that are served by default.
+      // One model takes less memory than the two that the platform serves by default.
       PIE_MODEL: 'stories15m',
       ...options.env,
     };
@@ -58,11 +58,11 @@ export class Platform implements AsyncDisposable {
     const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
     this.#supervisor = spawn(process.execPath, ['infra/up.ts', '--json', ...flags], {
       cwd: ROOT,
-      // It ends with this process, however that ends.
+      // The platform ends with this process, however this process ends.
       env: { ...this.environment, [LIFELINE_VARIABLE]: 'stdin' },
       stdio: ['pipe', 'pipe', 'pipe'],
     });
-    // With all that it has said: its last words may come after its exit.
+    // `close` rather than `exit`: the supervisor's last output may arrive after its exit.
     this.#exited = new Promise((resolve) => this.#supervisor.once('close', (code) => resolve(code)));
     this.#supervisor.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#stderr += text;
@@ -117,7 +117,7 @@ export class Platform implements AsyncDisposable {
     return this.#pids;
   }
 
-  /** The next line of the supervisor that fits. */
+  /** The supervisor's next line for which `fits` returns true. */
   event(fits: (line: Line) => boolean, timeoutMs = WAIT_MS): Promise<Line> {
     return new Promise((resolve, reject) => {
       const end = () => {
@@ -167,7 +167,7 @@ export class Platform implements AsyncDisposable {
     });
   }
 
-  /** Ctrl-C, and the exit code that follows. */
+  /** Sends Ctrl-C and returns the exit code. */
   async stop(signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
     this.#supervisor.kill(signal);
     return await this.#exited;
@@ -188,15 +188,15 @@ export interface StartOptions {
   readonly home?: string;
   readonly port?: number;
   readonly env?: NodeJS.ProcessEnv;
-  /** Leaves the home behind, for a platform that comes after. */
+  /** Keeps the home for a later platform. */
   readonly keepHome?: boolean;
-  /** Text of its pie.toml. */
+  /** Text of the home's pie.toml. */
   readonly config?: string;
-  /** The bundled functions that it has, those that come first by default; false for none. */
+  /** Bundled functions to deploy, by default the first ones (`FIRST_FUNCTIONS`); false for none. */
   readonly functions?: false | readonly string[];
 }
 
-/** A home of its own, but for what is made of components: that is the same everywhere, and takes longest. */
+/** A new home that shares built artifacts with other tests: artifacts are the same everywhere, and building them takes longest. */
 export async function newHome(): Promise<string> {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   await mkdir(TEST_ARTIFACTS, { recursive: true });
@@ -204,7 +204,7 @@ export async function newHome(): Promise<string> {
   return home;
 }
 
-/** A port that nobody listens on. Nobody is given it either, so that it is free still when a platform listens on it, or does so again. */
+/** A port without a listener. The kernel never assigns ports of this range, so the port stays free for a platform and its restarts. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(PORTS.first, PORTS.end);
@@ -242,7 +242,7 @@ export async function runProgram(
   return { code, stdout, stderr };
 }
 
-/** Whether a process runs. One that has ended counts as gone even when nobody has collected it yet. */
+/** True while a process runs; a zombie counts as ended. */
 export function isAlive(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -252,7 +252,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** Asks until it is true. */
+/** Polls `holds` until it returns true. @throws Error after `timeoutMs` */
 export async function until(what: string, holds: () => boolean | Promise<boolean>, timeoutMs = WAIT_MS): Promise<void> {
   const end = performance.now() + timeoutMs;
   while (!(await holds())) {

@@ -1,13 +1,13 @@
 import type { Platform } from '#test/harness/platform.ts';
 
-/** A tenant of a platform, by its own key. */
+/** A client of a platform with a tenant's own key. */
 export interface TenantClient {
   readonly name: string;
   readonly apiKey: string;
   fetch(route: string, init?: RequestInit): Promise<Response>;
 }
 
-/** Makes a tenant with a key that may do everything in it. */
+/** Creates a tenant and a key with all of the tenant's scopes. */
 export async function createTenant(platform: Platform, name: string): Promise<TenantClient> {
   const post = async (route: string, body: object): Promise<Record<string, unknown>> => {
     const response = await platform.fetch(route, {
@@ -31,7 +31,7 @@ export async function createTenant(platform: Platform, name: string): Promise<Te
   };
 }
 
-/** Invokes without waiting; answers the id. */
+/** Invokes without waiting; returns the invocation's id. */
 export async function submit(tenant: Pick<TenantClient, 'fetch'>, name: string, input: unknown): Promise<string> {
   const response = await tenant.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',
@@ -42,7 +42,7 @@ export async function submit(tenant: Pick<TenantClient, 'fetch'>, name: string, 
   return ((await response.json()) as { id: string }).id;
 }
 
-/** Invokes, waits for the outcome, and answers how long it waited for its turn, ms. */
+/** Invokes, waits for the outcome, and returns the time that the invocation was queued, ms. */
 export async function waitOf(tenant: Pick<TenantClient, 'fetch'>, name: string, input: unknown): Promise<number> {
   const response = await tenant.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',

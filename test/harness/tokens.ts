@@ -1,15 +1,15 @@
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 
-/** How many tokens a text is to the guest library. */
+/** Token counts of texts as the guest library encodes them. */
 export interface TokenCounter {
-  /** At the beginning of a context, with the token that begins a text. */
+  /** Tokens of a text at the beginning of a context, the begin-of-text token included. */
   begin(text: string): number;
-  /** Texts that are filled in, or forced, one after the other where a context goes on. */
+  /** Tokens of texts that continue a context, each filled in or forced separately. */
   more(...texts: readonly string[]): number;
 }
 
-/** Counts tokens apart from the platform, so that a test knows how many had to be computed. */
+/** Counts tokens independently of the platform, so that a test knows how many tokens the platform had to compute. */
 export async function tokenCounter(model: string): Promise<TokenCounter> {
   const { encode, special } = await loadTokenizer((await pullModel(model)).directory);
   // A line break in front keeps a tokenizer from putting a space before the text.

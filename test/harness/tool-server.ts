@@ -7,19 +7,19 @@ import path from 'node:path';
 import { deployFrom, deployFunction } from './functions.ts';
 import { ROOT } from './platform.ts';
 
-/** One request that a tool server got: the path, and the JSON of its body. */
+/** One request that a tool server received: the path, and the JSON of its body. */
 export interface ToolRequest {
   readonly path: string;
   // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
   readonly body: any;
 }
 
-/** A tool: what it answers to a request's JSON. A text is sent as it is, all else as JSON. */
+/** A tool: returns the answer to a request's JSON. The server sends a string as is, any other value as JSON. */
 export type ToolHandler = (body: ToolRequest['body']) => unknown;
 
-/** A real HTTP server of tools, one a path, on a port of its own. `await using` closes it. */
+/** A real HTTP server with one tool per path, on a port of its own. `await using` closes the server. */
 export class ToolServer implements AsyncDisposable {
-  /** All requests, in the order in which they came. */
+  /** All requests in order of arrival. */
   readonly requests: ToolRequest[] = [];
   readonly #server: http.Server;
 
@@ -75,9 +75,9 @@ export class ToolServer implements AsyncDisposable {
   }
 }
 
-/** Deploys `functions/<name>` with other members in its manifest than those of its pie.json: hosts on ports of a test's own, or limits. */
+/** Deploys `functions/<name>` with changed members of its pie.json, such as granted hosts on a test's ports, or limits. */
 export async function deployChanged(name: string, change: Readonly<Record<string, unknown>>): Promise<void> {
-  // The unchanged one first: whoever asks for it by name later must not bring it back.
+  // Deploy the unchanged function first: `deployFunction` deploys once, so later calls do not bring it back.
   await deployFunction(name);
   const source = path.join(ROOT, 'functions', name);
   const copy = await mkdtemp(path.join(os.tmpdir(), 'pie-function-'));
@@ -92,6 +92,6 @@ export async function deployChanged(name: string, change: Readonly<Record<string
   }
 }
 
-/** Deploys `functions/<name>` with leave to ask these hosts only. */
+/** Deploys `functions/<name>` with grants for these hosts only. */
 export const deployGranting = (name: string, ...hosts: readonly string[]): Promise<void> =>
   deployChanged(name, { grants: { hosts } });

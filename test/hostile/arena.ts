@@ -8,27 +8,27 @@ import { Canary } from './canary.ts';
 import { attackBytes } from './guest.ts';
 import { type Holdings, holdings, leftBehind } from './left-behind.ts';
 
-/** Limits of every attack's function unless the attack names others. */
+/** Limits of every attack's function unless the attack sets others. */
 const LIMITS = { cpuMs: 60, wallMs: 10_000, memoryMb: 16, pages: 16, tokens: 1000 };
 /** The canary's model, and one with a chat template. */
 const CONFIG = '[[model]]\nname = "stories15m"\n\n[[model]]\nname = "minimind2-small"\n';
-/** Longest that a deploy or an invocation may take to be answered: past the limits of a build and of an invocation. */
+/** Deadline for the answer to a deploy or an invocation, longer than the limits of a build and of an invocation. */
 const DEADLINE_MS = 75_000;
 
-/** What the arena needs of an attack. */
+/** The members of an attack that the arena uses. */
 export type Deed = Pick<Attack, 'name' | 'source' | 'manifest' | 'input' | 'invocations'>;
 
-/** What became of an attack. */
+/** Outcome of an attack. */
 export interface Report {
-  /** How each of its invocations ended, or how the deploy was refused; without repetitions. */
+  /** The distinct ends of its invocations, or the refusal of its deploy. */
   readonly ends: readonly End[];
   /** The text of the last error, for people. */
   readonly message: string;
-  /** The canary's milliseconds a token: alone, and while the attack ran. */
+  /** The canary's milliseconds per token: alone, and while the attack ran. */
   readonly canary: { readonly aloneMs: number; readonly medianMs: number; readonly slowestMs: number };
 }
 
-/** A whole platform, a canary that streams on it, and a tenant that attacks with a key to deploy and invoke. */
+/** A whole platform, a canary that streams on it, and an attacking tenant with a key to deploy and invoke. */
 export class Arena implements AsyncDisposable {
   readonly platform: Platform;
   readonly #canary: Canary;
@@ -58,9 +58,9 @@ export class Arena implements AsyncDisposable {
   }
 
   /**
-   * Deploys an attack, invokes it, and waits until the canary has told a whole story afterwards.
+   * Deploys an attack, invokes it, and waits until the canary has streamed a whole story afterwards.
    *
-   * @throws what harmed the canary or the platform; the arena is unusable then
+   * @throws Error that describes the harm to the canary or the platform; the arena is unusable afterwards
    */
   async attack({ name, source, manifest, input, invocations = 1 }: Deed): Promise<Report> {
     const from = performance.now();
@@ -88,7 +88,7 @@ export class Arena implements AsyncDisposable {
     return { ends: [...ends], message, canary: { aloneMs: this.#canary.aloneMs, ...heard } };
   }
 
-  /** What the attacks left behind, in words. The canary falls silent for it. */
+  /** Describes what the attacks left behind. Stops the canary first. */
   async leftBehind(): Promise<string[]> {
     await this.#canary.stop();
     return leftBehind(this.platform, this.#before);

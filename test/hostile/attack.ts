@@ -20,13 +20,13 @@ export const CLASSES = [
 ] as const;
 export type AttackClass = (typeof CLASSES)[number];
 
-/** What an attack is made of: a guest of the contract, a core module, or a whole component; the latter two in text form or as bytes. */
+/** Source of an attack: a guest of the contract, or a core module or a whole component as text or bytes. */
 export type Source =
   | { readonly guest: GuestText }
   | { readonly core: string | Uint8Array }
   | { readonly component: string | Uint8Array };
 
-/** How the platform answered: the deploy was refused, or the invocation ended; with the code, `result` when it succeeded. */
+/** The platform's answer: a refused deploy or an ended invocation, with the code; `result` is success. */
 export type End = `refused ${string}` | `ended ${string}`;
 
 /** One component that tries to harm the platform, and the ends that its tenant may see. */
@@ -36,18 +36,18 @@ export interface Attack {
   readonly kind: AttackClass;
   readonly source: () => Source;
   readonly ends: readonly End[];
-  /** More of the manifest than the corpus' small limits. */
+  /** Manifest members besides the corpus's small limits. */
   readonly manifest?: Readonly<Record<string, unknown>>;
   readonly input?: unknown;
-  /** How many invocations run at once; one by default. */
+  /** Number of concurrent invocations; one by default. */
   readonly invocations?: number;
 }
 
-/** Ends as a deploy's refusal. */
+/** The deploy is refused with one of these codes. */
 export const refused = (...codes: readonly string[]): readonly End[] => codes.map((code) => `refused ${code}` as const);
 
-/** Ends with the terminal event of the invocation: `result` or the code of an error. */
+/** The invocation ends with one of these: `result` or the code of an error. */
 export const ended = (...codes: readonly string[]): readonly End[] => codes.map((code) => `ended ${code}` as const);
 
-/** Ends as a deploy's refusal of a component that cannot be built, or takes too much to build. */
+/** The deploy is refused because the build fails or exceeds its limits. */
 export const UNBUILT = refused('build-failed', 'unsupported-component', 'build-timeout');

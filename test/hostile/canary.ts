@@ -7,24 +7,24 @@ const FUNCTION = 'text-completion';
 const TOKENS = 32;
 const STORY = { prompt: 'Once upon a time', maxTokens: TOKENS, temperature: 0 };
 const REHEARSALS = 3;
-/** Longest that one story may take: an attack may slow it, and may not stop it. */
+/** Longest time for one story: an attack may slow the canary but not stop it. */
 const DEADLINE_MS = 30_000;
 
 /** One invocation of the canary. */
 interface Telling {
   readonly startedAt: number;
   readonly endedAt: number;
-  /** From the request to the result, divided by the tokens. */
+  /** Time from the request to the result, divided by the tokens. */
   readonly msPerToken: number;
 }
 
-/** A tenant that streams the same story all the time, and notices when one differs from what it heard alone. */
+/** A tenant that streams the same story continuously and compares each one with the story that it received alone. */
 export class Canary {
   readonly #client: TenantClient;
   readonly #expected: string;
   readonly #tellings: Telling[] = [];
   readonly #listeners = new Set<() => void>();
-  /** Milliseconds a token without an attack, median. */
+  /** Median milliseconds per token without an attack. */
   readonly aloneMs: number;
   #problem: Error | null = null;
   #stopped = false;
@@ -36,7 +36,7 @@ export class Canary {
     this.aloneMs = aloneMs;
   }
 
-  /** Deploys the canary's function, hears what it says alone, and lets it sing. */
+  /** Deploys the canary's function, records its output alone, and starts the continuous stream. */
   static async start(platform: Platform, client: TenantClient): Promise<Canary> {
     const { apiKey } = client;
     const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'functions', FUNCTION)], { apiKey });
@@ -54,10 +54,10 @@ export class Canary {
   }
 
   /**
-   * Resolves when the stories under way and a whole one that began after this call were told without a fault.
+   * Resolves when the stories under way and a whole story that began after this call have ended without a fault.
    *
-   * @returns milliseconds a token of the stories since `from`: the median and the slowest
-   * @throws what the canary met: a story that differs, an error, or none within its deadline
+   * @returns milliseconds per token of the stories since `from`: the median and the slowest
+   * @throws Error when a story differed, failed, or missed its deadline
    */
   async heardSince(from: number): Promise<{ readonly medianMs: number; readonly slowestMs: number }> {
     const now = performance.now();
@@ -70,7 +70,7 @@ export class Canary {
     return { medianMs: median(times), slowestMs: Math.max(...times) };
   }
 
-  /** Ends after the story under way. */
+  /** Stops after the story under way. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#singing;

@@ -3,9 +3,9 @@ import { wrapModule } from '#runtime/build/native/wrap.ts';
 import type { Source } from './attack.ts';
 import { hostImports } from './host-imports.ts';
 
-/** Parts of a guest in text form. Host functions are imported by being named (`host-imports.ts`). */
+/** Parts of a guest in text form. Naming a host function imports it (`host-imports.ts`). */
 export interface GuestText {
-  /** Body of `run`, empty with `entry` (parameters $at and $length: the input; scratch locals $i and $j). It leaves a callback code; `DONE` returns "42". */
+  /** Body of `run` (input: $at, $length; scratch locals: $i, $j); empty with `entry`. Leaves a callback code; `DONE` returns "42". */
   readonly run: string;
   /** Body of the callback (parameters $event, $handle, $value). Returns "42" by default. */
   readonly callback?: string;
@@ -13,7 +13,7 @@ export interface GuestText {
   readonly realloc?: string;
   /** Functions, globals, tables, tags and data. */
   readonly fields?: string;
-  /** Imports besides those of the host; they come first in the module. */
+  /** Imports besides those of the host; the module lists them first. */
   readonly imports?: string;
   /** Body of the start function. */
   readonly start?: string;
@@ -23,7 +23,7 @@ export interface GuestText {
   readonly entry?: string;
 }
 
-/** Where the guests' data lies, and what does. */
+/** Addresses of the guests' data. */
 export const AT = {
   /** "42", and two bytes that are not UTF-8 behind it. */
   answer: 16,
@@ -33,7 +33,7 @@ export const AT = {
   name: 64,
   /** The name of a model with a chat template. */
   chatModel: 96,
-  /** Where host functions may write their results. */
+  /** Host functions may write their results here. */
   scratch: 256,
   /** Ends the guest's own part; allocations begin here. */
   heap: 65_536,
@@ -55,12 +55,12 @@ export const forever = (body = ''): string => `(loop $forever ${body} (br $forev
 export const times = (count: number, body: string): string =>
   `(local.set $i (i32.const 0)) (loop $times ${body}
     (br_if $times (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const ${count}))))`;
-/** Goes on whatever is thrown in `body`, which leaves nothing on the stack. */
+/** Catches every exception of `body`, which must leave nothing on the stack. */
 export const swallow = (body: string): string => `(block $caught (try_table (catch_all $caught) ${body}))`;
 
 const BUMP = '(call $bump (local.get $align) (local.get $size))';
 
-/** The text of a core module that `run` is exported from. */
+/** The text of a core module that exports `run`. */
 export function guestText(guest: GuestText): string {
   const body = [guest.run, guest.callback, guest.realloc, guest.fields, guest.start, guest.entry].join('\n');
   return `(module
@@ -91,7 +91,7 @@ const ENTRY = ({ run, callback }: GuestText): string => `
   (func $callback (export "[callback][async-lift]run") (param $event i32) (param $handle i32) (param $value i32) (result i32)
     (local $i i32) ${callback ?? DONE})`;
 
-/** The bytes that an attack deploys. @throws what the tools say of text that is no WebAssembly */
+/** The bytes that an attack deploys. @throws Error of the tools for text that is no WebAssembly */
 export async function attackBytes(source: Source): Promise<Uint8Array> {
   if ('guest' in source) return wrapModule(await parse(guestText(source.guest)));
   if ('core' in source) return wrapModule(await bytesOf(source.core));
@@ -101,7 +101,7 @@ export async function attackBytes(source: Source): Promise<Uint8Array> {
 const bytesOf = async (code: string | Uint8Array): Promise<Uint8Array> =>
   typeof code === 'string' ? parse(code) : code;
 
-/** What a component in text form wires by hand. */
+/** Parts of a component in text form with hand-written linking. */
 export interface ComponentText {
   /** Core modules and instances before the main one. */
   readonly before?: string;

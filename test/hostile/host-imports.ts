@@ -17,7 +17,7 @@ const ROOT: Readonly<Record<string, string>> = {
   'task-cancel': '',
 };
 
-/** Operations on the future that a function answers: `$read:session.receive`. `wait` blocks, the others return at once. */
+/** Operations on the future that a function returns, as in `$read:session.receive`. `wait` blocks; the others return at once. */
 const FUTURE: Readonly<Record<string, readonly [prefix: string, signature: string]>> = {
   read: ['[async-lower][future-read-0]', '(param i32 i32) (result i32)'],
   wait: ['[future-read-0]', '(param i32 i32) (result i32)'],

@@ -3,7 +3,7 @@ import { after, test } from 'node:test';
 import { Arena } from './arena.ts';
 import { QUICK } from './corpus/index.ts';
 
-/** One arena for all attacks; an attack that harms it gets the next ones a new one. */
+/** One arena for all attacks; after an attack that harms the arena, the next attack gets a new one. */
 let arena: Arena | null = null;
 after(() => arena?.[Symbol.asyncDispose]());
 

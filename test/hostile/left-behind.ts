@@ -3,18 +3,18 @@ import type { PlatformLoad } from '#gateway/app/control/operations.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import type { Platform } from '#test/harness/platform.ts';
 
-/** How long what an attack held may take to be given back: the platform polls, the machine is shared. */
+/** Longest time for the platform to free what an attack held: the platform polls, and tests share the machine. */
 const SETTLE_MS = 20_000;
 const LOOK_EVERY_MS = 50;
 
-/** A process of a sandbox: these come with their tenants and go when they are idle (`runtime/fleet`). */
+/** Name of sandbox processes, which start with their tenants and end when they are idle (`runtime/fleet`). */
 const SANDBOX = 'sandbox';
 
-/** What an idle platform holds: compared before and after attacks. */
+/** Resources that an idle platform holds, for comparison before and after attacks. */
 export interface Holdings {
   /** Invocations that wait or run, of all tenants but the canary. */
   readonly invocations: number;
-  /** KV pages, inferlets, queues and waiting calls on the GPU host beside the canary's. */
+  /** KV pages, inferlets and queues on the GPU host. */
   readonly ownedPages: number;
   readonly inferlets: number;
   readonly queues: number;
@@ -22,7 +22,7 @@ export interface Holdings {
   readonly processes: readonly string[];
 }
 
-/** What the platform holds now. The canary must be silent. */
+/** Resources that the platform holds now. The canary must be silent. */
 export async function holdings(platform: Platform): Promise<Holdings> {
   const load = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
   const { pages, inferlets, queues } = await modelStats(platform);
@@ -35,7 +35,7 @@ export async function holdings(platform: Platform): Promise<Holdings> {
   };
 }
 
-/** What is held beyond `before`, in words; empty once everything was given back. It is waited for. */
+/** Waits until the platform holds no more than `before`; returns descriptions of what it still holds at the deadline. */
 export async function leftBehind(platform: Platform, before: Holdings): Promise<string[]> {
   const end = performance.now() + SETTLE_MS;
   for (;;) {
@@ -55,7 +55,7 @@ export async function leftBehind(platform: Platform, before: Holdings): Promise<
   }
 }
 
-/** Programs of a process and of all that it started, by name. */
+/** Program names of a process and all its descendants. */
 function descendants(root: number): string[] {
   const processes = readdirSync('/proc')
     .filter((entry) => /^\d+$/.test(entry))
@@ -68,7 +68,7 @@ function descendants(root: number): string[] {
   return processes.filter(({ pid, name }) => family.has(pid) && name !== SANDBOX).map(({ name }) => name);
 }
 
-/** A process; none when it has ended meanwhile, or only waits to be collected. */
+/** A process as a list of one; empty when the process has ended or is a zombie. */
 function statOf(pid: number): { pid: number; parent: number; name: string }[] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

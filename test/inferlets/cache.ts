@@ -3,9 +3,9 @@ import { Context, defineInferlet, model } from '@pie/inferlet';
 import { allocate, Queue, settle } from '@pie/inferlet/raw';
 
 type Input =
-  /** Saves `prompt` under a name and goes on from it. */
+  /** Saves `prompt` under a name and generates from it. */
   | { action: 'save'; name: string; prompt: string; persistent?: boolean; maxTokens?: number }
-  /** Opens a name, with the tokens that it holds if they are given, fills in `more`, and goes on from it. */
+  /** Opens a name (with its `tokens` when given), fills in `more`, and generates from there. */
   | { action: 'open'; name: string; tokens?: number[]; more?: string; maxTokens?: number }
   | { action: 'list' }
   | { action: 'remove'; name: string };

@@ -1,6 +1,6 @@
 /**
- * Greedy decoding in one of three ways, for `pie bench generate`: it fills a context, says that it is ready, waits for the client's word,
- * decodes, and reports how long that took.
+ * Greedy decoding in one of three ways, for `pie bench generate`: fills a context, sends a message when ready, waits for the client's
+ * message, decodes, and reports the decoding time.
  */
 import { allocateEmbeds, allocatePages, pageSize } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';
@@ -24,7 +24,7 @@ function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: st
 export async function run(input: string): Promise<string> {
   const { way, context, steps } = JSON.parse(input) as { way: Way; context: number; steps: number };
   const queue = new Queue(models()[0]?.name ?? '');
-  // A typed array crosses the boundary as a whole.
+  // A typed array crosses the boundary in one copy.
   const pages = Uint32Array.from(allocatePages(queue, Math.ceil((context + steps + 1) / pageSize(queue))));
   const prompt = Array.from({ length: context }, (_, i) => (i === 0 ? 1 : 300 + ((i * 37) % 20_000)));
   const filled = await step(queue, {

@@ -4,11 +4,11 @@ import { type Distribution, defineInferlet, KvFile, type Rights, receive, send, 
 type Input =
   /** Computes `prompt` into a new file and saves it. */
   | { action: 'create'; name: string; prompt: string; persistent?: boolean; rights?: Rights }
-  /** What follows each token of `more` after the file's content. */
+  /** Returns the distributions after each token of `more`, which continues the file's content. */
   | { action: 'read'; name: string; more: string }
-  /** Appends `more` under the lock and saves; with `hold`, says that it has the lock and waits for a message before it saves. */
+  /** Appends `more` under the lock and saves; with `hold`, reports that it has the lock and waits for a message before saving. */
   | { action: 'append'; name: string; more: string; hold?: boolean; persistent?: boolean; rights?: Rights }
-  /** Cuts the file in two at token `at`, joins the parts again, and compares what follows with what follows the whole. */
+  /** Cuts the file at token `at`, joins the parts, and compares the distributions after the joined and the whole file. */
   | { action: 'join'; name: string; at: number; more: string }
   | { action: 'list'; prefix?: string }
   | { action: 'remove'; name: string };

@@ -1,8 +1,8 @@
-/** A text held to a grammar; for the end-to-end tests of `grammar`. */
+/** Generates a text under a grammar; for the end-to-end tests of `grammar`. */
 import { type Constraint, Context, defineInferlet, ebnf, json, jsonSchema, regex, sampler } from '@pie/inferlet';
 
 interface Input {
-  /** One of the three, or any JSON without one. */
+  /** At most one of `schema`, `regex` and `ebnf`; without one, any JSON. */
   readonly schema?: object;
   readonly regex?: string;
   readonly ebnf?: string;
@@ -19,7 +19,7 @@ function constraintOf(input: Input): Constraint {
   return json();
 }
 
-/** Returns the generation as it is: text, tokens, why it ended. */
+/** Returns the generation unchanged: text, tokens, and why it ended. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, maxTokens = 64, temperature = 1, seed } = input;
   using context = new Context();

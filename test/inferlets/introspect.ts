@@ -1,10 +1,10 @@
-/** What a prompt looked at, and what the device says of a state; for the end-to-end tests of `introspect` and `output-text`. */
+/** Reads a prompt's attention and outputs of a state; for the end-to-end tests of `introspect` and `output-text`. */
 import { Context, defineInferlet, entropy, logProbabilities, model, state, tokenize } from '@pie/inferlet';
 import { allocate, forward, inputText, introspect, Queue, settle } from '@pie/inferlet/raw';
 
 interface Input {
   readonly prompt: string;
-  /** Tokens that are in the pages before the rest is looked at; half of them by default. */
+  /** Tokens computed into pages before the others; half of the prompt by default. */
   readonly cached?: number;
 }
 
@@ -41,10 +41,10 @@ export const run = defineInferlet(async ({ prompt, cached }: Input) => {
     scores,
     best: { tokens: Array.from(best.tokens), logProbabilities: Array.from(best.logProbabilities) },
     same: await logProbabilities(context, best.tokens),
-    /** 1, when these are log-probabilities. */
+    /** 1 when the values are log-probabilities. */
     mass: every.reduce((sum, value) => sum + Math.exp(value), 0),
     entropy: await entropy(context),
-    /** What the entropy must be. */
+    /** Expected entropy. */
     entropyByHand: every.reduce((sum, value) => sum - value * Math.exp(value), 0),
     stateLength: (await state(context)).length,
   };

@@ -7,19 +7,19 @@ interface Input {
   readonly pages: number;
   /** Tokens to generate before the wait, and again after it. */
   readonly tokens: number;
-  /** Waits for a message in between: its pages may be swapped out. */
+  /** Waits for a message in between, while the GPU host may swap its pages out. */
   readonly hold?: boolean;
   readonly prompt?: string;
 }
 
-/** Most tokens of one call: a prefill of many pages goes in parts. */
+/** Most tokens of one call; a prefill of many pages takes several calls. */
 const CHUNK = 256;
 
 export const run = defineInferlet(async ({ pages, tokens, hold = false, prompt = 'Once upon a time' }: Input) => {
   const { name, pageSize, vocabularySize, contextLength } = model();
   using queue = new Queue(name);
   const held = pages > 0 ? allocate.allocatePages(queue, pages) : [];
-  // Each run of pages is a text of its own, so that none is longer than the model's context.
+  // Each group of pages is a separate text, so that no text exceeds the model's context.
   const pagesOfText = Math.max(1, Math.floor(Math.min(CHUNK, contextLength) / pageSize));
   for (let first = 0; first < pages; first += pagesOfText) {
     const outPages = held.slice(first, first + pagesOfText);
@@ -37,13 +37,13 @@ export const run = defineInferlet(async ({ pages, tokens, hold = false, prompt =
     await receive();
   }
   const after = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
-  // What is in the pages must be what was there before the wait; neighbours in a batch change the rounding only.
+  // The pages must hold the same content as before the wait; other sequences in a batch change only the rounding.
   const again = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];
   const change = Math.max(0, ...probe.map((value, i) => Math.abs(value - (again[i] ?? Number.POSITIVE_INFINITY))));
   return { tokens: [...before.tokens, ...after.tokens], change, pages: held.length };
 });
 
-/** What the model makes of a page: log-probabilities after a token that sees it. */
+/** Probes a page: log-probabilities after a token that attends to it. */
 async function look(queue: Queue, inPages: readonly number[], pageSize: number): Promise<number[]> {
   const output = { tag: 'distributions', val: 8 } as const;
   const request = { tokens: [1], positions: [pageSize], inPages, outPages: [], rows: 1, output };

@@ -9,9 +9,9 @@ const EMBEDDING = 'model.embed_tokens.weight';
 
 /**
  * Undoes the dynamic quantisation of an ONNX graph: each `DynamicQuantizeLinear → MatMulInteger → Cast → Mul` becomes a product with float
- * weights. What is left is the graph as its exporter wrote it. The export quantised the tied head once more on its own; here it is the
- * transposed embedding again, as in the model. The weights become floats here, since ONNX Runtime would turn a `DequantizeLinear` before
- * a product back into an integer one.
+ * weights. The result is the graph before quantisation. The export quantised the tied head separately; this function makes the head the
+ * transposed embedding again, as in the model. It converts the weights to floats itself, since ONNX Runtime would turn a
+ * `DequantizeLinear` before a product back into an integer product.
  */
 export function floatGraph(bytes: Uint8Array): Uint8Array {
   const model = onnx.ModelProto.decode(bytes);
@@ -42,7 +42,7 @@ export function floatGraph(bytes: Uint8Array): Uint8Array {
     );
   }
   graph.node = nodes.filter((node) => !dropped.has(node)).map((node) => replaced.get(node) ?? node);
-  // Products of scales whose inputs are gone: nobody reads them any more.
+  // Drop products of scales whose inputs are gone; no other node reads their results.
   const made = new Set(graph.node.flatMap((node) => node.output));
   graph.node = inOrder(graph.node.filter((node) => !node.input.some((name) => producers.has(name) && !made.has(name))));
   const read = new Set(graph.node.flatMap((node) => node.input));
@@ -50,7 +50,7 @@ export function floatGraph(bytes: Uint8Array): Uint8Array {
   return onnx.ModelProto.encode(model).finish();
 }
 
-/** Per-tensor quantised weights by name, made floats when asked for. */
+/** Per-tensor quantised weights by name, converted to floats on request. */
 class Weights {
   readonly all: Initializer[];
   readonly #byName: Map<string, Initializer>;
@@ -114,7 +114,7 @@ function consumer(nodes: readonly Node[], value: string, type: string): Node {
   return node;
 }
 
-/** Each node after those that make its inputs. */
+/** Sorts nodes topologically: each node follows the nodes that make its inputs. */
 function inOrder(nodes: readonly Node[]): Node[] {
   const makers = new Map(nodes.flatMap((node) => node.output.map((output) => [output, node] as const)));
   const done = new Set<Node>();

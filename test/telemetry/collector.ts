@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** A span as a collector knows it. */
+/** A span as a collector receives it. */
 export interface CollectedSpan {
   readonly traceId: string;
   readonly spanId: string;
@@ -13,11 +13,11 @@ export interface CollectedSpan {
   readonly attributes: Readonly<Record<string, unknown>>;
   readonly links: readonly { readonly traceId: string; readonly spanId: string }[];
   readonly error: boolean;
-  /** `service.name` of the process that made it. */
+  /** `service.name` of the process that made the span. */
   readonly service: string;
 }
 
-/** A metric of one process as a collector knows it. */
+/** A metric of one process as a collector receives it. */
 export interface CollectedMetric {
   readonly name: string;
   readonly service: string;
@@ -46,7 +46,7 @@ interface MetricRequest {
   resourceMetrics: { resource: Resource; scopeMetrics: { metrics: OtlpMetric[] }[] }[];
 }
 
-/** An OTLP/HTTP receiver for JSON, as the OpenTelemetry collector is one: it keeps what it is sent. */
+/** An OTLP/HTTP receiver for JSON, like the OpenTelemetry collector, that keeps all data that it receives. */
 export class Collector implements AsyncDisposable {
   readonly spans: CollectedSpan[] = [];
   readonly metrics: CollectedMetric[] = [];
@@ -115,7 +115,7 @@ export class Collector implements AsyncDisposable {
   }
 }
 
-/** Attributes by name; a value is an object with one member that says its type. */
+/** Attributes by name. OTLP encodes a value as an object whose only member names the type. */
 function valuesOf(attributes: readonly KeyValue[]): Record<string, unknown> {
   return Object.fromEntries(
     attributes.map(({ key, value }) => {

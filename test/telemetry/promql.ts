@@ -2,23 +2,23 @@ import assert from 'node:assert/strict';
 import type { SyntaxNode } from '@lezer/common';
 import { parser } from '@prometheus-io/lezer-promql';
 
-/** A selector: what it selects of which metric. */
+/** A vector selector: a metric and its label matchers. */
 export interface Selector {
   readonly metric: string;
-  /** By the label's name; `values` are those that it names, one by one, where it names any. */
+  /** `values` holds the label values that the matcher lists, when it lists plain values. */
   readonly matchers: readonly { readonly label: string; readonly values: readonly string[] }[];
 }
 
 export interface Expression {
   readonly selectors: readonly Selector[];
-  /** Labels that something is grouped by. */
+  /** Labels in `by` clauses and similar groupings. */
   readonly groups: readonly string[];
 }
 
-/** Words with nothing of a regular expression in them but alternatives. */
+/** Matches words separated by `|`, without other regular-expression syntax. */
 const PLAIN = /^[\w-]+(\|[\w-]+)*$/;
 
-/** Reads an expression with Prometheus' own grammar. Throws when it is none. */
+/** Parses an expression with Prometheus's own grammar. @throws Error for an invalid expression */
 export function readExpression(text: string): Expression {
   const tree = parser.parse(text);
   const selectors: { metric: string; matchers: { label: string; values: readonly string[] }[] }[] = [];

@@ -27,11 +27,11 @@ after(async () => {
 
 let traces = 0;
 const newTraceId = (): string => (++traces).toString(16).padStart(32, 'a');
-/** Times of spans are read off clocks of whole milliseconds. */
+/** Tolerance for span times, which come from clocks with millisecond resolution. */
 const CLOCK_MS = 3;
 const CLIENT_SPAN = 'b7ad6b7169203331';
 
-/** Invokes a function in a client's trace; answers the trace context that the gateway gave back. */
+/** Invokes a function in a client's trace; returns the trace context from the gateway's answer. */
 async function invokeTraced(name: string, input: unknown, traceparent: string): Promise<string> {
   const response = await platform.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',
@@ -43,7 +43,7 @@ async function invokeTraced(name: string, input: unknown, traceparent: string): 
   return response.headers.get('traceparent') ?? '';
 }
 
-/** The spans of a trace, once those of all processes are there. */
+/** Waits for the spans of all processes in a trace and returns them. */
 async function traceOf(traceId: string, holds: (spans: readonly CollectedSpan[]) => boolean): Promise<CollectedSpan[]> {
   const there = () => {
     const spans = collector.trace(traceId);
@@ -97,14 +97,14 @@ test('one invocation is one trace, from the request to the batch, nested as in D
     assert.ok(steps.has(sample.parentSpanId) || sample.parentSpanId === fill.spanId);
   assert.equal(named(spans, 'sample').length, tokens);
 
-  // In time as well.
+  // Spans also nest in time.
   const byId = new Map(spans.map((span) => [span.spanId, span]));
   for (const span of spans) {
     assert.ok(span.endMs >= span.startMs, span.name);
     const parent = byId.get(span.parentSpanId);
     if (!parent) continue;
     assert.ok(span.startMs >= parent.startMs - CLOCK_MS, `${span.name} in ${parent.name}`);
-    // A client has its answer before the runtime knows that the end is written.
+    // The client has its answer before the runtime learns that Redis has stored the end.
     if (span !== invocation) assert.ok(span.endMs <= parent.endMs + CLOCK_MS, `${span.name} in ${parent.name}`);
   }
   const service = (name: string) => named(spans, name)[0]?.service;
@@ -153,7 +153,7 @@ test('whoever shares a batch is linked', async () => {
   const input = { prompt: 'The little dog', maxTokens: 48, temperature: 0 };
   let all: CollectedSpan[] = [];
   let linked: CollectedSpan[] = [];
-  // Those who come at once meet, unless the machine has no time for all of them at once: then others come.
+  // Concurrent invocations share a batch unless the machine is overloaded; in that case, try again with new ones.
   await until('some have shared a batch', async () => {
     const traceIds = [newTraceId(), newTraceId(), newTraceId(), newTraceId()];
     await Promise.all(traceIds.map((id) => invokeTraced('text-completion', input, `00-${id}-${CLIENT_SPAN}-01`)));
@@ -180,14 +180,14 @@ test('a trace that its client does not record is not recorded, and goes on all t
   const input = { prompt: 'Once', maxTokens: 2, temperature: 0 };
   const answered = await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-00`);
   assert.match(answered, new RegExp(`^00-${traceId}-[0-9a-f]{16}-00$`));
-  // What is recorded after it has come, so it would have come as well.
+  // Once the spans of a later trace have arrived, spans of the first trace would have arrived as well.
   const recorded = newTraceId();
   await invokeTraced('text-completion', input, `00-${recorded}-${CLIENT_SPAN}-01`);
   await traceOf(recorded, (spans) => named(spans, 'batch_decode').length === 1);
   assert.deepEqual(collector.trace(traceId), []);
 });
 
-/** Names of `/metrics`, as Prometheus would know them, with their labels and the values that each has. */
+/** Metric names of `/metrics`, each with its labels and their values. */
 type Names = ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
 
 function pageOf(text: string): { names: Names; kinds: Map<string, string> } {
@@ -230,7 +230,7 @@ test('/metrics is the whole platform on one page, for operators', async () => {
     /pie_rejections_total\{code="unauthorized",tenant="",process="gateway"\} [1-9]/,
   ];
   let text = '';
-  // Processes hand over every few seconds, each in its own time.
+  // Each process publishes its metrics every few seconds, at its own times.
   await until('all processes have handed over', async () => {
     const response = await platform.fetch('/metrics');
     assert.equal(response.status, 200, await response.clone().text());
@@ -245,15 +245,15 @@ test('/metrics is the whole platform on one page, for operators', async () => {
   assert.ok(names.get('pie_invocations_total')?.has('code'));
 });
 
-/** Metrics that hosts with a card have; what their labels are is said by `host-metrics.test.ts`. */
+/** Metrics that only hosts with a card have; `host-metrics.test.ts` checks their labels. */
 const OF_CARDS = new Set(['pie_device_memory_bytes']);
 
-/** Labels of which every value is always there, whatever has happened. */
+/** Labels whose values all appear at any time. */
 const CLOSED = new Set(['state', 'outcome']);
 
-/** Holds an expression against the page: metrics, labels, values of closed labels. Answers the labels that its result may have. */
+/** Checks an expression's metrics, labels and values of closed labels against the page. Returns the labels that its result may have. */
 function checkExpression(expr: string, names: Names): Set<string> {
-  // What Grafana puts in place of its variables.
+  // Replace Grafana's variables as Grafana would.
   const { selectors, groups } = readExpression(expr.replaceAll('$__rate_interval', '5m').replaceAll(/\$\w+/g, '.*'));
   assert.ok(selectors.length > 0, expr);
   const possible = new Set<string>();
@@ -272,7 +272,7 @@ function checkExpression(expr: string, names: Names): Set<string> {
 }
 
 test('the Grafana dashboard and the alerts speak of metrics and labels that are there', async (t) => {
-  // Somebody is admitted meanwhile: tenants without anything to run have no series.
+  // Keep an invocation running: tenants without invocations have no series.
   const running = await platform.fetch('/v1/functions/counted/invocations', {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
@@ -289,7 +289,7 @@ test('the Grafana dashboard and the alerts speak of metrics and labels that are 
   assert.ok(rules.length > 15);
   assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
   let fault: unknown;
-  // Processes hand over every few seconds, each in its own time.
+  // Each process publishes its metrics every few seconds, at its own times.
   await until('all that they speak of is on the page', async () => {
     const { names } = pageOf(await (await platform.fetch('/metrics')).text());
     try {

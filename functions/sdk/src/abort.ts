@@ -1,6 +1,6 @@
 import { InferletError } from './errors.ts';
 
-/** What this library needs of an `AbortSignal`. */
+/** The part of `AbortSignal` that this library needs. */
 export interface AbortSignalLike {
   readonly aborted: boolean;
   readonly reason: unknown;
@@ -8,7 +8,7 @@ export interface AbortSignalLike {
   removeEventListener(type: 'abort', listener: () => void): void;
 }
 
-/** The error that something ends with because of an aborted signal: the reason when it is ours, else `cancelled` with its text. */
+/** The error for an aborted signal: its reason if that is an InferletError, else `cancelled` with the reason's text. */
 export function abortError({ reason }: AbortSignalLike): InferletError {
   if (reason instanceof InferletError) return reason;
   const text = reason instanceof Error ? reason.message : reason === undefined ? '' : String(reason);
@@ -20,7 +20,7 @@ export function throwIfAborted(signal: AbortSignalLike | undefined): void {
   if (signal?.aborted) throw abortError(signal);
 }
 
-/** The outcome of `promise`, or the signal's error as soon as it is aborted; what the promise then does is nobody's. */
+/** The outcome of `promise`, or the signal's error as soon as it is aborted. After an abort, the outcome of `promise` is ignored. */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignalLike | undefined): Promise<T> {
   if (!signal) return promise;
   return new Promise<T>((resolve, reject) => {
@@ -37,7 +37,7 @@ export interface Aborter {
   abort(reason?: unknown): void;
 }
 
-/** A controller of a signal that is aborted when `outer` is, until it is disposed of. */
+/** A controller whose signal is also aborted when `outer` is, until the controller is disposed of. */
 export function aborter(outer?: AbortSignalLike): Aborter & Disposable {
   const controller = new AbortController();
   const follow = () => controller.abort(outer?.reason);
@@ -50,5 +50,5 @@ export function aborter(outer?: AbortSignalLike): Aborter & Disposable {
   };
 }
 
-/** The global of the inferlet's runtime, for projects whose types leave it out. */
+/** The guest's global, declared for projects whose types omit it. */
 declare const AbortController: new () => Aborter;

@@ -7,24 +7,24 @@ import { type Tool, toolSignature, toolSpec } from './tools.ts';
 import type { ToolFormat } from './tools-parser.ts';
 import type { ToolOutcome } from './tools-runner.ts';
 
-/** How a model is told of tools, calls them and is shown what they answer. */
+/** The form in which a model reads its tools, writes calls and reads their results. */
 export interface Dialect {
   /** Turns of the model's chat template, or one text (`Thought: … Action: … Observation: …`). */
   readonly turns: 'chat' | 'text';
   readonly format: ToolFormat;
 }
 
-/** What an agent is to do. */
+/** The task of an agent. */
 export interface AgentTask {
   readonly question: string;
-  /** What comes before all, for chat models as the system's turn. */
+  /** Text before the question; the system turn of chat models. */
   readonly system?: string;
 }
 
 const PROBE = 'pie_probe';
 const dialects = new Map<string, Dialect>();
 
-/** The dialect of a model: what its chat template makes of a call, and plain text when it has no template. */
+/** The dialect of a model: the call format of its chat template, or plain text when the model has no template. */
 export function dialectOf(name?: string): Dialect {
   const key = model(name).name;
   let dialect = dialects.get(key);
@@ -35,7 +35,7 @@ export function dialectOf(name?: string): Dialect {
   return dialect;
 }
 
-/** The model asked for; without a name the first granted one that has a chat template, or else the default. */
+/** The named model. Without a name, the first granted model with a chat template, or else the default model. */
 export function chatModel(name?: string): ModelInfo {
   if (name !== undefined) return model(name);
   return models().find((candidate) => dialectOf(candidate.name).turns === 'chat') ?? model();
@@ -54,14 +54,14 @@ function probe(name: string): Dialect {
   } catch (error) {
     if (!(error instanceof InferletError)) throw error;
     if (error.code === 'unsupported') return { turns: 'text', format: 'signature' };
-    // A template that refuses such a turn still renders plain ones.
+    // A template that refuses a turn with a call still renders plain turns.
     return { turns: 'chat', format: 'signature' };
   }
 }
 
 /**
- * Makes an empty context the beginning of a task: the tools, unless `system` tells of them, the question, and the place where the model's
- * first turn begins.
+ * Fills an empty context with the beginning of a task: the tools (pass none if `system` describes them), the question, and the start of the
+ * model's first turn.
  */
 export function beginTask(
   ctx: Context,
@@ -89,8 +89,8 @@ const toolList = (tools: readonly Tool[]): string =>
       'Write "Thought:" and "Action:" with one call, read its "Observation:", and at last write "Answer:".';
 
 /**
- * Ends the model's turn, shows it what its calls came to, and begins its next turn: only what is appended is computed. What tools answered
- * is plain text: special tokens in it are none.
+ * Ends the model's turn, appends the outcomes of its calls, and begins its next turn. Only the appended tokens are computed. Special tokens
+ * in tool results are treated as plain text.
  */
 export function appendOutcomes(ctx: Context, outcomes: readonly ToolOutcome[], dialect: Dialect): void {
   if (dialect.turns === 'text') {
@@ -106,14 +106,14 @@ export function appendOutcomes(ctx: Context, outcomes: readonly ToolOutcome[], d
 
 interface TurnPiece {
   readonly text: string;
-  /** Whether a tool wrote it. */
+  /** True when a tool wrote this piece. */
   readonly content: boolean;
 }
 
 const SPOKEN = '[[spoken]]';
 const markOf = (i: number): string => `[[result ${i}]]`;
 
-/** What the template puts after the assistant's words, around and between the results. */
+/** The pieces that the template puts after the assistant's words: the results and the text around and between them. */
 function resultTurns(name: string, outcomes: readonly ToolOutcome[]): TurnPiece[] {
   const roles = ['tool', 'user'];
   for (const role of roles) {
@@ -143,7 +143,7 @@ function attemptRender(name: string, messages: readonly object[]): string | unde
   try {
     return render(name, messages);
   } catch (error) {
-    // Some templates refuse roles that they do not know, or turns that do not alternate.
+    // Some templates refuse unknown roles, or turns that do not alternate.
     if (error instanceof InferletError && error.code === 'invalid-argument') return undefined;
     throw error;
   }

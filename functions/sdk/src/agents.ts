@@ -8,18 +8,18 @@ import { type ToolOutcome, ToolRunner } from './tools-runner.ts';
 
 export { type AgentTask, appendOutcomes, beginTask, chatModel, type Dialect, dialectOf } from './agents-dialect.ts';
 
-/** How an agent goes about its task. */
+/** Options of {@link react}. */
 export interface ReactOptions extends Partial<AgentTask> {
   readonly tools: readonly Tool[];
   /** Most turns of the model, the answer's included; 8 by default. */
   readonly maxSteps?: number;
   /** Most tokens of one turn; 256 by default. */
   readonly maxTokens?: number;
-  /** How tokens are picked, or a function that is asked at each turn, such as `scripts(…)`; greedy by default. */
+  /** The sampler, or a function that returns one for each turn, such as `scripts(…)`; greedy by default. */
   readonly sampler?: Sampler | (() => Sampler);
-  /** The model's own by default. */
+  /** The model's own dialect by default. */
   readonly dialect?: Dialect;
-  /** Calls of one turn that are under way at once; 8 by default. */
+  /** Most concurrent calls of one turn; 8 by default. */
   readonly concurrency?: number;
   readonly signal?: AbortSignalLike;
 }
@@ -27,19 +27,19 @@ export interface ReactOptions extends Partial<AgentTask> {
 /** One turn of the model. */
 export interface AgentStep {
   readonly index: number;
-  /** What it said, without its calls. */
+  /** The model's text, without its calls. */
   readonly thought: string;
-  /** What it called, and what came of it. */
+  /** The model's calls and their outcomes. */
   readonly calls: readonly ToolOutcome[];
   /** Set in the last step. */
   readonly answer?: string;
 }
 
 /**
- * Reason and act in turns (Yao et al., ReAct, ICLR 2023): the model thinks and calls tools, sees what they answer, and goes on until it
- * says something without a call, its answer. Results are appended to what is computed already: nothing is prefilled twice. An empty context
- * begins with the question and the tools; one that holds something is gone on with. A context of the chat's kind takes any number of calls
- * a turn, one of plain text takes one. Throws `limit-exceeded` when `maxSteps` turns brought no answer.
+ * Reasons and acts in turns (Yao et al., ReAct, ICLR 2023): the model thinks, calls tools and reads their results, until a turn without a
+ * call: its answer. Results are appended to the computed context, so nothing is prefilled twice. An empty context begins with the question
+ * and the tools; any other context is continued. A turn may hold any number of calls in the chat dialect, and one in the text dialect.
+ * Throws `limit-exceeded` when `maxSteps` turns brought no answer.
  *
  * @example
  * using ctx = new Context();
@@ -68,7 +68,7 @@ export async function* react(ctx: Context, options: ReactOptions): AsyncGenerato
       appendOutcomes(ctx, calls, dialect);
     }
   } finally {
-    // Nobody waits any more for what is still under way when a turn fails.
+    // Cancel the calls still under way when a turn fails or the caller leaves: their results are no longer needed.
     all.abort(new InferletError('cancelled', 'The agent has ended.'));
   }
   throw new InferletError('limit-exceeded', `There is no answer after ${maxSteps} steps: allow more (maxSteps).`);
@@ -80,13 +80,13 @@ interface TurnOptions {
   readonly signal: AbortSignalLike | undefined;
 }
 
-/** One turn of the model; calls are under way while it goes on. */
+/** One turn of the model. Calls run while the model continues to write. */
 async function turn(ctx: Context, runner: ToolRunner, { turns }: Dialect, options: TurnOptions): Promise<void> {
   if (turns === 'chat') {
     for await (const text of ctx.generate(options)) runner.push(text);
     return;
   }
-  // Token by token, so that the context ends with the call: what a model says after it, it made up.
+  // Decode token by token, so that the context ends with the call: a plain-text model would invent the call's result.
   for await (const text of ctx.generate({ ...options, decode: 'step', stop: 'Observation:' })) {
     if (runner.push(text).length > 0) break;
   }

@@ -3,19 +3,19 @@ import { InferletError } from './errors.ts';
 import type { Window } from './generation-options.ts';
 
 /**
- * Hides the tokens at positions `[from, to)` from everything that is computed later; the text stays as it is. The context's last token cannot
- * be hidden. A saved context keeps what is hidden; where it is opened, what was saved (and what shares a page with it) can be neither hidden
- * nor shown.
+ * Hides the tokens at positions `[from, to)` from all later computation; the text stays unchanged. The context's last token cannot be
+ * hidden. A saved context keeps its hidden tokens. After opening it, saved tokens, and tokens that share a page with them, can be neither
+ * hidden nor shown.
  */
 export const mask = (context: Context, from: number, to: number): Promise<void> => setMask(context, from, to, true);
 
-/** Shows tokens again that {@link mask} has hidden. */
+/** Shows tokens that {@link mask} has hidden. */
 export const unmask = (context: Context, from: number, to: number): Promise<void> => setMask(context, from, to, false);
 
 /**
- * Keeps the last `size` tokens in sight, and the first `sink` ones if any; their positions stay those of the text, which still ends at the
- * model's context. Memory that is out of sight is given back. What was filled in is computed with all of it in sight; the window slides with
- * each token generated (Beltagy et al., Longformer, 2020). What a saved context was opened with goes out of sight page by page.
+ * Keeps the last `size` tokens in sight, and the first `sink` tokens if any. Tokens keep their positions, so the model's context length
+ * still limits the text. Pages out of sight are freed. Filled tokens see all filled tokens; the window slides with each generated token
+ * (Beltagy et al., Longformer, 2020). The tokens of an opened context go out of sight page by page.
  */
 export function slidingWindow(options: { readonly size: number; readonly sink?: number }): Window {
   const { size, sink = 0 } = options;
@@ -28,10 +28,10 @@ export function slidingWindow(options: { readonly size: number; readonly sink?: 
 }
 
 /**
- * Goes on for ever: keeps the first `sink` and the last `window` tokens, and moves those up so that positions count what is kept, not the
- * text (Xiao et al., Efficient Streaming Language Models with Attention Sinks, 2024). The context then holds these tokens only. It moves
- * once `slack` tokens are too many (a quarter of the window by default), since each move copies the window. Needs keys that can be rotated
- * anew, and `maxTokens`.
+ * Allows generation without end: keeps the first `sink` and the last `window` tokens, and renumbers their positions without gaps (Xiao et
+ * al., Efficient Streaming Language Models with Attention Sinks, 2024). The context then holds these tokens only. Each move copies the
+ * window, so the window moves only after `slack` tokens (a quarter of the window by default). Needs `maxTokens` and a model whose keys can
+ * be rotated again.
  */
 export function attentionSink(options: {
   readonly sink?: number;
@@ -50,7 +50,7 @@ export function attentionSink(options: {
         const text = `${sink} + ${window} + ${slack} tokens do not fit the context of ${name} (${contextLength}).`;
         throw new InferletError('invalid-argument', text);
       }
-      // What is pending is computed first, with all in sight.
+      // Pending tokens are computed first, with all tokens in sight.
       if (sequence.pending === 1 && sequence.tokens.length > sink + window + slack) sequence.compact(sink, window);
     },
   };

@@ -4,28 +4,28 @@ import { InferletError } from './errors.ts';
 import { detokenize, specialTokens } from './models.ts';
 import { beginText } from './sequence-checks.ts';
 
-/** How beams are searched. */
+/** Options of a beam search. */
 export interface BeamOptions {
-  /** How many continuations are kept at each token, at most 128. */
+  /** Number of continuations kept at each token, at most 128. */
   readonly beams: number;
   readonly maxTokens: number;
-  /** A text of n tokens scores its logarithm divided by n to this power: 0 (the default) compares sums, 1 averages; more likes longer texts. */
+  /** A text of n tokens scores logProbability / n^lengthPenalty: 0 (default) compares sums, 1 averages; larger values favour long texts. */
   readonly lengthPenalty?: number;
-  /** Token ids that end a text besides the model's own. */
+  /** Token ids that end a text, in addition to the model's own. */
   readonly stopTokens?: readonly number[];
   readonly signal?: AbortSignalLike;
 }
 
 /** One continuation. */
 export interface Beam {
-  /** Generated token ids, without the one that ends the text. */
+  /** Generated token ids, without the final stop token. */
   readonly tokens: readonly number[];
   readonly text: string;
-  /** Natural logarithm of its probability, the token that ends it included. */
+  /** Natural logarithm of the continuation's probability, the final stop token included. */
   readonly logProbability: number;
-  /** The logarithm after the length penalty: what beams are ordered by. */
+  /** `logProbability` after the length penalty. Beams are ordered by it. */
   readonly score: number;
-  /** Whether it ended by itself. */
+  /** True when a stop token ended the text. */
   readonly ended: boolean;
 }
 
@@ -43,13 +43,13 @@ interface Candidate extends Hypothesis {
   readonly token: number;
 }
 
-/** Most beams: each looks at twice as many candidates, and a host hands out 256. */
+/** Most beams: a search looks at twice as many candidates, and a device returns at most 256. */
 const MAX_BEAMS = 128;
 
 /**
- * The most probable continuations of a context, best first, found by keeping the `beams` best of each length (Lowerre, The Harpy Speech
- * Recognition System, 1976). The context stays as it is; an empty one begins with the model's begin-of-text token. Beams share the memory of what they have in common, and all go through the model in
- * the same batch.
+ * Finds the most probable continuations of a context, best first, by keeping the `beams` best of each length (Lowerre, The Harpy Speech
+ * Recognition System, 1976). Leaves the context unchanged, except that an empty one gets the model's begin-of-text token. Beams share the
+ * pages of their common prefixes and run through the model in the same batch.
  *
  * @example
  * const [best] = await beamSearch(ctx.fill('The opposite of hot is'), { beams: 4, maxTokens: 8 });
@@ -63,7 +63,7 @@ export async function beamSearch(context: Context, options: BeamOptions): Promis
   const { bos, eos } = specialTokens(name);
   const stops = new Set([...eos, ...(bos === null ? [] : [bos]), ...(options.stopTokens ?? [])]);
   const maxTokens = Math.min(options.maxTokens, contextLength - context.length);
-  // Enough for as many as are kept even where all stop tokens are among them.
+  // Enough candidates to keep `beams` of them even if all stop tokens are among them.
   const topK = Math.min(beams + stops.size, 256, vocabularySize);
   const score = ({ logProbability }: Hypothesis, length: number) =>
     logProbability / Math.max(1, length) ** lengthPenalty;
@@ -83,7 +83,7 @@ export async function beamSearch(context: Context, options: BeamOptions): Promis
       }
       ended.sort((a, b) => score(b, b.tokens.length) - score(a, a.tokens.length)).splice(beams);
       live = await advance(live, kept);
-      // What is still going only becomes less probable; a length penalty helps it no further than to the longest text.
+      // Live beams can only become less probable, and the length penalty helps them most at `maxTokens`.
       const worst = ended.length === beams ? ended[beams - 1] : undefined;
       if (worst && live.every((beam) => score(worst, worst.tokens.length) >= score(beam, maxTokens))) break;
     }
@@ -101,7 +101,7 @@ export async function beamSearch(context: Context, options: BeamOptions): Promis
   }
 }
 
-/** What may follow a beam. Its last token is computed by this. */
+/** The candidates that may follow a beam. Computes the beam's last token. */
 async function extend(parent: Live, topK: number): Promise<Candidate[]> {
   const { tokens, logProbabilities } = await sequenceOf(parent.context).distribution(topK);
   return Array.from(tokens, (token, i) => ({
@@ -112,7 +112,7 @@ async function extend(parent: Live, topK: number): Promise<Candidate[]> {
   }));
 }
 
-/** The next beams: a parent's first child takes its context over, the others fork it; parents without children are given back. */
+/** The next beams: a parent's first child takes over its context, other children fork it. Releases parents without children. */
 async function advance(live: readonly Live[], kept: readonly Candidate[]): Promise<Live[]> {
   const taken = new Set<Live>();
   const pending = kept.map(async ({ parent, tokens, logProbability }) => {
@@ -132,7 +132,7 @@ async function advance(live: readonly Live[], kept: readonly Candidate[]): Promi
   return next;
 }
 
-/** Text of tokens as it goes on from a context. */
+/** The text of tokens that continue a context. */
 function textAfter(context: Context, tokens: readonly number[]): string {
   const how = { model: context.model.name };
   const before = context.tokens.slice(-8).filter((token) => token >= 0);

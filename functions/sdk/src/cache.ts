@@ -2,26 +2,26 @@ import { InferletError } from './errors.ts';
 import { gatherMasks, maskSlots, pagesFor, planForget, planTruncate, planWrite, range } from './pages.ts';
 import { allocate, attempt, forward, type Queue, settle } from './raw.ts';
 
-/** What a cache holds. Token i is the i-th of the sequence whose cache it is. */
+/** The state of a cache. Token i is the i-th token of the cache's sequence. */
 export interface CacheState {
   readonly pages: readonly number[];
-  /** Slots of each page that were hidden here: bit 0 is its slot 0. */
+  /** Slots of each page that this inferlet has hidden: bit 0 is slot 0. */
   readonly masks: readonly number[];
-  /** The first so many pages hold what was opened: what else is hidden in them the device alone knows, and a mask set anew would show it. */
+  /** Number of leading opened pages. Only the device knows which of their slots were hidden before; a new mask would show those. */
   readonly foreign: number;
-  /** Tokens whose keys and values are in the pages, or on their way there. */
+  /** Number of tokens whose keys and values are in the pages, or will be when the issued calls end. */
   readonly cached: number;
-  /** Position of the first token: what lies before was imported, and its token ids are not known. */
+  /** Position of the first token. Tokens before it were imported, and their ids are not known. */
   readonly base: number;
-  /** Token i has slot `i + skew` of the pages: slots that were imported come before it, those that were given back are gone. */
+  /** Token i has slot `i + skew`: imported slots precede token 0 (positive skew), and freed slots are gone (negative skew). */
   readonly skew: number;
-  /** Of the slots that were imported, those that hold nothing. */
+  /** Number of imported slots that are empty. */
   readonly empty: number;
-  /** Tokens before this one may be gone from the pages: to cut the sequence there is to compute it anew. */
+  /** Tokens before this one may be gone from the pages. A cut before it recomputes the whole sequence. */
   readonly floor: number;
-  /** Tokens before this one cannot be computed anew: they came as something else than token ids. */
+  /** Tokens before this one cannot be recomputed, because they did not come from token ids (such as images). */
   readonly sealed: number;
-  /** How often positions were counted anew, so that tokens may have positions that others had. */
+  /** Number of times that positions were renumbered, so that tokens may reuse earlier positions. */
   readonly compactions: number;
 }
 
@@ -44,7 +44,7 @@ export interface Access {
   readonly outPages: number[];
 }
 
-/** The KV pages of a sequence: filled without gaps, given back when they are cut off, shared copy-on-write. Calls are issued, not awaited. */
+/** The KV pages of a sequence: filled without gaps, freed when cut off, shared copy-on-write. Issues calls without awaiting them. */
 export class Cache {
   readonly #queue: Queue;
   readonly #pageSize: number;
@@ -94,23 +94,23 @@ export class Cache {
     return this.#compactions;
   }
 
-  /** Slots that the cached tokens and what was imported before them fill, hidden ones too: the keys that a mask's row begins with. */
+  /** Number of filled slots, imported and hidden ones included: the keys with which each row of an attention mask begins. */
   get filled(): number {
     return this.#cached + this.#skew - this.#empty;
   }
 
-  /** Pages that hold something. */
+  /** Pages with at least one filled slot. */
   get filledPages(): number[] {
     return this.#pages.slice(0, pagesFor(this.#cached + this.#skew, this.#pageSize));
   }
 
-  /** The slot, counted over all pages, of a cached token: one that holds nothing, or nothing in sight, when it is gone. */
+  /** Slot of a cached token, counted over all pages. For a token that is gone, the slot is empty or hidden. */
   slotOf(token: number): number {
-    // What was forgotten lies behind a beginning that was kept.
+    // Forgotten tokens follow a kept beginning, whose tokens keep their slots.
     return token >= this.#floor || token >= this.#floor + this.#skew ? token + this.#skew : token;
   }
 
-  /** Pages for a call that reads all that is cached, with room for `count` tokens more. */
+  /** Pages for a call that reads all cached tokens, with room for `count` more. */
   access(count: number): Access {
     const plan = planWrite(this.#cached + this.#skew, count, this.#pages.length, this.#pageSize);
     if (plan.allocate > 0) this.#pages.push(...attempt(() => allocate.allocatePages(this.#queue, plan.allocate)));
@@ -120,25 +120,25 @@ export class Cache {
     };
   }
 
-  /** All pages, with room for `count` tokens more. */
+  /** All pages, with room for `count` more tokens. */
   extend(count: number): number[] {
     this.access(count);
     return this.#pages.slice(0, pagesFor(this.#cached + this.#skew + count, this.#pageSize));
   }
 
-  /** Counts `count` tokens more as cached: a call was issued that writes them. */
+  /** Counts `count` more tokens as cached, after issuing the call that writes them. */
   advance(count: number): void {
     this.#cached += count;
   }
 
-  /** What is cached now cannot be computed anew. */
+  /** Marks the cached tokens as impossible to recompute. */
   seal(): void {
     this.#sealed = this.#cached;
   }
 
   /**
-   * Ends the cached tokens at `kept`. Pages behind are given back; the page in which the cut falls is copied, since a page cannot give
-   * single slots back. Needed too when the device may have written further than is accounted for here.
+   * Drops cached tokens from `kept` on. Frees the pages after the cut and copies the page at the cut, because single slots cannot be freed.
+   * Also needed when the device may have written further than `cached`.
    */
   cut(kept: number): void {
     if (kept < this.#sealed || (kept < this.#floor && this.#sealed > 0)) {
@@ -151,7 +151,7 @@ export class Cache {
     const { keep, copySlots } = planTruncate(kept + this.#skew, this.#pageSize);
     const rest = this.#pages.slice(keep);
     const source = rest[0];
-    // Nothing is changed when there is no page to be had.
+    // Allocate first: if no page is available, this throws before any change.
     const fresh = copySlots > 0 && source !== undefined ? attempt(() => allocate.allocatePages(this.#queue, 1)) : [];
     this.#cached = kept;
     if (source === undefined) return;
@@ -164,7 +164,7 @@ export class Cache {
     allocate.freePages(this.#queue, rest);
   }
 
-  /** Hides tokens `[from, to)` from everything that is computed later, or shows them again. All of them must be cached. */
+  /** Hides tokens `[from, to)` from all later computation, or shows them again. All of them must be cached. */
   mask(from: number, to: number, hidden: boolean): void {
     const known = this.#foreign * this.#pageSize - this.#skew;
     if (from < to && from < known) throw new InferletError('invalid-argument', OPENED_MASKS);
@@ -178,8 +178,8 @@ export class Cache {
   }
 
   /**
-   * Gives up the cached tokens `[from, to)` for good, with the pages that hold nothing else. Called again with a larger `to`, it goes on.
-   * Of what was opened only whole pages go; the rest of a page stays in sight.
+   * Drops the cached tokens `[from, to)` for good and frees the pages that hold nothing else. A later call with a larger `to` continues
+   * from the earlier end. Of opened pages only whole ones go; the rest of a page stays in sight.
    */
   forget(from: number, to: number): void {
     const pageSize = this.#pageSize;
@@ -195,7 +195,7 @@ export class Cache {
     this.#skew -= count * pageSize;
   }
 
-  /** Keeps the cached tokens at `indices` only, as if they were the whole text: those behind a gap move up, keys and all. */
+  /** Keeps only the cached tokens at `indices`, as the whole text. Tokens after a gap, with their keys, move up to close it. */
   gather(indices: Uint32Array): void {
     if (this.#base > 0 || this.#floor > 0) {
       throw new InferletError(
@@ -208,7 +208,7 @@ export class Cache {
     allocate.copyTokens(this.#queue, this.#pages, indices, fresh, range(0, indices.length));
     allocate.freePages(this.#queue, this.#pages);
     this.#pages = fresh.slice();
-    // The device takes what is hidden along.
+    // The device keeps hidden slots hidden when it moves them.
     this.#masks = gatherMasks(this.#masks, indices, pageSize);
     const foreign = this.#foreign * pageSize;
     this.#foreign = pagesFor(indices.filter((slot) => slot < foreign).length, pageSize);
@@ -217,7 +217,7 @@ export class Cache {
     this.#compactions++;
   }
 
-  /** Appends tokens `[from, to)` of a cache in the same state as `other`, none of which may be gone and whose pages must be settled: keys and all, at the positions that follow. */
+  /** Appends tokens `[from, to)` of `other`, with keys rotated to the next positions. None may be gone; their pages must be settled. */
   join(other: CacheState, from: number, to: number): void {
     const pageSize = this.#pageSize;
     const count = to - from;
@@ -236,14 +236,14 @@ export class Cache {
       const hidden = (((moved[Math.floor(i / pageSize)] ?? 0) >>> (i % pageSize)) & 1) === 1;
       if (hidden) maskSlots(this.#masks, start + i, start + i + 1, true, pageSize);
     }
-    // What is hidden in what was opened nobody here knows.
+    // Only the device knows which slots of opened pages are hidden, so the pages that receive them count as opened.
     const opened = Math.min(count, other.foreign * pageSize - from);
     if (opened > 0) this.#foreign = pagesFor(start + opened, pageSize);
     this.#cached += count;
     if (other.sealed > from) this.#sealed = this.#cached - (to - Math.min(other.sealed, to));
   }
 
-  /** The same over new addresses, copy-on-write. */
+  /** The same state under new page addresses, copy-on-write. */
   share(): CacheState {
     const source = this.filledPages;
     const pages = source.length > 0 ? attempt(() => allocate.sharePages(this.#queue, source)) : [];
@@ -261,7 +261,7 @@ export class Cache {
     };
   }
 
-  /** Begins a cache that holds nothing yet with the pages of an export, whose tokens are known (`count` of them) or not. */
+  /** Fills an empty cache with the pages of an export. `count` is the number of its tokens if their ids are known, else undefined. */
   async open(name: string, count: number | undefined): Promise<void> {
     const { pages, tokens: slots, nextPosition } = await settle(allocate.importPages(this.#queue, name));
     const pageSize = this.#pageSize;
@@ -279,11 +279,11 @@ export class Cache {
   }
 
   /**
-   * Begins a cache that holds nothing yet with pages of its own addresses that have `slots` filled ones, of tokens that are not known; the first
-   * token comes at position `nextPosition`.
+   * Fills an empty cache with pages under its own addresses, whose `slots` filled slots hold tokens with unknown ids. The first new token
+   * gets position `nextPosition`.
    */
   adopt(pages: readonly number[], slots: number, nextPosition: number): void {
-    // What follows begins in a page of its own, so that it can be hidden; a write to a shared page would copy it anyway.
+    // New tokens begin in a new page, so that they can be hidden. A write to a shared page would copy that page anyway.
     this.#pages = pages.slice();
     this.#foreign = pages.length;
     this.#base = nextPosition;
@@ -291,7 +291,7 @@ export class Cache {
     this.#empty = this.#skew - slots;
   }
 
-  /** Gives all pages back; every token is to be computed anew. */
+  /** Frees all pages. Every token must be computed again. */
   clear(): void {
     if (this.#pages.length > 0) allocate.freePages(this.#queue, this.#pages);
     this.#pages = [];

@@ -7,28 +7,28 @@ export interface ToolCall {
   readonly type?: 'function';
   readonly function: {
     readonly name: string;
-    /** An object is what most templates expect; a text is taken as it is. */
+    /** Most templates expect an object; a string is passed unchanged. */
     readonly arguments: string | Readonly<Record<string, unknown>>;
   };
 }
 
-/** One turn of a conversation, with whatever members the model's template knows. */
+/** One turn of a conversation, with further members if the model's template knows them. */
 export interface ChatMessage {
   /** `system`, `user`, `assistant` or `tool`. */
   readonly role: string;
   readonly content: string;
   readonly name?: string;
-  /** What the assistant called. */
+  /** The assistant's calls. */
   readonly tool_calls?: readonly ToolCall[];
-  /** In a turn of a `tool`: which call it answers. */
+  /** In a turn of a `tool`: id of the call that it answers. */
   readonly tool_call_id?: string;
 }
 
-/** How a conversation is rendered. */
+/** Options for rendering a conversation. */
 export interface ChatOptions {
   /** End with the beginning of the assistant's turn; true by default. */
   readonly addGenerationPrompt?: boolean;
-  /** Functions that the model may call, as its template shows them to it: `{type: 'function', function: {name, description, parameters}}`. */
+  /** Functions that the model may call, in the template's form: `{type: 'function', function: {name, description, parameters}}`. */
   readonly tools?: readonly object[];
   /** Further variables of the template, such as `enable_thinking` or `documents`. */
   readonly variables?: Readonly<Record<string, unknown>>;
@@ -46,9 +46,9 @@ export function chatVariables(messages: readonly ChatMessage[], options: ChatOpt
 }
 
 /**
- * The tokens of a chat. The template's own special tokens are recognised; those that are written in a message, or in a tool, are not: whoever
- * wrote them could end a turn and begin another. In their place the template is given marks that nobody can guess, and each mark's text is
- * tokenized apart. A chat without any, which is nearly every one, is tokenized in one piece.
+ * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside a message or a tool: there, a user could
+ * end a turn and begin another. This function replaces them by unguessable marks before rendering, and tokenizes each mark's text
+ * separately. A chat without special tokens, the common case, is tokenized in one piece.
  */
 export function chatTokens(model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] {
   const render = (turns: readonly ChatMessage[], tools: ChatOptions['tools']): string =>
@@ -68,7 +68,7 @@ export function chatTokens(model: string, messages: readonly ChatMessage[], opti
   });
 }
 
-/** Special tokens of a model that are written in the texts of a value, longest first. */
+/** Special tokens of a model that occur in the strings of a value, longest first. */
 function specialTexts(model: string, value: unknown): string[] {
   const found = new Set<string>();
   withTexts(value, (text) => {
@@ -84,7 +84,7 @@ function specialTexts(model: string, value: unknown): string[] {
   return [...found].sort((a, b) => b.length - a.length);
 }
 
-/** The same value with each of its texts changed. */
+/** A copy of the value with `change` applied to each of its strings. */
 function withTexts<T>(value: T, change: (text: string) => string): T;
 function withTexts(value: unknown, change: (text: string) => string): unknown {
   if (typeof value === 'string') return change(value);

@@ -5,20 +5,20 @@ import { Inbox, type ReceiveOptions } from './inbox.ts';
 import { toJson } from './json.ts';
 import { attempt, settle, Child as WireChild } from './raw.ts';
 
-/** How a child is launched. */
+/** Options of {@link launch}. */
 export interface LaunchOptions {
-  /** Cancels the child when it is aborted. */
+  /** Cancels the child when the signal is aborted. */
   readonly signal?: AbortSignalLike;
 }
 
-/** How a child ended: with its result, or with the code and text of its error. */
+/** The ending of a child: its result, or the code and text of its error. */
 export type ChildEnding<Result> =
   | { readonly ok: true; readonly result: Result }
   | { readonly ok: false; readonly code: string; readonly message: string };
 
 /**
- * Launches another function of the tenant (`name`, or `name@version`) with a JSON value as its input; needs the grant `launch`. Throws
- * `not-found`, `invalid-argument` for an input that its schema refuses, and `limit-exceeded` past 64 children at once.
+ * Launches another function of the tenant (`name`, or `name@version`) with a JSON value as its input. Needs the grant `launch`. Throws
+ * `not-found`, `invalid-argument` for an input that the function's schema refuses, and `limit-exceeded` beyond 64 concurrent children.
  *
  * @example
  * using child = await launch<{ text: string }>('text-completion', { prompt: 'Once', maxTokens: 20 });
@@ -41,11 +41,11 @@ export async function launch<Result = unknown>(
 }
 
 /**
- * A child: an invocation of its own that ends with its parent. Iterate it for the messages that it sends; `using` cancels it, if it has not
- * ended, with the scope.
+ * A child: a separate invocation that ends with its parent at the latest. Iterate it for the child's messages. `using` cancels a child that
+ * still runs at the end of the scope.
  */
 export class Child<Result = unknown> implements AsyncIterable<Message>, Disposable {
-  /** Its invocation id. */
+  /** The child's invocation id. */
   readonly id: string;
   readonly name: string;
   readonly #wire: WireChild;
@@ -55,7 +55,7 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
   #ending: Promise<ChildEnding<Result>> | undefined;
   #dropped = false;
 
-  /** @internal Made by {@link launch}. */
+  /** @internal Constructed by {@link launch}. */
   constructor(wire: WireChild, name: string, id: string, signal: AbortSignalLike | undefined) {
     this.#wire = wire;
     this.name = name;
@@ -64,13 +64,13 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
     signal?.addEventListener('abort', this.#abort);
   }
 
-  /** A message into the child's session. Throws `closed` once it has ended. */
+  /** Sends a message into the child's session. Throws `closed` once the child has ended. */
   async send(message: Message): Promise<void> {
     this.#check();
     await settle(this.#wire.send(toWire(message)));
   }
 
-  /** A value as JSON text. Throws `invalid-argument` for one that JSON has not, such as `undefined`. */
+  /** Sends a value as JSON text. Throws `invalid-argument` for a value that JSON cannot represent, such as `undefined`. */
   async sendJson(value: unknown): Promise<void> {
     await this.send(toJson(value));
   }
@@ -82,8 +82,8 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
   }
 
   /**
-   * The next message that the child sends. Throws `closed` once it has ended and all were read. With a `signal` whose wait ends, the message is
-   * the next caller's.
+   * The child's next message. Throws `closed` once the child has ended and all its messages were read. If `signal` ends the wait, the next
+   * caller gets the message.
    */
   async receive(options?: ReceiveOptions): Promise<Message> {
     this.#check();
@@ -104,14 +104,14 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
     }
   }
 
-  /** What the child returned, once it has ended. Throws `dependency-failed` with its code and text when it failed. */
+  /** Waits for the child's result. Throws `dependency-failed` with the child's error code and text when the child failed. */
   async result(): Promise<Result> {
     const ending = await this.ending();
     if (ending.ok) return ending.result;
     throw new InferletError('dependency-failed', `${this.name} (${this.id}) failed: ${ending.code}: ${ending.message}`);
   }
 
-  /** How the child ended, once it has. */
+  /** Waits for the child's ending. */
   async ending(): Promise<ChildEnding<Result>> {
     if (!this.#ending) this.#check();
     this.#ending ??= settle(this.#wire.wait()).then(({ tag, val }) =>
@@ -122,7 +122,7 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
     return this.#ending;
   }
 
-  /** Asks the child to stop. It then ends as `cancelled`, or with what it still returns. */
+  /** Asks the child to stop. The child then ends as `cancelled`, or with a result if it still returns one. */
   cancel(): void {
     if (!this.#dropped) this.#wire.cancel();
   }

@@ -3,7 +3,7 @@ import { reseed, uniform } from './random.ts';
 import type { Distribution, GuestSampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
-/** Asks a sampler of the inferlet's for the tokens of one generation, one after the other. */
+/** Asks a guest sampler for the tokens of one generation, one after the other. */
 export class Chooser {
   readonly candidates: number;
   readonly #sampler: Pick<GuestSampler, 'choose'>;
@@ -16,7 +16,7 @@ export class Chooser {
     this.#seed = seed;
   }
 
-  /** The token to follow a sequence and `ahead`, what was chosen since and is not in the sequence yet. */
+  /** Chooses the token after a sequence and `ahead`, the chosen tokens that the sequence does not hold yet. */
   choose(distribution: Distribution, sequence: Sequence, ahead: readonly number[] = []): number {
     const { length, compactions, model } = sequence;
     const tokens = ahead.length === 0 ? sequence.tokens : [...sequence.tokens, ...ahead];

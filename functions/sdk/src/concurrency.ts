@@ -3,11 +3,11 @@ import { InferletError } from './errors.ts';
 import { sleep } from './inferlet.ts';
 import { runtime } from './raw.ts';
 
-/** Something that takes time and ends early when the signal is aborted: it hands the signal to `generate`, `fetch` or whatever it waits for. */
+/** An asynchronous task that ends early when the signal is aborted: it passes the signal to `generate`, `fetch` and other calls. */
 export type Task<T> = (signal: AbortSignalLike) => Promise<T>;
 
 /**
- * What `task` answers, if it does within `milliseconds`; else its signal is aborted and this throws `deadline-exceeded`.
+ * The result of `task`, if the task ends within `milliseconds`. Otherwise aborts the task's signal and throws `deadline-exceeded`.
  *
  * @example
  * const { text } = await withTimeout(2000, (signal) => ctx.generate({ signal }).collect());
@@ -25,7 +25,7 @@ export async function withTimeout<T>(
   void sleeping.read().then((outcome) => {
     sleeping.drop();
     if (outcome.tag === 'ok') timer.abort(new InferletError('deadline-exceeded', text));
-    // The invocation itself is over: its own calls say so.
+    // The timer failed because the invocation itself is over: abort the task with that error.
     else timer.abort(InferletError.of(outcome.val));
   });
   const answer = task(timer.signal);
@@ -37,8 +37,8 @@ export async function withTimeout<T>(
 }
 
 /**
- * What the first of `tasks` to succeed answers; the others' signals are aborted, which ends their generations, and their `using` contexts are
- * given back. Throws what the first to fail threw when none succeeds.
+ * The result of the first of `tasks` to succeed. Aborts the other tasks' signals, which ends their generations and releases their `using`
+ * contexts. When no task succeeds, throws the error of the first task that failed.
  *
  * @example
  * const drafts = await Promise.all([ctx.fork(), ctx.fork()]);
@@ -71,8 +71,8 @@ export async function race<T>(
 }
 
 /**
- * What `task` makes of each item, in the order of the items, at most `concurrency` at once (8 by default). With the first failure no more are
- * begun, the signal of those under way is aborted, and this throws it.
+ * Runs `task` on each item, at most `concurrency` at once (8 by default), and returns the results in the order of the items. The first
+ * failure starts no more tasks, aborts the running ones, and is thrown.
  *
  * @example
  * const summaries = await map(chapters, (chapter, signal) => summarize(chapter, signal), { concurrency: 4 });
@@ -108,13 +108,13 @@ export async function map<T, R>(
   return results;
 }
 
-/** How long tasks that were aborted may take to give back what they hold before nobody waits for them any more. */
+/** Time that aborted tasks get to release their resources before the caller stops waiting for them. */
 const GRACE_MS = 100;
 
-/** Waits until all tasks have ended, or the grace is over. */
+/** Waits until all tasks have ended, or the grace period is over. */
 async function ended(tasks: readonly Promise<unknown>[]): Promise<void> {
   const all = Promise.allSettled(tasks);
-  // The host's timer cannot be taken back: it is not set for tasks that end by themselves in this turn.
+  // The host's timer cannot be cancelled, so do not set it for tasks that end within the next turns of the promise queue.
   let open = true;
   void all.then(() => {
     open = false;
@@ -123,5 +123,5 @@ async function ended(tasks: readonly Promise<unknown>[]): Promise<void> {
   if (open) await Promise.race([all, sleep(GRACE_MS).catch(() => undefined)]);
 }
 
-/** Turns of the promise queue that a task takes to end once what it waits for has failed. */
+/** Turns of the promise queue that a task gets to end once its awaited call has failed. */
 const GRACE_TURNS = 64;

@@ -7,7 +7,7 @@ import type { Sampler } from './samplers.ts';
 import type { Sequence, StepCall } from './sequence.ts';
 
 /**
- * Text that is JSON and fits a schema.
+ * Constrains the text to JSON that fits a schema.
  *
  * @example
  * const pet = jsonSchema({ type: 'object', properties: { name: { type: 'string' } }, required: ['name'] });
@@ -19,7 +19,7 @@ export const jsonSchema = <T = unknown>(schema: object | boolean | string): Cons
     (text) => JSON.parse(text) as T,
   );
 
-/** Text that a regular expression matches from its beginning to its end. Flags are not known. */
+/** Constrains the text to match a regular expression in full. Flags are not supported. */
 export function regex(pattern: string | RegExp): Constraint<string> {
   if (pattern instanceof RegExp && pattern.flags !== '') {
     throw new InferletError(
@@ -30,15 +30,15 @@ export function regex(pattern: string | RegExp): Constraint<string> {
   return new GrammarConstraint({ tag: 'regex', val: typeof pattern === 'string' ? pattern : pattern.source }, itself);
 }
 
-/** Text of a grammar in EBNF (GBNF, as of llama.cpp) whose start is `root`. */
+/** Constrains the text to a grammar in EBNF (llama.cpp's GBNF) that starts at `root`. */
 export const ebnf = (text: string): Constraint<string> => new GrammarConstraint({ tag: 'ebnf', val: text }, itself);
 
-/** Any JSON. */
+/** Constrains the text to any JSON. */
 export const json = (): Constraint => new GrammarConstraint({ tag: 'json' }, (text) => JSON.parse(text) as unknown);
 
 const itself = (text: string): string => text;
 
-/** Compiles with the first generation on a model and keeps it for the next ones. Each generation starts at the grammar's beginning. */
+/** Compiles the grammar at the first generation on a model and reuses it. Each generation starts at the grammar's beginning. */
 class GrammarConstraint<T> implements Constraint<T> {
   readonly parse: (text: string) => T;
   readonly #source: Source;
@@ -66,7 +66,7 @@ class GrammarConstraint<T> implements Constraint<T> {
   }
 }
 
-/** One fused call a token, masked by a matcher that takes each token. */
+/** Decodes by one fused call per token, masked by a matcher that accepts each token. */
 class ConstrainedDecoder implements Decoder {
   over = false;
   readonly late = true;
@@ -92,9 +92,9 @@ class ConstrainedDecoder implements Decoder {
   async next(): Promise<readonly number[]> {
     const matcher = this.#matcher;
     if (!matcher) return [];
-    // A grammar that does not compile is told before anything is computed.
+    // Report a grammar that does not compile before computing anything.
     await settle(this.#compiled.ready());
-    // It may have been stopped during each wait.
+    // The decoder may have been stopped during each wait.
     if (this.#matcher !== matcher) return [];
     const token = await this.#decode();
     if (this.#matcher !== matcher) return [];

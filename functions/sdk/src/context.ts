@@ -12,33 +12,33 @@ import { Snapshot, savedIn } from './snapshot.ts';
 
 export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
 
-/** @internal The sequence of a context that is neither released nor busy, for what works on it beside the class. */
+/** @internal The sequence of a context, for library code outside the class. Throws when the context is released or busy. */
 export let sequenceOf: (context: Context) => Sequence;
 
-/** What a context is made on. */
+/** Options of a new context. */
 export interface ContextOptions {
-  /** One of the models granted to the function; its default without it. */
+  /** One of the models granted to the function; the function's default model if omitted. */
   readonly model?: string;
-  /** Begin text with the model's begin-of-text token, if it has one; true by default. */
+  /** Begin the text with the model's begin-of-text token, if the model has one; true by default. */
   readonly bos?: boolean;
-  /** Higher goes first within a batch; 0 by default; the platform clamps it. */
+  /** Calls of higher priority go first within a batch; 0 by default. The platform clamps the value. */
   readonly priority?: number;
-  /** A low-rank adapter of the model's (`adapter.listAdapters` of the raw layer), with which all of the text is computed. */
+  /** A low-rank adapter of the model (see `adapter.listAdapters` of the raw layer); the device computes the whole text with it. */
   readonly adapter?: string;
 }
 
-/** How a saved context is opened. */
+/** Options for opening a saved context. */
 export interface OpenOptions extends ContextOptions {
   /**
-   * Ids of the tokens that were saved, if they are known (`tokens` of the context that was saved): with them it is a context like any other.
-   * Without them its text cannot be read, cut or made a chat of; it can be gone on with, at the positions that follow.
+   * Ids of the saved tokens (`tokens` of the saved context). With them, the opened context behaves like any other. Without them, its text
+   * cannot be read, cut or turned into a chat; it can only be continued at the following positions.
    */
   readonly tokens?: ArrayLike<number>;
 }
 
 /**
- * A text and its place in the model's memory. What was computed once stays computed: filling more, forking, cutting and chatting pay
- * only for tokens that are new. Give it back with `using` or {@link release}; the platform takes the rest back when the inferlet ends.
+ * A text and its keys and values in the model's memory. Computed tokens stay computed: filling, forking, cutting and chatting compute new
+ * tokens only. Release a context with `using` or {@link release}; the platform frees the remaining contexts when the inferlet ends.
  *
  * @example
  * using ctx = new Context();
@@ -52,7 +52,7 @@ export class Context implements Disposable {
   #released = false;
 
   constructor(options?: ContextOptions);
-  /** @internal A fork's, over pages that it shares. */
+  /** @internal For forks, which share pages. */
   constructor(options: ContextOptions, sequence: Sequence);
   constructor(options: ContextOptions = {}, sequence?: Sequence) {
     this.#options = options;
@@ -67,8 +67,8 @@ export class Context implements Disposable {
   }
 
   /**
-   * A context over what {@link save} kept under a name, computed already, shared copy-on-write. Fill in something before generating, unless
-   * `tokens` are given. Throws `not-found` when there is no such name.
+   * Opens a context that {@link save} stored under a name. Its tokens are computed already and shared copy-on-write. Without `tokens`, fill
+   * in some text before generating. Throws `not-found` when no context has this name.
    *
    * @example
    * using ctx = await Context.open('rules');
@@ -86,9 +86,8 @@ export class Context implements Disposable {
   }
 
   /**
-   * A context over what KV files hold, in their order, at the positions that it has there; what follows comes behind the largest of them. Their
-   * memory is shared, copy-on-write, and their texts know nothing of each other. As with an opened context without tokens, fill in
-   * something before generating.
+   * A context over the tokens of KV files, in the order of `files` and at their own positions; new tokens follow the largest one. The
+   * context shares the files' pages copy-on-write. The files' texts do not attend to each other. Fill in some text before generating.
    */
   static async over(files: readonly KvFile[], options: ContextOptions = {}): Promise<Context> {
     const sequence = new Sequence(model(options.model), options);
@@ -99,7 +98,7 @@ export class Context implements Disposable {
         const all = [...cache.filledPages, ...pages];
         cache.adopt(all, cache.filled + file.length, Math.max(sequence.base, file.nextPosition));
       }
-      // Between queues there is no order: the pages must be shared before their files may be closed.
+      // Queues are not ordered with each other: the pages must be shared before the caller may close the files.
       await settle(sequence.queue.synchronize());
     } catch (error) {
       sequence.release();
@@ -108,7 +107,7 @@ export class Context implements Disposable {
     return new Context(options, sequence);
   }
 
-  /** Removes what {@link save} kept under a name; who has opened it keeps it. Throws `not-found` when there is no such name. */
+  /** Removes a name that {@link save} stored. Contexts opened from it stay valid. Throws `not-found` when there is no such name. */
   static async remove(name: string, options: Pick<ContextOptions, 'model'> = {}): Promise<void> {
     using queue = new Queue(model(options.model).name);
     await settle(allocate.unexport(queue, name));
@@ -118,17 +117,17 @@ export class Context implements Disposable {
     return this.#sequence.model;
   }
 
-  /** Ids of all tokens, special ones included; of an opened context those that are known. */
+  /** Ids of all tokens, special tokens included. For an opened context, only the known ids. */
   get tokens(): readonly number[] {
     return this.#sequence.tokens;
   }
 
-  /** Number of tokens, with those of an opened context that are not known. */
+  /** Number of tokens, including those of an opened context whose ids are not known. */
   get length(): number {
     return this.#sequence.length;
   }
 
-  /** The text so far, without special tokens; of an opened context what is known of it. */
+  /** The text so far, without special tokens. For an opened context, only the text of the known tokens. */
   get text(): string {
     return detokenize(
       this.tokens.filter((token) => token >= 0),
@@ -136,15 +135,15 @@ export class Context implements Disposable {
     );
   }
 
-  /** Passes of the model through the device that this context was part of so far. */
+  /** Forward passes of the model that included this context, so far. */
   get forwardCalls(): number {
     return this.#sequence.forwardCalls;
   }
 
   /**
-   * Appends text, or token ids as they are. It is computed when something needs it: the next {@link generate}, {@link fork} or {@link flush}.
-   * Throws `context-overflow` when it does not fit the model's context and `invalid-argument` for a token id that the model does not have.
-   * @param options.special recognise special tokens that are written in the text (never for text that a user wrote)
+   * Appends text or token ids. The device computes them at the next {@link generate}, {@link fork} or {@link flush}. Throws
+   * `context-overflow` when they do not fit the model's context, and `invalid-argument` for a token id that the model does not have.
+   * @param options.special parse special tokens written in the text (never set this for text that a user wrote)
    */
   fill(content: string | ArrayLike<number>, options: { readonly special?: boolean } = {}): this {
     this.#check();
@@ -166,9 +165,9 @@ export class Context implements Disposable {
   }
 
   /**
-   * Makes the context the chat `messages`, through the model's chat template, ready for the assistant's answer. Call it again with the
-   * grown list for the next turn: what the two have in common is not computed again. Special tokens that are written in a message are text
-   * like any other: no turn ends with them. Throws `unsupported` when the model has no template.
+   * Sets the context to the chat `messages`, rendered by the model's chat template and ready for the assistant's answer. For the next turn,
+   * call it again with the longer list; the common prefix is not computed again. Special tokens written in a message are plain text and
+   * cannot end a turn. Throws `unsupported` when the model has no template.
    *
    * @example
    * const messages = [{ role: 'user', content: 'What is the capital of France?' }];
@@ -182,8 +181,8 @@ export class Context implements Disposable {
   }
 
   /**
-   * Continues the text. Nothing is computed before the result is iterated or collected. By default tokens are picked greedily and the
-   * device decodes ahead, without waiting for the inferlet; each token still passes by here.
+   * Continues the text. The device computes nothing before the result is iterated or collected. By default decoding is greedy, and the
+   * device decodes ahead without waiting for the inferlet; the inferlet still receives every token.
    */
   generate<T = string>(options: GenerateOptions<T> = {}): Generation<T> {
     this.#check();
@@ -194,8 +193,8 @@ export class Context implements Disposable {
   }
 
   /**
-   * The most probable next tokens, without taking one.
-   * @param topK how many, at most 256
+   * The most probable next tokens. Leaves the context unchanged.
+   * @param topK number of tokens, at most 256
    */
   async nextDistribution(topK = 256): Promise<Distribution> {
     this.#check();
@@ -203,14 +202,14 @@ export class Context implements Disposable {
     return this.#sequence.peek(topK);
   }
 
-  /** Computes what was filled, all but the last token, so that a later {@link generate} or {@link fork} begins at once. */
+  /** Computes all filled tokens but the last, so that a later {@link generate} or {@link fork} begins at once. */
   async flush(): Promise<void> {
     this.#check();
     await this.#sequence.prefill();
   }
 
   /**
-   * Which of several texts the model would rather say next, by the probability of each as a whole; the context stays as it is. See `select`.
+   * Selects the most probable of several texts, by the probability of each whole text; see `select`. Leaves the context unchanged.
    */
   async select(choices: readonly string[], options: SelectOptions = {}): Promise<Selection> {
     this.#check();
@@ -219,7 +218,7 @@ export class Context implements Disposable {
   }
 
   /**
-   * Appends the one of several texts that the model would rather say, and answers it.
+   * Appends the most probable of several texts and returns it.
    *
    * @example
    * const mood = await ctx.fill('The dog was').choose([' happy', ' sad']);
@@ -231,7 +230,7 @@ export class Context implements Disposable {
   }
 
   /**
-   * A context that goes its own way from here. Both share the memory of what they have in common, copy-on-write.
+   * Creates an independent copy of the context. Both share the pages of their common prefix, copy-on-write.
    *
    * @example
    * const forks = await Promise.all([1, 2, 3].map(() => ctx.fork()));
@@ -242,9 +241,9 @@ export class Context implements Disposable {
   }
 
   /**
-   * Computes everything and keeps it under a name for all of the tenant's inferlets, until it is removed. `persistent` survives a restart
-   * of the model's host. Only keys and values are kept, no text. Throws `invalid-argument` when the name is taken or is no name (1 to 128
-   * characters of letters, digits, `.`, `_`, `-`, `/`). `allocate.unexport` of `@pie/inferlet/raw` removes one.
+   * Computes all tokens and stores their keys and values, without the text, under a name for all of the tenant's inferlets until the name
+   * is removed (by {@link remove}). A `persistent` one survives a restart of the model's GPU host. Throws `invalid-argument` when the name
+   * is taken or invalid (valid: 1 to 128 letters, digits, `.`, `_`, `-`, `/`).
    */
   async save(name: string, options: { readonly persistent?: boolean } = {}): Promise<void> {
     this.#check();
@@ -252,11 +251,11 @@ export class Context implements Disposable {
   }
 
   /**
-   * Appends another context of the same model with what was computed of it, at the positions that follow (keys are rotated to them): nothing is
-   * computed again but what is pending. The other's text knows nothing of this one's, so what follows is not quite what computing both in a row
-   * would give (Gim et al., Prompt Cache, 2024). Needs keys that can be rotated anew (`unsupported` otherwise), and all of the other's tokens:
-   * not what was opened without them, or has slid. Nothing else can be done with this context meanwhile.
-   * @param options.from the other's first token that is taken; by default all but its begin-of-text token, if this context has text
+   * Appends the computed tokens of another context of the same model. The device rotates their keys to the following positions and computes
+   * only pending tokens. The other text does not attend to this one, so the continuation differs slightly from computing both in a row (Gim
+   * et al., Prompt Cache, 2024). Needs a model whose keys can be rotated again (`unsupported` otherwise). Refuses a context that was opened
+   * without its tokens, or whose window has slid. This context is busy until the append ends.
+   * @param options.from index of the other's first appended token; by default 0, or 1 to skip its begin-of-text token if this has text
    *
    * @example
    * using rules = await Context.open('rules', { tokens });
@@ -274,7 +273,7 @@ export class Context implements Disposable {
       const text = `from must be the index of one of the other's ${other.tokens.length} tokens, not ${from}.`;
       throw new InferletError('invalid-argument', text);
     }
-    // Whoever releases it is heard of by what it waits for.
+    // `abandon` has nothing to do: `Sequence.join` itself throws when the context is released meanwhile.
     this.#claim = { abandon: () => undefined };
     try {
       await this.#sequence.join(sequence, from);
@@ -285,7 +284,7 @@ export class Context implements Disposable {
   }
 
   /**
-   * What the context is now, to come back to as often as needed. What both have in common is shared, copy-on-write.
+   * Captures the context's present state. {@link restore} returns to it any number of times. Both share pages, copy-on-write.
    *
    * @example
    * using before = await ctx.snapshot();
@@ -296,7 +295,7 @@ export class Context implements Disposable {
     return new Snapshot(this.#sequence, await this.#sequence.snapshot());
   }
 
-  /** Makes the context what it was at a snapshot of its own; nothing is computed again. */
+  /** Returns the context to one of its own snapshots. Computes nothing again. */
   restore(snapshot: Snapshot): this {
     this.#check();
     const { sequence, saved } = savedIn(snapshot);
@@ -320,7 +319,7 @@ export class Context implements Disposable {
     return this;
   }
 
-  /** Gives the memory back. The context cannot be used afterwards. */
+  /** Frees the context's memory. The context cannot be used afterwards. */
   release(): void {
     if (this.#released) return;
     this.#claim?.abandon();

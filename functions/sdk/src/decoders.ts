@@ -8,45 +8,45 @@ import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sa
 import type { Sequence } from './sequence.ts';
 
 /**
- * How tokens are decoded. `ahead`: the device goes on by itself and hands the tokens over (built-in samplers only). `step`: one fused
- * call a token. `calls`: embed, forward and next distribution apart, sampled in the inferlet.
+ * Decoding mode. `ahead`: the device decodes on its own and hands over the tokens (built-in samplers only). `step`: one fused call per
+ * token. `calls`: separate embed, forward and next-distribution calls; the inferlet samples.
  */
 export type DecodeMode = 'ahead' | 'step' | 'calls';
 
-/** A source of tokens. It computes; {@link Sequence.accept} is for whoever takes the tokens. */
+/** A source of tokens. It only computes; its caller passes the tokens to {@link Sequence.accept}. */
 export interface Decoder {
   /** The next tokens, at least one and at most `left`. With `pipe` the platform may send their text itself, many tokens at a time. */
   next(left: number, pipe?: PipeRequest): Promise<readonly number[]>;
-  /** Text of the tokens that came last that the client has been sent. */
+  /** The part of the last tokens' text that the platform has sent to the client. */
   readonly piped?: string;
-  /** Set when nothing may follow what was decoded. */
+  /** True when no token may follow. */
   readonly over?: boolean;
-  /** Set where a call may enter its queue later than it was made: then nothing may be taken back before it has ended. */
+  /** True while a call may enter its queue later than it was made. The caller must not take tokens back before that call has ended. */
   readonly late?: boolean;
-  /** Logarithms of the probabilities of the tokens that came last, from decoders that were asked for them. */
+  /** Log-probabilities of the last tokens, from decoders that were asked for them. */
   readonly logProbabilities?: readonly number[];
-  /** Asks the device to end what is under way; what it has done by then still comes. Where `late` may be set. */
+  /** Asks the device to end the current call; tokens decoded until then still arrive. For decoders that may set `late`. */
   halt?(): void;
-  /** Ends decoding; `rollBack` takes back what the device did beyond the accepted tokens (not worth it for a sequence that is gone). */
+  /** Ends decoding. `rollBack` drops what the device wrote beyond the accepted tokens (unneeded for a released sequence). */
   stop(rollBack: boolean): void;
 }
 
-/** Something that a generated text must fit, and that decodes on its own account. */
+/** A rule that a generated text must fit, with a decoder that enforces it. */
 export interface Constraint<T = unknown> {
-  /** The value that a finished text stands for. Throws when it stands for none. */
+  /** The value of a finished text. Throws when the text has none. */
   parse(text: string): T;
-  /** @internal Starts anew at the beginning of a generation. `seed` is used where the sampler has none. */
+  /** @internal A fresh decoder for one generation. `seed` applies if the sampler has none. */
   decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder;
 }
 
-/** Tokens of one run: a longer text takes several, so that pages are not reserved long before they are used. */
+/** Tokens of one run. A longer text takes several runs, so that pages are not reserved long before their use. */
 const RUN_TOKENS = 128;
-/** Candidates that a built-in sampler gets when it runs in the inferlet without a `topK` of its own. */
+/** Candidates for a built-in sampler that runs in the inferlet and sets no `topK`. */
 const DEFAULT_CANDIDATES = 256;
 
 /**
- * The decoder for a sampler on a sequence's model. `seed` is used where the sampler has none; with `tells` it says how probable each token
- * was.
+ * The decoder for a sampler on a sequence's model. `seed` applies if the sampler has none. With `tells`, the decoder reports each token's
+ * log-probability.
  */
 export function decoderFor(
   sequence: Sequence,
@@ -76,7 +76,7 @@ export function decoderFor(
       draw(distribution, sampler, state.random);
     return new LookingDecoder(sequence, { candidates, choose: drawn }, sampler.seed ?? seed, tells);
   }
-  // A run knows nothing of adapters.
+  // Runs do not support adapters.
   if (mode === 'ahead' && sequence.adapter !== undefined) {
     const text = 'With an adapter tokens come one by one: leave `decode` out, or say "step" or "calls".';
     throw new InferletError('unsupported', text);
@@ -86,14 +86,14 @@ export function decoderFor(
   return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens);
 }
 
-/** A built-in sampler as the device takes it, for what follows a sequence as it is now. `seed` is used where the sampler has none. */
+/** A built-in sampler in the device's form, for the present state of a sequence. `seed` applies if the sampler has none. */
 export function wireSampler(sampler: DeviceSampler, { compactions }: Sequence, seed: number): WireSampler {
   const { temperature, topK, topP, minP } = sampler;
-  // QuickJS bindings cut a u32 of 2³¹ and more down to 2³¹−1; the same bits as a signed number pass whole.
+  // QuickJS bindings clamp a u32 of 2³¹ or more to 2³¹−1; the same bits as a signed number pass unchanged.
   return { temperature, topK, topP, minP, seed: reseed(sampler.seed ?? seed, compactions) | 0 };
 }
 
-/** One fused call a token; the device samples. */
+/** One fused call per token; the device samples. */
 class StepDecoder implements Decoder {
   readonly #sequence: Sequence;
   readonly #sampler: DeviceSampler;
@@ -112,16 +112,16 @@ class StepDecoder implements Decoder {
   stop(): void {}
 }
 
-/** Runs on the device, each begun when the one before has ended; the prompt is computed by a fused call that samples the first token. */
+/** Consecutive runs on the device. A fused call first computes the prompt and samples the first token. */
 class AheadDecoder implements Decoder {
   readonly #sequence: Sequence;
   readonly #sampler: WireSampler;
   readonly #stopTokens: readonly number[];
   #run: Run | undefined;
-  /** Slots that the device is known to have filled. */
+  /** Number of slots that the device has filled for certain. */
   #written = 0;
   piped = '';
-  /** Set while text is under way to the client: nothing that it stands for may be taken back. */
+  /** True while the platform may be sending text to the client: its tokens must not be taken back. */
   late = false;
 
   constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[]) {
@@ -163,7 +163,7 @@ class AheadDecoder implements Decoder {
     const ahead = this.#run !== undefined || this.#sequence.cached < this.#written;
     this.#run?.stop();
     this.#drop();
-    // What the device wrote beyond the accepted tokens goes.
+    // Drop what the device wrote beyond the accepted tokens.
     if (ahead && rollBack) this.#sequence.cut(this.#sequence.tokens.length);
   }
 
@@ -173,7 +173,7 @@ class AheadDecoder implements Decoder {
   }
 }
 
-/** One fused call a token; the inferlet samples over the device's distribution. */
+/** One fused call per token; the inferlet samples from the device's distribution. */
 class GuestDecoder implements Decoder {
   readonly #sequence: Sequence;
   readonly #chooser: Chooser;

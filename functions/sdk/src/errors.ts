@@ -1,9 +1,9 @@
 import type { Error as WitError } from 'pie:inferlet/types@0.1.0';
 
-/** Why a call failed: the cases of `error` in wit/types.wit, a closed set that programs may match on. */
+/** Error codes: the cases of `error` in wit/types.wit, a closed set that programs may match on. */
 export type InferletErrorCode = WitError['tag'];
 
-/** Every code, for telling a host's error from anything else that was thrown. */
+/** All codes, to tell a host's error from any other thrown value. */
 const CODES: ReadonlySet<string> = new Set<InferletErrorCode>([
   'invalid-argument',
   'not-owned',
@@ -40,13 +40,13 @@ export class InferletError extends Error {
     this.code = code;
   }
 
-  /** The error that a WIT `error` value stands for. */
+  /** Converts a WIT `error` value. */
   static of(error: WitError): InferletError {
     return new InferletError(error.tag, error.val);
   }
 
   /**
-   * Anything caught as an InferletError: itself, the payload of a failed import, or `internal` with the text of what was thrown.
+   * Converts any caught value: an InferletError stays itself, a failed import gives its payload, any other value `internal` with its text.
    */
   static from(thrown: unknown): InferletError {
     if (thrown instanceof InferletError) return thrown;
@@ -57,7 +57,7 @@ export class InferletError extends Error {
 }
 
 /**
- * What a call answers; undefined when it fails with this code.
+ * The result of `call`, or undefined when it fails with `code`.
  *
  * @example
  * const ctx = (await unless('not-found', Context.open('rules', { tokens }))) ?? (await learnRules());
@@ -71,7 +71,7 @@ export async function unless<T>(code: InferletErrorCode, call: Promise<T>): Prom
   }
 }
 
-/** One line for the invocation's error event: the code of ours, or the name of any other error, before the message. */
+/** One line for the invocation's error event: an InferletError's code, or any other error's name, then the message. */
 export function describe(thrown: unknown): string {
   if (thrown instanceof InferletError) return `${thrown.code}: ${thrown.message}`;
   if (!(thrown instanceof Error)) return String(thrown);

@@ -1,4 +1,4 @@
-/** The beginning of a text, at most `most` UTF-16 units of it, with no character cut in two. */
+/** The beginning of a text, at most `most` UTF-16 units, without splitting a surrogate pair. */
 export function excerpt(text: string, most: number): string {
   if (text.length <= most) return text;
   const last = text.charCodeAt(most - 1);

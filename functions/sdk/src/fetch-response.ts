@@ -4,7 +4,7 @@ import { concatenate, textStream, toText } from './bytes.ts';
 import { InferletError } from './errors.ts';
 import { type Exchange, settle } from './raw.ts';
 
-/** Headers of a response. Names are looked up whatever their case. */
+/** Headers of a response. Lookup ignores the case of names. */
 export class Headers implements Iterable<readonly [string, string]> {
   readonly #list: readonly Header[];
 
@@ -13,7 +13,7 @@ export class Headers implements Iterable<readonly [string, string]> {
     this.#list = list;
   }
 
-  /** The value of a header, several of one name joined with a comma; null without it. */
+  /** The value of a header, several values joined with a comma; null if the header is missing. */
   get(name: string): string | null {
     const all = this.getAll(name);
     return all.length === 0 ? null : all.join(', ');
@@ -39,12 +39,12 @@ const CLOSED_EARLY =
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 
 /**
- * A response. Its body is read once: iterate it for pieces of bytes as they come, {@link lines} for lines of text, or take it whole. The
- * connection closes with the end of the body; `using` closes it wherever the scope ends.
+ * A response. The body can be read once: iterate the response for pieces of bytes as they arrive, use {@link lines} for lines of text, or
+ * read the whole body. The connection closes at the end of the body, or with `using` at the end of the scope.
  */
 export class Response implements AsyncIterable<Uint8Array>, Disposable {
   readonly status: number;
-  /** Where the response came from, after redirects. */
+  /** URL of the response, after redirects. */
   readonly url: string;
   readonly headers: Headers;
   readonly #exchange: Exchange;
@@ -52,7 +52,7 @@ export class Response implements AsyncIterable<Uint8Array>, Disposable {
   #used = false;
   #closed = false;
 
-  /** @internal Made by {@link fetch}. */
+  /** @internal Constructed by {@link fetch}. */
   constructor(exchange: Exchange, status: number, url: string, headers: Headers, signal: AbortSignalLike | undefined) {
     this.#exchange = exchange;
     this.status = status;
@@ -61,22 +61,22 @@ export class Response implements AsyncIterable<Uint8Array>, Disposable {
     this.#signal = signal;
   }
 
-  /** Whether the status is from 200 to 299. */
+  /** True when the status is from 200 to 299. */
   get ok(): boolean {
     return this.status >= 200 && this.status < 300;
   }
 
-  /** Whether it says to look elsewhere. */
+  /** True when the response is a redirect with a location. */
   get isRedirect(): boolean {
     return REDIRECTS.has(this.status) && this.headers.has('location');
   }
 
-  /** Whether the body has been asked for. */
+  /** True when the body has been read, at least in part. */
   get bodyUsed(): boolean {
     return this.#used;
   }
 
-  /** The body in pieces of at most 64 KiB; leaving the loop closes the connection. */
+  /** The body in pieces of at most 64 KiB. Leaving the loop closes the connection. */
   get body(): AsyncIterable<Uint8Array> {
     return this;
   }
@@ -101,7 +101,7 @@ export class Response implements AsyncIterable<Uint8Array>, Disposable {
     }
   }
 
-  /** Lines of text, without their ends, as they come. */
+  /** Lines of text, without line ends, as they arrive. */
   async *lines(): AsyncGenerator<string, void, void> {
     const text = textStream();
     let held = '';
@@ -124,7 +124,7 @@ export class Response implements AsyncIterable<Uint8Array>, Disposable {
     return toText(await this.bytes());
   }
 
-  /** The body as JSON; throws `unavailable` when it is none. */
+  /** Parses the body as JSON. Throws `unavailable` when it is not JSON. */
   async json<T = unknown>(): Promise<T> {
     const text = await this.text();
     try {

@@ -7,33 +7,33 @@ import { attempt, Exchange, settle } from './raw.ts';
 
 export { Headers, Response } from './fetch-response.ts';
 
-/** Names and values; a list may have a name more than once. */
+/** Header names and values. A list may repeat a name. */
 export type HeadersInit = Readonly<Record<string, string>> | Iterable<readonly [string, string]>;
 
-/** What to ask for, besides the address. */
+/** Options of a request. */
 export interface FetchOptions {
   /** `GET` by default, `POST` with a body. */
   readonly method?: string;
   readonly headers?: HeadersInit;
   /** At most 4 MiB. */
   readonly body?: string | Uint8Array | null;
-  /** A value to send as JSON, in place of `body`, with its content type. */
+  /** A value to send as JSON instead of `body`, with the JSON content type. */
   readonly json?: unknown;
-  /** What a redirect does: `follow` it, at most ten times (the default), hand it out (`manual`), or throw `unavailable` (`error`). */
+  /** Treatment of redirects: `follow` at most ten (default), return the redirect itself (`manual`), or throw `unavailable` (`error`). */
   readonly redirect?: 'follow' | 'manual' | 'error';
-  /** Until the head of the response, redirects included; 30,000 by default, at most the invocation's time left. */
+  /** Time limit until the head of the response, redirects included; 30,000 ms by default, at most the invocation's time left. */
   readonly timeoutMs?: number;
-  /** Closes the connection when it is aborted, and fails whoever waits for it. */
+  /** Closes the connection when aborted; pending reads then fail. */
   readonly signal?: AbortSignalLike;
 }
 
 const MAX_REDIRECTS = 10;
 
 /**
- * A request to a host that the function was granted (manifest: `grants.hosts`), as near to the standard's `fetch` as is sensible: it fails
- * with an {@link InferletError}: `unsupported` for a host that was not granted, `unavailable` when it cannot be reached,
- * `deadline-exceeded` when it takes too long, `limit-exceeded` past 64 requests at once or 32 MiB of body. A status of 400 and more is no
- * failure: look at `ok`.
+ * Sends a request to a host that the function was granted (manifest: `grants.hosts`). It follows the standard's `fetch`, but throws an
+ * {@link InferletError}: `unsupported` for a host that was not granted, `unavailable` for a host that cannot be reached,
+ * `deadline-exceeded` after the time limit, `limit-exceeded` beyond 64 concurrent requests or 32 MiB of body. A status of 400 or more does
+ * not throw: check `ok`.
  *
  * @example
  * using response = await fetch('https://api.example.com/weather?city=Paris', { signal });

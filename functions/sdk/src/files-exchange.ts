@@ -15,8 +15,8 @@ export interface ReceivedFile {
 }
 
 /**
- * Puts a file where the client of this invocation can get it, and tells it so by a message. At most 16 MiB each, 64 MiB and 256 files an
- * invocation; names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. A name that is taken gets the new content.
+ * Makes a file available to the client of this invocation, and notifies the client by a message. Limits: 16 MiB per file; 64 MiB and 256
+ * files per invocation; names of 1 to 128 letters, digits, `.`, `_`, `-`. A file of the same name is replaced.
  * @param options.mediaType `text/plain` for text and `application/octet-stream` for bytes by default
  */
 export function sendFile(name: string, content: Message, options: { readonly mediaType?: string } = {}): Promise<void> {
@@ -24,7 +24,7 @@ export function sendFile(name: string, content: Message, options: { readonly med
   return settle(fileExchange.sendFile(name, options.mediaType ?? plain, toBytes(content)));
 }
 
-/** A file of the client's, or of this inferlet's own; waits until it is there. Throws `closed` when the client has closed the session. */
+/** Waits for a file from the client or from this inferlet itself. Throws `closed` when the client has closed the session. */
 export async function receiveFile(name: string): Promise<ReceivedFile> {
   const { mediaType, content } = await settle(fileExchange.receiveFile(name));
   return {
@@ -37,5 +37,5 @@ export async function receiveFile(name: string): Promise<ReceivedFile> {
   };
 }
 
-/** What is there now, by name. */
+/** The files available now, by name. */
 export const listFiles = (): Promise<ExchangedFile[]> => settle(fileExchange.listFiles());

@@ -7,17 +7,17 @@ import type { Distribution } from './samplers.ts';
 
 export type { FileInfo, Rights } from 'pie:inferlet/kv-files@0.1.0';
 
-/** Which file of which model is opened. */
+/** Options for opening a file. */
 export interface FileOptions {
-  /** One of the models granted to the function; its default without it. */
+  /** One of the models granted to the function; the function's default model if omitted. */
   readonly model?: string;
-  /** With the file's lock, so that it can be saved back; throws `unavailable` while another inferlet holds it. */
+  /** Open with the file's lock, so that it can be saved back. Throws `unavailable` while another inferlet holds the lock. */
   readonly write?: boolean;
 }
 
 /**
- * Computed tokens as a file: a sequence that can be computed on, forked, cut up, joined and saved under a name of the tenant's (Symphony,
- * HotOS '25). Give it back with `using` or {@link close}.
+ * Computed tokens as a file: a sequence that can be extended, forked, cut, merged and saved under a name of the tenant (Symphony, HotOS
+ * '25). Release it with `using` or {@link close}.
  *
  * @example
  * using file = await KvFile.create();
@@ -25,7 +25,7 @@ export interface FileOptions {
  * await file.save('facts', { rights: 'readable' });
  */
 export class KvFile implements Disposable {
-  /** The file as it is in the contract, for calls that are not here: `pages`, `reserve` and `filled`. */
+  /** The contract's file, for calls that this class omits: `pages`, `reserve` and `filled`. */
   readonly raw: File;
   readonly #model: string;
 
@@ -34,12 +34,12 @@ export class KvFile implements Disposable {
     this.#model = model;
   }
 
-  /** Opens what was saved last under a name. Throws `not-found`, `unsupported` (no right to it) and `unavailable` (locked). */
+  /** Opens the last saved version of a name. Throws `not-found`, `unsupported` (no right to the file) and `unavailable` (locked). */
   static open(name: string, options: FileOptions = {}): Promise<KvFile> {
     return KvFile.#make(name, options);
   }
 
-  /** A file without a name that holds nothing yet. */
+  /** Creates an empty file without a name. */
   static create(options: Pick<FileOptions, 'model'> = {}): Promise<KvFile> {
     return KvFile.#make(undefined, options);
   }
@@ -50,7 +50,7 @@ export class KvFile implements Disposable {
     return await settle(kvFiles.files(queue, prefix));
   }
 
-  /** Removes a name; who has the file open keeps it. */
+  /** Removes a name. Inferlets that have the file open keep it. */
   static async remove(name: string, options: Pick<FileOptions, 'model'> = {}): Promise<void> {
     using queue = new Queue(model(options.model).name);
     await settle(kvFiles.remove(queue, name));
@@ -72,17 +72,17 @@ export class KvFile implements Disposable {
     return new KvFile(raw, modelName);
   }
 
-  /** Tokens that it holds. */
+  /** Number of tokens. */
   get length(): number {
     return this.raw.tokens();
   }
 
-  /** The first position that is free. */
+  /** The first free position. */
   get nextPosition(): number {
     return this.raw.nextPosition();
   }
 
-  /** Computes text or tokens, appends them, and hands out what may follow each: one distribution a token. */
+  /** Computes and appends text or tokens. @returns one distribution per token: the candidates that may follow it */
   predict(
     content: string | ArrayLike<number>,
     options: { readonly topK?: number; readonly positions?: ArrayLike<number> } = {},
@@ -93,36 +93,36 @@ export class KvFile implements Disposable {
     return settle(this.raw.pred(tokens, Uint32Array.from(positions), topK));
   }
 
-  /** A file without a name with the same content, copy-on-write. */
+  /** Creates a file without a name with the same content, copy-on-write. */
   fork(): Promise<KvFile> {
     return KvFile.#ready(this.raw.fork(), this.#model);
   }
 
   /**
-   * A file without a name that holds the tokens at `indices`, in that order: at their own positions, or from `firstPosition` on. Throws
-   * `invalid-argument` for a token that is not there.
+   * Creates a file without a name that holds the tokens at `indices`, in that order: at their own positions, or from `firstPosition` on.
+   * Throws `invalid-argument` for an index out of range.
    */
   extract(indices: ArrayLike<number>, options: { readonly firstPosition?: number } = {}): Promise<KvFile> {
     return KvFile.#ready(this.raw.extract(Uint32Array.from(indices), options.firstPosition), this.#model);
   }
 
-  /** Appends another file's tokens, at the positions that follow, or at their own. */
+  /** Appends another file's tokens, at the following positions or, with `keepPositions`, at their own. */
   merge(other: KvFile, options: { readonly keepPositions?: boolean } = {}): Promise<void> {
     return settle(this.raw.merge(other.raw, options.keepPositions ?? false));
   }
 
-  /** Saves under a name: its own, when it was opened for writing, or a new one. */
+  /** Saves the file under a name: its own name, if it was opened for writing, or a new one. */
   save(name: string, options: { readonly persistent?: boolean; readonly rights?: Rights } = {}): Promise<void> {
     if (name === '') throw new InferletError('invalid-argument', 'A file needs a name to be saved.');
     return settle(this.raw.save(name, options.persistent ?? false, options.rights ?? 'private'));
   }
 
-  /** Gives the lock back; the file stays open. */
+  /** Releases the lock; the file stays open. */
   unlock(): void {
     attempt(() => this.raw.unlock());
   }
 
-  /** Gives memory and lock back. */
+  /** Releases memory and lock. */
   close(): void {
     this.raw.drop();
   }

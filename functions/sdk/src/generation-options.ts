@@ -4,45 +4,45 @@ import type { Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 import type { Proposal, Speculator } from './speculation.ts';
 
-/** How to continue a text, and when to end. `T` is what {@link Generation.value} answers. */
+/** Options of a generation. `T` is the type that {@link Generation.value} returns. */
 export interface GenerateOptions<T = unknown> {
-  /** Most tokens to generate; without it, as many as the model's context has room for. */
+  /** Most tokens to generate; by default as many as the model's context has room for. */
   readonly maxTokens?: number;
-  /** How tokens are picked; greedy by default. */
+  /** The sampler that picks tokens; greedy by default. */
   readonly sampler?: Sampler;
-  /** Text that ends the generation and is left out of it. */
+  /** Strings that end the generation. The generated text excludes them. */
   readonly stop?: string | readonly string[];
-  /** Token ids that end the generation besides the model's own. */
+  /** Token ids that end the generation, in addition to the model's own. */
   readonly stopTokens?: readonly number[];
-  /** Ends the generation after the piece for which it answers true; pieces then come token by token, unless `decode` says otherwise. */
+  /** Ends the generation after the piece for which it returns true. Decoding is then token by token, unless `decode` is set. */
   readonly until?: (piece: Piece, generation: { readonly text: string; readonly tokens: readonly number[] }) => boolean;
-  /** Go on past the model's own end-of-text tokens. */
+  /** Continue past the model's own end-of-text tokens. */
   readonly ignoreEos?: boolean;
-  /** How tokens are decoded: `ahead` for built-in samplers, `step` for custom ones and with a constraint, a window or `until`. */
+  /** Decoding mode. Defaults: `ahead` for built-in samplers; `step` for custom ones and with a constraint, a window or `until`. */
   readonly decode?: DecodeMode;
-  /** What the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. It ends when nothing may follow. */
+  /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when no token may follow. */
   readonly constraint?: Constraint<T>;
-  /** Tell how probable each token was over the model's own distribution, whatever the sampler made of it. Not with a constraint or a speculator. */
+  /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a constraint or a speculator. */
   readonly logProbabilities?: boolean;
-  /** What of the text stays in sight: `slidingWindow` or `attentionSink`. */
+  /** Limits the part of the text that stays in sight: `slidingWindow` or `attentionSink`. */
   readonly window?: Window;
-  /** What is likely to follow, to be verified several tokens at a time: `ngram`, `draft`, `jacobi` or a function. The text stays the same. */
+  /** Guesses tokens that the model verifies several at a time: `ngram`, `draft`, `jacobi` or a function. Does not change the text. */
   readonly speculator?: Speculator | Proposal;
-  /** Ends the generation with an error, `cancelled` unless the reason says otherwise; the context then holds what was handed over. */
+  /** Ends the generation with the reason's error, or `cancelled`. The context then holds the tokens handed over so far. */
   readonly signal?: AbortSignalLike;
 }
 
-/** What of a text stays in sight while it grows. */
+/** Limits the part of a growing text that stays in sight. */
 export interface Window {
-  /** Whether it keeps the text within the model's context for ever. */
+  /** True when the window keeps a text of any length within the model's context. */
   readonly endless: boolean;
-  /** @internal Lets go of what is out of sight; called before each token. */
+  /** @internal Drops tokens that are out of sight; called before each token. */
   slide(sequence: Sequence): void;
 }
 
 /**
- * Why a generation ended: an end-of-text or stop token; a stop string; `until` said so; a constraint after which nothing may follow;
- * `maxTokens`; no room left in the model's context; or the consumer left, by `break` or {@link Generation.stop}.
+ * The reason why a generation ended: an end-of-text or stop token; a stop string; `until`; a constraint after which no token may follow;
+ * `maxTokens`; no room left in the model's context; or the consumer stopped, by `break` or {@link Generation.stop}.
  */
 export type FinishReason =
   | 'stop-token'
@@ -53,7 +53,7 @@ export type FinishReason =
   | 'context-length'
   | 'stopped';
 
-/** New tokens and the text that they complete. Text lags behind them inside a character; inside what may become a stop string both wait. */
+/** New tokens and the text that they complete. Text waits for complete characters; both wait while they may belong to a stop string. */
 export interface Piece {
   readonly text: string;
   readonly tokens: readonly number[];
@@ -65,21 +65,21 @@ export interface GenerationResult {
   readonly tokens: readonly number[];
   readonly finishReason: FinishReason;
   readonly promptTokens: number;
-  /** Natural logarithm of the probability of each token, where they were asked for. */
+  /** Natural logarithm of each token's probability, if the options asked for `logProbabilities`. */
   readonly logProbabilities?: readonly number[];
 }
 
-/** How messages with pieces of a text are written. */
+/** The form of messages that carry pieces of a text. */
 export interface MessageFrame {
-  /** A message of its own before the first piece; none by default. */
+  /** A separate message before the first piece; none by default. */
   readonly opening?: string;
-  /** What stands in front of a piece, which is written as a JSON string. */
+  /** Text before each piece, which is written as a JSON string. */
   readonly before: string;
-  /** What stands behind it. */
+  /** Text after each piece. */
   readonly after: string;
 }
 
 export interface PipeOptions {
-  /** Each piece is a message as it is by default. */
+  /** The form of the messages. By default each piece is a message by itself. */
   readonly frame?: MessageFrame | undefined;
 }

@@ -19,41 +19,41 @@ import { handedOver, send } from './session.ts';
 import { speculativeDecoder } from './speculation.ts';
 import { StopScanner } from './stop.ts';
 
-/** What a context knows of what is under way on it alone: a generation, or another context that is appended. */
+/** The operation that occupies a context: a generation, or the append of another context. */
 export interface Claim {
-  /** @internal The context is gone. */
+  /** @internal Called when the context is released. */
   abandon(): void;
 }
 
-/** Prompt tokens shown to the detokenizer first, so that the text goes on from them (spaces, halves of characters). */
+/** Prompt tokens given to the detokenizer first, so that generated text continues them correctly (spaces, incomplete characters). */
 const PRIMING_TOKENS = 8;
-/** The platform pipes a text with at most so many tokens before it and so many stop strings, of 1,024 bytes together: three a character. */
+/** Limits of a piped text: tokens before it, stop strings, and 1,024 bytes of stop strings in total, at up to three bytes a character. */
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_CHARACTERS = 1024 / 3;
-/** So with a frame, of 8,192 bytes. */
+/** Limit of a frame: 8,192 bytes, at up to three bytes a character. */
 const MAX_FRAME_CHARACTERS = 8192 / 3;
 
 /**
- * A text as it is generated: iterate it for pieces of text, {@link pieces} for pieces with their tokens, or {@link collect} it whole.
- * It begins when it is first asked for, and it can be gone through once. Leaving a loop early ends it, and the context then holds
- * what was handed over.
+ * A text being generated. Iterate it for pieces of text, use {@link pieces} for pieces with their tokens, or {@link collect} for the whole
+ * text. The generation starts at the first request and can be consumed once. Leaving a loop early ends the generation; the context then
+ * holds the tokens handed over so far.
  */
 export class Generation<T = string> implements AsyncIterable<string> {
   /**
-   * Token ids handed over so far: what the context holds behind the prompt when this has ended. Without a final stop token, and without those
-   * that begin within a stop string; a token that begins before it is whole.
+   * Token ids handed over so far. The context holds them after the prompt when the generation has ended. A final stop token and tokens that
+   * begin inside a stop string are left out; a token that begins before the stop string is kept whole.
    */
   readonly tokens: number[] = [];
-  /** Natural logarithm of the probability of each token so far, where they were asked for. */
+  /** Natural logarithm of each token's probability, if the options asked for `logProbabilities`. */
   readonly logProbabilities: number[] = [];
   /** Text handed over so far. */
   text = '';
-  /** Tokens that the context held before. */
+  /** Tokens that the context held before the generation. */
   promptTokens = 0;
   /** Set when the generation has ended. */
   finishReason: FinishReason | undefined;
-  /** The stop string or the token that ended it, if one did. */
+  /** The stop string or token that ended the generation, if one did. */
   stoppedBy: string | number | undefined;
 
   readonly #sequence: Sequence;
@@ -67,9 +67,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #piping = false;
   /** Length of the text of the last piece that the platform has sent. */
   #piped = 0;
-  /** The piece that the device still handed over after this was stopped. */
+  /** The piece that the device handed over after the generation was stopped. */
   #last: Piece = { text: '', tokens: [] };
-  /** How piped pieces are written. Its opening is empty once something was sent. */
+  /** The frame of piped pieces. Its opening becomes empty once a piece was sent. */
   #frame: Required<MessageFrame> | undefined;
   #begun = false;
   #ended = false;
@@ -79,14 +79,14 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #forwardCalls = 0;
   #left = 0;
   #full = false;
-  /** Tokens of which it is not known yet whether they are handed over, and how much text came before each. */
+  /** Tokens held back because they may belong to a stop string. */
   #undecided: Undecided[] = [];
   /** Length of the text of all decoded tokens. */
   #decoded = 0;
-  /** Tokens that the sequence was given. */
+  /** Number of tokens given to the sequence. */
   #accepted = 0;
 
-  /** @internal Made by `Context.generate`. `claim` tells the context which generation is under way. */
+  /** @internal Constructed by `Context.generate`. `claim` tells the context which generation is under way. */
   constructor(sequence: Sequence, options: GenerateOptions<T>, claim: (generation: Claim | undefined) => void) {
     const { maxTokens, decode, constraint, window, speculator } = options;
     if (speculator && (constraint || window || decode !== undefined)) {
@@ -115,7 +115,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     this.#claim = claim;
   }
 
-  /** Passes of the model through the device so far: one a token, fewer with a speculator. */
+  /** Forward passes of the model so far: one per token, fewer with a speculator. */
   get forwardCalls(): number {
     return this.#begun && !this.#ended ? this.#sequence.forwardCalls - this.#forwardCalls : this.#forwardCalls;
   }
@@ -125,7 +125,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     for await (const piece of this.pieces()) if (piece.text !== '') yield piece.text;
   }
 
-  /** Pieces of text with the tokens that came with them. */
+  /** Pieces of text with their tokens. */
   async *pieces(): AsyncGenerator<Piece, void, void> {
     if (this.#begun) {
       throw new InferletError('invalid-argument', 'A generation can be gone through once; call generate() again.');
@@ -158,11 +158,11 @@ export class Generation<T = string> implements AsyncIterable<string> {
   }
 
   /**
-   * Sends the text to the client as it is generated, to the end, and hands out the whole. It is what a loop with `send` does, and where the
-   * device decodes ahead by itself the platform does it without waking the inferlet: {@link text} and {@link tokens} grow once for a
-   * hundred tokens or so then.
+   * Sends the text to the client while it is generated, and returns the whole text at the end, like a loop with `send`. When the device
+   * decodes ahead, the platform sends the text without waking the inferlet; {@link text} and {@link tokens} then grow about once every
+   * hundred tokens.
    *
-   * @param options.frame how each piece is written, where clients expect more than the text.
+   * @param options.frame the message around each piece, for clients that expect more than the text.
    * @example
    * return await ctx.generate({ maxTokens: 100, stop: '\n\n' }).pipe();
    * @example
@@ -174,9 +174,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
       before: frame.before.toWellFormed(),
       after: frame.after.toWellFormed(),
     };
-    // `until` looks at each piece, and a signal ends this between two: then the inferlet sends.
+    // `until` inspects each piece, and a signal can end the generation between two pieces. The inferlet then sends the text itself.
     this.#piping = !this.#options.until && !this.#options.signal;
-    // Messages that still wait in this inferlet go before the text that the platform sends.
+    // Messages still waiting in this inferlet must precede the text that the platform sends.
     await handedOver();
     for await (const { text } of this.pieces()) {
       const rest = text.slice(this.#piped);
@@ -193,7 +193,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     await send(`${before}${JSON.stringify(piece)}${after}`);
   }
 
-  /** Generates to the end, unless that was reached already, and hands out the whole. */
+  /** Generates to the end and returns the whole text. A finished generation returns its text again. */
   async collect(): Promise<GenerationResult> {
     if (!this.#ended) {
       const pieces = this.pieces();
@@ -205,8 +205,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
   }
 
   /**
-   * The value that the whole text stands for: of a constraint, what its `parse` makes of it (JSON, or what a `typed` schema says); else the
-   * text. Throws `limit-exceeded` when the text ended before it was whole.
+   * The value of the whole text. With a constraint, its `parse` makes the value (JSON, or the type of a `typed` schema); without one, the
+   * value is the text itself. Throws `limit-exceeded` when the text ended before it was complete.
    *
    * @example
    * const { name, age } = await ctx.generate({ constraint: typed(person), maxTokens: 200 }).value();
@@ -214,7 +214,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   async value(): Promise<T> {
     const { text, finishReason } = await this.collect();
     const { constraint, maxTokens } = this.#options;
-    // Without a constraint, `Context.generate` answers a Generation<string>.
+    // Without a constraint, `Context.generate` returns a Generation<string>.
     if (!constraint) return text as T;
     try {
       return constraint.parse(text);
@@ -228,13 +228,13 @@ export class Generation<T = string> implements AsyncIterable<string> {
     }
   }
 
-  /** Ends the generation, also one that has not begun; the context keeps what was handed over. */
+  /** Ends the generation, even one that has not begun. The context keeps the tokens handed over so far. */
   stop(): void {
     if (!this.#begun) this.promptTokens = this.#sequence.length;
     this.#end();
   }
 
-  /** @internal The context is gone: whoever waits for this generation is told so. */
+  /** @internal Called when the context is released: pending reads of this generation throw `closed`. */
   abandon(): void {
     if (!this.#ended) {
       this.#abandoned = new InferletError(
@@ -245,7 +245,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     this.#end();
   }
 
-  /** Ends it and waits until what was not handed over is taken back. What goes wrong there matters only where nothing has `failed` before. */
+  /** Ends the generation and waits until the tokens not handed over are taken back. After a failure (`failed`), ignores errors of this. */
   async #over(failed: boolean): Promise<void> {
     try {
       this.#end();
@@ -279,7 +279,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
       return;
     }
     decoder.halt?.();
-    // The client has this text already: the generation and its context keep it.
+    // The platform has already sent this text to the client, so the generation and its context keep it.
     const last = (decoded: readonly number[]) => {
       if (decoder.piped) this.#last = this.#piece(decoded, decoder);
     };
@@ -290,14 +290,14 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const { model, tokens } = this.#sequence;
     const { sampler = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
     const { constraint, window, speculator, until, logProbabilities = false } = this.#options;
-    // A device that is ahead hands several tokens over at once.
+    // In `ahead` mode the device hands over several tokens at once, which is too coarse for a window or `until`.
     const { decode = (window || until) && (logProbabilities ? 'calls' : 'step') } = this.#options;
     const { bos, eos } = specialTokens(model.name);
     beginText(this.#sequence);
-    // Texts of some models end with the token that begins the next one.
+    // Some models end a text with the begin-of-text token of the next one.
     const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
     this.#stopTokens = new Set([...own, ...stopTokens]);
-    // The platform takes whole characters only.
+    // The platform accepts well-formed strings only.
     this.#stops = (typeof stop === 'string' ? [stop] : stop).map((text) => text.toWellFormed());
     this.#scanner = new StopScanner(this.#stops);
     this.promptTokens = this.#sequence.length;
@@ -329,12 +329,12 @@ export class Generation<T = string> implements AsyncIterable<string> {
     await this.#finishing;
     if (this.#abandoned) throw this.#abandoned;
     if (signal?.aborted) throw abortError(signal);
-    // It was stopped meanwhile.
+    // The generation was stopped during the wait.
     if (this.#ended) return this.#last;
     return this.#piece(decoded, this.#decoder);
   }
 
-  /** Makes a piece of what was decoded. */
+  /** Makes a piece of the decoded tokens. */
   #piece(decoded: readonly number[], decoder: Decoder | undefined): Piece {
     const told = decoder?.logProbabilities ?? [];
     this.#piped = decoder?.piped?.length ?? 0;
@@ -345,7 +345,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return { text: text + rest, tokens: this.#handOver() };
   }
 
-  /** Asks the platform to send the text of the next run; undefined when the inferlet sends it. */
+  /** The request that the platform sends the next run's text; undefined when the inferlet must send it. */
   #pipeRequest(): PipeRequest | undefined {
     const characters = this.#stops.reduce((sum, stop) => sum + stop.length, 0);
     const { opening = '', before = '', after = '' } = this.#frame ?? {};
@@ -356,7 +356,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return { before: tokens.slice(from), held: this.#scanner.held, stops: this.#stops, frame: this.#frame ?? null };
   }
 
-  /** Takes tokens that end nothing but the count. */
+  /** Takes tokens that cannot end the generation except by reaching the token limit. */
   #take(decoded: readonly number[], told: readonly number[]): string {
     this.#accept(decoded);
     this.#left -= decoded.length;
@@ -401,7 +401,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     this.#accepted += tokens.length;
   }
 
-  /** The tokens of which it is known now that they are no part of a stop string. */
+  /** Hands over the tokens that can no longer be part of a stop string. */
   #handOver(): number[] {
     const waits = this.#scanner.held !== '' || this.finishReason === 'stop-string';
     const end = waits ? this.#undecided.findIndex(({ after }) => after >= this.text.length) : -1;
@@ -420,7 +420,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return text;
   }
 
-  /** Ends with `reason`; the text that was held back comes out, cut at a stop string that its very end completes. */
+  /** Ends with `reason` and returns the held-back text, cut at a stop string if the text's end completes one. */
   #finish(reason: FinishReason): string {
     this.finishReason = reason;
     const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');
@@ -433,7 +433,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   }
 }
 
-/** A decoded token, the length of the text before it, and how probable it was, where that is told. */
+/** A decoded token, the length of the text before it, and its log-probability if the options asked for it. */
 interface Undecided {
   readonly token: number;
   readonly after: number;

@@ -5,9 +5,9 @@ import { allocate, attempt, inputImage, settle } from './raw.ts';
 import { NO_TOKEN } from './sequence.ts';
 
 /**
- * Appends an image (PNG or JPEG) to a context, for models with the trait input-image; throws `unsupported` for others. All of the context is
- * computed with it, at once, and cannot be cut from then on: fork before the image to go back. Text must follow before something is generated.
- * `tokens` then holds −1 for each embed of the image. Answers how many those are.
+ * Appends an image (PNG or JPEG) to a context. Throws `unsupported` for models without the trait input-image. Computes the whole context at
+ * once; the context cannot be cut afterwards, so fork it before the image to go back. Fill in text before generating. `tokens` then holds
+ * −1 for each embed of the image. @returns the number of these embeds
  *
  * @example
  * await fillImage(ctx, image);

@@ -1,8 +1,8 @@
 import { type AbortSignalLike, abortError } from './abort.ts';
 
-/** How something is waited for that is handed out once. */
+/** Options for receiving a message. */
 export interface ReceiveOptions {
-  /** Ends the wait when it is aborted; what would have come is kept for whoever waits next. */
+  /** Ends the wait when aborted. The next reader then gets the message. */
   readonly signal?: AbortSignalLike;
 }
 
@@ -14,8 +14,8 @@ interface Reader<T> {
 type Outcome<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: unknown };
 
 /**
- * Reads of a source that hands out each thing once. Those who wait are served in order, with one read of the source at a time; one that nobody
- * waits for any more goes on, and what it brings is for the next.
+ * Shares a source that hands out each value once among several readers. Readers are served in order, with one read of the source at a time.
+ * A read continues after its reader has left, and its value goes to the next reader.
  */
 export class Inbox<T> {
   readonly #take: () => Promise<T>;
@@ -24,13 +24,13 @@ export class Inbox<T> {
   #kept: Outcome<T> | undefined;
   #taking = false;
 
-  /** @param unwanted does something else with what came for nobody; what it cannot get rid of (it rejects) is kept, too */
+  /** @param unwanted disposes of a value that arrives while no reader waits; if it rejects, the inbox keeps the value */
   constructor(take: () => Promise<T>, unwanted?: (value: T) => Promise<void>) {
     this.#take = take;
     this.#unwanted = unwanted;
   }
 
-  /** Whether nobody waits, and nothing is kept or on its way. */
+  /** True when no reader waits, no value is kept and no read is under way. */
   get idle(): boolean {
     return !this.#taking && this.#readers.length === 0 && this.#kept === undefined;
   }

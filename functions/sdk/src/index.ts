@@ -1,4 +1,4 @@
-/** Everything that an inferlet needs. `@pie/inferlet/raw` is the layer below: the WIT interfaces as they are. */
+/** The library for inferlets. `@pie/inferlet/raw` is the layer below: the WIT interfaces themselves. */
 export type { AbortSignalLike } from './abort.ts';
 export {
   type AgentStep,

@@ -2,12 +2,12 @@ import { describe, InferletError } from './errors.ts';
 import { runtime, settle } from './raw.ts';
 import { handedOver } from './session.ts';
 
-/** What the calls of an inferlet answer that is being stopped. */
+/** Error codes of calls in an inferlet that the platform is stopping. */
 const ENDED_BY_PLATFORM: ReadonlySet<string> = new Set(['cancelled', 'deadline-exceeded', 'terminated']);
 
-/** Who runs, for whom. */
+/** Identifies an invocation, its tenant and its function. */
 export interface Invocation {
-  /** Id of this invocation, the one that its client sees. */
+  /** Id of this invocation, as the client sees it. */
   readonly id: string;
   readonly tenant: string;
   readonly functionName: string;
@@ -15,8 +15,8 @@ export interface Invocation {
 }
 
 /**
- * Makes an inferlet's `run` export of a function from input to result, both plain JSON values. What the handler returns is the
- * invocation's output; what it throws ends the invocation as failed, with the text as its cause.
+ * Makes an inferlet's `run` export from a function from input to result, both plain JSON values. The handler's return value is the
+ * invocation's output. An exception fails the invocation, with the exception's text as the cause.
  *
  * @example
  * export const run = defineInferlet(async ({ prompt }: { prompt: string }) => {
@@ -34,7 +34,7 @@ export function defineInferlet<Input = unknown, Output = unknown>(
       await handedOver();
       return JSON.stringify(output ?? null);
     } catch (thrown) {
-      // Of what the platform has ended its own word says all.
+      // A stack trace explains nothing about an invocation that the platform has ended.
       if (thrown instanceof Error && thrown.stack && !ENDED_BY_PLATFORM.has(InferletError.from(thrown).code))
         runtime.log('debug', `${describe(thrown)}\n${thrown.stack}`);
       throw new Error(describe(thrown));
@@ -42,7 +42,7 @@ export function defineInferlet<Input = unknown, Output = unknown>(
   };
 }
 
-/** Who runs, for whom. */
+/** The present invocation. */
 export function invocation(): Invocation {
   return {
     id: runtime.instanceId(),
@@ -57,16 +57,16 @@ export function log(message: string, level: 'debug' | 'info' | 'warn' | 'error' 
   runtime.log(level, message);
 }
 
-/** Whether the client or the platform has asked this inferlet to stop. Waiting calls then fail with `cancelled` by themselves. */
+/** True when the client or the platform has asked this inferlet to stop. Waiting calls then fail with `cancelled`. */
 export const isCancelled = (): boolean => runtime.isCancelled();
 
 /** Milliseconds of wall time left before the deadline. */
 export const timeLeftMs = (): number => runtime.timeLeft();
 
-/** Longest time that a timer takes, as in browsers. */
+/** Longest time of a timer, as in browsers. */
 const MAX_SLEEP_MS = 2 ** 31 - 1;
 
-/** Waits, not at all when the time is below 0; throws `cancelled` or `deadline-exceeded` when that happens first. */
+/** Waits; returns at once for a time below 0. Throws `cancelled` or `deadline-exceeded` if the invocation is stopped first. */
 export async function sleep(milliseconds: number): Promise<void> {
   if (Number.isNaN(milliseconds)) throw new InferletError('invalid-argument', 'NaN is no time to wait for.');
   await settle(runtime.sleep(Math.min(Math.max(0, Math.ceil(milliseconds)), MAX_SLEEP_MS)));

@@ -2,27 +2,27 @@ import { type Context, sequenceOf } from './context.ts';
 import { InferletError } from './errors.ts';
 import { allocate, introspect, outputText } from './raw.ts';
 
-/** Natural logarithms of the probabilities of `tokens` to come next, over the whole vocabulary at temperature 1; none is taken. */
+/** Natural logarithm of the probability that each of `tokens` comes next, over the whole vocabulary at temperature 1. */
 export function logProbabilities(context: Context, tokens: ArrayLike<number>): Promise<number[]> {
   const candidates = Uint32Array.from(tokens);
   return sequenceOf(context).state((queue, embed) => outputText.logProbabilities(queue, embed, candidates));
 }
 
-/** Entropy of the next token's distribution, in nats: how unsure the model is. */
+/** Entropy of the next token's distribution, in nats: a measure of the model's uncertainty. */
 export function entropy(context: Context): Promise<number> {
   return sequenceOf(context).state((queue, embed) => outputText.entropy(queue, embed));
 }
 
-/** The state that follows the context's last token, as many numbers as the model's hidden size. */
+/** The model's state after the context's last token; its length is the model's hidden size. */
 export function state(context: Context): Promise<number[]> {
   return sequenceOf(context).state((queue, embed) => outputText.readEmbed(queue, embed));
 }
 
 /**
- * The attention that each token of the context receives from those that were not computed yet: all of the text the first time, the last
- * token once the rest is computed. Averaged over layers and heads and added up over the tokens that look, so the numbers add up to
- * how many those are; 0 for what is masked or gone. Adding them up over a generation tells which tokens nobody looks at (Zhang et
- * al., H2O, 2023). Needs the trait introspect; the last token is not taken.
+ * The attention that each token of the context receives from the tokens not computed yet: from all tokens the first time, from the last one
+ * once the rest is computed. Scores are averaged over layers and heads and summed over the attending tokens, so they add up to the number
+ * of attending tokens; masked or dropped tokens score 0. Sums over a generation show which tokens receive no attention (Zhang et al., H2O,
+ * 2023). Needs the trait introspect. The last token stays pending.
  */
 export async function scores(context: Context): Promise<number[]> {
   const sequence = sequenceOf(context);
@@ -46,7 +46,7 @@ export async function scores(context: Context): Promise<number[]> {
     for (let i = 0; i < count; i++) add(start + i, all[inPages.length * model.pageSize + i]);
   };
   const { pending } = sequence;
-  // Both are under way at once.
+  // Issue both calls before awaiting either.
   await Promise.all([pending > 1 ? look(pending - 1, true) : undefined, look(1, false)]);
   return received;
 }

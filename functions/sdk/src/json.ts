@@ -1,6 +1,6 @@
 import { InferletError } from './errors.ts';
 
-/** A value as JSON text. Throws `invalid-argument` for what JSON has not: `undefined`, a function, a symbol. */
+/** A value as JSON text. Throws `invalid-argument` for a value that JSON cannot represent: `undefined`, a function, a symbol. */
 export function toJson(value: unknown): string {
   const text = JSON.stringify(value);
   if (text !== undefined) return text;

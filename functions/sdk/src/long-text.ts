@@ -1,15 +1,15 @@
-/** Characters that the platform tokenizes in one call. */
+/** Most characters that the platform tokenizes in one call. */
 export const MAX_CALL_CHARACTERS = 32_768;
-/** A continuation may need a character in front. */
+/** Leaves room for the marker that a continuation may need in front. */
 const MAX_PART = MAX_CALL_CHARACTERS - 8;
-/** Characters on each side of a border that are tokenized with it and without: far more than a border can be felt. */
+/** Characters on each side of a border that are tokenized both together and separately; a border affects far fewer. */
 const WINDOW = 400;
-/** Borders of one kind that are tried. */
+/** Most borders of one kind to try. */
 const MAX_TRIES = 16;
 
 type Tokenize = (part: string) => readonly number[];
 
-/** Where a tokenizer is likely to end a word whatever follows; the best kinds come first. */
+/** Kinds of borders at which a tokenizer probably ends a word regardless of the following text; best kinds first. */
 const BORDERS: readonly ((before: string, after: string) => boolean)[] = [
   (before, after) => before === '\n' && !isSpace(after),
   (before, after) => !isSpace(before) && after === ' ',
@@ -20,11 +20,11 @@ const isWord = (character: string): boolean => /[\p{L}\p{N}]/u.test(character);
 const isSpace = (character: string): boolean => /\s/.test(character);
 
 /**
- * Tokens of a text that is too long for one call, the same as those of the whole: it is cut where a look at both sides shows that a cut
- * changes nothing. Where no such place is found, it is left too long, and the platform says so.
+ * Tokenizes a text that is too long for one call, with the same tokens as for the whole text. It cuts the text only where tokenizing both
+ * sides shows that the cut changes no token. Without such a place, the part stays too long and the platform's call throws.
  *
- * @param whole tokens of a text that begins there
- * @param rest tokens of a text that goes on from another
+ * @param whole tokenizes the beginning of a text
+ * @param rest tokenizes the continuation of a text
  */
 export function tokenizeLong(content: string, whole: Tokenize, rest: Tokenize): number[] {
   const tokens: number[] = [];

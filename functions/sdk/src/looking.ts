@@ -6,11 +6,11 @@ import type { Distribution, GuestSampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
 /**
- * Embed, forward and next distribution apart, so that the state stays to be asked for the probabilities of single tokens: those that a
- * sampler wants to see whatever the model thinks of them, and the one that was chosen.
+ * Decodes by separate embed, forward and next-distribution calls. This keeps the state available for probabilities of single tokens: the
+ * improbable tokens that a sampler asks for, and the chosen token.
  */
 export class LookingDecoder implements Decoder {
-  /** Logarithm of the probability of the token that came last, over the model's own distribution. */
+  /** Log-probability of the last token in the model's own distribution. */
   logProbabilities: readonly number[] = [];
   readonly #sequence: Sequence;
   readonly #chooser: Chooser;
@@ -56,7 +56,7 @@ export class LookingDecoder implements Decoder {
   stop(): void {}
 }
 
-/** A distribution with some more tokens in it, most probable first. */
+/** Adds tokens to a distribution, most probable first. */
 function merge(distribution: Distribution, more: Uint32Array, logProbabilities: readonly number[]): Distribution {
   if (more.length === 0) return distribution;
   if (logProbabilities.length !== more.length)

@@ -4,7 +4,7 @@ import { InferletError } from './errors.ts';
 import { Inbox, type ReceiveOptions } from './inbox.ts';
 import { attempt, settle, Subscription as WireSubscription, messaging as wire } from './raw.ts';
 
-/** A message and who sent it. */
+/** A message and its sender. */
 export interface Envelope {
   /** Invocation id of the sender. */
   readonly sender: string;
@@ -12,14 +12,14 @@ export interface Envelope {
 }
 
 /**
- * Sends to all inferlets of the tenant that subscribe to `topic` now; nobody keeps it for those who come later. Answers how many
- * subscriptions it was handed to. Like all of these calls it needs the grant `messaging`, and takes at most 1 MiB.
+ * Sends a message of at most 1 MiB to all inferlets of the tenant that subscribe to `topic` now. The platform keeps no messages for later
+ * subscribers. @returns the number of subscriptions that got the message. All messaging calls need the grant `messaging`.
  */
 export const broadcast = (topic: string, message: Message): Promise<number> =>
   settle(wire.broadcast(topic, toWire(message)));
 
 /**
- * What is broadcast to a topic from now on, in order. Throws `limit-exceeded` past 64 subscriptions of one inferlet.
+ * Subscribes to the messages broadcast to a topic from now on, in order. Throws `limit-exceeded` beyond 64 subscriptions of one inferlet.
  *
  * @example
  * using news = await subscribe('news');
@@ -36,20 +36,20 @@ export async function subscribe(topic: string): Promise<Subscription> {
   return new Subscription(subscription);
 }
 
-/** A subscription; leave it with `using` or {@link unsubscribe}. Leaving a loop over it keeps it: what comes meanwhile waits. */
+/** A subscription; end it with `using` or {@link unsubscribe}. It outlives a loop over it: messages that arrive later wait. */
 export class Subscription implements AsyncIterable<Envelope>, Disposable {
   readonly #wire: WireSubscription;
   readonly #inbox = new Inbox(async () => envelope(await settle(this.#wire.next())));
   #left = false;
 
-  /** @internal Made by {@link subscribe}. */
+  /** @internal Constructed by {@link subscribe}. */
   constructor(wire: WireSubscription) {
     this.#wire = wire;
   }
 
   /**
-   * The next message. Throws `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read;
-   * `closed` after {@link unsubscribe}. With a `signal` whose wait ends, the message is the next caller's.
+   * The next message. Throws `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read; throws
+   * `closed` after {@link unsubscribe}. If `signal` ends the wait, the next caller gets the message.
    */
   async next(options?: ReceiveOptions): Promise<Envelope> {
     if (this.#left) throw new InferletError('closed', ENDED);
@@ -70,7 +70,7 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
     }
   }
 
-  /** Ends it; whoever waits for a message is told `closed`. */
+  /** Ends the subscription. Pending waits throw `closed`. */
   unsubscribe(): void {
     if (this.#left) return;
     this.#left = true;
@@ -85,15 +85,15 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
 
 const ENDED = 'This subscription has ended. Await what listens (`return await …`) before the scope of `using` ends.';
 
-/** Puts a message at the end of a line, where it waits to be pulled by one inferlet. Throws `limit-exceeded` when the line is full. */
+/** Appends a message to a line (a message queue), from which one inferlet pulls it. Throws `limit-exceeded` when the line is full. */
 export const push = (line: string, message: Message): Promise<void> => settle(wire.push(line, toWire(message)));
 
 const lines = new Map<string, Inbox<Envelope>>();
 
 /**
- * Takes the first message of a line; waits for one when there is none. A wait that a `signal` ends is not called off: what it would have taken is
- * the next caller's in this inferlet, or is pushed back, to the end of the line and with this inferlet as its sender, when it comes and nobody
- * here waits for it.
+ * Takes the first message of a line; waits while the line is empty. A `signal` ends the caller's wait but not the pull itself: the next
+ * caller in this inferlet gets its message. If no caller waits when the message arrives, the library pushes it back to the end of the line,
+ * with this inferlet as its sender.
  *
  * @example
  * const job = await unless('deadline-exceeded', withTimeout(5000, (signal) => pull('jobs', { signal })));

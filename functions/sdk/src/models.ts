@@ -9,7 +9,7 @@ export type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
 
 let granted: readonly ModelInfo[] | undefined;
 const special = new Map<string, SpecialTokenIds>();
-/** Tokens of a line break for models whose tokenizer puts a space in front; none for others. */
+/** Tokens of a line break, for models whose tokenizer puts a space before a text; empty for other models. */
 const markers = new Map<string, readonly number[]>();
 
 /** The models granted to this function; the first is its default. */
@@ -18,7 +18,7 @@ export function models(): readonly ModelInfo[] {
   return granted;
 }
 
-/** One granted model by name, or the default one. Throws `not-found` with the names that there are. */
+/** One granted model by name, or the default model. Throws `not-found` with the names of the granted models. */
 export function model(name?: string): ModelInfo {
   const all = models();
   const found = name === undefined ? all[0] : all.find((candidate) => candidate.name === name);
@@ -33,8 +33,8 @@ export function model(name?: string): ModelInfo {
 }
 
 /**
- * Whether a model offers all of these interfaces (`fused`, `grammar`, `introspect`, `input-image`, …); a call of one that it lacks throws
- * `unsupported`.
+ * True when a model offers all of these interfaces (`fused`, `grammar`, `introspect`, `input-image`, …). A call of an interface that the
+ * model lacks throws `unsupported`.
  *
  * @example
  * const fast = models().find(({ name }) => supports(name, 'fused', 'adapter'));
@@ -56,10 +56,10 @@ export function specialTokens(name?: string): SpecialTokenIds {
 }
 
 /**
- * Token ids of `content`, without special tokens around it. A long text is cut where that changes no token; one in which there is no such
- * place (32,768 characters without a space or a mark) throws `limit-exceeded`.
+ * Token ids of `content`, without special tokens around it. A long text is cut where the cut changes no token. A text without such a place
+ * (32,768 characters without a space or punctuation mark) throws `limit-exceeded`.
  *
- * @param options.special recognise special tokens that are written in the text (never for text that a user wrote)
+ * @param options.special parse special tokens written in the text (never set this for text that a user wrote)
  */
 export function tokenize(content: string, options: { model?: string; special?: boolean } = {}): number[] {
   const { name } = model(options.model);
@@ -69,8 +69,8 @@ export function tokenize(content: string, options: { model?: string; special?: b
 }
 
 /**
- * Token ids of `content` where it goes on from other text. Tokenizers of the SentencePiece kind put a space before whatever they are given,
- * which belongs at the beginning of a text only: they are given a line break in front, whose tokens are taken away again.
+ * Token ids of `content` as the continuation of other text. SentencePiece tokenizers put a space before every input, which is right only at
+ * the beginning of a text. For them, this function puts a line break in front and removes the line break's tokens afterwards.
  */
 export function tokenizeContinuation(content: string, options: { model?: string; special?: boolean } = {}): number[] {
   const { name } = model(options.model);

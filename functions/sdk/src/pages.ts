@@ -1,19 +1,19 @@
-/** Which pages a write of new slots reads, appends to and needs in addition. Indices are into the sequence's list of pages. */
+/** The pages that a write of new slots reads, appends to and allocates. Indices are into the sequence's list of pages. */
 export interface WritePlan {
   /** Pages to allocate first. */
   readonly allocate: number;
   /** Pages `[0, readEnd)` hold filled slots. */
   readonly readEnd: number;
-  /** Pages `[writeStart, writeEnd)` have the empty slots that are written, in order. */
+  /** Pages `[writeStart, writeEnd)` have the empty slots to write, in order. */
   readonly writeStart: number;
   readonly writeEnd: number;
 }
 
-/** What has to happen for a sequence to end at an earlier slot. */
+/** The steps to cut a sequence at an earlier slot. */
 export interface TruncatePlan {
   /** Pages `[0, keep)` stay as they are. */
   readonly keep: number;
-  /** Slots of page `keep` to copy into a fresh page: a page cannot give single slots back. 0 when the cut is at a page's border. */
+  /** Slots of page `keep` to copy into a fresh page, because single slots cannot be freed. 0 for a cut at a page border. */
   readonly copySlots: number;
 }
 
@@ -21,7 +21,7 @@ export interface TruncatePlan {
 export const pagesFor = (slots: number, pageSize: number): number => Math.ceil(slots / pageSize);
 
 /**
- * Plans the write of `count` slots behind `cached` filled ones into a sequence that holds `held` pages. Slot i of the sequence is slot
+ * Plans the write of `count` slots after `cached` filled ones into a sequence that holds `held` pages. Slot i of the sequence is slot
  * `i % pageSize` of page `floor(i / pageSize)`: pages are filled without gaps.
  */
 export function planWrite(cached: number, count: number, held: number, pageSize: number): WritePlan {
@@ -39,12 +39,12 @@ export function planTruncate(slots: number, pageSize: number): TruncatePlan {
   return { keep: Math.floor(slots / pageSize), copySlots: slots % pageSize };
 }
 
-/** The mask that hides a whole page, as `maskSlots` makes it: all of 32 bits is −1. */
+/** The mask that hides a whole page, in the form of `maskSlots`: 32 set bits are −1. */
 export const allSlots = (pageSize: number): number => (pageSize === 32 ? -1 : 2 ** pageSize - 1);
 
 /**
- * Hides slots `[from, to)`, counted over all pages, in the pages' masks (bit 0 is slot 0 of the page; as signed numbers of 32 bits, which cross
- * the boundary whole), or shows them. Answers the indices of the pages that they lie in, in order.
+ * Hides or shows slots `[from, to)`, counted over all pages, in the pages' masks. Bit 0 of a mask is slot 0 of its page; masks are signed
+ * 32-bit numbers, which pass the WIT boundary unchanged. @returns the indices of the touched pages, in order
  */
 export function maskSlots(masks: number[], from: number, to: number, hidden: boolean, pageSize: number): number[] {
   const touched: number[] = [];
@@ -59,22 +59,22 @@ export function maskSlots(masks: number[], from: number, to: number, hidden: boo
   return touched;
 }
 
-/** What has to happen for slots to be out of sight for good. */
+/** The steps to put slots out of sight for good. */
 export interface ForgetPlan {
-  /** Pages `[first, first + count)` hold nothing else and can be given back. */
+  /** Pages `[first, first + count)` hold no other slots and can be freed. */
   readonly first: number;
   readonly count: number;
-  /** Pages that hold something else too, whose masks have changed; indices from before pages are given back. */
+  /** Pages that hold other slots too, whose masks have changed. Indices are those before the pages are freed. */
   readonly masked: readonly number[];
-  /** Slots before this one are gone or hidden for good: at least `to`, and further when a mask hid the rest of the last page already. */
+  /** Slots before this one are gone or hidden for good: at least `to`, or more if a mask already hid the rest of the last page. */
   readonly end: number;
 }
 
-/** Hides slots `[from, to)` in the pages' masks and plans the return of those pages that are hidden as a whole. */
+/** Hides slots `[from, to)` in the pages' masks and plans to free the pages that are hidden entirely. */
 export function planForget(masks: number[], from: number, to: number, pageSize: number): ForgetPlan {
   const touched = maskSlots(masks, from, to, true, pageSize);
   const gone = touched.filter((page) => masks[page] === allSlots(pageSize));
-  // All but the first and the last page touched lie in the range as a whole, so there is no gap between those that go.
+  // All touched pages but the first and the last lie entirely in the range, so the freed pages are contiguous.
   const [first = 0] = gone;
   return {
     first,
@@ -102,7 +102,7 @@ export function range(start: number, count: number): Uint32Array {
   return positions;
 }
 
-/** How many leading ids two lists share. */
+/** Length of the common prefix of two lists. */
 export function commonPrefix(left: ArrayLike<number>, right: ArrayLike<number>): number {
   const end = Math.min(left.length, right.length);
   let length = 0;

@@ -2,19 +2,19 @@ import { InferletError } from './errors.ts';
 import { type ModelInfo, specialTokens } from './models.ts';
 import { custom, draw, type GuestSampler, type SamplerOptions, type SamplingState } from './samplers.ts';
 
-/** The candidates for the next token; the two lists belong together. */
+/** The candidates for the next token, as two parallel lists. */
 export interface Candidates {
   readonly tokens: ArrayLike<number>;
-  /** Natural logarithms of the probabilities, to be changed in place. They need not add up to anything; `-Infinity` rules a token out. */
+  /** Natural logarithms of the probabilities, to be changed in place. They need not be normalised; `-Infinity` rules a token out. */
   readonly logProbabilities: number[];
 }
 
-/** What a processor may look at. */
+/** The state that a processor may read. */
 export interface ProcessorState extends SamplingState {
   readonly model: ModelInfo;
 }
 
-/** Changes how probable the candidates for the next token are. */
+/** Changes the probabilities of the candidates for the next token. */
 export interface Processor {
   (candidates: Candidates, state: ProcessorState): void;
   /** Token ids that must be among the candidates. */
@@ -23,7 +23,7 @@ export interface Processor {
 
 /**
  * A sampler that lets processors change the distribution, one after the other, and then draws as {@link draw} does (`temperature` 1 by
- * default). It sees the `candidates` most probable tokens of the model, 256 by default, and those that a processor asks for.
+ * default). It sees the model's `candidates` most probable tokens, 256 by default, and the tokens that a processor asks for.
  *
  * @example
  * const sampler = processors([repetitionPenalty(1.2), banTokens([13]), minTokens(20)], { temperature: 0.8, topP: 0.9 });
@@ -49,16 +49,16 @@ export function processors(
   const choose = () => {
     throw new InferletError('invalid-argument', 'Processors are for generate(); they cannot be asked on their own.');
   };
-  // What is wrong with the options is told here.
+  // Validate the options now rather than at the first token.
   draw({ tokens: [0], logProbabilities: [0] }, options, 0);
   return { ...custom(choose, { candidates, seed }), begin };
 }
 
 /**
- * Divides the probability of each token that the context holds already, or its `last` ones, by `penalty` (above 1 makes them rarer), before all
- * are scaled to add up to 1 again. The idea is CTRL's (Keskar et al., 2019), the rule is not: that divides logits above 0 and multiplies those
- * below, and a device hands out logarithms of probabilities, which do not tell where a model's logits have their 0. So numbers for CTRL's
- * rule mean something else here, mostly more: its 1.2 takes a logit of 20 down by 3.3, which is a division by 28.
+ * Divides the probability of each token in the context, or among its `last` tokens, by `penalty` (above 1 makes them rarer), then
+ * normalises the probabilities. CTRL (Keskar et al., 2019) has a similar penalty but another rule: it divides logits above 0 and multiplies
+ * logits below 0. A device returns log-probabilities, which do not show where a model's logits are 0. CTRL's penalties therefore mean
+ * something else here, mostly more: CTRL's 1.2 lowers a logit of 20 by 3.3, which divides the probability by 28.
  */
 export function repetitionPenalty(penalty: number, options: { readonly last?: number } = {}): Processor {
   const { last = Number.POSITIVE_INFINITY } = options;
@@ -71,7 +71,7 @@ export function repetitionPenalty(penalty: number, options: { readonly last?: nu
   };
 }
 
-/** Makes a token rarer with each time that this generation has chosen it: its logit falls by `penalty` each time. */
+/** Lowers a token's logit by `penalty` for each time that this generation has chosen the token. */
 export function frequencyPenalty(penalty: number): Processor {
   check(Number.isFinite(penalty), 'penalty', 'a number', penalty);
   return (candidates, state) => {
@@ -80,7 +80,7 @@ export function frequencyPenalty(penalty: number): Processor {
   };
 }
 
-/** Makes tokens rarer that this generation has chosen at least once: their logits fall by `penalty`. */
+/** Lowers the logits of tokens that this generation has chosen at least once by `penalty`. */
 export function presencePenalty(penalty: number): Processor {
   check(Number.isFinite(penalty), 'penalty', 'a number', penalty);
   return (candidates, state) => {
@@ -89,7 +89,7 @@ export function presencePenalty(penalty: number): Processor {
   };
 }
 
-/** Adds to the logits of single tokens, by token id. One above 0 goes with no constraint and no speculator (`unsupported`). */
+/** Adds to the logits of single tokens, by token id. A bias above 0 with a constraint or a speculator throws `unsupported`. */
 export function logitBias(bias: Readonly<Record<number, number>>): Processor {
   const values = new Map(Object.entries(bias).map(([token, value]) => [Number(token), value]));
   const process = (candidates: Candidates) => adjust(candidates, (token) => values.get(token) ?? 0);
@@ -102,7 +102,7 @@ export function banTokens(tokens: Iterable<number>): Processor {
   return (candidates) => adjust(candidates, (token) => (banned.has(token) ? Number.NEGATIVE_INFINITY : 0));
 }
 
-/** Rules the model's own end of the text out until `count` tokens have been generated. */
+/** Rules out the model's own end-of-text tokens until `count` tokens have been generated. */
 export function minTokens(count: number): Processor {
   check(Number.isInteger(count) && count >= 0, 'count', 'a whole number, 0 or more', count);
   return (candidates, { generated, model }) => {
@@ -127,7 +127,7 @@ function countsOf({ tokens, generated }: SamplingState): Map<number, number> {
   return counts;
 }
 
-/** What is left, most probable first. */
+/** The candidates not ruled out, most probable first. */
 function ordered({ tokens, logProbabilities }: Candidates): Candidates {
   const rows = logProbabilities
     .map((logProbability, i) => ({ logProbability, token: tokens[i] as number }))

@@ -3,8 +3,8 @@ import { InferletError } from './errors.ts';
 import { type Queue, settle } from './raw.ts';
 
 /**
- * The value of a call on a queue. When it fails, the queue's error is taken with it, so that nobody hears of it a second time. `failed` is then
- * called, with the error of an earlier call that answers nobody, if it was that: what that call should have done was not done.
+ * The value of a call on a queue. If the call fails, this also takes the queue's error, so that no later call reports it again, and calls
+ * `failed`: with the error of an earlier call that has no result of its own, if that call failed first and was not carried out.
  */
 export async function settleOn<T>(
   queue: Queue,
@@ -21,7 +21,7 @@ export async function settleOn<T>(
   }
 }
 
-/** The first error of a queue since the last time, if there was one; the queue then goes on as if there had been none. */
+/** Takes the first error of a queue since the last call, if any. The queue then continues without the error. */
 export async function takeError(queue: Queue): Promise<InferletError | undefined> {
   try {
     await settle(queue.synchronize());

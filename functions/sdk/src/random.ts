@@ -7,8 +7,8 @@ export function uniform(seed: number, position: number): number {
 }
 
 /**
- * The seed to draw with once positions have been counted anew `rounds` times: a draw depends on seed and position, and must not come again
- * with the position. The seed itself for 0.
+ * The seed after positions have been renumbered `rounds` times; the seed itself for 0. A draw depends on seed and position, so a reused
+ * position needs another seed to give a different draw.
  */
 export const reseed = (seed: number, rounds: number): number =>
   rounds === 0 ? seed : (seed ^ mix(Math.imul(rounds, 0x9e3779b9))) | 0;

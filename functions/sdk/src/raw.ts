@@ -1,6 +1,6 @@
 /**
- * The layer below: the WIT interfaces as they are, typed, and the two functions that turn their ways of failing into an
- * {@link InferletError}. Import it as `@pie/inferlet/raw`.
+ * The layer below: the WIT interfaces themselves, typed, and the two functions that turn their failures into an {@link InferletError}.
+ * Import it as `@pie/inferlet/raw`.
  *
  * @example
  * import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
@@ -36,10 +36,10 @@ import { wellFormed } from './well-formed.ts';
 export { Run } from 'pie:inferlet/fused@0.1.0';
 export { Matcher } from 'pie:inferlet/grammar@0.1.0';
 export { InferletError, type InferletErrorCode } from './errors.ts';
-// Not `export * as`: bundlers leave out what is not used of these, and with it the interface from the component.
+// Not `export * as`: bundlers drop the unused names of this list, and with them the interface from the component.
 export { forward, fused, inputImage, inputText, introspect, outputText };
 
-// Those that take text.
+// Interfaces whose calls take text.
 export const adapter: typeof wireAdapter = /* @__PURE__ */ wellFormed(wireAdapter);
 export const allocate: typeof wireAllocate = /* @__PURE__ */ wellFormed(wireAllocate);
 export const children: typeof wireChildren = /* @__PURE__ */ wellFormed(wireChildren);
@@ -69,16 +69,16 @@ export type Queue = WireQueue;
 export const Detokenizer: typeof wireTokenize.Detokenizer = /* @__PURE__ */ wellFormed(wireTokenize.Detokenizer);
 export type Detokenizer = wireTokenize.Detokenizer;
 
-/** The value of a waiting call; throws {@link InferletError} when it failed. */
+/** Awaits the value of an asynchronous call. Throws {@link InferletError} when the call failed. */
 export async function settle<T>(future: Future<Outcome<T>>): Promise<T> {
   const outcome = await future.read();
-  // Nothing else gives its handle back before the inferlet ends.
+  // Without this, the handle stays open until the inferlet ends.
   future.drop();
   if (outcome.tag === 'err') throw InferletError.of(outcome.val);
   return outcome.val;
 }
 
-/** The value of a call that is answered at once; throws {@link InferletError} when it failed. */
+/** The value of a synchronous call. Throws {@link InferletError} when the call failed. */
 export function attempt<T>(call: () => T): T {
   try {
     return call();

@@ -11,17 +11,17 @@ export interface Distribution {
 export interface SamplerOptions {
   /** 0 is greedy; 1 (the default) leaves the probabilities as they are. */
   readonly temperature?: number;
-  /** Keep the k most probable; 0 (the default) keeps as many as the host hands out (256). */
+  /** Keep the k most probable; 0 (the default) keeps all that the host returns (256). */
   readonly topK?: number;
   /** Keep the smallest set of most probable tokens whose probabilities add up to p; 1 (the default) keeps all. */
   readonly topP?: number;
   /** Keep tokens at least this fraction as probable as the most probable one; 0 (the default) keeps all. */
   readonly minP?: number;
-  /** Equal seeds give equal texts. Drawn from the host's generator when left out. */
+  /** Equal seeds give equal texts. Drawn from the host's generator if omitted. */
   readonly seed?: number;
 }
 
-/** A sampler that the device knows: tokens are decoded ahead without waiting for the inferlet. */
+/** A sampler that the device implements, so that it can decode ahead without waiting for the inferlet. */
 export interface DeviceSampler {
   readonly kind: 'device';
   readonly temperature: number;
@@ -31,32 +31,32 @@ export interface DeviceSampler {
   readonly seed: number | undefined;
 }
 
-/** What a custom sampler may look at besides the distribution. */
+/** The state that a custom sampler may read besides the distribution. */
 export interface SamplingState {
   /** The context so far, prompt included. */
   readonly tokens: readonly number[];
   /** A number in [0, 1) from the generation's seed and this position. */
   readonly random: number;
-  /** How many tokens this generation has chosen so far. */
+  /** Number of tokens that this generation has chosen so far. */
   readonly generated: number;
 }
 
-/** A sampler that runs in the inferlet, once a token, over the device's distribution. */
+/** A sampler that runs in the inferlet, once per token, on the device's distribution. */
 export interface GuestSampler {
   readonly kind: 'guest';
-  /** How many candidates it wants to see. */
+  /** Number of candidates that the sampler needs. */
   readonly candidates: number;
-  /** Token ids that it wants to see besides, however improbable they are; `unsupported` with a constraint or a speculator. */
+  /** Further token ids that the sampler needs, even if improbable; `unsupported` with a constraint or a speculator. */
   readonly also?: readonly number[];
   readonly seed: number | undefined;
   choose(distribution: Distribution, state: SamplingState): number;
-  /** The sampler that one generation asks, for samplers that remember what they chose. Without it, every generation asks this one. */
+  /** Returns a sampler for one generation, for samplers with state. Without it, all generations share this sampler. */
   begin?(model: ModelInfo): GuestSampler;
 }
 
 export type Sampler = DeviceSampler | GuestSampler;
 
-/** Most candidates that a host hands out (the tenant's cap may be lower). */
+/** Most candidates that a host returns (the tenant's cap may be lower). */
 const MAX_CANDIDATES = 256;
 
 /** A built-in sampler from its cuts. Throws `invalid-argument` for a value out of range. */
@@ -88,7 +88,7 @@ export const topP = (p: number, options: SamplerOptions = {}): DeviceSampler => 
 export const minP = (p: number, options: SamplerOptions = {}): DeviceSampler => sampler({ ...options, minP: p });
 
 /**
- * A sampler of your own. It is asked for every token, so decoding waits for it; the built-in ones do not.
+ * A custom sampler. Decoding waits for it at every token, unlike with the built-in samplers.
  *
  * @example
  * // Never says the same token twice in a row.
@@ -110,7 +110,7 @@ export function custom(
 }
 
 /**
- * Draws from a distribution as a built-in sampler would, in the inferlet: temperature, then the cuts top-k, top-p, min-p.
+ * Draws from a distribution in the inferlet, like a built-in sampler: temperature, then the cuts top-k, top-p, min-p.
  * @param random a number in [0, 1)
  */
 export function draw(distribution: Distribution, options: SamplerOptions, random: number): number {
@@ -137,7 +137,7 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
     sum = reached;
   }
   if (minP > 0) {
-    // Weights fall from 1, the most probable token's.
+    // Weights are in descending order; the most probable token has weight 1.
     let kept = 1;
     sum = weights[0] ?? 1;
     while (kept < count && (weights[kept] ?? 0) >= minP) sum += weights[kept++] ?? 0;
@@ -152,8 +152,8 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
 }
 
 /**
- * Divides the probability of tokens that were already said by `penalty` (above 1 makes them rarer), for use before {@link draw} in a
- * custom sampler; see `repetitionPenalty` for how that differs from CTRL's. The result is ordered again, most probable first.
+ * Divides the probability of the tokens in `said` by `penalty` (above 1 makes them rarer), for use before {@link draw} in a custom sampler.
+ * See `repetitionPenalty` for the difference from CTRL's rule. The result is ordered, most probable first.
  */
 export function penalizeRepetition(distribution: Distribution, said: Iterable<number>, penalty: number): Distribution {
   const seen = new Set(said);

@@ -7,7 +7,7 @@ const AsyncFunction = Object.getPrototypeOf(async () => {}).constructor as new (
   ...text: string[]
 ) => (...values: unknown[]) => Promise<unknown>;
 
-/** Globals that compute and reach nothing; generated code sees no other. */
+/** Globals that only compute and give no access to anything else. Generated code sees no other globals. */
 const PURE = new Set(
   `
     Object Error EvalError RangeError ReferenceError SyntaxError TypeError URIError AggregateError Iterator Array
@@ -20,12 +20,11 @@ const PURE = new Set(
 const MAX_OUTPUT = 4000;
 
 /**
- * A JavaScript interpreter for generated code, like a notebook (as CodeAct's, Wang et al., ICML 2024): blocks share `state`, print with
- * `console.log`, may `await`, and call what they are given. Names of other globals are shadowed, `import` is refused, and from the first
- * call on no function of this inferlet can be made of text, so that code which means well finds only its tools. This is no wall: what holds
- * code that means ill is the Wasm component around it, which can do what this inferlet was granted and nothing else, within its limits of
- * CPU time and memory.
- * @returns runs a block; answers what it printed and returned, or why it failed, 4,000 characters at most
+ * A JavaScript interpreter for generated code, like a notebook (compare CodeAct, Wang et al., ICML 2024): blocks share `state`, print with
+ * `console.log`, may `await`, and call the `given` functions. Other globals are shadowed and `import` is refused. From the first call on,
+ * no code of this inferlet can make a function from text, so that well-meaning code finds only its tools. This is no security boundary: the
+ * Wasm component around the inferlet confines malicious code to the inferlet's grants and its limits of CPU time and memory.
+ * @returns a function that runs a block and returns its output and result, or its error, in at most 4,000 characters
  *
  * @example
  * const execute = sandbox({ fetchPrice: async (item: string) => prices.get(item) });
@@ -34,7 +33,7 @@ const MAX_OUTPUT = 4000;
 export function sandbox(given: Readonly<Record<string, Given>>): (code: string) => Promise<string> {
   const state = {};
   const hidden = Object.getOwnPropertyNames(globalThis).filter((name) => !PURE.has(name) && !(name in given));
-  // Else `(() => 0).constructor('…')` makes a function that sees all globals.
+  // Otherwise `(() => 0).constructor('…')` makes a function that sees all globals.
   for (const kind of [() => 0, async () => 0, function* () {}, async function* () {}]) {
     Object.defineProperty(Object.getPrototypeOf(kind), 'constructor', { value: undefined });
   }

@@ -3,9 +3,9 @@ import { type ModelInfo, specialTokens, tokenizeContinuation } from './models.ts
 import { type GuestSampler, greedy, type Sampler } from './samplers.ts';
 
 /**
- * Forces what a generation says: these tokens, or those of this text as it goes on from other text, and then the end of the text. The model
- * computes every one of them as if it had chosen it (teacher forcing), so a program can be tried with a model that would not say it. A
- * `maxTokens`, a stop string or a constraint still holds; under a constraint, the text must fit it.
+ * Forces a generation to produce these tokens, or this text as a continuation, and then the end of the text. The model computes every token
+ * as if it had chosen it (teacher forcing), so a program can be tried with a model that would not write the reply. `maxTokens`, stop
+ * strings and constraints still apply; the reply must fit the constraint.
  *
  * @example
  * const { text } = await ctx.generate({ sampler: script('Paris.') }).collect();
@@ -23,8 +23,8 @@ export const script = (reply: string | readonly number[]): GuestSampler => ({
 });
 
 /**
- * The samplers of a program's generations, in the order in which they are asked for: the next of the scripted replies, and `otherwise` when
- * there are none left. One line makes a program that its client can try out with an input `script`.
+ * Returns a function that gives each generation its sampler: the next scripted reply, or `otherwise` when no reply is left. With it, a
+ * client can try out a program by passing replies in an input `script`.
  *
  * @example
  * const next = scripts(input.script, () => temperature(0.8));

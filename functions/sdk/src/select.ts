@@ -5,15 +5,15 @@ import { allocate, attempt, inputText, outputText } from './raw.ts';
 import type { Sequence } from './sequence.ts';
 import { childrenOf, type Trie, treeMask, trieOf } from './trie.ts';
 
-/** How choices are compared. */
+/** Options for comparing choices. */
 export interface SelectOptions {
-  /** Compare the average of a choice's tokens, so that long choices are not put at a disadvantage; false by default. */
+  /** Compare the average over a choice's tokens, so that long choices have no disadvantage; false by default. */
   readonly normalize?: boolean;
 }
 
-/** What the model would rather say. */
+/** The result of a selection. */
 export interface Selection {
-  /** The most probable choice, as it was given. */
+  /** The most probable choice. */
   readonly choice: string;
   readonly index: number;
   /** Natural logarithm of each choice's probability (of its average token's with `normalize`), in the order of the choices. */
@@ -21,8 +21,8 @@ export interface Selection {
 }
 
 /**
- * Which of several texts the model would rather say next, by the probability of each as a whole (teacher forcing). All are computed in one
- * pass over the tree of their tokens, each common beginning once (Miao et al., SpecInfer, 2024, has such a tree); the context stays as it is.
+ * Selects the most probable of several texts, by the probability of each whole text (teacher forcing). One pass over the tree of their
+ * tokens computes all texts, and each common prefix once (as in SpecInfer, Miao et al., 2024). Leaves the context unchanged.
  *
  * @example
  * const { choice } = await select(ctx.fill('The sky is'), [' blue', ' green', ' loud']);
@@ -30,7 +30,7 @@ export interface Selection {
 export const select = (context: Context, choices: readonly string[], options: SelectOptions = {}): Promise<Selection> =>
   context.select(choices, options);
 
-/** @internal What {@link select} does, on a sequence. */
+/** @internal {@link select} on a sequence. */
 export async function selectOn(
   sequence: Sequence,
   choices: readonly string[],
@@ -50,11 +50,11 @@ export async function selectOn(
   return { choice: choices[index] as string, index, logProbabilities };
 }
 
-/** Logarithm of the probability of each node of a tree to follow its parent. One pass; nothing of it is kept. */
+/** Log-probability of each node of a tree given its parent. Takes one pass and caches nothing. */
 async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie): Promise<number[]> {
   const { queue, cache } = sequence;
   sequence.checkRoom(depths.reduce((deepest, depth) => Math.max(deepest, depth), 0));
-  // Nobody asks what follows a leaf, so leaves are not computed.
+  // The successors of a leaf are not needed, so leaves are not computed.
   const children = childrenOf(parents);
   const inner = [...children.keys()].slice(1);
   const rows = new Map([...children.keys()].map((node, row) => [node, row]));

@@ -15,7 +15,7 @@ export function checkTokens({ name, vocabularySize }: ModelInfo, tokens: ArrayLi
   }
 }
 
-/** Throws `context-overflow` when `count` tokens more do not fit behind `length` ones. */
+/** Throws `context-overflow` when `count` more tokens do not fit after `length` tokens. */
 export function checkRoom({ name, contextLength }: ModelInfo, length: number, count: number): void {
   const total = length + count;
   if (total <= contextLength) return;
@@ -27,7 +27,7 @@ export function checkRoom({ name, contextLength }: ModelInfo, length: number, co
   );
 }
 
-/** Gives an empty sequence the model's begin-of-text token: something must come before what follows. Throws when the model has none. */
+/** Gives an empty sequence the model's begin-of-text token, because the first prediction needs a token. Throws when the model has none. */
 export function beginText(sequence: Sequence): void {
   if (sequence.length > 0) return;
   const { name } = sequence.model;

@@ -11,35 +11,35 @@ import type { Distribution } from './samplers.ts';
 import { checkRoom, checkTokens, NOTHING_PENDING, NOTHING_TO_JOIN, UNKNOWN_BEGINNING } from './sequence-checks.ts';
 import type { Saved } from './snapshot.ts';
 
-/** Starts a fused call on a queue: `fused.step`, or one like it. */
+/** Starts a fused call on a queue: `fused.step`, or a call of the same shape. */
 export type StepCall = (queue: Queue, request: StepRequest) => Future<Outcome<StepResult>>;
 
-/** What a sequence computes with besides its model. */
+/** Options of a sequence besides its model. */
 export interface SequenceOptions {
   readonly priority?: number | undefined;
   /** Name of a low-rank adapter. */
   readonly adapter?: string | undefined;
 }
 
-/** Stands for a token that has no id: a part of an image. */
+/** Placeholder for a token without an id, such as a part of an image. */
 export const NO_TOKEN = -1;
 
 /**
- * Tokens and the cache of their keys and values, on one queue. Tokens behind the cached ones are pending: the next call computes them. When
- * something is asked of what follows and none is pending, the last one is computed once more: its state is what the answer needs.
+ * Tokens and the cache of their keys and values, on one queue. Tokens after the cached ones are pending: the next call computes them. A
+ * request for the next token needs the state after the last one. If no token is pending, it therefore computes the last token once more.
  */
 export class Sequence {
   readonly model: ModelInfo;
   readonly queue: Queue;
   /** Token ids, from position `base` on. */
   readonly tokens: number[];
-  /** Passes of the model through the device that this sequence was part of. */
+  /** Forward passes of the model that included this sequence. */
   forwardCalls = 0;
   readonly #options: SequenceOptions;
   readonly #fused: boolean;
-  /** What the device holds of it. */
+  /** The pages that the device holds for this sequence. */
   cache: Cache;
-  /** Set when what the device holds was lost and cannot be computed anew. */
+  /** Set when the device lost cached tokens that cannot be recomputed. */
   #lost: InferletError | undefined;
   #released = false;
 
@@ -57,7 +57,7 @@ export class Sequence {
     this.cache = new Cache(this.queue, model.pageSize, cache);
   }
 
-  /** Tokens whose keys and values are in the pages, or on their way there. */
+  /** Number of tokens whose keys and values are in the pages, or will be when the issued calls end. */
   get cached(): number {
     return this.cache.cached;
   }
@@ -76,22 +76,22 @@ export class Sequence {
     return this.cache.base + this.tokens.length;
   }
 
-  /** How often {@link compact} has moved tokens to positions that others had. */
+  /** Number of times that {@link compact} has reused positions. */
   get compactions(): number {
     return this.cache.compactions;
   }
 
-  /** Whether tokens can be decoded by fused calls, and by runs and constraints. */
+  /** True when the model offers fused calls, and with them runs and constraints. */
   get fused(): boolean {
     return this.#fused;
   }
 
-  /** Name of the adapter that it computes with. */
+  /** Name of the low-rank adapter, if any. */
   get adapter(): string | undefined {
     return this.#options.adapter;
   }
 
-  /** Appends tokens without computing them. Throws when they do not exist or do not fit, and then appends none. */
+  /** Appends tokens without computing them. Throws, and appends none, when a token does not exist or they do not fit. */
   append(tokens: ArrayLike<number>): void {
     checkTokens(this.model, tokens);
     this.checkRoom(tokens.length);
@@ -103,7 +103,7 @@ export class Sequence {
     checkRoom(this.model, this.length, count);
   }
 
-  /** Makes the sequence exactly `tokens`, keeping what is cached of their common beginning. */
+  /** Sets the sequence to `tokens`, and keeps the cached part of their common prefix. */
   replace(tokens: ArrayLike<number>): void {
     if (this.base > 0) throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
     const shared = commonPrefix(this.tokens, tokens);
@@ -116,7 +116,7 @@ export class Sequence {
       this.tokens.push(...dropped);
       throw error;
     }
-    // The last token must stay pending, and what was cached beyond the common part is of the old text.
+    // The last token must stay pending. Cached tokens after the common prefix belong to the old text.
     const kept = Math.min(shared, this.tokens.length - 1);
     if (kept < this.cached) this.cut(Math.max(0, kept));
   }
@@ -139,41 +139,41 @@ export class Sequence {
     return this.pending > 1 ? this.compute(this.pending - 1) : undefined;
   }
 
-  /** Computes the pending tokens in one call and picks what follows, on the device; `call` is `fused.step` or one like it. */
+  /** Computes the pending tokens and samples the next token on the device, in one call: `call`, `fused.step` by default. */
   async sample(sampler: WireSampler, call?: StepCall): Promise<readonly number[]> {
     return (await this.#step(this.#due(), { tag: 'sample', val: sampler }, true, call)).tokens;
   }
 
-  /** Computes the pending tokens and hands out what may follow, in one call. */
+  /** Computes the pending tokens and returns the next token's distribution, in one call. */
   distribution(topK: number, call?: StepCall): Promise<Distribution> {
     return this.#fusedDistribution(topK, true, call);
   }
 
   /**
-   * Computes the pending tokens and `drafts` behind them in one call: one row of output for the last pending token and one for each draft. The
-   * keys and values of the drafts are on the device then; the sequence does not count on them until {@link accept} takes the same tokens,
-   * and {@link cut} takes the others back.
+   * Computes the pending tokens and the `drafts` after them in one call: one row of output for the last pending token and one for each
+   * draft. The device then holds the drafts' keys and values, but the sequence does not count them: {@link accept} must take the right
+   * drafts, and {@link cut} removes the others.
    */
   verify(drafts: readonly number[], output: Output): Promise<StepResult> {
     return this.#step(this.#due(), output, true, undefined, drafts);
   }
 
-  /** Computes the pending tokens by embed and forward. Answers the embeds to free, the last of which is the state after the last token. */
+  /** Computes the pending tokens by embed and forward. @returns the embeds to free; the last one is the state after the last token */
   advance(): number[] {
     return this.#forward(this.#due(), true, true);
   }
 
-  /** What may follow, without taking it: the last pending token stays pending, and its key and value live for this call only. */
+  /** The next token's distribution. The last token stays pending; its key and value live for this call only. */
   async peek(topK: number): Promise<Distribution> {
     if (!this.#fused) return this.state((queue, embed) => outputText.nextDistribution(queue, embed, topK));
     const prefill = this.prefill();
     const distribution = this.#fusedDistribution(topK, false);
-    // Both are under way; the first failure is the cause of the second.
+    // Both calls are under way. If both fail, the first failure caused the second.
     await Promise.all([prefill, distribution]);
     return distribution;
   }
 
-  /** Asks something of the state after the last token, which stays pending. */
+  /** Runs `ask` on the state after the last token. That token stays pending. */
   async state<T>(ask: (queue: Queue, embed: number) => Future<Outcome<T>>): Promise<T> {
     const prefill = this.prefill();
     const embeds = this.#forward(this.#due(), false, true);
@@ -183,7 +183,7 @@ export class Sequence {
     return answer;
   }
 
-  /** Starts decoding ahead, on the device, from the one pending token. {@link accept} then takes the tokens as they come. */
+  /** Starts decoding ahead on the device, from the one pending token. Pass the sampled tokens to {@link accept} as they arrive. */
   run(maxTokens: number, sampler: WireSampler, stopTokens: readonly number[]): Run {
     const start = this.next(true);
     return new Run(this.queue, {
@@ -196,26 +196,26 @@ export class Sequence {
     });
   }
 
-  /** Appends tokens that a run sampled: all before the last are cached by it. */
+  /** Appends tokens that a run sampled. The run has cached all of them but the last. */
   accept(tokens: readonly number[]): void {
     for (const token of tokens) this.tokens.push(token);
     this.cache.advance(this.pending - 1);
   }
 
-  /** Ends the cached tokens at `kept`, if there are more. Needed too when the device may have written further than is accounted for here. */
+  /** Drops cached tokens from `kept` on. Also needed when the device may have written further than `cached`. */
   cut(kept: number): void {
     this.cache.cut(Math.min(kept, this.cached));
   }
 
-  /** Takes the last `count` tokens away again. */
+  /** Removes the last `count` tokens. */
   drop(count: number): void {
     this.tokens.length -= count;
     if (this.cached > this.tokens.length) this.cut(this.tokens.length);
   }
 
   /**
-   * The value of a call on the queue; `start` is the first of the tokens that it computes, if any. When it fails, those are pending again, and the
-   * queue's error, which is told here, is taken from it: nobody hears of it later.
+   * The value of a call on the queue; `start` is the first token that the call computes, if any. When the call fails, its tokens are
+   * pending again. This also takes the error from the queue, so that no later call reports it a second time.
    */
   settle<T>(future: Future<Outcome<T>>, start?: number): Promise<T> {
     return settleOn(this.queue, future, (unheard) => {
@@ -229,17 +229,17 @@ export class Sequence {
     });
   }
 
-  /** Hides tokens `[from, to)` from everything that is computed later, or shows them again. All of them must be cached. */
+  /** Hides tokens `[from, to)` from all later computation, or shows them again. All of them must be cached. */
   mask(from: number, to: number, hidden: boolean): void {
     this.cache.mask(from, to, hidden);
   }
 
-  /** Gives up the cached tokens `[from, to)` for good. Called again with a larger `to`, it goes on. */
+  /** Drops the cached tokens `[from, to)` for good. A later call with a larger `to` continues from the earlier end. */
   forget(from: number, to: number): void {
     this.cache.forget(from, to);
   }
 
-  /** Keeps the first `sink` tokens and the last `recent` ones, as if they were the whole text: those behind the gap move up, keys and all. */
+  /** Keeps only the first `sink` and the last `recent` tokens. The recent tokens, with their keys, move up to close the gap. */
   compact(sink: number, recent: number): void {
     const from = this.tokens.length - recent;
     if (from <= sink || this.cached < from) return;
@@ -249,13 +249,13 @@ export class Sequence {
     this.tokens.splice(sink, from - sink);
   }
 
-  /** Another sequence over the same pages, copy-on-write, on a queue of its own. All but the last token are computed first. */
+  /** Computes all but the last token, then creates another sequence over the same pages, copy-on-write, on its own queue. */
   async fork(): Promise<Sequence> {
     const saved = await this.#shared();
     return new Sequence(this.model, this.#options, saved.tokens.slice(), saved.cache);
   }
 
-  /** What is here now, to come back to by {@link restore}; {@link discard} gives it back. All but the last token are computed first. */
+  /** Captures the present state for {@link restore}, after computing all but the last token. {@link discard} frees it. */
   async snapshot(): Promise<Saved> {
     this.#checkLost();
     const prefill = this.prefill();
@@ -269,12 +269,12 @@ export class Sequence {
     }
   }
 
-  /** Becomes what it was at a snapshot of its own. */
+  /** Returns to a snapshot of this sequence. */
   restore(saved: Saved): void {
     this.cache.clear();
     this.tokens.length = 0;
     for (const token of saved.tokens) this.tokens.push(token);
-    // The snapshot's addresses stay its own.
+    // Share the snapshot's pages under new addresses, so that it keeps its own.
     this.cache = new Cache(
       this.queue,
       this.model.pageSize,
@@ -282,12 +282,12 @@ export class Sequence {
     );
   }
 
-  /** Gives a snapshot's memory back. */
+  /** Frees a snapshot's pages. */
   discard({ cache }: Saved): void {
     if (cache.pages.length > 0) allocate.freePages(this.queue, cache.pages);
   }
 
-  /** Appends the tokens of another sequence of the same model from its `from`-th on, with what was computed of them. Its last one is pending here. */
+  /** Appends the tokens of another sequence of the same model from index `from` on, with their keys and values. The last one is pending. */
   async join(other: Sequence, from: number): Promise<void> {
     const { base, floor } = other.cache;
     if (base > 0 || floor > 0) throw new InferletError('invalid-argument', NOTHING_TO_JOIN);
@@ -308,17 +308,17 @@ export class Sequence {
     }
   }
 
-  /** Saves the keys and values of all tokens under a name of the tenant's. */
+  /** Saves the keys and values of all tokens under a name of the tenant. */
   async save(name: string, persistent: boolean): Promise<void> {
     const computed = this.pending > 0 ? this.compute(this.pending) : undefined;
     this.#checkLost();
     const saved = this.settle(allocate.exportPages(this.queue, this.cache.filledPages, name, persistent));
-    // What goes on from here needs the state of the last token.
+    // A continuation needs the state of the last token: make it pending again.
     if (this.tokens.length > this.cache.sealed) this.cut(this.tokens.length - 1);
     await Promise.all([computed, saved]);
   }
 
-  /** Begins a sequence that has nothing yet with what was saved under a name; `tokens`, when they are known, must be those that were saved. */
+  /** Fills an empty sequence from the pages saved under a name. `tokens`, if given, must be the saved ones. */
   async open(name: string, tokens: ArrayLike<number> | undefined): Promise<void> {
     await this.cache.open(name, tokens?.length);
     if (!tokens) return;
@@ -333,12 +333,12 @@ export class Sequence {
     this.cache.clear();
   }
 
-  /** Its tokens and pages under addresses of their own, which other queues may name. */
+  /** A snapshot whose pages other queues may name. */
   async #shared(): Promise<Saved> {
     const saved = await this.snapshot();
     if (saved.cache.pages.length === 0) return saved;
     try {
-      // Between queues there is no order: the pages must exist before another queue names them.
+      // Queues are not ordered with each other: the pages must exist before another queue names them.
       await settle(this.queue.synchronize());
       return saved;
     } catch (thrown) {
@@ -348,7 +348,7 @@ export class Sequence {
     }
   }
 
-  /** Nobody knows what the device holds of it: all of it is to be computed anew, or none of it can be. */
+  /** The device's state is unknown after `error`. Recompute all tokens later or, if some cannot be recomputed, keep the error. */
   #lose(error: InferletError): void {
     if (this.base > 0 || this.cache.sealed > 0) this.#lost ??= error;
     else this.cache.clear();
@@ -358,7 +358,7 @@ export class Sequence {
     if (this.#lost) throw this.#lost;
   }
 
-  /** Gives back what was shared, whether it ever was or not. */
+  /** Frees a snapshot's pages, even if sharing them failed. */
   async #giveUp(saved: Saved): Promise<void> {
     this.discard(saved);
     await takeError(this.queue);
@@ -379,7 +379,7 @@ export class Sequence {
     return this.settle(this.queue.synchronize(), start);
   }
 
-  /** One fused call over the next `count` pending tokens, and drafts behind them. */
+  /** One fused call over the next `count` pending tokens and the drafts after them. */
   #step(
     count: number,
     output: Output,
@@ -404,7 +404,7 @@ export class Sequence {
     return this.settle(answer, start);
   }
 
-  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free, the last one the state when it is wanted. */
+  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free; with `state`, the last one is the state. */
   #forward(count: number, write: boolean, state = false): number[] {
     const start = this.next(state);
     const { inPages, outPages } = this.cache.access(write ? count : 0);
@@ -414,7 +414,7 @@ export class Sequence {
     return embeds;
   }
 
-  /** `total` embeds, the first `count` of which hold the tokens from `start` on. */
+  /** Allocates `total` embeds and fills the first `count` with the tokens from `start` on. */
   embed(start: number, count: number, total: number): number[] {
     const embeds = attempt(() => allocate.allocateEmbeds(this.queue, total));
     const inputs = embeds.slice(0, count);
@@ -422,7 +422,7 @@ export class Sequence {
     return embeds;
   }
 
-  /** One pass of the model over embeds. */
+  /** One forward pass over embeds. */
   pass(inPages: number[], inputs: number[], outPages: number[], outputs: number[], mask?: Mask): void {
     const { queue, adapter: name } = this;
     this.forwardCalls++;
@@ -430,14 +430,14 @@ export class Sequence {
     else adapter.forwardWithAdapter(queue, name, inPages, inputs, outPages, outputs, mask);
   }
 
-  /** Index of the first pending token; there must be one when something is asked of the last one's state. */
+  /** Index of the first pending token. With `state`, makes sure that one is pending. */
   next(state: boolean): number {
     this.#checkLost();
     if (state) this.#due();
     return this.cached;
   }
 
-  /** How many tokens are pending, at least one: where all are computed, the last is computed once more, for its state. */
+  /** Number of pending tokens, at least one: if none is pending, makes the last token pending again, because its state is needed. */
   #due(): number {
     if (this.pending === 0 && this.tokens.length > this.cache.sealed) this.cut(this.tokens.length - 1);
     if (this.pending === 0) throw new InferletError('invalid-argument', NOTHING_PENDING);

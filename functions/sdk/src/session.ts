@@ -4,13 +4,13 @@ import { toJson } from './json.ts';
 import { attempt, session as host, settle } from './raw.ts';
 
 const DONE = Promise.resolve();
-/** Messages that wait for room, in order; undefined while there is room. */
+/** Ends when the messages that wait for buffer space are sent; undefined while none waits. */
 let backlog: Promise<void> | undefined;
 let lost: InferletError | undefined;
 
 /**
- * Sends one message to the client that invoked this function. It is on its way at once; awaiting matters only to an inferlet that sends
- * faster than the platform writes (1 MiB ahead), which then waits for room. Messages keep their order, awaited or not.
+ * Sends one message to the client that invoked this function. The message leaves at once. Awaiting matters only to an inferlet that sends
+ * faster than the platform writes: it then waits once 1 MiB is buffered. Messages keep their order, awaited or not.
  */
 export function send(message: string | Uint8Array): Promise<void> {
   if (lost) return Promise.reject(lost);
@@ -24,16 +24,16 @@ export function send(message: string | Uint8Array): Promise<void> {
   }
 }
 
-/** Sends a value as JSON text. Throws `invalid-argument` for one that JSON has not, such as `undefined`. */
+/** Sends a value as JSON text. Throws `invalid-argument` for a value that JSON cannot represent, such as `undefined`. */
 export const sendJson = async (value: unknown): Promise<void> => send(toJson(value));
 
-/** Completes when the platform has all messages so far. The platform writes them before the invocation ends. */
+/** Completes when the platform has received all messages so far. The platform writes them before the invocation ends. */
 export async function handedOver(): Promise<void> {
   while (backlog) await backlog;
   if (lost) throw lost;
 }
 
-/** Completes when everything sent so far is in the invocation's event log: what happens next cannot lose it. */
+/** Completes when all messages sent so far are in the invocation's event log, where a later failure cannot lose them. */
 export async function flush(): Promise<void> {
   await handedOver();
   await settle(host.flush());
@@ -42,8 +42,8 @@ export async function flush(): Promise<void> {
 const inbox = /* @__PURE__ */ new Inbox(async () => (await settle(host.receive())).val);
 
 /**
- * The next message of the client, in order. Throws `closed` once the client can send no more. With a `signal` whose wait ends, the message is the
- * next caller's.
+ * The next message of the client, in order. Throws `closed` once the client can send no more messages. If `signal` ends the wait, the next
+ * caller gets the message.
  *
  * @example
  * const answer = await withTimeout(60_000, (signal) => receive({ signal }));
@@ -61,7 +61,7 @@ export const session = {
   sendJson,
   flush,
   receive,
-  /** The client's messages until it can send no more. */
+  /** The client's messages, until the client can send no more. */
   async *[Symbol.asyncIterator](): AsyncGenerator<string | Uint8Array, void, void> {
     for (;;) {
       let message: string | Uint8Array;
@@ -92,7 +92,7 @@ function enqueue(message: string | Uint8Array): Promise<void> {
         return;
       } catch (thrown) {
         const error = InferletError.from(thrown);
-        // A message larger than the bound itself never fits.
+        // A message larger than the bound never fits.
         if (error.code !== 'limit-exceeded' || size(message) > MAX_MESSAGE_BYTES) throw error;
       }
     }

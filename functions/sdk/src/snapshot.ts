@@ -1,21 +1,21 @@
 import type { CacheState } from './cache.ts';
 import type { Sequence } from './sequence.ts';
 
-/** What was computed of a sequence at some time: to be restored there, or given back. */
+/** A captured state of a sequence, to be restored or discarded. */
 export interface Saved {
   readonly tokens: readonly number[];
   readonly cache: CacheState;
 }
 
-/** @internal What a snapshot holds, and of which sequence. */
+/** @internal The saved state of a snapshot, and its sequence. */
 export let savedIn: (snapshot: Snapshot) => { readonly sequence: Sequence; readonly saved: Saved | undefined };
 
-/** What a context was at some time. It holds memory (what the context has in common with it is shared): give it back with `using`. */
+/** A captured state of a context. It holds pages, shared with the context where possible; release it with `using`. */
 export class Snapshot implements Disposable {
   readonly #sequence: Sequence;
   #saved: Saved | undefined;
 
-  /** @internal Made by `Context.snapshot`. */
+  /** @internal Constructed by `Context.snapshot`. */
   constructor(sequence: Sequence, saved: Saved) {
     this.#sequence = sequence;
     this.#saved = saved;
@@ -25,7 +25,7 @@ export class Snapshot implements Disposable {
     savedIn = (snapshot) => ({ sequence: snapshot.#sequence, saved: snapshot.#saved });
   }
 
-  /** Gives the memory back; it can no longer be restored. */
+  /** Frees the snapshot's memory. The snapshot can no longer be restored. */
   release(): void {
     if (this.#saved) this.#sequence.discard(this.#saved);
     this.#saved = undefined;

@@ -5,10 +5,10 @@ import { InferletError } from './errors.ts';
 import type { Distribution, Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
-/** Tokens that are likely to follow a text, at most `most`; none is fine. */
+/** Returns up to `most` tokens that are likely to follow a text, or none. */
 export type Proposal = (tokens: readonly number[], most: number) => readonly number[] | Promise<readonly number[]>;
 
-/** What a speculator may know of a generation. */
+/** Facts about a generation for its speculator. */
 export interface SpeculationStart {
   readonly sampler: Sampler;
   /** The seed of every draw. */
@@ -21,20 +21,20 @@ export interface SpeculationStart {
 export interface Speculation {
   readonly propose: Proposal;
   /**
-   * What the model made of the last proposal: `choices[i]` is the token that it would have after the first `i` tokens of it. The first
-   * `accepted` were right, so the text went on with them and with `choices[accepted]`.
+   * Reports the result of the last proposal: `choices[i]` is the model's token after the first `i` proposed tokens. The first `accepted`
+   * proposed tokens were right, so the text continued with them and with `choices[accepted]`.
    */
   verified?(choices: readonly number[], accepted: number): void;
   /** Called when the generation has ended. */
   stop?(): void;
 }
 
-/** Guesses what follows, so that the model can verify several tokens in one pass instead of computing one by one. */
+/** Guesses the next tokens, so that the model can verify several in one pass instead of computing them one by one. */
 export interface Speculator {
   begin(start: SpeculationStart): Speculation;
 }
 
-/** @internal A decoder that verifies what a speculator guesses, in one fused call for all of it. */
+/** @internal A decoder that verifies all guesses of a speculator in one fused call. */
 export function speculativeDecoder(
   sequence: Sequence,
   sampler: Sampler,
@@ -58,9 +58,9 @@ export function speculativeDecoder(
 }
 
 /**
- * Every token is the one that the sampler gives at its position over the model's own distribution, whatever was guessed: a guess that is
- * the same is taken with its keys and values, the first that is not ends the step. Draws depend on seed and position only, so the text is
- * the very text without a speculator, at any temperature; for a guess that was not drawn this is speculative rejection sampling itself.
+ * Every token is the sampler's choice at its position from the model's own distribution, regardless of the guesses. A guess equal to this
+ * choice is accepted with its keys and values; the first other guess ends the step. Draws depend on seed and position only, so the text
+ * equals the text without a speculator, at any temperature. For a guess that was not drawn, this is speculative rejection sampling.
  */
 class SpeculativeDecoder implements Decoder {
   readonly #sequence: Sequence;
@@ -68,7 +68,7 @@ class SpeculativeDecoder implements Decoder {
   readonly #seed: number;
   readonly #chooser: Chooser | undefined;
   readonly #speculation: Speculation;
-  /** Slots that the device has filled, rejected ones too. */
+  /** Number of slots that the device has filled, those of rejected guesses included. */
   #written = 0;
   #stopped = false;
 
@@ -83,7 +83,7 @@ class SpeculativeDecoder implements Decoder {
   async next(left: number): Promise<readonly number[]> {
     const sequence = this.#sequence;
     this.#takeBack();
-    // One token comes without a guess.
+    // The verifying pass adds one token of its own, so guess one less than `left`.
     const proposal = left > 1 ? await this.#speculation.propose(sequence.tokens, left - 1) : [];
     if (this.#stopped) return [];
     const drafts = this.#usable(proposal.slice(0, left - 1));
@@ -108,14 +108,14 @@ class SpeculativeDecoder implements Decoder {
     this.#speculation.stop?.();
   }
 
-  /** Guesses up to the first that is no token. */
+  /** The guesses before the first invalid token id. */
   #usable(drafts: readonly number[]): readonly number[] {
     const { vocabularySize } = this.#sequence.model;
     const end = drafts.findIndex((token) => !(Number.isInteger(token) && token >= 0 && token < vocabularySize));
     return end < 0 ? drafts : drafts.slice(0, end);
   }
 
-  /** Asks the sampler row by row, as long as the rows before were guessed right; what comes after is only the model's likeliest. */
+  /** Asks the sampler row by row while the guesses are right. For later rows, takes the model's most probable token. */
   #choose(chooser: Chooser, distributions: readonly Distribution[], drafts: readonly number[]): number[] {
     const choices: number[] = [];
     let right = true;

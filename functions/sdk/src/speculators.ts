@@ -6,10 +6,10 @@ import type { Sequence } from './sequence.ts';
 import type { Proposal, Speculation, Speculator } from './speculation.ts';
 
 /**
- * Guesses that what followed the last few tokens before will follow again (Saxena, Prompt Lookup Decoding, 2023): for texts that repeat
- * themselves or their prompt, such as summaries, edits and code.
- * @param options.longest how many last tokens must be the same, at most; fewer are tried too, down to `shortest` (3 and 1 by default)
- * @param options.tokens how many tokens are guessed (8 by default)
+ * Finds an earlier occurrence of the last few tokens and guesses that the same tokens follow again (Saxena, Prompt Lookup Decoding, 2023).
+ * Suits texts that repeat themselves or their prompt, such as summaries, edits and code.
+ * @param options.longest most last tokens to match (3 by default); shorter matches are tried down to `shortest` (1 by default)
+ * @param options.tokens number of guessed tokens (8 by default)
  */
 export function ngram(
   options: { readonly tokens?: number; readonly longest?: number; readonly shortest?: number } = {},
@@ -29,10 +29,10 @@ export function ngram(
 }
 
 /**
- * Guesses what another, cheaper model says (Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023). It draws with
- * the same seed at the same position, so the two agree as often as their distributions let them. `context` is one of that model, which must
- * have the same vocabulary; it is made to follow the text, and is yours to release.
- * @param options.tokens how many tokens are guessed (4 by default)
+ * Guesses the tokens of a cheaper draft model (Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023). The
+ * draft model draws with the same seed at the same position, so the two models agree as often as their distributions allow. `context`
+ * belongs to the draft model, which must have the same vocabulary. The speculator makes `context` follow the text; the caller releases it.
+ * @param options.tokens number of guessed tokens (4 by default)
  */
 export function draft(context: Context, options: { readonly tokens?: number } = {}): Speculator {
   const { tokens: count = 4 } = options;
@@ -46,13 +46,13 @@ export function draft(context: Context, options: { readonly tokens?: number } = 
           `${sequence.model.name} has a vocabulary of ${sequence.model.vocabularySize} tokens, the model that it drafts for one of ${vocabularySize}.`,
         );
       }
-      // A sampler of the inferlet's has a say in what is verified, not in what is guessed.
+      // A guest sampler applies to verification only; draft tokens are then greedy.
       return new Drafting(sequence, sampler.kind === 'device' ? sampler : GREEDY, seed, stopTokens, count);
     },
   };
 }
 
-/** The last proposal of each draft context: the next waits for it, whatever generation it is for. */
+/** The last proposal of each draft context. The next proposal waits for it, even if it belongs to another generation. */
 const proposals = new WeakMap<Sequence, Promise<unknown>>();
 
 /** One generation's guesses from a draft model. */
@@ -83,7 +83,7 @@ class Drafting implements Speculation {
     return mine;
   };
 
-  /** The context holds what was taken from it so far, and can be used for something else at once. */
+  /** Ends the speculation. The draft context is then free for other use. */
   stop(): void {
     this.#stopped = true;
     this.#decoder?.stop(true);
@@ -93,7 +93,7 @@ class Drafting implements Speculation {
   async #propose(tokens: readonly number[], most: number): Promise<readonly number[]> {
     const sequence = this.#sequence;
     const wanted = Math.min(this.#count, most, sequence.model.contextLength - tokens.length);
-    // A text that its context has no room for it says nothing of.
+    // Propose nothing when the draft model's context has no room for the text.
     if (this.#stopped || wanted < 1) return [];
     sequence.replace(tokens);
     const decoder = decoderFor(sequence, this.#sampler, undefined, this.#seed, this.#stopTokens);
@@ -102,7 +102,7 @@ class Drafting implements Speculation {
     try {
       while (drafted.length < wanted && !this.#stopTokens.includes(drafted.at(-1) ?? -1)) {
         const next = await decoder.next(wanted - drafted.length);
-        // After a stop nothing here is this generation's any more.
+        // After a stop, the context no longer belongs to this generation.
         if (this.#decoder !== decoder) return [];
         if (next.length === 0) break;
         sequence.accept(next);
@@ -119,10 +119,10 @@ class Drafting implements Speculation {
 }
 
 /**
- * Guesses a block of tokens and lets the model correct all of it at once, over and over, until it stays the same (Santilli et al., Accelerating
- * Transformer Inference for Translation via Parallel Decoding, ACL 2023). What the model said after two tokens, or one, in an earlier block is
- * the first guess for what follows them now (Fu et al., Break the Sequential Dependency of LLM Inference Using Lookahead Decoding, ICML 2024).
- * Needs no other model and no repetition.
+ * Guesses a block of tokens and lets the model correct the whole block in each pass until it no longer changes (Santilli et al.,
+ * Accelerating Transformer Inference for Translation via Parallel Decoding, ACL 2023). The first guess after two tokens, or one, is the
+ * model's token after them in an earlier block (Fu et al., Break the Sequential Dependency of LLM Inference Using Lookahead Decoding, ICML
+ * 2024). Needs neither another model nor a text that repeats itself.
  * @param options.tokens size of the block (16 by default)
  */
 export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
@@ -132,7 +132,7 @@ export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
     begin() {
       const said = new Map<string, number>();
       let corrected: readonly number[] = [];
-      /** The last two tokens of the text, and the block behind them. */
+      /** The last two tokens of the text, and the block after them. */
       let line: number[] = [];
       return {
         propose(tokens, most) {
@@ -146,7 +146,7 @@ export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
         verified(choices, accepted) {
           for (const [i, choice] of choices.entries()) {
             for (const before of [`${line[i]} ${line[i + 1]}`, `${line[i + 1]}`]) {
-              // What it said of a wrong guess gives way to what it said of the text.
+              // Tokens that follow accepted text replace tokens that followed a wrong guess.
               if (i <= accepted || !said.has(before)) said.set(before, choice);
             }
           }
@@ -159,7 +159,7 @@ export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
 
 const GREEDY: Sampler = { kind: 'device', temperature: 0, topK: 0, topP: 1, minP: 0, seed: undefined };
 
-/** Where the last `size` tokens occurred last before; −1 when they did not. */
+/** Index of the most recent earlier occurrence of the last `size` tokens; −1 if there is none. */
 function lastOccurrence(tokens: readonly number[], size: number): number {
   const end = tokens.length - size;
   for (let at = end - 1; at >= 0; at--) {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { StopScanner } from './stop.ts';
 
-/** What comes out when `text` arrives in pieces cut at `cuts`. */
+/** The scanner's output when `text` arrives in pieces cut at `cuts`. */
 function scan(
   stops: readonly string[],
   text: string,

@@ -1,40 +1,40 @@
-/** What a scanner lets through. */
+/** Result of scanning a piece. */
 export interface Scanned {
   /** Text that can no longer become part of a stop string. */
   readonly text: string;
-  /** The stop string that was found; everything from it on is dropped. */
+  /** The stop string found, if any. The scanner drops the text from it on. */
   readonly stop: string | undefined;
 }
 
 /**
- * Finds stop strings in text that arrives in pieces. A piece may end in the middle of a stop string (token borders know nothing of
- * them), so the longest tail that could still become one is held back until it is decided.
+ * Finds stop strings in text that arrives in pieces. A piece may end in the middle of a stop string, because token borders ignore them. The
+ * scanner therefore holds back the longest tail that could still become a stop string.
  */
 export class StopScanner {
   readonly #stops: readonly string[];
   #held: string;
 
   /**
-   * @param stops what to look for; empty strings are ignored.
-   * @param held what another scanner for the same held back last; this one goes on from there.
+   * @param stops the stop strings; empty strings are ignored.
+   * @param held text held back by an earlier scanner for the same stop strings; this scanner continues from it.
    */
   constructor(stops: readonly string[], held = '') {
     this.#held = held;
-    // Half a character would be found in the middle of a whole one.
+    // A lone surrogate would match in the middle of a complete character.
     this.#stops = stops.filter((stop) => stop.length > 0).map((stop) => stop.toWellFormed());
   }
 
-  /** Whether there is nothing to look for, so that text may pass by. */
+  /** True when there are no stop strings, so that text needs no scan. */
   get idle(): boolean {
     return this.#stops.length === 0;
   }
 
-  /** End of the text that may be the beginning of a stop string. */
+  /** The held-back tail, which may be the beginning of a stop string. */
   get held(): string {
     return this.#held;
   }
 
-  /** Takes the next piece. Of several stop strings the one that begins first counts, and of those the longest. */
+  /** Takes the next piece. Of several stop strings, the earliest counts; of several at the same place, the longest. */
   push(piece: string): Scanned {
     if (this.idle) return { text: piece, stop: undefined };
     const text = this.#held + piece;
@@ -57,7 +57,7 @@ export class StopScanner {
     return { text: text.slice(0, text.length - keep), stop: undefined };
   }
 
-  /** The text held back, once nothing more can come. */
+  /** Returns the held-back text at the end of the input. */
   finish(): string {
     const held = this.#held;
     this.#held = '';

@@ -9,15 +9,15 @@ export interface StoreEntry {
   readonly version: number;
 }
 
-/** How a value is kept. */
+/** Options for writing a value. */
 export interface SetOptions {
-  /** Forgotten after as many seconds; kept for ever without it. */
+  /** Seconds until the value expires; without it, the value never expires. */
   readonly ttlSeconds?: number;
 }
 
 const KEYS_AT_ONCE = 500;
 const UPDATE_ATTEMPTS = 64;
-/** Longest wait between two attempts of an update, which grows from 1 ms. */
+/** Longest wait between two attempts of an update; waits grow from 1 ms. */
 const MAX_BACKOFF_MS = 32;
 
 /**
@@ -43,46 +43,46 @@ export const store = {
     return value && toText(value);
   },
 
-  /** A value that was written as JSON. Throws `invalid-argument` when it is none. */
+  /** A value parsed as JSON. Throws `invalid-argument` when the value is not JSON. */
   async getJson<T = unknown>(key: string): Promise<T | undefined> {
     const value = await store.get(key);
     return value && parse<T>(key, value);
   },
 
-  /** Writes a value, whatever was there. Answers its version. */
+  /** Writes a value unconditionally. @returns its version */
   set(key: string, value: Message, { ttlSeconds }: SetOptions = {}): Promise<number> {
     return settle(wire.set(key, toBytes(value), ttlSeconds));
   },
 
-  /** Writes a value as JSON, whatever was there. Answers its version. */
+  /** Writes a value as JSON unconditionally. @returns its version */
   setJson(key: string, value: unknown, options: SetOptions = {}): Promise<number> {
     return store.set(key, toJson(value), options);
   },
 
   /**
-   * Writes a value if the key's version is `expected` (`undefined`: if there is no value). Answers the new version, or `undefined` when
-   * somebody else was there before. What has a time to live keeps it.
+   * Writes a value if the key's version is `expected` (`undefined`: if there is no value). Keeps the key's time to live, if it has one.
+   * @returns the new version, or `undefined` when the version differs
    */
   async compareAndSet(key: string, expected: number | undefined, value: Message): Promise<number | undefined> {
     return (await settle(wire.compareAndSet(key, expected, toBytes(value)))) ?? undefined;
   },
 
   /**
-   * Replaces a JSON value by what `change` makes of it (`undefined` when there is none), and answers that. Others who write meanwhile lose
-   * nothing: `change` is then asked again with what they wrote. What has a time to live keeps it. Throws `unavailable` when somebody was faster 64 times.
+   * Replaces a JSON value (`undefined` if missing) by the result of `change`, and returns the result. If another inferlet writes meanwhile,
+   * calls `change` again with the new value. Keeps the key's time to live. Throws `unavailable` after 64 lost attempts.
    */
   async update<T>(key: string, change: (value: T | undefined) => T | Promise<T>): Promise<T> {
     for (let attempt = 0; attempt < UPDATE_ATTEMPTS; attempt++) {
       const entry = await store.entry(key);
       const next = await change(entry && parse<T>(key, entry.value));
       if ((await store.compareAndSet(key, entry?.version, toJson(next))) !== undefined) return next;
-      // Not all of those who lost come back at once.
+      // A random wait, so that competing inferlets do not all retry at once.
       await settle(runtime.sleep(Math.ceil(Math.random() * Math.min(MAX_BACKOFF_MS, 2 ** attempt))));
     }
     throw new InferletError('unavailable', `"${key}" was written by others ${UPDATE_ATTEMPTS} times: try again later.`);
   },
 
-  /** Whether there was a value to delete. */
+  /** Deletes a value. @returns true if there was one */
   delete(key: string): Promise<boolean> {
     return settle(wire.deleteKey(key));
   },
@@ -91,7 +91,7 @@ export const store = {
     return settle(wire.exists(key));
   },
 
-  /** Keys that begin with `prefix`, in order of their bytes. What is written or deleted meanwhile may be left out or not. */
+  /** Keys that begin with `prefix`, in byte order. May or may not include keys that are written or deleted meanwhile. */
   async *keys(prefix = ''): AsyncGenerator<string, void, void> {
     let after: string | undefined;
     for (;;) {

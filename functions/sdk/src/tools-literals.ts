@@ -1,6 +1,6 @@
 /**
- * Values as models write them in calls: JSON, and what of Python and JavaScript looks like it (`'text'`, `True`, `None`, keys without
- * quotes, a comma at the end). Nothing is evaluated.
+ * Parses values as models write them in calls: JSON, and similar literals of Python and JavaScript (`'text'`, `True`, `None`, keys without
+ * quotes, a trailing comma). Evaluates nothing.
  */
 class Reader {
   readonly #text: string;
@@ -106,12 +106,12 @@ const CONSTANTS = {
 const ESCAPES: Readonly<Record<string, string>> = { n: '\n', t: '\t', r: '\r', b: '\b', f: '\f' };
 
 function intoObject(object: Record<string, unknown>, [key, value]: [string, unknown]): Record<string, unknown> {
-  // Not by assignment: `__proto__` is a key like any other.
+  // Not by assignment, which would treat the key `__proto__` specially.
   Object.defineProperty(object, key, { value, enumerable: true, configurable: true, writable: true });
   return object;
 }
 
-/** One value. Throws SyntaxError with what is wrong. */
+/** Parses one value. Throws SyntaxError. */
 export function parseLiteral(text: string): unknown {
   const reader = new Reader(text);
   const value = reader.value();
@@ -121,8 +121,8 @@ export function parseLiteral(text: string): unknown {
 }
 
 /**
- * What stands between the parentheses of a call: one object with all arguments, or values by name (`city="Rome"`, `city: "Rome"`) and by
- * place, which get their names from `names`. Throws SyntaxError with what is wrong.
+ * Parses the text between the parentheses of a call: one object with all arguments, or values by name (`city="Rome"`, `city: "Rome"`) and
+ * by position, which get their names from `names`. Throws SyntaxError.
  */
 export function parseArguments(text: string, names: readonly string[]): Record<string, unknown> {
   const reader = new Reader(text);
@@ -144,7 +144,7 @@ export function parseArguments(text: string, names: readonly string[]): Record<s
 }
 
 /**
- * Index behind the bracket that closes the one at `start`, strings skipped; −1 while it is open.
+ * Index after the bracket that closes the bracket at `start`, ignoring strings; −1 while it is open.
  */
 export function closingBracket(text: string, start: number): number {
   let depth = 0;

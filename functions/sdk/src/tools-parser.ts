@@ -2,21 +2,21 @@ import { parameterNames, type Tool } from './tools.ts';
 import { closingBracket, parseArguments, parseLiteral } from './tools-literals.ts';
 
 /**
- * How a model writes a call. `hermes`: `<tool_call>{"name": …, "arguments": {…}}</tool_call>` (Hermes, Qwen and other ChatML models);
+ * The format of a model's calls. `hermes`: `<tool_call>{"name": …, "arguments": {…}}</tool_call>` (Hermes, Qwen and other ChatML models);
  * `json`: an object with `name` and `parameters` or `arguments` on a line of its own (Llama 3); `signature`: `name(city="Rome")` anywhere
  * in a text; `code`: a fenced block of JavaScript, which is a call of the first tool with `{code}`.
  */
 export type ToolFormat = 'hermes' | 'json' | 'signature' | 'code';
 
-/** A call that was read in a text. */
+/** A call found in a text. */
 export interface ParsedCall {
   readonly name: string;
   readonly arguments: unknown;
-  /** The call as it was written. */
+  /** The call as the model wrote it. */
   readonly source: string;
-  /** Where it ends in the text. */
+  /** Index of the call's end in the text. */
   readonly end: number;
-  /** Why it cannot be called, when it is malformed. */
+  /** Set when the call is malformed: the reason. */
   readonly fault?: string;
 }
 
@@ -24,28 +24,28 @@ const OPEN = '<tool_call>';
 const CLOSE = '</tool_call>';
 const FENCE = '\n```';
 
-/** Index behind the fence that closes a block whose text begins at `start`; −1 while it is open. */
+/** Index after the fence that closes a block whose text begins at `start`; −1 while the block is open. */
 function closingFence(text: string, start: number): number {
-  // An empty block has its one line break before it.
+  // In an empty block, the line break before `start` also begins the closing fence.
   const at = text.indexOf(FENCE, start - 1);
   return at < 0 ? -1 : at + FENCE.length;
 }
 
 /**
- * Reads calls in a text as it grows. A call is handed out with the character that closes its signature, whatever follows.
+ * Finds calls in a growing text. Returns a call as soon as its closing character arrives, regardless of the text after it.
  *
  * @example
  * const parser = new ToolCallParser(tools, 'signature');
  * for await (const text of generation) for (const call of parser.push(text)) fire(call);
  */
 export class ToolCallParser {
-  /** All that was read. */
+  /** The whole text so far. */
   text = '';
   readonly #format: ToolFormat;
   readonly #first: string;
   readonly #parameters: ReadonlyMap<string, readonly string[]>;
   readonly #opening: RegExp;
-  /** What the text is without its calls. */
+  /** The text up to `#from`, without its calls. */
   #plain = '';
   #from = 0;
 
@@ -57,13 +57,13 @@ export class ToolCallParser {
     this.#opening = {
       hermes: /<tool_call>\s*(?=\{)/g,
       json: /^[ \t]*(?:<\|python_tag\|>)?(?=\{)/gm,
-      // Without tools nothing is a call.
+      // Without tools, no text is a call.
       signature: new RegExp(names === '' ? '(?!)' : `(?<![\\w.])(?:${names})\\s*(?=\\()`, 'g'),
       code: /```(?:js|javascript)[ \t]*\n/g,
     }[format];
   }
 
-  /** Takes the next piece of the text. Answers the calls that it closes. */
+  /** Takes the next piece of the text. @returns the calls that the piece closes */
   push(piece: string): ParsedCall[] {
     this.text += piece;
     const calls: ParsedCall[] = [];
@@ -84,13 +84,13 @@ export class ToolCallParser {
     }
   }
 
-  /** The text without its calls, and without what frames them. */
+  /** The text without its calls and their frames. */
   get plain(): string {
     const plain = this.#plain + this.text.slice(this.#from);
     return this.#format === 'hermes' ? plain.replaceAll(CLOSE, '').replace(OPEN, '').trim() : plain.trim();
   }
 
-  /** The call between `opening` and `end`; undefined when it is text after all. */
+  /** The call between `opening` and `end`; undefined when that text is not a call. */
   #read(opening: string, body: string, source: string, end: number): ParsedCall | undefined {
     if (this.#format === 'code') {
       return { name: this.#first, arguments: { code: body.slice(0, -FENCE.length) }, source, end };

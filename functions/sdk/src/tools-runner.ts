@@ -3,32 +3,32 @@ import { describe, InferletError } from './errors.ts';
 import type { Tool, ToolContext } from './tools.ts';
 import { type ParsedCall, ToolCallParser, type ToolFormat } from './tools-parser.ts';
 
-/** A call and what came of it. */
+/** A call and its outcome. */
 export interface ToolOutcome {
   readonly name: string;
   readonly arguments: unknown;
-  /** The call as it was written. */
+  /** The call as the model wrote it. */
   readonly source: string;
   readonly ok: boolean;
-  /** What the model is shown: the result as text, or what went wrong. */
+  /** Text for the model: the result or the error. */
   readonly content: string;
 }
 
-/** How calls are run. */
+/** Options of a {@link ToolRunner}. */
 export interface ToolRunnerOptions {
-  /** How the model writes calls; see {@link ToolFormat}. */
+  /** The format of the model's calls; see {@link ToolFormat}. */
   readonly format?: ToolFormat;
-  /** Calls under way at once; 8 by default. */
+  /** Most concurrent calls; 8 by default. */
   readonly concurrency?: number;
-  /** Most calls of one text; 32 by default. Those beyond are answered with an error. */
+  /** Most calls of one text; 32 by default. Further calls get an error as their outcome. */
   readonly maxCalls?: number;
-  /** When it is aborted, nobody waits for calls under way any more, and those that wait for their turn are not made. */
+  /** When aborted, the runner stops waiting for running calls and does not start queued ones. */
   readonly signal?: AbortSignalLike;
 }
 
 /**
- * Runs the calls that a model writes, each the moment its signature closes, while decoding goes on, several at once (as LLMCompiler, Kim et
- * al., ICML 2024, and Pie, SOSP '25, section 7.3). What a tool throws is an outcome too: the model is told, and may do better.
+ * Runs the calls that a model writes, each as soon as its signature closes, several at once, while decoding continues (compare LLMCompiler,
+ * Kim et al., ICML 2024, and Pie, SOSP '25, section 7.3). A tool's exception is an outcome too, so that the model can react.
  *
  * @example
  * const runner = new ToolRunner(tools);
@@ -57,19 +57,19 @@ export class ToolRunner {
     this.#context = { signal };
   }
 
-  /** Takes the next piece of a text; calls that it closes are under way when this returns. Answers those. */
+  /** Takes the next piece of a text and starts the calls that it closes. @returns these calls */
   push(text: string): ParsedCall[] {
     const calls = this.#parser.push(text);
     for (const call of calls) this.#outcomes.push(this.#run(call, this.#outcomes.length));
     return calls;
   }
 
-  /** Calls so far. */
+  /** Number of calls so far. */
   get calls(): number {
     return this.#outcomes.length;
   }
 
-  /** All that was pushed. */
+  /** The whole text so far. */
   get text(): string {
     return this.#parser.text;
   }
@@ -79,7 +79,7 @@ export class ToolRunner {
     return this.#parser.plain;
   }
 
-  /** What came of the calls so far, in the order in which they were written, once all have ended. */
+  /** Waits for all calls so far. @returns their outcomes, in the order of the calls in the text */
   outcomes(): Promise<ToolOutcome[]> {
     return Promise.all(this.#outcomes);
   }
@@ -93,7 +93,7 @@ export class ToolRunner {
       return outcome(false, `Error: not called, since ${this.#maxCalls} calls are the most.`);
     await this.#enter();
     try {
-      // It may have waited for others.
+      // The signal may have been aborted while this call waited for its turn.
       throwIfAborted(this.#context.signal);
       return outcome(true, show(await abortable(tool.call(args, this.#context), this.#context.signal)));
     } catch (error) {
@@ -110,5 +110,5 @@ export class ToolRunner {
   }
 }
 
-/** A result as the model reads it. */
+/** A result as text for the model. */
 const show = (value: unknown): string => (typeof value === 'string' ? value : (JSON.stringify(value) ?? 'done'));

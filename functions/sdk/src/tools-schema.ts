@@ -5,13 +5,13 @@ import type { StandardSchema } from './typed.ts';
 /** A JSON schema. */
 export type JsonSchema = { readonly [key: string]: unknown };
 
-/** A schema as the model is told it, and a check that throws `invalid-argument` with the field that is wrong. */
+/** A schema in the form for the model, and a check that throws `invalid-argument` with the name of the wrong field. */
 export interface Parameters<Arguments> {
   readonly schema: JsonSchema;
   check(value: unknown): Promise<Arguments>;
 }
 
-/** Either kind of schema as {@link Parameters}. */
+/** Converts either kind of schema to {@link Parameters}. */
 export function parametersOf<Arguments>(schema: StandardSchema<Arguments> | JsonSchema): Parameters<Arguments> {
   if (!isStandard(schema)) {
     return {
@@ -56,8 +56,8 @@ const segment = (part: unknown): string =>
   String(typeof part === 'object' && part !== null && 'key' in part ? part.key : part);
 
 /**
- * What is wrong with a value, as far as types, required and unknown members, items and enumerations go: what a model gets wrong. The tool
- * itself checks the rest.
+ * Checks a value's types, required and unknown members, items and enumerations, which are the usual mistakes of models. The tool itself
+ * checks the rest. @returns the faults
  */
 function faultsOf(schema: unknown, value: unknown, path: string): string[] {
   if (typeof schema !== 'object' || schema === null) return [];
@@ -84,7 +84,7 @@ function faultsOf(schema: unknown, value: unknown, path: string): string[] {
   return [...missing.map((key) => `${at(key)} is missing`), ...members];
 }
 
-/** A value as far as it fits a sentence. */
+/** A value as JSON, shortened for an error message. */
 const shown = (value: unknown): string => excerpt(JSON.stringify(value) ?? String(value), 80);
 
 function isOf(type: unknown, value: unknown): boolean {

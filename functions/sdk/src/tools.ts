@@ -5,9 +5,9 @@ import type { OutputOf, StandardSchema } from './typed.ts';
 
 export type { JsonSchema } from './tools-schema.ts';
 
-/** What a tool is told besides its arguments. */
+/** Context of a tool call, besides its arguments. */
 export interface ToolContext {
-  /** Aborted when nobody waits for the result any more: hand it to `fetch` and the like. */
+  /** Aborted when the result is no longer needed: pass it to `fetch` and similar calls. */
   readonly signal: AbortSignalLike | undefined;
 }
 
@@ -17,26 +17,26 @@ export interface Tool<Arguments = unknown> {
   readonly description: string;
   /** JSON schema of the arguments, an object. */
   readonly parameters: JsonSchema;
-  /** Checks the arguments and calls. Throws `invalid-argument` with the field that is wrong, and what the function throws. */
+  /** Checks the arguments and calls the function. Throws `invalid-argument` with the wrong field, or the function's own error. */
   call(args: unknown, context?: ToolContext): Promise<unknown>;
-  /** The arguments' type; there is no such value. */
+  /** Carries the arguments' type; never set at run time. */
   readonly '~arguments'?: Arguments;
 }
 
 interface Definition<Parameters, Arguments> {
   /** Letters, digits, `_` and `-`, 64 at most. */
   readonly name: string;
-  /** What the model is told of it. */
+  /** Description for the model. */
   readonly description?: string;
   readonly parameters?: Parameters;
-  /** What it answers is shown to the model: a text as it is, all else as JSON. */
+  /** The model sees the result: strings unchanged, all other values as JSON. */
   call(args: Arguments, context: ToolContext): unknown;
 }
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 
 /**
- * A function as a tool, with its parameters as a zod schema (which types `call`'s arguments) or as JSON schema.
+ * Makes a tool from a function. Its parameters are a zod schema, which also types the arguments of `call`, or a JSON schema.
  *
  * @example
  * const weather = tool({
@@ -71,10 +71,10 @@ export function tool<Arguments>(
   };
 }
 
-/** Names of a tool's parameters, in the order in which they are declared. */
+/** Names of a tool's parameters, in order of declaration. */
 export const parameterNames = ({ parameters }: Tool): string[] => Object.keys((parameters.properties ?? {}) as object);
 
-/** A tool as chat templates take it. */
+/** A tool in the form of chat templates. */
 export const toolSpec = ({ name, description, parameters }: Tool): object => ({
   type: 'function',
   function: { name, description, parameters },

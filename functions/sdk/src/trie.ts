@@ -1,15 +1,15 @@
-/** Choices as a tree in which common beginnings are one path. Node −1 is what comes before them all. */
+/** A prefix tree of choices. Node −1 is the text before all choices. */
 export interface Trie {
   readonly tokens: readonly number[];
-  /** The node before each; it comes earlier in the list. */
+  /** Parent of each node; parents come earlier in the list. */
   readonly parents: readonly number[];
-  /** Tokens from the beginning to each node, itself included. */
+  /** Number of tokens from the root to each node, the node included. */
   readonly depths: readonly number[];
   /** The path of each choice, from its first token to its last. */
   readonly paths: readonly (readonly number[])[];
 }
 
-/** The tree of several lists of tokens. */
+/** Builds the tree of several lists of tokens. */
 export function trieOf(lists: readonly (readonly number[])[]): Trie {
   const tokens: number[] = [];
   const parents: number[] = [];
@@ -33,7 +33,7 @@ export function trieOf(lists: readonly (readonly number[])[]): Trie {
   return { tokens, parents, depths, paths };
 }
 
-/** The nodes below each node that has any, node −1 first, then in order. */
+/** Children of each inner node, node −1 first, then in order. */
 export function childrenOf(parents: readonly number[]): ReadonlyMap<number, readonly number[]> {
   const children = new Map<number, number[]>([[-1, []]]);
   for (const [node, parent] of parents.entries()) {
@@ -46,7 +46,7 @@ export function childrenOf(parents: readonly number[]): ReadonlyMap<number, read
 
 /**
  * Visibility of a tree of inputs, run-length encoded as in wit/forward.wit: input 0 is the root, input i + 1 node i, whose parent is node
- * `parents[i]` (−1 for the root). Each sees all `filled` slots before, its ancestors and itself.
+ * `parents[i]` (−1 for the root). Each input sees all `filled` slots before it, its ancestors and itself.
  */
 export function treeMask(filled: number, parents: readonly number[]): { runs: Uint32Array; rowLengths: Uint32Array } {
   const width = parents.length + 1;

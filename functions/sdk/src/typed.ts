@@ -2,7 +2,7 @@ import { jsonSchema } from './constraints.ts';
 import type { Constraint } from './decoders.ts';
 import { InferletError } from './errors.ts';
 
-/** A schema of zod, or of another library that keeps to Standard Schema; some can say themselves as JSON schema. */
+/** A schema of zod or another library that implements Standard Schema. Some can convert themselves to JSON schema. */
 export interface StandardSchema<Output = unknown> {
   readonly '~standard': {
     readonly types?: { readonly output: Output } | undefined;
@@ -12,18 +12,18 @@ export interface StandardSchema<Output = unknown> {
   toJSONSchema?(): object;
 }
 
-/** What a schema says of a value. */
+/** Outcome of validating a value. */
 export type StandardOutcome<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[] };
 
-/** What a schema lets through. */
+/** The type of values that a schema accepts. */
 export type OutputOf<Schema> = Schema extends StandardSchema<infer Output> ? Output : unknown;
 
 /**
- * Text that is JSON and fits a schema of zod (4.2 or later) or another library that keeps to Standard Schema; `value()` of the generation is
- * typed as the schema says.
- * @param toJsonSchema for schemas that cannot say themselves as JSON schema: with zod/mini, which makes smaller components, `z.toJSONSchema`
+ * Constrains the text to JSON that fits a schema of zod (4.2 or later) or another library that implements Standard Schema. The schema also
+ * types the generation's `value()`.
+ * @param toJsonSchema for schemas that cannot convert themselves: `z.toJSONSchema` with zod/mini, which makes smaller components
  *
  * @example
  * const person = typed(z.object({ name: z.string(), age: z.int() }));

@@ -1,7 +1,7 @@
 /**
- * A host interface, or a resource of one, whose calls take any JavaScript string. A string may hold half a character (a surrogate without its
- * other half): WIT has no such text, and the engine ends the inferlet at one, which a client could send in its input. Here it becomes U+FFFD, as
- * everywhere on the web where text becomes UTF-8.
+ * Wraps a host interface, or a resource of one, so that its calls take any JavaScript string. A client's input may hold a lone surrogate,
+ * which WIT strings cannot represent: the engine would end the inferlet. The wrapper replaces lone surrogates by U+FFFD, as the web does
+ * when it encodes UTF-8.
  */
 export function wellFormed<T extends object>(host: T): T {
   if (typeof host === 'function') return wrapped(host as unknown as Callable) as unknown as T;
@@ -16,7 +16,7 @@ type Callable = ((...args: unknown[]) => unknown) & { readonly prototype?: objec
 
 const seen = new WeakMap<Callable, Callable>();
 
-/** One of each: the class that a resource is made of is the same wherever it is named. */
+/** Wraps each function once, so that a resource's class is identical wherever code names it. */
 function wrapped(call: Callable): Callable {
   let own = seen.get(call);
   if (!own) {
@@ -43,7 +43,7 @@ function wrapMethods(prototype: object): void {
   }
 }
 
-/** The same value with whole characters only; lists of numbers and resources pass untouched. */
+/** A copy of the value with lone surrogates replaced. Lists of numbers and resources pass unchanged. */
 function repaired(value: unknown): unknown {
   if (typeof value === 'string') return value.toWellFormed();
   if (typeof value !== 'object' || value === null) return value;

@@ -5,7 +5,7 @@ import type { Measured, Task } from './engines.ts';
 const START_TIMEOUT_MS = 60_000;
 const TASK_TIMEOUT_MS = 120_000;
 
-/** An engine in a process of its own: the threads of an idle engine take no time from the one that is measured. */
+/** An engine in a process of its own, so that the threads of idle engines take no time from the measured one. */
 export class EngineProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
 

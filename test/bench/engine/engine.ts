@@ -20,7 +20,7 @@ const THREADS = os.availableParallelism();
 const CLIENTS = 32;
 const CLIENT_TOKENS = 96;
 
-/** Our engine against node-llama-cpp on the same weights, against transformers.js, and against what the machine can do at most. */
+/** Our engine against node-llama-cpp on the same weights, against transformers.js, and against the floor of the machine. */
 export const engine: Bench = {
   name: 'engine',
   summary: 'prefill and decode against node-llama-cpp, transformers.js and the floor',
@@ -42,24 +42,24 @@ export const engine: Bench = {
   },
 };
 
-/** One line of the report: the same task on both sides, `repetitions` times in turn. */
+/** One line of the report: our engine and the peer run the same task in turn, `repetitions` times. */
 interface Row {
   readonly what: string;
   readonly peer: string;
-  /** Tokens a second of ours. */
+  /** Tokens a second of our engine. */
   readonly rate: Spread;
-  /** Ours over the peer's, within each round. */
+  /** Our rate over the peer's, within each round. */
   readonly ratio: Spread;
-  /** Time over the floor; undefined where there is none to speak of. */
+  /** Our time over the floor; undefined for rows without a floor. */
   readonly floor: Spread | undefined;
-  /** Ours, after the task. */
+  /** Memory of our engine after the task. */
   readonly memory?: Measured['memory'];
 }
 
 interface Case {
   readonly what: string;
   readonly task: Task;
-  /** Tokens that one measured unit makes. */
+  /** Tokens per measured unit. */
   readonly tokens: number;
 }
 
@@ -92,7 +92,7 @@ async function againstLlamaCpp(
   const file = path.join(directory, `${name}-${bits}.gguf`);
   await writeGguf(model, bits, file);
   await using ours = await EngineProcess.start('ours.ts', [name, String(bits)]);
-  // Two threads contend in it: its best is told.
+  // On some machines llama.cpp's threads contend, so the report shows the better of the two.
   await using alone = await EngineProcess.start('llama-cpp.ts', [file, '1', String(contextLength)]);
   await using both = await EngineProcess.start('llama-cpp.ts', [file, String(THREADS), String(contextLength)]);
   const rows: Row[] = [];
@@ -167,7 +167,7 @@ async function platformRate(bits: GgufBits): Promise<number> {
     temperature: 0,
   }));
   const run = async (input: object) => outputOf(await invoke(platform, 'text-completion', input));
-  await Promise.all(inputs.map(run)); // Warm.
+  await Promise.all(inputs.map(run)); // Warm-up.
   const start = performance.now();
   await Promise.all(inputs.map(run));
   return (CLIENTS * CLIENT_TOKENS * 1000) / (performance.now() - start);
@@ -203,7 +203,7 @@ async function compare(
       const { ms: theirMs } = await each.measure(task);
       if (theirMs < best) [best, fastest] = [theirMs, [each]];
     }
-    // Who lost the first round by its number of threads is not asked again.
+    // Thread counts that lost the first round take no part in later rounds.
     rivals = fastest;
     rates.push((tokens * 1000) / ms);
     ratios.push(best / ms);
@@ -213,8 +213,8 @@ async function compare(
 }
 
 /**
- * Least milliseconds of a step: its weights and its cache read once at the machine's measured bandwidth for that many bytes, or its
- * multiplications at the measured matrix peak, whichever is longer.
+ * Least milliseconds of a step: reading its weights and cache once at the bandwidth measured for that many bytes, or its multiplications
+ * at the measured matrix peak, whichever is longer.
  */
 async function floorMsOf(task: Task, { machine, config, bits }: FloorOf): Promise<number> {
   const { hiddenSize, intermediateSize, layers, heads, headDim, vocabularySize } = config;

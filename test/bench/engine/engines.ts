@@ -1,4 +1,4 @@
-/** What one engine is asked to measure; its process answers with milliseconds. */
+/** A measurement task for one engine; the engine's process answers with milliseconds. */
 export type Task =
   | {
       readonly kind: 'decode';
@@ -13,9 +13,9 @@ export type Task =
 /** Milliseconds per step, or per prefill. */
 export interface Measured {
   readonly ms: number;
-  /** Greedy tokens of the first sequence, to see that everyone computes the same function. */
+  /** Greedy tokens of the first sequence, to check that all engines compute the same function. */
   readonly tokens?: readonly number[];
-  /** Resident bytes of the process after it, and those that weights and pool account for. */
+  /** Resident bytes of the process after the task, and the bytes of weights and pool. */
   readonly memory?: { readonly resident: number; readonly accounted: number };
 }
 
@@ -23,7 +23,7 @@ export interface Engine {
   measure(task: Task): Promise<Measured>;
 }
 
-/** Serves tasks that come over the channel to the parent, one after another. */
+/** Serves the tasks that the parent sends over the IPC channel, one after another. */
 export function serve(engine: Engine): void {
   process.on('message', (task: Task) => {
     engine.measure(task).then(

@@ -3,9 +3,9 @@ import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { matMulModel } from './matmul-model.ts';
 import { streamModule } from './stream-module.ts';
 
-/** What this machine can do at most, as measured. */
+/** Measured peak rates of this machine. */
 export interface Machine {
-  /** Bytes a second that all threads read from a buffer of the weights' size, again and again. */
+  /** Bytes a second that all threads together read from a buffer of `size` bytes, read repeatedly. */
   bytesPerSecond(size: number): Promise<number>;
   /** Floating-point operations a second of a large float32 matrix product. */
   readonly operationsPerSecond: number;
@@ -30,7 +30,7 @@ export async function measureMachine(threads: number): Promise<Machine> {
   };
 }
 
-/** Best of a few products of two 1024 × 1024 matrices by the engine's own library. */
+/** Best rate over a few products of two 1024 × 1024 matrices, computed by ONNX Runtime. */
 async function matrixPeak(threads: number): Promise<number> {
   const session = await InferenceSession.create(matMulModel(), { intraOpNumThreads: threads });
   const feeds = {
@@ -62,7 +62,7 @@ parentPort.once('message', () => {
   parentPort.postMessage((passes * bytes * 1000) / (performance.now() - start));
 });`;
 
-/** Every thread reads its share of `size` bytes, all at the same time. */
+/** All threads read at the same time, each its share of `size` bytes. */
 async function readBandwidth(size: number, threads: number): Promise<number> {
   const bytes = Math.floor(size / threads / 1024) * 1024;
   const module = streamModule();

@@ -3,7 +3,7 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 
 export type GgufBits = 32 | 8 | 4;
 
-/** Types of llama.cpp's tensors, and bytes of 32 values in each. */
+/** llama.cpp's tensor types by bits, with the bytes of 32 values. */
 const TYPES = {
   32: { id: 0, bytes: 128 },
   8: { id: 8, bytes: 34 },
@@ -13,8 +13,8 @@ const BLOCK = 32;
 const ALIGNMENT = 32;
 
 /**
- * Writes a Llama-family model as GGUF: F32, Q8_0 or Q4_0 matrices, float norms, names instead of a
- * vocabulary (tokens go in and out as ids). Query and key rows are reordered from
+ * Writes a Llama-family model as GGUF: F32, Q8_0 or Q4_0 matrices, float norms, and generated names as the
+ * vocabulary (the benchmark passes token ids). Query and key rows are reordered from
  * Hugging Face's halves to llama.cpp's interleaved pairs, so that the file computes the same function.
  */
 export async function writeGguf(model: LoadedModel, bits: GgufBits, file: string): Promise<void> {
@@ -24,7 +24,7 @@ export async function writeGguf(model: LoadedModel, bits: GgufBits, file: string
   header.u32(3);
   header.u64(tensors.length);
   const metadata = metadataOf(model);
-  // The vocabulary's three arrays come after.
+  // The vocabulary adds three arrays.
   header.u64(metadata.length + 3);
   for (const [key, type, value] of metadata) {
     header.text(key);
@@ -39,7 +39,7 @@ export async function writeGguf(model: LoadedModel, bits: GgufBits, file: string
     const type = TYPES[shape.length === 1 ? 32 : bits];
     header.text(name);
     header.u32(shape.length);
-    // Innermost first.
+    // GGUF lists dimensions innermost first.
     for (const size of shape.toReversed()) header.u64(size);
     header.u32(type.id);
     header.u64(offset);
@@ -114,7 +114,7 @@ function metadataOf({ config }: LoadedModel): [key: string, type: 'u32' | 'f32' 
 const VOCABULARY = { normal: 1, unknown: 2, control: 3, byte: 6 } as const;
 const ARRAY = 9;
 
-/** Llama's layout: three special tokens, 256 bytes, then anything, each with a name of its own. */
+/** Llama's layout: three special tokens, 256 bytes, then ordinary tokens, each with a unique name. */
 function writeVocabulary(header: Bytes, size: number): void {
   const isByte = (id: number) => id >= 3 && id < 259;
   const array = (key: string, elementType: number, write: (id: number) => void): void => {
@@ -135,7 +135,7 @@ function writeVocabulary(header: Bytes, size: number): void {
   );
 }
 
-/** Rows of each head from halves (i, i + d/2) to pairs (2i, 2i + 1). */
+/** Reorders the rows of each head from halves (i, i + d/2) to pairs (2i, 2i + 1). */
 function interleave(weights: Float32Array, heads: number, shape: readonly number[]): Float32Array {
   const columns = shape[1] as number;
   const headDim = (shape[0] as number) / heads;

@@ -2,7 +2,7 @@
 import { type Measured, serve, type Task } from './engines.ts';
 import { importPeer } from './peers.ts';
 
-/** The part of node-llama-cpp that is used here. */
+/** The part of node-llama-cpp that this module uses. */
 interface Llama {
   loadModel(options: { modelPath: string }): Promise<LlamaModel>;
 }
@@ -32,7 +32,7 @@ async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Pro
   const created = await open(batch);
   try {
     const sequences = Array.from({ length: batch }, () => created.getSequence());
-    // The last token is the first step's input.
+    // The first step takes the last token of the context as input.
     const prompt = Array.from({ length: Math.max(0, context - 1) }, () => 1);
     if (prompt.length > 0) await Promise.all(sequences.map((each) => each.evaluateWithoutGeneratingNewTokens(prompt)));
     const start = performance.now();

@@ -29,7 +29,7 @@ serve({
   },
 });
 
-/** Bytes of all weights at the bits asked for, the scales of quantised blocks included. */
+/** Bytes of all weights at the given bits, the scales of quantised blocks included. */
 function weightBytes(): number {
   let values = 0;
   for (const [, shape] of expectedTensors(model.config)) values += shape.reduce((all, size) => all * size, 1);

@@ -6,14 +6,14 @@ import { pathToFileURL } from 'node:url';
 
 const MANIFEST = path.join(import.meta.dirname, 'peers', 'package.json');
 
-/** Where the libraries that we are measured against live: outside the clone, so that nobody who does not run this pays for them. */
+/** Directory of the peer libraries: outside the clone, and installed only by the benchmarks that need them. */
 export const PEERS_DIRECTORY = path.join(
   process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), '.cache'),
   'pie',
   'bench-peers',
 );
 
-/** Installs the pinned peers when they are not there. Some 1.2 GB, since they bring binaries for every card. */
+/** Installs the pinned peers when they are missing. They take about 1.2 GB, since they contain binaries for every kind of GPU. */
 export async function installPeers(progress: (line: string) => void): Promise<void> {
   const wanted = await readFile(MANIFEST, 'utf8');
   const target = path.join(PEERS_DIRECTORY, 'package.json');
@@ -26,7 +26,7 @@ export async function installPeers(progress: (line: string) => void): Promise<vo
   await copyFile(MANIFEST, done);
 }
 
-/** A module of the peers, by its file. Their types are not ours to have. */
+/** Imports a module of a peer by its file; untyped, since the peers are not installed when the types are checked. */
 export async function importPeer(file: string): Promise<Record<string, unknown>> {
   return (await import(pathToFileURL(path.join(PEERS_DIRECTORY, 'node_modules', file)).href)) as Record<
     string,

@@ -1,6 +1,6 @@
 /**
- * A WebAssembly module whose `sum(from, bytes)` reads memory with 128-bit loads, eight at a time: nothing else keeps a JavaScript thread's
- * loads at the memory's speed. `bytes` is a multiple of 128.
+ * A WebAssembly module whose `sum(from, bytes)` reads memory with 128-bit loads, eight at a time: no other way lets a JavaScript thread
+ * read at the memory's speed. `bytes` must be a multiple of 128.
  */
 export function streamModule(): Uint8Array<ArrayBuffer> {
   const accumulators = [2, 3, 4, 5];
@@ -16,7 +16,7 @@ export function streamModule(): Uint8Array<ArrayBuffer> {
     // from += 128; continue while from < end
     ...[0x20, 0, 0x41, ...signedLeb(128), 0x6a, 0x22, 0, 0x20, 1, 0x49, 0x0d, 0],
     0x0b,
-    // The sum, so that no load is dead.
+    // Return the sum, so that the compiler cannot drop the loads.
     ...[0x20, 2, 0x20, 3, 0xfd, ...leb(0xae), 0x20, 4, 0xfd, ...leb(0xae), 0x20, 5, 0xfd, ...leb(0xae), 0xfd, 0x1b, 0],
     0x0b,
   ];

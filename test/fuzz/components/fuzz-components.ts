@@ -8,12 +8,12 @@ import { readSeeds, type Seed } from './seeds.ts';
 export interface FuzzComponentsOptions {
   readonly modules: number;
   readonly seed: number;
-  /** How many of them also go through a whole platform. */
+  /** Number of mutants that also go through a whole platform. */
   readonly endToEnd: number;
   /** The first index; mutant `index` of a seed is the same in every run. */
   readonly first?: number;
   readonly workers?: number;
-  /** Told the number of finished mutants. */
+  /** Called with the number of finished mutants. */
   readonly onProgress?: (done: number) => void;
   readonly onOutcome?: (outcome: Outcome) => void;
 }
@@ -23,17 +23,17 @@ export interface FuzzComponentsReport {
   readonly modules: number;
   readonly endToEnd: number;
   readonly seconds: number;
-  /** Mutants by the stage that they reached and the code that they ended with. */
+  /** Number of mutants by the stage that they reached and their final code. */
   readonly ends: Readonly<Record<string, number>>;
-  /** The same of those that went through the platform. */
+  /** The same for the mutants that went through the platform. */
   readonly endToEndEnds: Readonly<Record<string, number>>;
-  /** What went wrong, with the index that replays it; empty when nothing did. */
+  /** Failures, each with the index that replays it. */
   readonly findings: readonly string[];
 }
 
 /** Codes that blame the platform. */
 const BLAME = new Set(['internal', 'runtime-lost', 'device-lost', 'artifact-unavailable']);
-/** Said of a build that threw what has no code. */
+/** Message of a build that threw an error without a code. */
 const UNTYPED = /^The build stopped: /;
 
 /** Builds, plans and runs mutated components in throw-away processes, and deploys and invokes some of them on a whole platform. */

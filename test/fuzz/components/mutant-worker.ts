@@ -2,10 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { MutantEnd } from './run-mutant.ts';
 
-/** What became of a mutant in the throw-away process. */
+/** Outcome of a mutant in the throw-away process. */
 export type Outcome = { readonly index: number } & (
   | ({ readonly kind: 'ended'; readonly seed: string; readonly mutations: readonly string[] } & MutantEnd)
-  /** Something was thrown that has no code. */
+  /** The mutant made the platform's code throw an error without a code. */
   | { readonly kind: 'fault'; readonly fault: string }
   /** The process died, or did not answer within its deadline. */
   | { readonly kind: 'died' | 'hung'; readonly fault: string }
@@ -14,7 +14,7 @@ export type Outcome = { readonly index: number } & (
 type Message = { readonly ready: true } | ({ readonly index: number } & (MutantEnd | { readonly fault: string }));
 
 const PROGRAM = fileURLToPath(new URL('./worker.ts', import.meta.url));
-/** Mutants that one process takes: what they leave in V8 must not decide about later ones. */
+/** Mutants per process: bounds the effect that state left in V8 can have on later mutants. */
 const MUTANTS_A_PROCESS = 500;
 const DEADLINE_MS = 60_000;
 const MAX_HEAP_MB = 512;
@@ -64,7 +64,7 @@ async function ask(child: ChildProcess, seed: number, index: number): Promise<Ou
 
 type Answer = { message: Message } | { kind: 'died' | 'hung'; failure: string };
 
-/** The next message of the worker, or why there is none. */
+/** The worker's next message, or the reason why none came. */
 async function answer(child: ChildProcess): Promise<Answer> {
   const { promise, resolve } = Promise.withResolvers<Answer>();
   const onMessage = (message: Message) => resolve({ message });

@@ -3,10 +3,10 @@ import { skipLocals } from '#runtime/build/wasm/call-graph.ts';
 import { type Instruction, OP, readInstruction } from '#runtime/build/wasm/instructions.ts';
 import type { Random } from '../random.ts';
 
-/** Changes code so that most of it still validates: what the lowering then sees are other pointers, lengths, handles and calls. */
+/** Changes code so that most of it still validates: the lowering then sees other pointers, lengths, handles and calls. */
 
 const I32_CONST = 0x41;
-/** Ranges of opcodes with the same signature on `i32`. */
+/** Ranges of `i32` opcodes with equal signatures. */
 const COMPARISONS = { first: 0x46, last: 0x4f } as const;
 const ARITHMETIC = { first: 0x6a, last: 0x78 } as const;
 const CONSTANTS = [
@@ -15,7 +15,7 @@ const CONSTANTS = [
 ];
 const MAX_CHANGES = 4;
 
-/** A place in a code section, and what may stand there. */
+/** A range in a code section that a mutation may replace. */
 interface Site {
   readonly start: number;
   readonly end: number;
@@ -38,7 +38,7 @@ export function withOtherCode(body: Uint8Array, random: Random): Uint8Array {
   return codeSection(functions);
 }
 
-/** A code section of these function bodies. */
+/** Builds a code section from function bodies. */
 export function codeSection(functions: readonly Uint8Array[]): Uint8Array {
   return Buffer.concat([
     Uint8Array.from(leb(functions.length)),

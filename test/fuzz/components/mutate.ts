@@ -4,7 +4,7 @@ import { codeSection, withOtherCode } from './mutate-code.ts';
 import type { Seed } from './seeds.ts';
 import { isNested, putTogether, type Structure, takeApart } from './structure.ts';
 
-/** What a mutation may use besides the structure: chance, and the parts of another seed. */
+/** Inputs of a mutation besides the structure: random numbers, and the parts of another seed. */
 interface Context {
   readonly random: Random;
   readonly other: Structure;
@@ -12,7 +12,7 @@ interface Context {
 
 type Mutation = (structure: Structure, context: Context) => Uint8Array;
 
-/** Names that mean something to JavaScript, to the platform or to the canonical ABI. */
+/** Names with a meaning in JavaScript, in the platform or in the canonical ABI. */
 const NAMES = [
   ...['__proto__', 'constructor', 'then', 'toString', '', 'prototype', 'pie_fuel', 'pie_yield', 'memory', 'run'],
   ...['cabi_realloc', '[async-lift]run', '[callback][async-lift]run', '[task-return]run', '$root', '[export]$root'],
@@ -37,7 +37,7 @@ const COUNTS = [0, 1, 2, 127, 128, 16_384, 65_536, 1_000_000, 0x7fff_ffff, 0x800
 const MAX_EDITS = 6;
 const [TYPE, EXPORT, CODE, DATA] = [1, 7, 10, 11];
 
-/** Ways to spoil one level of a component; each answers bytes. */
+/** Ways to spoil one level of a component; each returns the new bytes. */
 const MUTATIONS: Readonly<Record<string, Mutation>> = {
   'a flipped bit': (structure, { random }) =>
     inPart(structure, random, (body) => {
@@ -138,22 +138,22 @@ const MUTATIONS: Readonly<Record<string, Mutation>> = {
   },
 };
 
-/** The mutation whose mutants mostly validate, so that they run: it comes more often. */
+/** The mutation whose mutants mostly validate and so run; it is chosen more often. */
 const VALID = 'other code';
 
-/** A mutant, and what was done to which seed. */
+/** A mutant with its seed and mutations. */
 export interface Mutant {
   readonly bytes: Uint8Array;
   readonly seed: string;
   readonly mutations: readonly string[];
 }
 
-/** Mutations that are tried, at most, until one fits. */
+/** Most attempts to find a mutation that fits. */
 const MAX_ATTEMPTS = 20;
-/** Mutants of seeds with an engine among all: one in so many. */
+/** One in this many mutants comes from a seed with a JavaScript engine. */
 const ENGINE_EVERY = 100;
 
-/** The mutant that belongs to the generator's state: equal states give equal bytes. */
+/** Makes the next mutant; equal states of the generator give equal bytes. */
 export function mutant(seeds: readonly Seed[], random: Random): Mutant {
   const engine = random.once(ENGINE_EVERY);
   const choices = seeds.filter((seed) => seed.engine === engine);
@@ -168,21 +168,21 @@ export function mutant(seeds: readonly Seed[], random: Random): Mutant {
       bytes = mutateInside(bytes, other, name, random);
       mutations.push(name);
     } catch {
-      // The bytes cannot be taken apart as this mutation needs it: for want of such a section, or since an earlier mutation spoilt them.
+      // The mutation does not fit: the component lacks the section, or an earlier mutation spoilt its structure.
       if (mutations.length > 0) break;
     }
   }
   return { bytes, seed: seed.name, mutations };
 }
 
-/** Mutates the component, or with more chance one of the core modules inside of it. */
+/** Mutates the component or, more often, one of the core modules inside it. */
 function mutateInside(bytes: Uint8Array, other: Uint8Array, name: string, random: Random): Uint8Array {
   const structure = takeApart(bytes);
   const nested = structure.parts.flatMap((part, index) => (isNested(part) ? [index] : []));
   if (nested.length === 0 || (name !== VALID && random.once(3))) {
     return MUTATIONS[name]?.(structure, { random, other: takeApart(other) }) ?? bytes;
   }
-  // The first is the guest itself; the others only link it.
+  // The first nested module is the guest; the others only link it.
   const at = random.once(4) ? random.pick(nested) : (nested[0] ?? 0);
   const foreign = takeApart(other).parts.find(isNested)?.body ?? other;
   const parts = structure.parts.map((part, index) =>
@@ -191,7 +191,7 @@ function mutateInside(bytes: Uint8Array, other: Uint8Array, name: string, random
   return putTogether({ header: structure.header, parts });
 }
 
-/** Changes one part's body, of the kind wanted when there is one. */
+/** Changes the body of one part, of the wanted kind when the structure has one. */
 function inPart(
   structure: Structure,
   random: Random,
@@ -213,7 +213,7 @@ function foreignBytes(body: Uint8Array, random: Random): Uint8Array {
   return body;
 }
 
-/** Replaces a name: a length followed by as many printable characters. */
+/** Replaces a name, which is a length followed by as many printable characters. */
 function withName(body: Uint8Array, random: Random): Uint8Array {
   const found: number[] = [];
   for (let at = 0; at < body.length; at++) {
@@ -227,7 +227,7 @@ function withName(body: Uint8Array, random: Random): Uint8Array {
   return Buffer.concat([body.subarray(0, at), Uint8Array.from(nameBytes(random.pick(NAMES))), body.subarray(behind)]);
 }
 
-/** Changes bytes of some functions and leaves their sizes right, or puts one in the place of another. */
+/** Changes bytes of some functions and keeps their sizes correct, or replaces one function with another. */
 function withBodies(body: Uint8Array, random: Random): Uint8Array {
   const reader = new Reader(body);
   const count = reader.u32();
@@ -246,7 +246,7 @@ function withBodies(body: Uint8Array, random: Random): Uint8Array {
   return codeSection(bodies);
 }
 
-/** The same number with more bytes than it needs, up to more than are allowed. */
+/** LEB128 of `value` with more bytes than it needs, possibly more than the format allows. */
 function longLeb(value: number, random: Random): number[] {
   const bytes = leb(value);
   const last = bytes.length - 1;

@@ -3,10 +3,10 @@ import { sample } from '#runtime/testing/recording-host.ts';
 import type { WitFunction } from '#wit/generate/model.ts';
 import { world } from '#wit/generated/world.ts';
 
-/** Functions answer this many different values before these come again. */
+/** Number of different values that a function returns before they repeat. */
 const VARIANTS = 20;
 
-/** A host that implements the whole contract with values made from each function's type, and remembers nothing of its guests. */
+/** A host that implements the whole contract with values made from each function's type, and keeps no state of its guests. */
 export function plainHost(): HostTable {
   const host: Record<string, Record<string, HostFunction>> = {};
   for (const entry of world.imports) {

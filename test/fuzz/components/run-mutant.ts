@@ -14,10 +14,10 @@ import { plainHost } from './plain-host.ts';
 
 const MEMORY_PAGES = 64;
 const CPU_LIMIT_MS = 20;
-/** The wall time after which the platform ends an invocation, and so does this. */
+/** Wall time after which this process ends an invocation, as the platform does. */
 const WALL_LIMIT_MS = 3000;
 
-/** How far a mutant came, and the code that it ended with. */
+/** The stage that a mutant reached, and its final code. */
 export interface MutantEnd {
   readonly stage: 'build' | 'plan' | 'start' | 'run';
   readonly code: string;
@@ -27,7 +27,7 @@ export interface MutantEnd {
 const compiled = compileWorld(plainHost());
 const slices = new SliceRunner();
 
-/** Builds, plans, instantiates and runs a component in this process. What it answers has a code; whatever it throws is a finding. */
+/** Builds, plans, instantiates and runs a component in this process. Returns an end with a code; every thrown error is a finding. */
 export async function runMutant(component: Uint8Array): Promise<MutantEnd> {
   const store = await mkdtemp(join(tmpdir(), 'pie-mutant-'));
   try {
@@ -60,7 +60,7 @@ export async function runMutant(component: Uint8Array): Promise<MutantEnd> {
   }
 }
 
-/** What an instantiation may throw: traps, links that do not fit, and an exhausted stack. */
+/** True for errors that an instantiation may throw: traps, link errors, and an exhausted stack. */
 const isGuestsFault = (error: unknown): boolean =>
   error instanceof GuestTrap ||
   error instanceof WebAssembly.RuntimeError ||

@@ -8,19 +8,19 @@ import type { AttackClass } from '#test/hostile/attack.ts';
 import { CORPUS } from '#test/hostile/corpus/index.ts';
 import { attackBytes } from '#test/hostile/guest.ts';
 
-/** A valid component that mutants are made of. */
+/** A valid component to make mutants from. */
 export interface Seed {
   readonly name: string;
   readonly bytes: Uint8Array;
-  /** A JavaScript engine lies in it: building a mutant takes a hundred times as long. */
+  /** True when the component contains a JavaScript engine; building its mutants takes a hundred times as long. */
   readonly engine: boolean;
 }
 
-/** Classes of the hostile corpus whose guests call the host in many ways and are small. */
+/** Classes of the hostile corpus with small guests that call the host in many ways. */
 const CLASSES: readonly AttackClass[] = ['handles', 'realloc', 'results', 'control', 'tables', 'floods', 'lists'];
 const LARGEST = 64 * 1024;
 
-/** Components of `test/hostile`, `functions`, `test/compat` and `runtime/testing`, in an order that depends on nothing else. */
+/** Components of `test/hostile`, `functions`, `test/compat` and `runtime/testing`, in a fixed order. */
 export async function readSeeds(): Promise<Seed[]> {
   const small = CORPUS.filter(({ kind }) => CLASSES.includes(kind));
   const guests = await Promise.all(

@@ -1,7 +1,7 @@
 import { leb, Reader } from '#runtime/build/wasm/binary.ts';
 import { wasmKind } from '#runtime/build/wasm/sections.ts';
 
-/** A section of a core module or component, its content unread. */
+/** A section of a core module or component with unparsed content. */
 export interface Part {
   readonly id: number;
   readonly body: Uint8Array;
@@ -11,13 +11,13 @@ export interface Part {
 const CORE_MODULE = 1;
 const COMPONENT = 4;
 
-/** A core module or component as a list of sections; what it is, say its first eight bytes. */
+/** A core module or component as a list of sections; the first eight bytes (`header`) say which of the two. */
 export interface Structure {
   readonly header: Uint8Array;
   readonly parts: readonly Part[];
 }
 
-/** Takes bytes apart that a tool made. @throws WasmError for others */
+/** Splits a well-formed module or component into its sections. @throws WasmError for other bytes */
 export function takeApart(bytes: Uint8Array): Structure {
   const reader = new Reader(bytes, 8);
   const parts: Part[] = [];
@@ -31,7 +31,7 @@ export function takeApart(bytes: Uint8Array): Structure {
   return { header: bytes.subarray(0, 8), parts };
 }
 
-/** Bytes of a structure. `size` writes the length of a part; it may lie. */
+/** Bytes of a structure. `size` encodes the length of a part and may encode a wrong one. */
 export function putTogether(
   { header, parts }: Structure,
   size: (part: Part, index: number) => readonly number[] = ({ body }) => leb(body.length),
@@ -39,6 +39,6 @@ export function putTogether(
   return Buffer.concat([header, ...parts.flatMap((part, i) => [Uint8Array.of(part.id, ...size(part, i)), part.body])]);
 }
 
-/** Whether a part is a core module or component with parts of its own. */
+/** True when a part is a core module or component with parts of its own. */
 export const isNested = ({ id, body }: Part): boolean =>
   (id === CORE_MODULE || id === COMPONENT) && wasmKind(body) !== 'other';

@@ -1,6 +1,6 @@
 /**
- * A throw-away process that makes and runs mutants. Its parent sends `{seed, index}`, one at a time; it answers `{index, seed, mutations, stage,
- * code, message}`, or `{index, fault}` when something was thrown that has no code.
+ * A throw-away process that makes and runs mutants. The parent sends `{seed, index}`, one at a time. The process answers
+ * `{index, seed, mutations, stage, code, message}`, or `{index, fault}` for an error without a code.
  */
 import { Random } from '../random.ts';
 import { mutant } from './mutate.ts';

@@ -3,7 +3,7 @@ import { DONE, forever, type GuestText } from '../guest.ts';
 
 const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const MiB = 1 << 20;
-/** 512 MiB of memory, which single instructions touch. */
+/** Limits for guests with 512 MiB of memory that single instructions touch. */
 const HUGE = { limits: { cpuMs: 500, wallMs: 20_000, memoryMb: 520, pages: 16, tokens: 1000 } };
 const PAGES = 8192;
 
@@ -15,7 +15,7 @@ const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Atta
   ...more,
 });
 
-/** Instructions that do much work each. */
+/** Single instructions that do much work. */
 export const bulk: readonly Attack[] = [
   attack(
     'fill-15-mib',

@@ -20,7 +20,7 @@ const send = (bytes: number): string =>
 const wait = (fn: string, call: string): string =>
   `(local.set $j ${call}) (drop (call $wait:${fn} (local.get $j) ${SCRATCH})) (call $drop:${fn} (local.get $j))`;
 const withQueue = (run: string): string => `(local.set $j (call $queue.queue.new ${MODEL_NAME})) ${run}`;
-/** A key that counts: its last bytes are $i. */
+/** A key that changes with $i, which gives its last bytes. */
 const KEY = `(i32.store (i32.const ${AT.name}) (i32.or (i32.const 0x30303030) (i32.and (local.get $i) (i32.const 0x0f0f0f0f))))`;
 const ANY = ended(
   'cpu-limit',
@@ -32,7 +32,7 @@ const ANY = ended(
   'memory-limit',
   'inferlet-error',
 );
-/** Launches itself \`count\` times; the name of the function comes from the platform. */
+/** Launches itself \`count\` times; the platform provides the function's name. */
 const forks = (count: number, then: string): GuestText => ({
   run: `(call $runtime.function-name (i32.const 1024))
     ${times(count, '(drop (call $children.child.new (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 16) (i32.const 2)))')} ${then}`,

@@ -15,7 +15,7 @@ import { stack } from './stack.ts';
 import { start } from './start.ts';
 import { tables } from './tables.ts';
 
-/** Every attack. Those that need nothing of an invocation come first. */
+/** Every attack. Attacks that need no invocation come first. */
 export const CORPUS: readonly Attack[] = [
   ...names,
   ...start,
@@ -34,7 +34,7 @@ export const CORPUS: readonly Attack[] = [
   ...floods,
 ];
 
-/** Names of the attacks that `npm test` runs: some of each class, chosen for different places in the code that they reach. */
+/** Attacks that `npm test` runs: some of each class, chosen to reach different code of the platform. */
 const QUICK_NAMES = new Set([
   ...['names-module---proto--', 'names-field-then', 'names-quote', 'names-interface-member-constructor'],
   ...['start-spins', 'start-recurses', 'start-calls-now'],

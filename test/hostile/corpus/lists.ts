@@ -3,7 +3,7 @@ import { AT, CHAT_MODEL_NAME, DONE, forever, type GuestText, MODEL_NAME, SCRATCH
 
 const MiB = 1 << 20;
 const PAGE = 65_536;
-/** Where a list of strings lies that all point at one region behind it. */
+/** Address of a list of strings that all point at one region behind the list. */
 const LIST = AT.heap;
 const REGION = LIST + 4 * MiB;
 
@@ -15,7 +15,7 @@ const attack = (name: string, guest: GuestText, ends = ended('trap'), more: Part
   ...more,
 });
 
-/** `count` pairs of strings (a header, a chat message), each `bytes` of one region, and a call that is handed the list. */
+/** Passes `call` a list of `count` pairs of strings (headers or chat messages) that each cover the same `bytes` bytes. */
 const aliased = (count: number, bytes: number, call: string): GuestText => ({
   memory: String(Math.ceil((REGION + bytes) / PAGE) + 1),
   run: `(memory.fill (i32.const ${REGION}) (i32.const 97) (i32.const ${bytes}))

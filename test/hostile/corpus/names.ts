@@ -1,7 +1,7 @@
 import { type Attack, ended, refused, UNBUILT } from '../attack.ts';
 import { componentText } from '../guest.ts';
 
-/** Names that mean something to JavaScript, where a table is an object. */
+/** Names with a meaning in JavaScript when a table is a plain object. */
 const WORDS = [
   '__proto__',
   'constructor',
@@ -14,10 +14,10 @@ const WORDS = [
   '__lookupSetter__',
 ];
 
-/** A name is refused, or is a name like any other. */
+/** The platform refuses such a name or treats it like any other. */
 const HARMLESS = [...UNBUILT, ...ended('result')];
 
-/** Links a function of one core module into another under a module name and a field of the attacker's. */
+/** Links a function of one core module into another under the attacker's module and field names. */
 const linked = (module: string, field: string): string =>
   componentText({
     before: `(core module $lib (func (export "${field}") (result i32) (i32.const 7)))
@@ -27,7 +27,7 @@ const linked = (module: string, field: string): string =>
     run: '(drop (call $linked))',
   });
 
-/** Exports a memory, a table, a global and a function under one word, each from an instance of its own, and imports them all. */
+/** Exports a memory, a table, a global and a function under one name, each from its own instance, and imports all four. */
 const everyKind = (word: string): string =>
   componentText({
     before: ['(memory (export "@") 1)', '(table (export "@") 1 funcref)', '(global (export "@") i32 (i32.const 1))']

@@ -1,10 +1,10 @@
 import { type Attack, ended } from '../attack.ts';
 import { AT, forever, SCRATCH, swallow, TOPIC } from '../guest.ts';
 
-/** The result is there when post-return begins: it may count, or what follows may end the invocation. */
+/** The result exists before post-return runs: the invocation may end with it, or post-return may end the invocation. */
 const ENDS = ended('result', 'trap', 'cpu-limit', 'deadline-exceeded');
 
-/** A guest in the plain, blocking form, whose result the host hands back to it. */
+/** A guest in the plain, blocking form: the host passes the result's pointer to its post-return. */
 const attack = (name: string, body: string): Attack => ({
   name: `post-return-${name}`,
   kind: 'post-return',

@@ -3,11 +3,11 @@ import { DONE, forever, type GuestText, MODEL_NAME, RETURN, SCRATCH, swallow, TO
 
 const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const FIELDS = '(global $armed (mut i32) (i32.const 0))';
-/** The host asks for memory for the tenant's name. */
+/** Calls `tenant`, for whose result the host calls `cabi_realloc`. */
 const ASK = `(global.set $armed (i32.const 1)) (call $runtime.tenant ${SCRATCH}) ${DONE}`;
 const BUMP = '(call $bump (local.get $align) (local.get $size))';
 
-/** Does something each time the host asks for memory in the middle of a call. */
+/** Runs `body` each time the host calls `cabi_realloc` in the middle of a call. */
 const armed = (body: string, more: Partial<GuestText> = {}): GuestText => ({
   run: ASK,
   realloc: `(if (global.get $armed) (then ${body})) ${BUMP}`,
@@ -37,7 +37,7 @@ const CALLS: Readonly<Record<string, string>> = {
   tokenize: `(call $tokenize.tokenize ${MODEL_NAME} ${TOPIC} (i32.const 0) ${SCRATCH})`,
 };
 
-/** Reads a future whose value needs memory, and does something to the future while the host asks for it. */
+/** Reads a future whose value needs memory, and runs `body` on the future while the host calls `cabi_realloc`. */
 const whileRead = (body: string): GuestText => ({
   fields: `${FIELDS} (global $future (mut i32) (i32.const 0))`,
   run: `(global.set $armed (i32.const 1)) (global.set $future (call $store.get ${TOPIC}))

@@ -14,13 +14,13 @@ const attack = (name: string, guest: GuestText, ends = ended('trap'), more: Part
 const returns = (tag: number, pointer: number, length: number): string =>
   `(call $return (i32.const ${tag}) (i32.const ${pointer}) (i32.const ${length})) (i32.const 0)`;
 
-/** A plain, blocking `run` that returns this pointer. */
+/** A plain, blocking `run` that returns `pointer`. */
 const plain = (pointer: number): GuestText => ({
   run: '',
   entry: `(func (export "run") (param i32 i32) (result i32) (i32.const ${pointer}))`,
 });
 
-/** A result of `bytes` bytes: first half one character, second half another. */
+/** A result of `bytes` bytes: the first half repeats the byte `first`, the second half `second`. */
 const large = (bytes: number, first: number, second: number): GuestText => ({
   memory: String(2 + Math.ceil(bytes / 65_536)),
   run: `(memory.fill (i32.const ${AT.heap}) (i32.const ${first}) (i32.const ${bytes / 2}))

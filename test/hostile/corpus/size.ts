@@ -32,7 +32,7 @@ function zeros(bytes: number): Uint8Array {
   return all;
 }
 
-/** Components nested in each other, `depth` deep. The text format does not go as deep. */
+/** Components nested in each other, `depth` deep. The text format does not nest that deep. */
 function nested(depth: number): Uint8Array {
   const headers: number[][] = [];
   for (let bytes = COMPONENT_HEADER.length; headers.length < depth; bytes += headers.at(-1)?.length ?? 0) {

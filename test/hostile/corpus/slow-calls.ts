@@ -15,7 +15,7 @@ const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Atta
   ...more,
 });
 
-/** Calls the host again and again; what it answers is overwritten, so that memory does not end the guest. */
+/** Calls the host in a loop and overwrites its answers, so that the memory limit does not end the guest. */
 const again = (call: string, before = ''): GuestText => ({ run: `${before} ${forever(`${RESET} ${call}`)}` });
 const fill = (byte: number, bytes: number): string =>
   `(memory.fill (i32.const ${AT.heap}) (i32.const ${byte}) (i32.const ${bytes}))`;
@@ -67,7 +67,7 @@ const json = (open: string, depth: number, close: string): GuestText => ({
 
 export const slowCalls: readonly Attack[] = [
   attack('tokenize-32-kib', again(tokenize(32 * KiB - 8), words(32 * KiB)), SPENT),
-  // Characters of three bytes: no vocabulary has all of them.
+  // Characters of three bytes, of which no vocabulary has all.
   attack('tokenize-rare-characters', again(tokenize(64 * KiB - 8), words(64 * KiB, 0x2080b8e4, 0x003f0300))),
   attack('tokenize-one-word', again(tokenize(32 * KiB - 8), fill(97, 32 * KiB))),
   attack('tokenize-spaces', again(tokenize(32 * KiB - 8), fill(32, 32 * KiB))),

@@ -1,7 +1,7 @@
 import { type Attack, ended } from '../attack.ts';
 import { AT, DONE, type GuestText, MODEL_NAME, SCRATCH, swallow, TOPIC } from '../guest.ts';
 
-/** A host call of each kind: computed in the runtime, framed for the device, written to Redis, or a timer. */
+/** One host call of each kind: computed in the runtime, sent to the GPU host, written to Redis, or a timer. */
 const CALLS: Readonly<Record<string, string>> = {
   now: '(drop (call $runtime.now))',
   log: `(call $runtime.log (i32.const 1) ${TOPIC})`,
@@ -25,10 +25,10 @@ const CALLS: Readonly<Record<string, string>> = {
   yield: '(drop (call $root:thread-yield))',
 };
 
-/** Parameters that each frame passes on the stack: so large frames reach its end in a thousand calls, and differ by less than a host call needs. */
+/** Parameters per frame: frames this large fill the stack in a thousand calls and are still smaller than what a host call needs. */
 const PARAMETERS = 50;
 
-/** Descends to one depth after the other up to the end of the stack and calls the host there, so that some calls find all but no stack left. */
+/** Calls the host at every depth up to the end of the stack, so that some calls find almost no stack left. */
 const descending = (call: string): GuestText => ({
   fields: `(global $queue (mut i32) (i32.const 0))
     (func $descend (param $depth i32) (param ${'i64 '.repeat(PARAMETERS)})
@@ -50,7 +50,7 @@ const MANIFEST = {
   grants: { store: true, messaging: true },
 };
 
-/** An endless recursion ends the invocation; what the calls on the way there left must harm no other. */
+/** An endless recursion ends the invocation; state that its calls left must not harm another invocation. */
 const attack = (name: string, guest: GuestText): Attack => ({
   name: `stack-${name}`,
   kind: 'stack',

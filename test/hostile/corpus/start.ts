@@ -1,7 +1,7 @@
 import { type Attack, ended, UNBUILT } from '../attack.ts';
 import { DONE, forever, type GuestText, SCRATCH, swallow, TOPIC, times } from '../guest.ts';
 
-/** What computes or traps before there is an invocation is refused at deploy. */
+/** The deploy refuses a component that computes or traps before an invocation. */
 const REFUSED = UNBUILT;
 const HARMLESS = [...REFUSED, ...ended('result')];
 
@@ -19,7 +19,7 @@ export const start: readonly Attack[] = [
   attack(
     'fills-memory-to-the-fuel',
     { memory: '200', start: times(100, '(memory.fill (i32.const 0) (i32.const 1) (i32.const 13000000))') },
-    // Its result lies in the memory that it filled. The filling is CPU time, and comes near the limit.
+    // The start function overwrites the result's memory. Filling takes CPU time close to the limit.
     [...HARMLESS, ...ended('invalid-result', 'cpu-limit')],
   ),
   attack('grows-memory', { start: forever('(drop (memory.grow (i32.const 1)))') }),

@@ -1,4 +1,4 @@
-/** `adapter`: on a model named `tiny` that has an adapter named `other`; the function's default model has none. */
+/** Cases of `adapter`, on a model named `tiny` with an adapter named `other`; the function's default model has no adapter. */
 import { adapter, forward, fused, inputText, outputText, type Queue, settle } from '@pie/inferlet/raw';
 import { type Cases, embedsOf, issued, NO_ADDRESS, NO_MODEL, near, newQueue, pagesOf, upTo } from './case.ts';
 import { asked } from './compute.ts';
@@ -13,7 +13,7 @@ const request = (pages: readonly number[]): Parameters<typeof fused.step>[1] => 
   output: { tag: 'distributions', val: TOP },
 });
 
-/** Embeds of the tokens, and one for a state. */
+/** Embeds that hold the tokens, and one embed for a state. */
 function embedded(queue: Queue): { readonly inputs: number[]; readonly state: number } {
   const inputs = embedsOf(queue, TOKENS.length);
   const [state = 0] = embedsOf(queue, 1);
@@ -21,14 +21,14 @@ function embedded(queue: Queue): { readonly inputs: number[]; readonly state: nu
   return { inputs, state };
 }
 
-/** What follows the tokens by a fused step, with the adapter or without. */
+/** Log-probabilities after the tokens by a fused step, with or without the adapter. */
 async function stepped(queue: Queue, name?: string): Promise<readonly number[]> {
   const pages = pagesOf(queue, 1);
   const call = name === undefined ? fused.step(queue, request(pages)) : adapter.step(queue, name, request(pages));
   return (await settle(call)).distributions[0]?.logProbabilities ?? [];
 }
 
-/** What follows the tokens by the three calls, in two pieces over a page. */
+/** Log-probabilities after the tokens by the three separate calls, in two pieces over one page. */
 async function forwarded(queue: Queue, name: string): Promise<readonly number[]> {
   const pages = pagesOf(queue, 1);
   const { inputs, state } = embedded(queue);
@@ -70,7 +70,7 @@ export const adapterCases: Cases = {
     ok: async () => {
       using queue = newQueue(MODEL);
       const [own, plain] = [await forwarded(queue, ADAPTER), await stepped(queue)];
-      // The model alone, on its own queue at the same moment, is not touched by it.
+      // The adapter must not affect a step without it on another queue at the same time.
       using other = newQueue(MODEL);
       const [again, beside] = await Promise.all([forwarded(queue, ADAPTER), stepped(other)]);
       return !near(own, plain, 1e-3) && near(own, again) && near(plain, beside);
@@ -95,7 +95,7 @@ export const adapterCases: Cases = {
   'adapter.step': {
     ok: async () => {
       using queue = newQueue(MODEL);
-      // The second finds the first one's keys, and the model's none of either.
+      // The second step finds the first step's cached keys; a step without the adapter must find neither.
       const [own, again] = [await stepped(queue, ADAPTER), await stepped(queue, ADAPTER)];
       return near(own, again) && near(own, await forwarded(queue, ADAPTER)) && !near(own, await stepped(queue), 1e-3);
     },

@@ -2,21 +2,21 @@ import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
 import { InferletError, model } from '@pie/inferlet';
 import { allocate, Queue, settle } from '@pie/inferlet/raw';
 
-/** One function of the contract, called as it should be and as it should not. */
+/** Valid and invalid calls of one function of the contract. */
 export interface Case {
-  /** Throws, or answers false, when the function does not do what it says. */
+  /** Throws or returns false when the function breaks its contract. */
   ok(): unknown;
-  /** By the code that each must fail with. */
+  /** Invalid calls by the code that each must fail with. */
   readonly fails?: Readonly<Record<string, () => unknown>>;
 }
 
-/** By `interface.core-name` of `wit/generated/world.ts`. */
+/** Cases by `interface.core-name` of `wit/generated/world.ts`. */
 export type Cases = Readonly<Record<string, Case>>;
 
-/** What a case came to: true, or what went wrong. */
+/** Result of a case. */
 export interface CaseReport {
   readonly ok: true | string;
-  /** Code that was expected and code that came. */
+  /** The actual code by the expected code. */
   readonly fails: Readonly<Record<string, string>>;
 }
 
@@ -44,19 +44,19 @@ type Waiting<T> = Future<Outcome<T>>;
 
 /** A model that no platform has. */
 export const NO_MODEL = 'no-such-model';
-/** An address that nobody was given. */
+/** An address that no allocation returns. */
 export const NO_ADDRESS = 4_000_000;
 
 export const newQueue = (name: string = model().name): Queue => new Queue(name);
 
-/** Runs a call that has no answer of its own, and hands out its error through `synchronize`. */
+/** Runs a call that has no answer of its own and throws its error, which `synchronize` reports. */
 export async function issued(call: (queue: Queue) => void, name?: string): Promise<void> {
   using queue = newQueue(name);
   call(queue);
   await settle(queue.synchronize());
 }
 
-/** What a call on a resource answers; the engine drops a resource that nobody holds, whatever it still computes. */
+/** Answer of a call on a resource. Holds the resource until then, since the engine drops an unreferenced one even while a call waits. */
 export async function on<R extends Handle, T>(resource: R, call: (resource: R) => Waiting<T>): Promise<T> {
   try {
     return await settle(call(resource));
@@ -65,7 +65,7 @@ export async function on<R extends Handle, T>(resource: R, call: (resource: R) =
   }
 }
 
-/** Whether two lists of numbers are the same, up to an error. */
+/** True when two lists of numbers are equal up to `error`. */
 export const near = (a: ArrayLike<number>, b: ArrayLike<number>, error = 1e-4): boolean =>
   a.length === b.length && Array.prototype.every.call(a, (value: number, i) => Math.abs(value - (b[i] ?? 0)) <= error);
 

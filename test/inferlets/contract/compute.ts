@@ -1,4 +1,4 @@
-/** `queue`, `forward`, `input-text`, `output-text`, `fused`, `introspect`. */
+/** Cases of `queue`, `forward`, `input-text`, `output-text`, `fused` and `introspect`. */
 import { model } from '@pie/inferlet';
 import { forward, fused, inputText, introspect, outputText, type Queue, Run, settle } from '@pie/inferlet/raw';
 import { type Cases, embedsOf, issued, NO_ADDRESS, NO_MODEL, near, newQueue, pagesOf, upTo } from './case.ts';
@@ -13,7 +13,7 @@ export interface Computed {
   readonly state: number;
 }
 
-/** Embeds and forwards the prompt into pages of its own. */
+/** Embeds the prompt and forwards it into new pages. */
 export function compute(queue: Queue, tokens: readonly number[] = PROMPT): Computed {
   const pages = pagesOf(queue, 1);
   const inputs = embedsOf(queue, tokens.length);
@@ -54,7 +54,7 @@ export const forwardCases: Cases = {
       using queue = newQueue();
       const whole = compute(queue);
       const { tokens } = await settle(outputText.nextDistribution(queue, whole.state, 1));
-      // In two pieces, the second over the first one's page, with every key shown by a mask.
+      // In two pieces, the second over the first piece's page, with a mask that shows every key.
       const pages = pagesOf(queue, 1);
       const inputs = embedsOf(queue, PROMPT.length);
       const [state = 0] = embedsOf(queue, 1);
@@ -280,7 +280,7 @@ async function decoded(queue: Queue, maxTokens: number): Promise<number[]> {
   }
 }
 
-/** What a call on a queue of its own answers. */
+/** Answer of a call on a new queue. */
 export async function asked<T>(call: (queue: Queue) => Parameters<typeof settle<T>>[0], name?: string): Promise<T> {
   using queue = newQueue(name);
   const answer = await settle(call(queue));

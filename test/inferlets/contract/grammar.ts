@@ -1,4 +1,4 @@
-/** `grammar`. */
+/** Cases of `grammar`. */
 import { model, tokenize } from '@pie/inferlet';
 import { Compiled, grammar, Matcher, type Queue, settle } from '@pie/inferlet/raw';
 import { type Cases, NO_MODEL, on } from './case.ts';

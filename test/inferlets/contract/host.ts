@@ -1,4 +1,4 @@
-/** `runtime`, `environment`, `session`, `tokenize`. */
+/** Cases of `runtime`, `environment`, `session` and `tokenize`. */
 import { model } from '@pie/inferlet';
 import { Detokenizer, environment, runtime, session, settle, tokenize } from '@pie/inferlet/raw';
 import { type Cases, NO_MODEL } from './case.ts';
@@ -44,7 +44,7 @@ export const runtimeCases = (input: string): Cases => ({
   'runtime.sleep': { ok: () => settle(runtime.sleep(1)) },
 });
 
-/** The manifest names one variable. */
+/** The manifest sets one variable. */
 export const environmentCases: Cases = {
   'environment.get-variable': {
     ok: () =>
@@ -64,7 +64,7 @@ export const sessionCases: Cases = {
   },
   'session.flush': { ok: () => settle(session.flush()) },
   'session.receive': {
-    // The test answers "ready" with two messages and then says no more.
+    // The test answers "ready" with two messages and then closes its side.
     ok: async () => {
       const first = await settle(session.receive());
       const second = await settle(session.receive());
@@ -73,7 +73,7 @@ export const sessionCases: Cases = {
   },
 };
 
-/** After `sessionCases`. */
+/** Run after `sessionCases`, when the session is closed. */
 export const closedSession: Cases = {
   'session.receive': { ok: () => true, fails: { closed: () => settle(session.receive()) } },
 };
@@ -143,7 +143,7 @@ export const tokenizeCases: Cases = {
   'tokenize.[method]detokenizer.finish': {
     ok: () => {
       const stream = new Detokenizer(name());
-      // The first byte of a fox.
+      // The fox's tokens without the last one: an incomplete character.
       const half = tokenize.tokenize(name(), '🦊', false).slice(0, -1);
       stream.push(half);
       return stream.finish().includes('\ufffd');

@@ -1,10 +1,10 @@
-/** `input-image`, on a model with a vision tower whose pictures are nine embeds. */
+/** Cases of `input-image`, on a model with a vision tower that turns a picture into nine embeds. */
 import { model } from '@pie/inferlet';
 import { attempt, forward, inputImage, outputText, settle } from '@pie/inferlet/raw';
 import { type Cases, embedsOf, NO_ADDRESS, NO_MODEL, near, newQueue, pagesOf, upTo } from './case.ts';
 import { asked } from './compute.ts';
 
-/** The model that takes pictures; the default one takes none. */
+/** The model that takes pictures; the default model takes none. */
 const VISION = 'tiny-vision';
 const EMBEDS = 9;
 
@@ -13,7 +13,7 @@ const PICTURE = bytes(
   '89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd' +
     '0000000d4944415478da63f8cf0004ff01070001ff3d7d8c490000000049454e44ae426082',
 );
-/** One byte of its pixels is another. */
+/** The picture with one changed byte in its pixel data. */
 const DAMAGED = PICTURE.map((byte, i) => (i === 45 ? byte ^ 0xff : byte));
 
 function bytes(hex: string): Uint8Array {
@@ -55,7 +55,7 @@ export const imageCases: Cases = {
       const encoded = [first, second].map((embeds) =>
         settle(inputImage.embedImage(queue, PICTURE, upTo(EMBEDS), embeds)),
       );
-      // It need not be waited for.
+      // The forward need not wait for the encoding.
       forward.forward(queue, [], first, pagesOf(queue, 1), [state], undefined);
       const next = await settle(outputText.nextDistribution(queue, state, 3));
       await Promise.all(encoded);

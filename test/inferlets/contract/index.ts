@@ -1,4 +1,4 @@
-/** Every function of the contract, called as it should be and as it should not; for the test that none is left out. */
+/** Valid and invalid calls of every function of the contract, for the test that no function is left out. */
 import { defineInferlet } from '@pie/inferlet';
 import { adapterCases } from './adapter.ts';
 import { type CaseReport, type Cases, report } from './case.ts';

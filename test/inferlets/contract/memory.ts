@@ -1,4 +1,4 @@
-/** `allocate` and `kv-files`. */
+/** Cases of `allocate` and `kv-files`. */
 import { invocation, model } from '@pie/inferlet';
 import { allocate, File, forward, fused, kvFiles, outputText, type Queue, settle } from '@pie/inferlet/raw';
 import { type Cases, embedsOf, issued, NO_ADDRESS, NO_MODEL, near, newQueue, pagesOf, upTo } from './case.ts';
@@ -6,7 +6,7 @@ import { asked, compute, PROMPT } from './compute.ts';
 
 const unique = (what: string): string => `contract/${what}-${invocation().id}`;
 
-/** Log-probabilities of what follows `token` over `pages`. */
+/** Log-probabilities after one more token over `pages`. */
 async function following(queue: Queue, pages: readonly number[], position = PROMPT.length): Promise<number[]> {
   const request = { tokens: [29892], positions: [position], inPages: pages, outPages: [], rows: 1 };
   const { distributions } = await settle(fused.step(queue, { ...request, output: { tag: 'distributions', val: 8 } }));
@@ -82,7 +82,7 @@ export const allocateCases: Cases = {
       allocate.copySlots(queue, pages[0] ?? 0, 0, copy, 0, PROMPT.length, 0);
       allocate.copySlots(queue, pages[0] ?? 0, 0, moved, 0, PROMPT.length, 40);
       const original = await following(queue, pages);
-      // Only distances count: moved on as a whole, the text is the same.
+      // Only distances between positions count, so a text that is shifted as a whole gives the same result.
       return (
         near(await following(queue, [copy]), original, 1e-5) &&
         near(await following(queue, [moved], PROMPT.length + 40), original, 1e-2)

@@ -1,4 +1,4 @@
-/** `store`, `messaging`, `http`, `children`, `file-exchange`. */
+/** Cases of `store`, `messaging`, `http`, `children` and `file-exchange`. */
 import { invocation } from '@pie/inferlet';
 import { Child, Exchange, fileExchange, messaging, Subscription, session, settle, store } from '@pie/inferlet/raw';
 import { type Cases, on } from './case.ts';
@@ -278,7 +278,7 @@ export const exchangeCases: Cases = {
     },
   },
   'file-exchange.receive-file': {
-    // The test puts it there when it is told to, and then says no more.
+    // The test sends the file when it receives the text "file", and then closes its side.
     ok: async () => {
       const waiting = settle(fileExchange.receiveFile('data.bin'));
       session.send({ tag: 'text', val: 'file' });
@@ -296,7 +296,7 @@ export const exchangeCases: Cases = {
   },
 };
 
-/** After `exchangeCases`. */
+/** Run after `exchangeCases`, when the exchange is closed. */
 export const closedExchange: Cases = {
   'file-exchange.receive-file': {
     ok: () => true,
@@ -304,7 +304,7 @@ export const closedExchange: Cases = {
   },
 };
 
-/** Of a function without grants: every interface refuses. */
+/** Cases for a function without grants: every interface refuses its calls. */
 export const deniedCases = (origin: string): Cases => ({
   'store.get': { ok: () => true, fails: { unsupported: () => settle(store.get('key')) } },
   'messaging.broadcast': { ok: () => true, fails: { unsupported: () => settle(messaging.broadcast('topic', hello)) } },

@@ -1,6 +1,6 @@
 /**
- * Generates token by token and sends each one before it asks for the next, so that the messages of its log are the tokens that it was charged for. What it
- * does first is to write down that it ran.
+ * Generates token by token and sends each token before it requests the next, so that the messages in its event log match the charged
+ * tokens. First, it counts the run in the store.
  */
 import { defineInferlet, launch, model, receive, send, sleep, store } from '@pie/inferlet';
 import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
@@ -8,16 +8,16 @@ import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
 interface Input {
   /** Names this invocation in the store. */
   readonly mark?: string;
-  /** Answers how often the invocation of that mark ran, and does nothing else. */
+  /** Only returns how often the invocation with that mark ran. */
   readonly read?: string;
   /** Tokens of the prompt. */
   readonly context?: number;
   readonly tokens?: number;
-  /** Waits so long after each token. */
+  /** Pause after each token. */
   readonly pauseMs?: number;
-  /** Waits for a message of its client before this token; 0 is the first, and comes before the child. */
+  /** Waits for a message of its client before this token; 0 is the first token, before the launch of the child. */
   readonly listenAt?: number;
-  /** Launches a child that does the same, and waits for it. */
+  /** Launches a child that runs the same function, and waits for it. */
   readonly child?: boolean;
 }
 

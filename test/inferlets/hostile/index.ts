@@ -1,4 +1,4 @@
-/** Misbehaves in the way that its input names; see test/e2e/hostile.test.ts. */
+/** Misbehaves as its input says; see test/e2e/hostile.test.ts. */
 
 import { allocateEmbeds, allocatePages } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';

@@ -24,7 +24,7 @@ interface Input {
   readonly n?: number;
 }
 
-/** The code and text of what a call fails with; `none` when it does not. */
+/** Code and text of a call's error; `none` when the call succeeds. */
 const fault = async (call: () => Promise<unknown>): Promise<string> => {
   try {
     await call();

@@ -1,15 +1,15 @@
-/** Runs into each limit, catches it or not; for the end-to-end test of what an inferlet is told. */
+/** Exceeds the given limit and catches the error or not; for the end-to-end test of typed errors. */
 import { Context, defineInferlet, fetch, InferletError, send, sleep } from '@pie/inferlet';
 
 interface Input {
   readonly what: 'deadline' | 'pages' | 'host' | 'model';
-  /** Whether it catches the error and goes on. */
+  /** True to catch the error and go on. */
   readonly catches: boolean;
 }
 
 const into: Readonly<Record<Input['what'], () => Promise<unknown>>> = {
   deadline: () => sleep(60_000),
-  // Its manifest grants 4 pages of 16 tokens.
+  // The manifest grants 4 pages of 16 tokens.
   pages: async () => {
     using ctx = new Context();
     return await ctx.fill('word '.repeat(100)).generate({ maxTokens: 2 }).collect();

@@ -1,4 +1,4 @@
-/** Uses a secret, and tells of it where it should not. */
+/** Uses a secret and leaks it in different places. */
 import { defineInferlet, environment } from '@pie/inferlet';
 
 export const run = defineInferlet(async ({ act = '' }: { act?: string }) => {

@@ -1,10 +1,10 @@
-/** Says which version it is, again and again, without a model. */
+/** Sends its version repeatedly, without a model. */
 import { defineInferlet, invocation, receive, send, sleep } from '@pie/inferlet';
 
 interface Input {
   readonly ticks?: number;
   readonly everyMs?: number;
-  /** Waits for a message of its client first. */
+  /** Waits for a message of its client before the first tick. */
   readonly hold?: boolean;
 }
 
