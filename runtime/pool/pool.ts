@@ -15,6 +15,11 @@ export interface PoolOptions {
   readonly onError?: (error: unknown) => void;
 }
 
+/** An instance that a launch has taken. It does not refer to the instance: one that trapped is garbage at once. */
+interface Lent {
+  readonly takenAtMs: number;
+}
+
 interface Entry {
   readonly key: string;
   program: Program;
@@ -22,8 +27,8 @@ interface Entry {
   readonly ready: Execution[];
   /** Instances whose runs have returned: the pool restores or disposes them. */
   readonly used: Execution[];
-  /** Times at which instances were taken that may soon be given back, oldest first. */
-  readonly lent: Map<Execution, number>;
+  /** Instances that were taken and may soon be given back. */
+  readonly lent: Set<Lent>;
   /** Usual time from a launch to the return of the instance. */
   returnMs: number;
   /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
@@ -61,6 +66,7 @@ export class InstancePool {
   readonly #options: PoolOptions;
   readonly #policy: SizingPolicy;
   readonly #entries = new Map<string, Entry>();
+  readonly #lent = new WeakMap<Execution, Lent>();
   /** Requested numbers of ready instances, including those of programs not admitted yet. */
   readonly #minima = new Map<string, number>();
   #refill: NodeJS.Timeout | NodeJS.Immediate | null = null;
@@ -104,7 +110,7 @@ export class InstancePool {
         bursts: new BurstSize(),
         ready: [],
         used: [],
-        lent: new Map(),
+        lent: new Set(),
         returnMs: 0,
         snapshot: undefined,
         usedAtMs: now,
@@ -155,7 +161,9 @@ export class InstancePool {
     const ready = entry.ready.pop();
     this.#schedule();
     const execution = ready ?? this.#restore(entry) ?? this.#make(entry);
-    entry.lent.set(execution, now);
+    const lending = { takenAtMs: now };
+    entry.lent.add(lending);
+    this.#lent.set(execution, lending);
     return { execution, instantiateMs: ready ? 0 : performance.now() - now, ready: ready !== undefined };
   }
 
@@ -166,10 +174,10 @@ export class InstancePool {
    */
   giveBack(key: string, program: Program, execution: Execution): void {
     const entry = this.#entries.get(key);
-    const takenAtMs = entry?.lent.get(execution);
-    if (entry && takenAtMs !== undefined) {
-      entry.lent.delete(execution);
-      entry.returnMs += (performance.now() - takenAtMs - entry.returnMs) * LAST_RUN;
+    const lending = this.#lent.get(execution);
+    if (entry && lending) {
+      entry.lent.delete(lending);
+      entry.returnMs += (performance.now() - lending.takenAtMs - entry.returnMs) * LAST_RUN;
     }
     const isAsLarge = execution.guest.memoryBytes === entry?.memoryBytes;
     if (
@@ -278,9 +286,10 @@ export class InstancePool {
 function lent({ snapshot, lent: taken, returnMs }: Entry, now: number): number {
   const expectedMs = Math.min(LONGEST_LENT_MS, LENT_MS + 2 * returnMs);
   let count = 0;
-  for (const [execution, atMs] of taken) {
-    if (now - atMs > LONGEST_LENT_MS) taken.delete(execution);
-    else if (now - atMs <= expectedMs) count++;
+  for (const lending of taken) {
+    const ageMs = now - lending.takenAtMs;
+    if (ageMs > LONGEST_LENT_MS) taken.delete(lending);
+    else if (ageMs <= expectedMs) count++;
   }
   return snapshot ? count : 0;
 }
