@@ -26,6 +26,15 @@ async function written(platform: Platform): Promise<void> {
   }
 }
 
+/** A sandbox dies with its runtime, and may be gone before this kill reaches it. */
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
 test('kill -9 of every process at once: after a start in the same home, what ran has ended with runtime-lost, and the next invocation works', async () => {
   const home = await newHome();
   try {
@@ -36,7 +45,7 @@ test('kill -9 of every process at once: after a start in the same home, what ran
     await until('all are under way', () => running.every((each) => said(each) === 4));
     await written(first);
     const all = platformProcesses(first.supervisorPid);
-    for (const pid of all) process.kill(pid, 'SIGKILL');
+    for (const pid of all) kill(pid);
     await until('all are gone', () => !all.some(isAlive));
 
     await using second = await Platform.start({ home, keepHome: true, port: first.port, functions: false });
