@@ -45,6 +45,7 @@ const PLACE_DEADLINE_MS = 30_000;
 /** Longest that a run waits for one of its tenant's places for lone runs before it joins the tenant's other runs. */
 const ALONE_PATIENCE_MS = 10_000;
 const REVIEW_MS = 1000;
+const LATE_SANDBOX = `No sandbox was ready within ${PLACE_DEADLINE_MS / 1000} s, because the machine is busy or sandboxes do not start. Try again; the runtime's log names failed starts.`;
 const NO_SANDBOX = "No sandbox could be started; the runtime's log says why.";
 /** Delay before the next spare begins after a spare was taken. */
 const NEXT_SPARE_MS = 100;
@@ -218,7 +219,7 @@ export class Fleet {
       const background = alone || this.#cores?.isHeavy(tenant) === true;
       if (this.#beginning > 0) {
         if (!background) this.#hurry();
-        if (!(await this.#changed(untilMs))) throw new LaunchError('internal', NO_SANDBOX);
+        if (!(await this.#changed(untilMs))) throw new LaunchError('internal', LATE_SANDBOX);
       } else if (this.#sandboxes.size < most) await this.#begin(background);
       else {
         const leaving = leastNeeded(this.#view());

@@ -13,7 +13,7 @@ export interface LaunchTimings {
   readonly instantiateMs: number;
 }
 
-/** What a guest returned, or the reason that it returned nothing. */
+/** The value that a guest returned, or the reason for its missing value. */
 export type GuestEnding =
   | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
   | { readonly kind: 'trapped'; readonly trap: GuestTrap }

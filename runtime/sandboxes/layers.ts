@@ -58,7 +58,7 @@ export function layersFor(isolation: Isolation, { bubblewrap, setpriv }: Probe):
 export const OWN_SESSION = '--new-session';
 
 /**
- * Unshares all namespaces; runs as the user nobody; drops capabilities, terminal and environment. bubblewrap itself sets no-new-privileges
+ * Unshares all namespaces; runs as user id 65534; drops capabilities, terminal and environment. bubblewrap itself sets no-new-privileges
  * and makes an empty root, which `command.ts` fills with the program's files and makes read-only.
  */
 const UNSHARED: readonly string[] = [

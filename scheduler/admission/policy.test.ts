@@ -237,7 +237,7 @@ describe('admission policy', () => {
     }
   });
 
-  test('nobody waits for room for a tenant that has its part: small ones of others start, however long its own run', () => {
+  test('a tenant that holds its part keeps no room: small invocations of others start while its own run', () => {
     const policy = new AdmissionPolicy({ slots: 1000, pages: { m: 1200 }, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 40; i += 1)
       policy.enter({ id: `large${i}`, tenant: 'large', arrival: i, pages: { m: 100 } }, 0);

@@ -166,7 +166,7 @@ export type CreateOutcome =
   /** The idempotency key belongs to invocation `id`; nothing was stored. */
   | { readonly created: false; readonly id: string; readonly quotas: readonly QuotaUse[] };
 
-/** What the quotas leave to an attempt when it begins; null for no limit. */
+/** Rest of the quotas that an attempt may use when it begins; null for no limit. */
 export interface AttemptLimits {
   /** Tokens left in the tightest window of the token quotas. */
   readonly tokensLeft: number | null;

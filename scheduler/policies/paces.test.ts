@@ -48,7 +48,7 @@ describe('the pace of a tenant', () => {
     now += 1;
     assert.equal(flood([pace], 100), 10_000);
     pace[Symbol.dispose]();
-    assert.equal(flood([paces.enter('a')], 100), 10_000, 'nobody is a neighbour of itself');
+    assert.equal(flood([paces.enter('a')], 100), 10_000, 'a tenant is no neighbour of itself');
   });
 
   it('leaves a tenant alone that stays below its rate', () => {

@@ -149,7 +149,7 @@ export const launch: Bench = {
         ];
       }),
       notes: [
-        'Quantiles are of each round; what stands is their median with the smallest and the largest. CPU is in ms an invocation, without the client; what the platform does when nobody calls is in it.',
+        "Each cell shows the median, minimum and maximum of the rounds' quantiles. CPU is in ms an invocation, without the client, and includes the idle platform.",
         'The clients run in one process on the same machine and share its cores.',
         'A new component is uploaded, checked, transpiled and metered by its deploy; that whole time is part of its launch.',
       ],

@@ -39,7 +39,7 @@ export function jsonGrammar(): Grammar {
 /**
  * A grammar whose every text is JSON that the schema (2020-12, read the usual way of decoding) accepts. It is narrower than the schema:
  * declared properties come in their order, others only where 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless
- * 'minItems' is written. What a grammar cannot keep is refused, never ignored.
+ * 'minItems' is written. The translation refuses a keyword that a grammar cannot enforce.
  *
  * @throws GrammarError with the place in the schema
  */
