@@ -13,9 +13,11 @@ export const bench: Command = {
     { line: 'pie bench http', does: 'tokens that streaming clients receive, and the CPU of every process' },
     { line: 'pie bench generate', does: 'time per token at 1, 8 and 32 clients' },
     { line: 'pie bench launch', does: 'time from request to first message' },
-    { line: 'pie bench admission', does: 'wait with a long line, jobs a second, CPU of Redis' },
-    { line: 'pie bench flood', does: 'what one tenant waits while another floods' },
+    { line: 'pie bench admission', does: "another tenant's time beside a long line, jobs a second, CPU of Redis" },
+    { line: 'pie bench flood', does: 'how long one tenant waits for its first token while another floods' },
+    { line: 'pie bench idle', does: 'memory, CPU and wake-ups of the idle platform' },
     { line: 'pie bench soak', does: 'Redis memory while invocations come and are forgotten' },
+    { line: 'pie bench generate --help', does: 'what a benchmark measures, against which baseline' },
     { line: 'pie bench engine', does: 'the engine against node-llama-cpp, transformers.js and the floor' },
   ],
   async run({ args }) {
