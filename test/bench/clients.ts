@@ -52,6 +52,27 @@ export async function startTogether<T>(
   return (await all).map((events) => outputOf<T>(events));
 }
 
+/** A stream that ended with a result, and the time from the request to its first message, in ms. */
+export interface TimedStream {
+  readonly firstMs: number;
+  readonly events: readonly StreamEvent[];
+}
+
+/** Streams an invocation that must send a message and succeed. */
+export async function timeFirstMessage(client: Client, name: string, input: unknown): Promise<TimedStream> {
+  const startMs = performance.now();
+  let firstMs: number | undefined;
+  const events = await invoke(client, name, input, {
+    signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
+    onEvent: ({ event }) => {
+      if (event === 'message') firstMs ??= performance.now() - startMs;
+    },
+  });
+  outputOf(events);
+  if (firstMs === undefined) throw new Error(`${name} sent no message`);
+  return { firstMs, events };
+}
+
 /** Time from the request to the received outcome of an invocation that must succeed, in ms. */
 export async function outcomeMs(client: Client, name: string, input: unknown): Promise<number> {
   const startMs = performance.now();
@@ -82,13 +103,13 @@ export interface Probing<T> {
  * Sends a probe at once and then every `everyMs`, whether or not earlier ones have ended: a slow answer delays no later probe, so that a
  * bad second counts with all of its probes. A failed probe ends the sending, and `stop` throws its error.
  */
-export function probeSteadily<T>(everyMs: number, probe: () => Promise<T>): Probing<T> {
+export function probeSteadily<T>(everyMs: number, probe: (index: number) => Promise<T>): Probing<T> {
   const stopped = new AbortController();
   const probes: Promise<T>[] = [];
   const startMs = performance.now();
   const sending = (async () => {
     for (let i = 1; !stopped.signal.aborted; i++) {
-      const sent = probe();
+      const sent = probe(i - 1);
       sent.catch(() => stopped.abort());
       probes.push(sent);
       const leftMs = startMs + i * everyMs - performance.now();

@@ -1,29 +1,38 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
+import { deployWith } from '#test/harness/deploy.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
-import type { Bench } from './bench.ts';
-import { probeSteadily } from './clients.ts';
+import type { Bench, BenchReport } from './bench.ts';
+import { probeSteadily, timeFirstMessage } from './clients.ts';
 import type { Flood } from './flood-client.ts';
-import { format, formatSpread, quantile, spread } from './statistics.ts';
-import { receive } from './streams.ts';
+import { format, formatSpread, median, quantile, spread } from './statistics.ts';
 
 const FLOOD = 2000;
 const FUNCTION = 'text-completion';
-/** Interval of the second tenant's requests, with and without the flood. */
+/** Interval of the second tenant's requests of each kind, with and without the flood. */
 const EVERY_MS = 500;
 /** Time without a flood, half of it before the flood and half after it. */
 const UNLOADED_MS = 20_000;
 const SUBMITTING = 64;
+const WARM_REQUESTS = 20;
 const FLOOD_TIMEOUT_MS = 600_000;
 const POLL_MS = 100;
 const INPUT = { prompt: 'Once upon a time', maxTokens: 16, temperature: 0 };
 
+/** The second tenant's requests. The aim is for what the platform itself adds: admission and launch. */
+const KINDS = [
+  { name: 'an inferlet without a model', function: 'ticker', input: { ticks: 1, everyMs: 0 }, aim: 'at most 2' },
+  { name: 'a text completion', function: FUNCTION, input: INPUT, aim: '' },
+] as const;
+
+/** Times from the request to the first message at the second tenant's client, in ms, by kind. */
+type Times = readonly (readonly number[])[];
+
 interface Round {
-  /** Times from the request to the first message at the second tenant's client, in ms. */
-  readonly unloaded: readonly number[];
-  readonly loaded: readonly number[];
+  readonly unloaded: Times;
+  readonly loaded: Times;
   readonly floodMs: number;
 }
 
@@ -31,67 +40,89 @@ interface Round {
 export const flood: Bench = {
   name: 'flood',
   summary: `one tenant sends ${FLOOD} invocations at once: how long another one waits for its first token`,
-  help: `A second tenant streams a short text completion every ${EVERY_MS} ms and measures at its HTTP client how long its first message
-takes. It does so before, during and after a flood: ${FLOOD} text completions that another tenant submits at once, from a thread of its own.
-A round is one flood; each round has its own baseline, half of it measured before the flood and half after it.`,
+  help: `A second tenant invokes an inferlet without a model and a short text completion, each every ${EVERY_MS} ms, and measures at its HTTP client
+how long the first message takes. It does so before, during and after a flood: ${FLOOD} text completions that another tenant submits at once,
+from a thread of its own. A round is one flood; each round has its own baseline, half of it measured before the flood and half after it.`,
   async run({ repetitions, quick, progress }) {
     const invocations = quick ? 300 : FLOOD;
     const rounds: Round[] = [];
     await using platform = await Platform.start({ functions: [FUNCTION] });
     const other = await createTenant(platform, 'other');
+    await deployWith(platform, 'ticker', {}, other.apiKey);
     const { code, stderr } = await platform.pie(['deploy', `functions/${FUNCTION}`], { apiKey: other.apiKey });
     if (code !== 0) throw new Error(stderr);
-    for (let i = 0; i < 20; i++) await firstMessageMs(other); // Warm-up.
+    for (let i = 0; i < WARM_REQUESTS; i++)
+      for (const kind of KINDS) await timeFirstMessage(other, kind.function, kind.input);
     const unloadedMs = (quick ? 0.4 : 1) * UNLOADED_MS;
     for (let i = 0; i < (quick ? 1 : repetitions); i++) {
-      const before = await firstMessagesMs(other, () => sleep(unloadedMs / 2));
+      const before = await timesDuring(other, () => sleep(unloadedMs / 2));
       const startMs = performance.now();
-      const loaded = await firstMessagesMs(other, () => floodWith(platform, invocations));
+      const loaded = await timesDuring(other, () => floodWith(platform, invocations));
       const floodMs = performance.now() - startMs;
-      const after = await firstMessagesMs(other, () => sleep(unloadedMs / 2));
-      rounds.push({ unloaded: [...before, ...after], loaded, floodMs });
-      const [a, b] = [quantile([...before, ...after], 0.5), quantile(loaded, 0.5)];
+      const after = await timesDuring(other, () => sleep(unloadedMs / 2));
+      const unloaded = before.map((times, kind) => [...times, ...(after[kind] ?? [])]);
+      rounds.push({ unloaded, loaded, floodMs });
+      const medians = KINDS.map(({ name }, kind) => {
+        const [a, b] = [unloaded, loaded].map((times) => format(median(times[kind] ?? []), 1));
+        return `${name} ${a} ms without, ${b} ms beside it`;
+      });
       progress(
-        `round ${i + 1}: the flood took ${format(floodMs / 1000, 1)} s; first message p50 ${format(a, 1)} ms without, ${format(b, 1)} ms beside it`,
+        `round ${i + 1}: the flood took ${format(floodMs / 1000, 1)} s; first message p50: ${medians.join('; ')}`,
       );
     }
-    return {
-      title: `${invocations} invocations of one tenant at once; time to the first message of another tenant`,
-      header: ['quantile', 'without the flood, ms', 'beside the flood, ms', 'ratio within a round', 'aim'],
-      rows: [0.5, 0.95].map((q) => {
-        const of = (value: (round: Round) => number, digits: number) => formatSpread(spread(rounds.map(value)), digits);
-        return [
-          `p${q * 100}`,
-          of(({ unloaded }) => quantile(unloaded, q), 1),
-          of(({ loaded }) => quantile(loaded, q), 1),
-          of(({ unloaded, loaded }) => quantile(loaded, q) / quantile(unloaded, q), 2),
-          q === 0.5 ? 'at most 2' : '',
-        ];
-      }),
-      notes: [
-        `Median (min–max) over ${rounds.length} floods of ${format(spread(rounds.map(({ floodMs }) => floodMs)).median / 1000, 1)} s each; ${rounds.map(({ loaded }) => loaded.length).join(', ')} requests of the second tenant beside them.`,
-        'The time is from the request to the first bytes of text at the HTTP client: admission, launch, prefill and the first token of a device that it shares with the flood.',
-        'The second tenant sends its requests at fixed times, also while earlier ones wait.',
-      ],
-      data: rounds,
-    };
+    return report(rounds, invocations);
   },
 };
 
-async function firstMessageMs(tenant: TenantClient): Promise<number> {
-  return (await receive(tenant, INPUT))().firstMs;
+function report(rounds: readonly Round[], invocations: number): BenchReport {
+  const requests = rounds.map(({ loaded }) => loaded.map((times) => times.length).join(' and '));
+  return {
+    title: `${invocations} invocations of one tenant at once; time to the first message of another tenant`,
+    header: [
+      'the other tenant',
+      'quantile',
+      'without the flood, ms',
+      'beside the flood, ms',
+      'ratio within a round',
+      'aim',
+    ],
+    rows: KINDS.flatMap(({ name, aim }, kind) =>
+      [0.5, 0.95].map((q) => {
+        const of = (value: (round: Round) => number, digits: number) => formatSpread(spread(rounds.map(value)), digits);
+        const at = (times: Times) => quantile(times[kind] ?? [], q);
+        return [
+          name,
+          `p${q * 100}`,
+          of(({ unloaded }) => at(unloaded), 1),
+          of(({ loaded }) => at(loaded), 1),
+          of(({ unloaded, loaded }) => at(loaded) / at(unloaded), 2),
+          q === 0.5 ? aim : '',
+        ];
+      }),
+    ),
+    notes: [
+      `Median (min–max) over ${rounds.length} floods, of ${formatSpread(spread(rounds.map(({ floodMs }) => floodMs / 1000)), 1)} s. Requests of the other tenant beside each: ${requests.join('; ')}.`,
+      'The time is from the request to the first message at the HTTP client: admission, launch and, for the text completion, its prefill on a device that it shares with the flood.',
+      'The other tenant sends its requests at fixed times, also while earlier ones wait.',
+    ],
+    data: rounds,
+  };
 }
 
-/** Requests at the steady rate until `meanwhile` has ended. */
-async function firstMessagesMs(tenant: TenantClient, meanwhile: () => Promise<unknown>): Promise<number[]> {
-  const probing = probeSteadily(EVERY_MS, () => firstMessageMs(tenant));
+/** Requests at the steady rate, of each kind in turn, until `meanwhile` has ended. */
+async function timesDuring(tenant: TenantClient, meanwhile: () => Promise<unknown>): Promise<Times> {
+  const probing = probeSteadily(EVERY_MS / KINDS.length, async (index) => {
+    const kind = KINDS[index % KINDS.length] ?? KINDS[0];
+    return { kind, ms: (await timeFirstMessage(tenant, kind.function, kind.input)).firstMs };
+  });
   try {
     await meanwhile();
   } catch (error) {
     await probing.stop().catch(() => undefined);
     throw error;
   }
-  return probing.stop();
+  const results = await probing.stop();
+  return KINDS.map((kind) => results.filter((result) => result.kind === kind).map(({ ms }) => ms));
 }
 
 /** Submits all invocations at once, and waits until the last one has ended. */

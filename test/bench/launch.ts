@@ -3,11 +3,11 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RUNTIME } from '#infra/runtimes.ts';
-import { type Client, invoke, type StreamEvent } from '#test/harness/events.ts';
+import type { Client } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
-import { outputOf } from './clients.ts';
+import { timeFirstMessage } from './clients.ts';
 import { cpuOfTrees, outsideEngine } from './process-usage.ts';
 import { ENOUGH_FOR_P99, format, formatSpread, median, quantile, spread } from './statistics.ts';
 
@@ -39,22 +39,8 @@ const formatPart = (ms: readonly number[]): string => (ms.length > 0 ? format(me
 const each = (launches: readonly Launch[]): Round[] => launches.map((launched) => ({ launches: [launched] }));
 
 async function launchOnce(client: Client, name: string): Promise<Launch> {
-  const start = performance.now();
-  let totalMs = Number.NaN;
-  let metric: StreamEvent | undefined;
-  const events = await invoke(
-    client,
-    name,
-    {},
-    {
-      onEvent: (event) => {
-        if (event.event === 'message' && Number.isNaN(totalMs)) totalMs = performance.now() - start;
-        if (event.event === 'metric') metric ??= event;
-      },
-    },
-  );
-  outputOf(events);
-  return { totalMs, parts: metric?.data ?? {} };
+  const { firstMs, events } = await timeFirstMessage(client, name, {});
+  return { totalMs: firstMs, parts: events.find(({ event }) => event === 'metric')?.data ?? {} };
 }
 
 /** Pause before a tenant's first invocation, in which a spare sandbox starts and receives the components that tenants share. */

@@ -82,7 +82,8 @@ async function measure(cached: boolean, requests: number): Promise<Sample> {
     (await receive(platform, { prompt, maxTokens: MAX_TOKENS, temperature: 0 }))().firstMs;
   // Prompts as long as the measured ones, without their beginning: V8 and the engine's arena warm up on both sides alike.
   for (let i = 0; i < WARM_REQUESTS; i++) await ask(`${i} ${SHARED}`);
-  await modelStats(platform, { reset: true });
+  // The reset leaves the counters of the prefix cache as they are.
+  const { prefix: before } = await modelStats(platform, { reset: true });
   const firstMessageMs: number[] = [];
   let expectedHits = 0;
   const sharedTokens = await sharedLength();
@@ -91,11 +92,12 @@ async function measure(cached: boolean, requests: number): Promise<Sample> {
     if (i > 0 && cached) expectedHits += Math.floor(sharedTokens / PAGE_SIZE) * PAGE_SIZE;
   }
   const stats = await modelStats(platform);
+  const hitTokens = stats.prefix.hitTokens - before.hitTokens;
   return {
     firstMessageMs,
     prefilled: stats.tokens - stats.decodeTokens,
-    hitTokens: stats.prefix.hitTokens,
-    lookedUp: stats.prefix.hitTokens + stats.prefix.missTokens,
+    hitTokens,
+    lookedUp: hitTokens + stats.prefix.missTokens - before.missTokens,
     expectedHits,
   };
 }

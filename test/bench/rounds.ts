@@ -1,3 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** Pause before each side, in which what the one before left behind ends: writes to the log, refilled pools, collections of garbage. */
+const SETTLE_MS = 500;
+
 /**
  * Runs the sides of one round one after another and returns their results in the order given. Round 0 begins with the first side, round 1
  * with the second, and so on, so that no side always follows the same other one.
@@ -7,7 +12,10 @@ export async function inTurn<T extends readonly unknown[]>(
   sides: { readonly [K in keyof T]: () => Promise<T[K]> },
 ): Promise<T> {
   const results: unknown[] = new Array(sides.length);
-  for (const i of rotated(sides.length, round)) results[i] = await sides[i]?.();
+  for (const i of rotated(sides.length, round)) {
+    await sleep(SETTLE_MS);
+    results[i] = await sides[i]?.();
+  }
   return results as unknown as T;
 }
 
