@@ -25,7 +25,9 @@ const UNHURRIED = [
   'lifecycle|outside|secrets|several-hosts|story|traits|worker',
 ].join('|');
 const WHOLE = [
-  ...['browser', 'chaos', 'compat', 'fuzz', 'oracles', 'telemetry'].map((folder) => `test/${folder}/**/*.test.ts`),
+  ...['bench', 'browser', 'chaos', 'compat', 'fuzz', 'oracles', 'telemetry'].map(
+    (folder) => `test/${folder}/**/*.test.ts`,
+  ),
   `test/e2e/@(${UNHURRIED}).test.ts`,
 ];
 const WHOLE_ALONE = [`test/e2e/!(${UNHURRIED}).test.ts`, 'test/hostile/*.test.ts'];

@@ -13,13 +13,12 @@ export const bench: Command = {
     { line: 'pie bench http', does: 'measures tokens that streaming clients receive, and CPU of every process' },
     { line: 'pie bench generate', does: 'measures time per token at 1, 8 and 32 clients' },
     { line: 'pie bench launch', does: 'measures time from request to first message' },
-    { line: 'pie bench admission', does: 'measures waits behind a long queue, jobs a second, and CPU of Redis' },
-    { line: 'pie bench flood', does: 'measures how long one tenant waits while another floods the platform' },
+    { line: 'pie bench admission', does: "measures another tenant's time beside a long queue, and CPU of Redis" },
+    { line: 'pie bench flood', does: "measures another tenant's time to the first token beside a flood" },
+    { line: 'pie bench idle', does: 'measures memory, CPU and wake-ups of the idle platform' },
     { line: 'pie bench soak', does: 'measures Redis memory while invocations arrive and expire' },
-    {
-      line: 'pie bench engine',
-      does: 'compares the engine with node-llama-cpp, transformers.js and the machine’s limit',
-    },
+    { line: 'pie bench engine', does: 'compares the engine with node-llama-cpp, transformers.js and the floor' },
+    { line: 'pie bench generate --help', does: 'explains what a benchmark measures, and its baseline' },
   ],
   async run({ args }) {
     if (INSTALLED) {
