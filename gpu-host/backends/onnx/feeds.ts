@@ -23,8 +23,8 @@ export interface RunFeeds {
   readonly isMasked: boolean;
   readonly wantsAttention: boolean;
   readonly writes: boolean;
-  /** True when rows attend to segments. */
-  readonly hasSegments: boolean;
+  /** Number of segments that the run reads: all in memory, or none. */
+  readonly segments: number;
 }
 
 /** Fills the graph's inputs from rows. The arrays are kept and reused: feeds are valid until the next call. */
@@ -98,7 +98,7 @@ export class FeedBuilder {
       ...this.#embeds(rows, tokens),
       ...wanted.feeds,
     };
-    return { ...wanted, feeds, shape, hasSegments };
+    return { ...wanted, feeds, shape, segments: hasSegments ? this.#segments.count : 0 };
   }
 
   #fillTokens(rows: readonly Row[], tokens: number): Tensor {

@@ -205,7 +205,7 @@ export class OnnxBackend implements Backend {
     const session = await this.#decoder(run, adapter);
     const feeds = adapter ? { ...run.feeds, ...adapter.feeds } : run.feeds;
     const result = await session.run(feeds, fetches(run));
-    if (run.hasSegments) this.#segmentRuns++;
+    if (run.segments > 0) this.#segmentRuns++;
     const fresh = run.writes ? floats(result.new_kv) : null;
     let topRow = 0;
     let stateRow = run.headRows;
@@ -229,7 +229,7 @@ export class OnnxBackend implements Backend {
         outputs[member.index] = made;
       }
     });
-    this.#padding.add(rows, shape);
+    this.#padding.add(rows, shape, run.segments);
   }
 
   #decoder(run: RunFeeds, adapter: OnnxAdapter | undefined): InferenceSession | Promise<InferenceSession> {

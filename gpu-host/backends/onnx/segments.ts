@@ -11,8 +11,8 @@ export const SEGMENT_SLOTS = 32;
 const MAX_BYTES = 1 << 28;
 /** A segment that no run has read for this many batches makes room for another. */
 const KEPT_BATCHES = 8;
-/** Most segments filled after one batch, some 0.1 ms each for a model of 6 layers. */
-const MAX_FILLS = 128;
+/** Most bytes of segments filled after one batch, 32 MiB: the thread copies for about 10 ms. */
+const MAX_FILL_BYTES = 1 << 25;
 /** Most segments moved before one batch. */
 const MAX_MOVES = 8;
 const NONE: readonly number[] = [];
@@ -40,7 +40,9 @@ export class KvSegments {
   readonly #capacity: number;
   /** For each plane of the pool, all segments, `kvHeads × SEGMENT_SLOTS × headDim` each. The system backs what is written. */
   readonly #planes: readonly Float32Array[];
+  /** Values of a segment in one plane. */
   readonly #size: number;
+  readonly #mostFills: number;
   #count = 0;
   #batch = 0;
   readonly #slots: Uint32Array;
@@ -61,6 +63,7 @@ export class KvSegments {
     this.#costs = costs;
     this.#size = SEGMENT_SLOTS * pool.rowSize;
     const bytes = this.#size * pool.planes * Float32Array.BYTES_PER_ELEMENT;
+    this.#mostFills = Math.max(1, Math.floor(MAX_FILL_BYTES / bytes));
     this.#capacity = Math.min(Math.floor(MAX_BYTES / bytes), Math.floor(pool.nullSlot / SEGMENT_SLOTS));
     this.#planes = Array.from({ length: pool.planes }, () => new Float32Array(this.#capacity * this.#size));
     this.#slots = new Uint32Array(this.#capacity * SEGMENT_SLOTS);
@@ -124,7 +127,7 @@ export class KvSegments {
   }
 
   #fill(steps: readonly { readonly context: Uint32Array; readonly held: number }[]): void {
-    let fills = MAX_FILLS;
+    let fills = this.#mostFills;
     for (const { context, held } of steps) {
       for (let end = (held + 1) * SEGMENT_SLOTS; end <= context.length; end += SEGMENT_SLOTS) {
         if (this.#expected[context[end - 1]] < this.#batch - KEPT_BATCHES) break;
