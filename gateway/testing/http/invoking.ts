@@ -132,7 +132,8 @@ export function describeInvoking(get: () => Harness): void {
       assert.equal((await h.ask(`/v1/invocations/${body.id}`)).body.status, 'running');
       await attempt.succeed({ done: true });
       const state = (await h.ask(`/v1/invocations/${body.id}`)).body;
-      assert.deepEqual([state.status, state.output, state.lastEventId], ['succeeded', { done: true }, 1]);
+      assert.deepEqual([state.status, state.output], ['succeeded', { done: true }]);
+      assert.match(state.lastEventId, /^\d{13}-1$/);
     });
 
     it('invokes a version, and names an unknown one', async () => {
