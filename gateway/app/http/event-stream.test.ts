@@ -43,6 +43,7 @@ async function* waiting(events: InvocationEvent[], signal: AbortSignal) {
 /** A feed of the events that a test gives it. */
 class TestFeed implements Feed<InvocationEvent> {
   isClosed = false;
+  #isOver = false;
   #events: InvocationEvent[] = [];
   #ready: () => void = () => undefined;
 
@@ -61,7 +62,10 @@ class TestFeed implements Feed<InvocationEvent> {
   }
 
   take(): InvocationEvent[] {
-    return this.#events.splice(0);
+    assert.ok(!this.#isOver, 'asked for more than the terminal event');
+    const events = this.#events.splice(0);
+    this.#isOver = events.at(-1)?.event === 'result';
+    return events;
   }
 
   close(): void {
@@ -247,7 +251,10 @@ describe('eventStreamResponse', () => {
     const long = (seq: number) => ({ ...message(seq), data: `{"text":"${'x'.repeat(10_000)}"}` });
     source.give(long(8), long(9), long(10));
     assert.deepEqual([await chunk(), await chunk()], [ids(8, 9), ids(10)]);
-    await reader.cancel();
+    const last = chunk();
+    source.give(message(11), { ...result, seq: 12 });
+    assert.deepEqual(await last, ids(11, 12));
+    assert.ok((await reader.read()).done);
     assert.ok(source.isClosed);
   });
 

@@ -131,10 +131,12 @@ class EventStream<T> {
     if (this.#isOver) return;
     try {
       const { text, isLast } = this.#nextFrames();
-      if (text !== '') this.#enqueue(this.#encoder.encode(text));
-      if (!isLast) return;
-      this.#end();
-      this.#controller?.close();
+      const chunk = this.#encoder.encode(text);
+      this.#hold(chunk);
+      // Before the chunk goes out: a waiting client makes the stream pull at once.
+      if (isLast) this.#end();
+      if (text !== '') this.#controller?.enqueue(chunk);
+      if (isLast) this.#controller?.close();
     } catch (caught) {
       this.#fail(caught);
     }
@@ -160,11 +162,10 @@ class EventStream<T> {
     return items;
   }
 
-  #enqueue(chunk: Uint8Array): void {
-    this.#isQuiet = false;
-    if (chunk.byteLength > LARGE_CHUNK_BYTES && !this.#options.room.take(HELD_FACTOR * chunk.byteLength))
+  #hold({ byteLength }: Uint8Array): void {
+    if (byteLength > 0) this.#isQuiet = false;
+    if (byteLength > LARGE_CHUNK_BYTES && !this.#options.room.take(HELD_FACTOR * byteLength))
       throw new GatewayError('gateway-busy', 'The gateway holds as many large events as it may for this tenant.');
-    this.#controller?.enqueue(chunk);
   }
 
   #beat(): void {
