@@ -1,4 +1,5 @@
 import type { InvocationState } from '../../app/control.ts';
+import { EVENT_ID } from '../../app/invocations/event-id.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { type Call, type Command, text } from '../command.ts';
@@ -21,13 +22,13 @@ export const attach: Command = {
     'Replays the events of an invocation and follows it until it ends, even if another client started it. Ctrl-C leaves the invocation running.',
   arguments: [id],
   options: [
-    { flags: '--after <event>', help: 'only events after this number', parse: eventNumber },
+    { flags: '--after <event>', help: 'only events after the one with this id or number', parse: eventIdOf },
     { flags: '--logs', help: 'also show the log lines of the function' },
   ],
-  examples: [{ line: 'pie attach inv_4f1c', does: 'from the beginning' }],
+  examples: [{ line: 'pie attach inv_4f1c', does: 'replays it from the beginning' }],
   async run({ args, options, terminal, signal, connect }) {
     const { client } = await connect();
-    const after = typeof options.after === 'number' ? options.after : 0;
+    const after = typeof options.after === 'string' ? options.after : '0';
     const stream = client.events(args[0] ?? '', { signal, lastEventId: after });
     return follow(stream, { terminal, logs: options.logs === true, lines: false });
   },
@@ -147,7 +148,7 @@ function wasOver({ endedAt, status: state }: InvocationState): boolean {
   return endedAt !== undefined && state !== 'cancelled';
 }
 
-function eventNumber(value: string): number {
-  if (/^\d+$/.test(value)) return Number(value);
-  throw new Failure('It must be the number of an event.');
+function eventIdOf(value: string): string {
+  if (EVENT_ID.test(value)) return value;
+  throw new Failure('It must be the id of an event, `<epoch>-<number>`, or its number.');
 }

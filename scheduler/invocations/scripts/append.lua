@@ -3,7 +3,7 @@
   events that a log already holds, so the same call may be made twice. A refused or failed write does not affect the others.
 
   KEYS[1, 3, ...] records (hashes)
-  KEYS[2, 4, ...] their events (streams): entries `<number of the last event>-0` of the events written at once, fields `e` and `d` each
+  KEYS[2, 4, ...] their events (streams): entries `<number of the last event>-<epoch>` of the events written at once, fields `e` and `d` each
 
   ARGV[1] now, ms
   ARGV[2] approximate number of events that a log keeps
@@ -113,7 +113,7 @@ local function write(record, events, at, i)
       local event, data = ARGV[place], ARGV[place + 1]
       last = last + 1
       if entryBytes + #data > ENTRY_BYTES and #entry > 0 then
-        redis.call('XADD', events, (last - 1) .. '-0', unpack(entry))
+        redis.call('XADD', events, (last - 1) .. '-' .. epoch, unpack(entry))
         entry, entryBytes = {}, 0
       end
       for _, value in ipairs({'e', event, 'd', data}) do
@@ -121,7 +121,7 @@ local function write(record, events, at, i)
       end
       entryBytes = entryBytes + #data
       if channel ~= '' then
-        live[#live + 1] = last .. '\0' .. event .. '\0' .. data
+        live[#live + 1] = epoch .. '-' .. last .. '\0' .. event .. '\0' .. data
       end
       if event == 'message' and not spoken then
         spoken = true
@@ -131,7 +131,7 @@ local function write(record, events, at, i)
         functionLog(record, last, event, data, ARGV[1], ARGV[4], ARGV[5])
       end
     end
-    redis.call('XADD', events, last .. '-0', unpack(entry))
+    redis.call('XADD', events, last .. '-' .. epoch, unpack(entry))
     fields = {'seq', last, 'bytes', bytes + added}
     if family == record then
       fields[5], fields[6] = 'familyBytes', familyBytes + stored

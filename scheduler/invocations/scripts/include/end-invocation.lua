@@ -37,7 +37,7 @@ local function endInvocation(a)
     cancels, files, contents = unpack(redis.call('HMGET', KEYS[1], 'account', 'function', 'parent', 'unfinishedKey', 'submittedAt', 'listing',
     'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'prefix', 'tenant', 'childrenKey', 'cancelsKey', 'filesKey',
     'fileContentsKey'))
-  redis.call('XADD', KEYS[2], a.seq .. '-0', 'e', a.event, 'd', a.data)
+  redis.call('XADD', KEYS[2], a.seq .. '-' .. a.epoch, 'e', a.event, 'd', a.data)
   redis.call('HSET', KEYS[1], 'status', a.status, 'epoch', a.epoch, 'seq', a.seq, 'endedAt', a.now, 'code', a.code, 'message', a.message,
     'usage', a.usage)
   if account then
@@ -87,7 +87,7 @@ local function endInvocation(a)
   if a.event == 'error' then
     functionLog(KEYS[1], a.seq, a.event, a.data, a.now, a.logLines, a.logMs)
   end
-  redis.call('PUBLISH', a.live, a.seq .. '\0' .. a.event .. '\0' .. a.data)
+  redis.call('PUBLISH', a.live, a.epoch .. '-' .. a.seq .. '\0' .. a.event .. '\0' .. a.data)
   redis.call('PUBLISH', a.inboxChannel, 'closed')
   redis.call('HDEL', KEYS[1], unpack(UNTIL_THE_END))
 end
