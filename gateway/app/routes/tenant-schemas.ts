@@ -47,11 +47,9 @@ export const AuditEntrySchema = z
 export const SecretSchema = z
   .object({
     name: z.string().openapi({ example: 'OPENAI_KEY' }),
-    revision: z
-      .int()
-      .openapi({
-        description: 'Grows with every value; a function version keeps the revision that it was deployed with',
-      }),
+    revision: z.int().openapi({
+      description: 'Grows with every value; a function version keeps the revision that it was deployed with',
+    }),
     changedAt: timestamp,
     changedBy: z.string().openapi({ description: 'Id of the key that changed it' }),
     usedBy: z
