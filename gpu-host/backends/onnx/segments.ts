@@ -183,15 +183,15 @@ export class KvSegments {
 
   #copyIn(segment: number, slots: Uint32Array): void {
     const { data, slotCount, rowSize, versions } = this.#pool;
-    const { headDim } = this.#config;
+    const { kvHeads, headDim } = this.#config;
     const at = segment * SEGMENT_SLOTS;
     this.#planes.forEach((into, plane) => {
       for (let i = 0; i < SEGMENT_SLOTS; i++) {
-        let source = (plane * slotCount + slots[i]) * rowSize;
-        const end = source + rowSize;
-        let destination = segment * this.#size + i * headDim;
-        for (; source < end; destination += (SEGMENT_SLOTS - 1) * headDim) {
-          for (let d = 0; d < headDim; d++) into[destination++] = data[source++];
+        const row = (plane * slotCount + slots[i]) * rowSize;
+        for (let head = 0; head < kvHeads; head++) {
+          const source = row + head * headDim;
+          const destination = ((segment * kvHeads + head) * SEGMENT_SLOTS + i) * headDim;
+          into.set(data.subarray(source, source + headDim), destination);
         }
       }
     });
