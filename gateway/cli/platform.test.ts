@@ -177,10 +177,11 @@ describe('pie invoke', () => {
 
   it('prints one event a line with --json, numbered from 1', async () => {
     const lines = (await ok(invoke('chat', '--message', 'bye', '--json'))).trim().split('\n');
-    const events = lines.map((line) => JSON.parse(line) as { id: number; event: string });
+    const events = lines.map((line) => JSON.parse(line) as { id: string; event: string });
+    const [epoch] = events[0]?.id.split('-') ?? [];
     assert.deepEqual(
       events.map(({ id }) => id),
-      events.map((_, i) => i + 1),
+      events.map((_, i) => `${epoch}-${i + 1}`),
     );
     assert.equal(events[0]?.event, 'start');
   });
