@@ -95,6 +95,7 @@ describe('releases under running streams', () => {
     await ready(5);
     await platform.scheduler.removals.removeFunction('other', 'served');
     await ready(3);
+    await platform.scheduler.removals.removeFunction('default', 'served');
   });
 
   it('flips, a split, a rollback and a removal lose no stream, and each is of one version', async () => {
