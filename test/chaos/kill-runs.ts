@@ -19,6 +19,8 @@ export interface KillRun {
   readonly phase: Phase;
   /** End of each invocation of the run: `result`, or the code of an error. */
   readonly endings: readonly string[];
+  /** Invocations that lost an attempt: they ended with `runtime-lost` or began again. */
+  readonly hit: number;
   /** Time from the kill to each `runtime-lost`, ms. */
   readonly knownAfterMs: readonly number[];
 }
@@ -81,5 +83,9 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
     const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
     assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }
-  return { seed, phase, endings, knownAfterMs };
+  const begun = ({ events }: Watched) => events.filter(({ event }) => event === 'start').length;
+  const hit = watched.filter((each, i) => endings[i] === 'runtime-lost' || begun(each) > 1).length;
+  // Invocation 0 was waiting for its client when the runtime died.
+  if (phase === 'listening') assert.equal(endings[0], 'runtime-lost', `seed ${seed}`);
+  return { seed, phase, endings, hit, knownAfterMs };
 }
