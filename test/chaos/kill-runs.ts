@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { RUNTIME } from '#infra/runtimes.ts';
 import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
-import type { StreamEvent } from '#test/harness/events.ts';
+import { numberOf, type StreamEvent } from '#test/harness/events.ts';
 import { Platform, type StartOptions } from '#test/harness/platform.ts';
 import { checkEnded, type Watched, watch } from './invocations.ts';
 
@@ -54,8 +54,8 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
   const onEvent = (event: StreamEvent) => {
     if (phase === 'started' || phase === 'prefill' || phase === 'listening' || phase === 'child') {
       if (event.event === 'start') kill();
-    } else if (phase === 'decoding' && event.id === String(1 + killAfter)) kill();
-    else if (phase === 'ending' && event.id === String(1 + tokens)) kill();
+    } else if (phase === 'decoding' && numberOf(event) === 1 + killAfter) kill();
+    else if (phase === 'ending' && numberOf(event) === 1 + tokens) kill();
   };
   const watched: Watched[] = [];
   for (let i = 0; i < STARTED; i++) {

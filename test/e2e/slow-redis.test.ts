@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { deployWith } from '#test/harness/deploy.ts';
-import { invoke, terminal, text } from '#test/harness/events.ts';
+import { invoke, numberOf, terminal, text } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { SlowRedis } from '#test/harness/slow-redis.ts';
 
@@ -25,7 +25,7 @@ test('with a Redis that answers late, every stream is whole and in order, and al
       assert.equal(terminal(events)?.event, 'result', JSON.stringify(terminal(events)?.data));
       assert.equal(text(events), whole);
       assert.deepEqual(
-        events.map(({ id }) => Number(id)),
+        events.map(numberOf),
         events.map((_, i) => i + 1),
       );
     }

@@ -3,7 +3,7 @@ import http from 'node:http';
 import { after, before, test } from 'node:test';
 import type { InvocationState } from '#gateway/app/control.ts';
 import { deployWith } from '#test/harness/deploy.ts';
-import { invoke, readEvents, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { invoke, numberOf, readEvents, type StreamEvent, terminal } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
 /** More than the sockets between gateway and client hold: 4 MB and 0.1 MB while the client reads nothing. */
@@ -66,7 +66,7 @@ test('a client that stops reading holds up neither its invocation nor others, an
   }
   assert.deepEqual(numbersOf(own(events)), numbers);
   assert.deepEqual(
-    own(events).map(({ id }) => Number(id)),
+    own(events).map(numberOf),
     own(events).map((_, i) => i + 1),
   );
   assert.equal(terminal(own(events))?.event, 'result');
