@@ -252,7 +252,7 @@ test('images of several queues are encoded in one step, as many as fit it, and d
   assert.deepEqual(trace.steps(), [['large']]);
 });
 
-test('an image keeps its place in its queue until it is there, and nobody else waits for it', () => {
+test('an image keeps its place in its queue until it is there, and no other queue waits for it', () => {
   const trace = new Trace();
   const late = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'image');
   trace.push('a.1', { kind: 'forward', reads: [1] }, 'after');

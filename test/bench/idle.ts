@@ -19,7 +19,7 @@ const TOP_COMMANDS = 6;
 const ALL = 'all processes';
 const CONFIG = '[runtime]\nspare_sandboxes = 1\n';
 
-/** What a process, or several of one name, hold and do while the platform is idle. */
+/** Memory and activity of one process, or of several with one name, while the platform is idle. */
 interface Idle {
   readonly processes: number;
   readonly startedBytes: number;
