@@ -1,5 +1,6 @@
 import type { InputRows, OutputRequest, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
+import type { PagesAhead } from '../batcher/pages-ahead.ts';
 import type { Embed } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { HandlerError } from '../protocol/errors.ts';
@@ -38,6 +39,13 @@ export class ForwardCall extends DeviceCall {
   override get tokens(): number {
     if (this.plan) return this.plan.left;
     return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#ask());
+  }
+
+  override get pagesAhead(): PagesAhead | undefined {
+    const { inEmbeds, adapter } = this.operation;
+    if (!this.plan) return this.#unplanned.pagesAhead(inEmbeds.length, adapter, () => this.#ask());
+    const tokens = tokensOf(this.#inputs);
+    return tokens && this.#unplanned.pagesLeft(this.plan, tokens, adapter);
   }
 
   override chunkable(): boolean {
