@@ -98,8 +98,12 @@ describe('active jobs', () => {
     try {
       const ended = await fetched({ begin: true });
       await invocations.finish(ended.id, ended.epoch, 1, { event: 'result', data: '{}' }, null);
-      assert.equal(await active.over(ended.id, 'r2'), 'not-held');
-      assert.equal(await active.over(ended.id, 'r1'), 'dropped');
+      assert.equal(await active.over(ended.id, 'r1'), 'not-held', 'the end handed it in');
+
+      const failed = await fetched({ begin: true });
+      assert.equal(await invocations.fail(failed.id, 'internal', 'enough'), 'ok');
+      assert.equal(await active.over(failed.id, 'r2'), 'not-held');
+      assert.equal(await active.over(failed.id, 'r1'), 'dropped', 'its runtime still ran it');
 
       const forgotten = await fetched({ begin: true });
       assert.equal(await active.over(forgotten.id, 'r1'), 'failed');

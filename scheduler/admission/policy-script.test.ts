@@ -29,7 +29,7 @@ for (const { tenants, length, numRuns } of [
         fc.array(anyOrder(tenants), { minLength: length / 4, maxLength: length }),
         async (capacity, orders) => {
           const player = new Player(capacity);
-          for (const order of orders) player.play(order);
+          player.playAll(orders);
           const scheduler = openTestScheduler(redis);
           const { store, admission } = scheduler;
           try {

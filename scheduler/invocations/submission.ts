@@ -26,8 +26,26 @@ export function jobText(submission: Submission): string {
   return JSON.stringify(job);
 }
 
+/** Fields and values of the record of a new invocation, besides its progress. */
+export function recordFields(keys: Keys, submission: Submission): string[] {
+  const { tenant, function: name, version, restartable } = submission;
+  return [
+    ...['tenant', tenant, 'function', name, 'version', version],
+    ...versionFields(keys, submission),
+    ...['restartable', restartable ? '1' : '0'],
+    ...webhookFields(keys, submission.webhookUrl),
+    ...placeFields(keys, tenant, name),
+    ...admissionFields(keys, submission),
+  ];
+}
+
+function webhookFields(keys: Keys, url: string | undefined): string[] {
+  if (url === undefined) return [];
+  return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
+}
+
 /** Fields of the record that admission reads: `admission/scripts/include/expected-pages.lua`. */
-export function admissionFields(keys: Keys, submission: Submission): string[] {
+function admissionFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, expectedPages, models } = submission;
   const fields = ['prefix', keys.prefix, 'learnedKey', keys.learnedPages(tenant, name, version)];
   const { expectedMemoryMb = FIRST_MEMORY_MB, limits } = submission;
