@@ -89,11 +89,11 @@ describe('the gateway as a process', () => {
     const attempt = await platform.attempt(stream.id);
     const events = stream[Symbol.asyncIterator]();
     await attempt.say('one');
-    assert.equal((await take(events)).id, 1);
+    assert.equal((await take(events)).id, `${attempt.epoch}-1`);
     await end(first.child, 'SIGKILL');
     await attempt.say('two');
     const second = await start({ PIE_PORT });
-    assert.equal((await take(events)).id, 2);
+    assert.equal((await take(events)).id, `${attempt.epoch}-2`);
     await attempt.succeed(1);
     assert.equal((await take(events)).event, 'result');
     await end(second.child, 'SIGTERM');

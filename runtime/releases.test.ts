@@ -72,6 +72,32 @@ describe('releases under running streams', () => {
     );
   };
 
+  // The first test: pools of functions that ran shrink for minutes.
+  it('every runtime keeps instances ready of what aliases serve, for every tenant, and gives back what left service', async () => {
+    const { fleet } = platform.runtime;
+    const ready = async (count: number) => {
+      for (const until = Date.now() + 60_000; fleet.readyInstances !== count && Date.now() < until; ) await sleep(20);
+      assert.equal(fleet.readyInstances, count);
+    };
+    await ready(0);
+    await platform.deploy(component, { name: 'served', pool: { min: 3 }, limits: { memoryMb: 32 } });
+    await ready(3);
+    const outcome = await platform.scheduler.deployments.deploy({
+      ...{ tenant: 'other', component },
+      manifest: { name: 'served', pool: { min: 2 }, limits: { memoryMb: 48 } },
+    });
+    assert.ok(outcome.ok);
+    await ready(5);
+    await platform.deploy(component, { name: 'served', limits: { memoryMb: 40 } });
+    // In use a moment ago by its build, so one is kept.
+    await ready(3);
+    await platform.scheduler.releases.rollback('default', 'served', 'live', { by: 'key_test' });
+    await ready(5);
+    await platform.scheduler.removals.removeFunction('other', 'served');
+    await ready(3);
+    await platform.scheduler.removals.removeFunction('default', 'served');
+  });
+
   it('flips, a split, a rollback and a removal lose no stream, and each is of one version', async () => {
     const { releases, removals, functions, blobs } = platform.scheduler;
     const streams: Promise<void>[] = [];
@@ -134,30 +160,6 @@ describe('releases under running streams', () => {
     await running(id);
     await platform.scheduler.removals.removeFunction('default', 'cancelled', true);
     assert.equal((await transcript).end.data.code, 'cancelled');
-  });
-
-  it('every runtime keeps instances ready of what aliases serve, for every tenant, and gives back what left service', async () => {
-    const { fleet } = platform.runtime;
-    const ready = async (count: number) => {
-      for (const until = Date.now() + 60_000; fleet.readyInstances !== count && Date.now() < until; ) await sleep(20);
-      assert.equal(fleet.readyInstances, count);
-    };
-    await ready(0);
-    await platform.deploy(component, { name: 'served', pool: { min: 3 }, limits: { memoryMb: 32 } });
-    await ready(3);
-    const outcome = await platform.scheduler.deployments.deploy({
-      ...{ tenant: 'other', component },
-      manifest: { name: 'served', pool: { min: 2 }, limits: { memoryMb: 48 } },
-    });
-    assert.ok(outcome.ok);
-    await ready(5);
-    await platform.deploy(component, { name: 'served', limits: { memoryMb: 40 } });
-    // In use a moment ago by its build, so one is kept.
-    await ready(3);
-    await platform.scheduler.releases.rollback('default', 'served', 'live', { by: 'key_test' });
-    await ready(5);
-    await platform.scheduler.removals.removeFunction('other', 'served');
-    await ready(3);
   });
 
   it('a deploy measures cold and warm starts, and reads the same imports as the build', async () => {

@@ -8,7 +8,7 @@ const zScore = async (text: string, key?: number): Promise<number> =>
 
 describe('watermarking', () => {
   it('is seen in the text by who has the key, and by nobody else', async () => {
-    for (const seed of [1, 2]) {
+    for (const seed of process.env.PIE_TEST_ALL ? [1, 2] : [1]) {
       const marked = (await callFunction('watermarking', { prompt: PROMPT, seed })).output;
       const plain = (await callFunction('watermarking', { prompt: PROMPT, seed, delta: 0 })).output;
       const scores = {

@@ -1,3 +1,5 @@
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
+import type { Position } from '#scheduler/invocations/types.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { Operations } from './control/operations.ts';
 import type { Quotas } from './control/quotas.ts';
@@ -43,10 +45,10 @@ export interface ControlPlane {
   invoke(call: Call, request: InvokeRequest): Promise<Invoked>;
   invocation(call: Call, id: string): Promise<HeldInvocation | null>;
   /**
-   * The events after `afterSeq`: stored events, then live ones. Ends after `result` or `error`. Throws when the store stays away for longer
-   * than a client should wait; the caller may then retry with the last sequence number that it saw.
+   * The events after a place: stored events, then live ones. Ends after `result` or `error`. `take` throws when the store stays away for
+   * longer than a client should wait; the caller may then retry after the last event that it saw. `call.signal` does not end the feed.
    */
-  events(call: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent>;
+  events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent>;
   /** Sends the inferlet a message or the end of messages. False for an unknown invocation; throws `conflict` for an ended one. */
   sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean>;
   /** Lists an invocation's files by name; null when there is no such invocation. */
@@ -208,8 +210,8 @@ export interface InvocationState {
   readonly usage?: Readonly<Record<string, unknown>> | undefined;
   /** Attempts begun; above 1 for a restartable function that the platform restarted. `usage` sums over all attempts. */
   readonly attempts: number;
-  /** Sequence number of the last event so far; 0 when there is none. */
-  readonly lastEventId: number;
+  /** Id of the last event so far, `<epoch>-<number>`; its number is 0 when there is none. */
+  readonly lastEventId: string;
   /** Absent when the client asked for none. */
   readonly webhook?: WebhookDelivery | undefined;
 }
@@ -225,6 +227,8 @@ export type EventName = (typeof EVENT_NAMES)[number];
 export interface InvocationEvent {
   /** Counts from 1. A lost attempt whose events are not stored leaves out numbers (`gap`). */
   readonly seq: number;
+  /** Epoch of the attempt that the event belongs to. */
+  readonly epoch: number;
   readonly event: EventName;
   /** JSON text on one line. */
   readonly data: string;

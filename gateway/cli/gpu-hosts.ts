@@ -20,7 +20,7 @@ export function showHosts(terminal: Terminal, { gpuHosts, models }: Pick<Platfor
       ),
     ]);
   });
-  terminal.table(HEADING, rows, 'No GPU host is known: `pie doctor` tells whether the runtime is there.');
+  terminal.table(HEADING, rows, 'No GPU host is known. Run `pie doctor` to check the runtime.');
 }
 
 function cells(hosted: HostedModel, load: ModelLoad | undefined): string[] {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import os from 'node:os';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { newHome } from '#test/harness/platform.ts';
 import { freePort } from '../local/platform.ts';
 import { EXIT } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
@@ -62,7 +62,7 @@ function invoke(act: string, ...more: string[]): string[] {
 }
 
 before(async () => {
-  home = mkdtempSync(path.join(os.tmpdir(), 'pie-p-'));
+  home = await newHome();
   const { PIE_URL: _url, PIE_API_KEY: _key, REDIS_URL: _redis, ...rest } = process.env;
   environment = { ...rest, PIE_HOME: home, PIE_PORT: String(await freePort()) };
   platform = spawn(pinnedNode(), [path.join(ROOT, 'infra/up.ts'), '--no-functions', '--no-story', '--json'], {
@@ -177,10 +177,11 @@ describe('pie invoke', () => {
 
   it('prints one event a line with --json, numbered from 1', async () => {
     const lines = (await ok(invoke('chat', '--message', 'bye', '--json'))).trim().split('\n');
-    const events = lines.map((line) => JSON.parse(line) as { id: number; event: string });
+    const events = lines.map((line) => JSON.parse(line) as { id: string; event: string });
+    const [epoch] = events[0]?.id.split('-') ?? [];
     assert.deepEqual(
       events.map(({ id }) => id),
-      events.map((_, i) => i + 1),
+      events.map((_, i) => `${epoch}-${i + 1}`),
     );
     assert.equal(events[0]?.event, 'start');
   });

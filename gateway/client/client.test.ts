@@ -114,7 +114,7 @@ describe('PieClient', () => {
         await attempt.succeed(null);
       })();
       const seen: number[] = [];
-      for await (const { id } of stream) seen.push(id);
+      for await (const { id } of stream) seen.push(Number(id.replace(`${attempt.epoch}-`, '')));
       await writing;
       assert.deepEqual(
         seen,
@@ -133,11 +133,11 @@ describe('PieClient', () => {
     const attempt = await platform.attempt(stream.id);
     const iterator = stream[Symbol.asyncIterator]();
     await attempt.say('one');
-    assert.equal((await iterator.next()).value?.id, 1);
+    assert.equal((await iterator.next()).value?.id, `${attempt.epoch}-1`);
     await first.close(0);
     const second = await serve(platform.control, { host: '127.0.0.1', port: Number(new URL(first.url).port) });
     await attempt.say('two');
-    assert.equal((await iterator.next()).value?.id, 2);
+    assert.equal((await iterator.next()).value?.id, `${attempt.epoch}-2`);
     await attempt.succeed(1);
     assert.equal((await iterator.next()).value?.event, 'result');
     assert.equal((await iterator.next()).done, true);

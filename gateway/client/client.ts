@@ -71,13 +71,16 @@ export class PieClient extends FunctionsClient {
     return this.#http.json(invocationPath(id), common(options));
   }
 
-  /** The events of an invocation after `lastEventId`, past and live. */
+  /** The events of an invocation after the one with the id (or number) `lastEventId`, past and live. */
   events(
     id: string,
-    options: CallOptions & { readonly lastEventId?: number; readonly cancelOnDisconnect?: boolean } = {},
+    options: CallOptions & { readonly lastEventId?: string | number; readonly cancelOnDisconnect?: boolean } = {},
   ): InvocationStream {
     const headers = { ...common(options).headers, ...preferring(options) };
-    return new InvocationStream(this.#http, id, null, options.lastEventId ?? 0, { signal: options.signal, headers });
+    return new InvocationStream(this.#http, id, null, String(options.lastEventId ?? 0), {
+      signal: options.signal,
+      headers,
+    });
   }
 
   /** Sends a message to a running invocation: text, or bytes. */

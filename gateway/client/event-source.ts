@@ -94,41 +94,78 @@ export interface FrameOptions {
 }
 
 /**
- * The frames of a response. Ends with the stream; the caller judges whether it was complete. Cancels the body when the caller stops
- * early. Throws `TimeoutError` (DOMException) when the stream stays silent, the signal's reason, and any error of the connection.
+ * The frames of a response. Errors of `read`: `TimeoutError` (DOMException) when the stream stays silent, the signal's reason, and any
+ * error of the connection.
  */
-export async function* readFrames(body: ReadableStream<Uint8Array>, options: FrameOptions): AsyncGenerator<Frame> {
-  const reader = body.getReader();
-  const decoder = new TextDecoder();
-  const parser = new FrameParser();
-  try {
+export class FrameStream {
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  readonly #signal: AbortSignal | undefined;
+  readonly #decoder = new TextDecoder();
+  readonly #parser = new FrameParser();
+  readonly #idleTimeoutMs: number;
+  readonly #abort = () => this.#fail(this.#signal?.reason);
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #heardAt = Date.now();
+  #failure: { readonly error: unknown } | null = null;
+  #reject: ((error: unknown) => void) | undefined;
+
+  constructor(body: ReadableStream<Uint8Array>, { idleTimeoutMs, signal }: FrameOptions) {
+    this.#reader = body.getReader();
+    this.#idleTimeoutMs = idleTimeoutMs;
+    this.#signal = signal;
+    signal?.addEventListener('abort', this.#abort, { once: true });
+    if (signal?.aborted) this.#abort();
+    this.#watch(idleTimeoutMs);
+  }
+
+  /** The next frames, at least one; null at the end of the stream. The caller judges whether it was complete. Calls must not overlap. */
+  async read(): Promise<Frame[] | null> {
     for (;;) {
-      const { done, value } = await within(options, () => reader.read());
-      if (done) return;
-      yield* parser.push(decoder.decode(value, { stream: true }));
+      const chunk = await this.#chunk();
+      this.#heardAt = Date.now();
+      if (chunk === null) return null;
+      const frames = this.#parser.push(this.#decoder.decode(chunk, { stream: true }));
+      if (frames.length > 0) return frames;
     }
-  } finally {
+  }
+
+  /** Cancels the response's body. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#signal?.removeEventListener('abort', this.#abort);
     // A failed stream cannot be cancelled: ignore the error.
-    reader.cancel().catch(() => undefined);
+    this.#reader.cancel().catch(() => undefined);
+  }
+
+  #chunk(): Promise<Uint8Array | null> {
+    return new Promise((resolve, reject) => {
+      this.#reject = reject;
+      if (this.#failure) reject(this.#failure.error);
+      else this.#reader.read().then(({ done, value }) => resolve(done ? null : value), reject);
+    });
+  }
+
+  /** One timer serves all reads: it looks again when something was heard meanwhile. */
+  #watch(ms: number): void {
+    this.#timer = setTimeout(() => {
+      const leftMs = this.#heardAt + this.#idleTimeoutMs - Date.now();
+      if (leftMs > 0) this.#watch(leftMs);
+      else this.#fail(new DOMException(`The stream was silent for ${this.#idleTimeoutMs} ms.`, 'TimeoutError'));
+    }, ms);
+  }
+
+  #fail(error: unknown): void {
+    this.#failure = { error };
+    this.#reject?.(error);
   }
 }
 
-async function within<T>({ idleTimeoutMs, signal }: FrameOptions, work: () => Promise<T>): Promise<T> {
-  signal?.throwIfAborted();
-  let release = (): void => undefined;
-  const enough = new Promise<never>((_, reject) => {
-    const silent = () => reject(new DOMException(`The stream was silent for ${idleTimeoutMs} ms.`, 'TimeoutError'));
-    const timer = setTimeout(silent, idleTimeoutMs);
-    const abort = () => reject(signal?.reason);
-    signal?.addEventListener('abort', abort, { once: true });
-    release = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', abort);
-    };
-  });
+/** The frames of a response one by one. Cancels the body when the caller stops early. Errors as of `FrameStream.read`. */
+export async function* readFrames(body: ReadableStream<Uint8Array>, options: FrameOptions): AsyncGenerator<Frame> {
+  const stream = new FrameStream(body, options);
   try {
-    return await Promise.race([work(), enough]);
+    for (let frames = await stream.read(); frames !== null; frames = await stream.read()) yield* frames;
   } finally {
-    release();
+    stream.close();
   }
 }

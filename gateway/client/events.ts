@@ -22,15 +22,15 @@ interface EventData {
   readonly message: MessageData;
   readonly log: { readonly level: LogLevel; readonly message: string };
   readonly metric: Readonly<Record<string, unknown>>;
-  /** The runtime died. A client may have seen events after `after`, from the last quarter of a second, that the store lacks. */
+  /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
   readonly gap: { readonly after: number };
   readonly result: { readonly output: Json; readonly usage: Usage };
   readonly error: { readonly code: string; readonly message: string; readonly hint?: string; readonly usage?: Usage };
 }
 
-/** An event of an invocation with its data parsed; `event` tells its kind. */
+/** An event of an invocation with its data parsed; `event` tells its kind. `id` names the reader's place after this event. */
 export type PieEvent = {
-  [Name in EventName]: { readonly id: number; readonly event: Name; readonly data: EventData[Name] };
+  [Name in EventName]: { readonly id: string; readonly event: Name; readonly data: EventData[Name] };
 }[EventName];
 
 const NAMES: ReadonlySet<string> = new Set<EventName>(['start', 'message', 'log', 'metric', 'gap', 'result', 'error']);
@@ -40,7 +40,7 @@ export function eventOf(frame: Frame): PieEvent | null {
   if (!NAMES.has(frame.event)) return null;
   try {
     // The client trusts the gateway to keep to its contract; only the name was checked.
-    return { id: Number(frame.id), event: frame.event, data: JSON.parse(frame.data) } as PieEvent;
+    return { id: frame.id, event: frame.event, data: JSON.parse(frame.data) } as PieEvent;
   } catch (cause) {
     throw new PieError('bad-response', 'The data of an event is not JSON.', { cause });
   }

@@ -1,3 +1,4 @@
+import { placeOf } from '../app/invocations/event-id.ts';
 import { errorFromEvent, errorFromResponse, PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
 import { eventOf, type PieEvent } from './events.ts';
@@ -23,11 +24,11 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
   readonly #http: Http;
   readonly #options: StreamOptions;
   #response: Response | null;
-  #lastEventId: number;
+  #lastEventId: string;
   #taken = false;
 
   /** @param response an open event stream, or null to open one after `lastEventId`. */
-  constructor(http: Http, id: string, response: Response | null, lastEventId: number, options: StreamOptions) {
+  constructor(http: Http, id: string, response: Response | null, lastEventId: string, options: StreamOptions) {
     this.#http = http;
     this.id = id;
     this.#response = response;
@@ -35,8 +36,8 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
     this.#options = options;
   }
 
-  /** Sequence number of the last event seen. */
-  get lastEventId(): number {
+  /** Id of the last event seen; '0' before the first. A later stream resumes after it. */
+  get lastEventId(): string {
     return this.#lastEventId;
   }
 
@@ -85,7 +86,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
         if (event.event === 'error') throw errorFromEvent(event.data, this.id);
         continue;
       }
-      if (event.id <= this.#lastEventId) continue;
+      if (isSeen(event.id, this.#lastEventId)) continue;
       this.#lastEventId = event.id;
       yield event;
     }
@@ -97,7 +98,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
 
   async #reopen(): Promise<Response> {
     const response = await this.#http.request(`/v1/invocations/${encodeURIComponent(this.id)}/events`, {
-      headers: { ...this.#options.headers, accept: 'text/event-stream', 'last-event-id': String(this.#lastEventId) },
+      headers: { ...this.#options.headers, accept: 'text/event-stream', 'last-event-id': this.#lastEventId },
       signal: this.#options.signal,
     });
     if (response.status === 200) return response;
@@ -122,4 +123,10 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
       },
     );
   }
+}
+
+/** True for an event of the same epoch with a number that was seen. */
+function isSeen(id: string, lastId: string): boolean {
+  const [event, last] = [placeOf(id), placeOf(lastId)];
+  return event !== null && last !== null && event.epoch === last.epoch && event.seq <= last.seq;
 }

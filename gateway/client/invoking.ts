@@ -38,7 +38,7 @@ export async function invokeStream(
   const headers = preferring(options);
   const request = requestOf(input, options, { accept: 'text/event-stream', ...headers });
   const open = (id: string, response: Response | null) =>
-    new InvocationStream(http, id, response, 0, { signal: options.signal, headers });
+    new InvocationStream(http, id, response, '0', { signal: options.signal, headers });
   return attaching(
     http,
     options,
@@ -66,7 +66,7 @@ export async function invokeForOutcome(
     http,
     options,
     () => http.json<Outcome>(path, { ...request, patient: true }),
-    (id) => outcomeOf(new InvocationStream(http, id, null, 0, { signal: options.signal, headers })),
+    (id) => outcomeOf(new InvocationStream(http, id, null, '0', { signal: options.signal, headers })),
   );
 }
 

@@ -2,6 +2,7 @@ import { Reach } from '#scheduler/addresses/reach.ts';
 import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import { ownerOf } from '#scheduler/functions/types.ts';
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import {
   MAX_FAMILY_FILES_BYTES,
   MAX_FILES,
@@ -11,7 +12,7 @@ import {
 import type { FileInfo } from '#scheduler/invocations/files.ts';
 import { fingerprintOf } from '#scheduler/invocations/fingerprint.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
-import { hasEnded, type Invocation, type InvocationLimits } from '#scheduler/invocations/types.ts';
+import { hasEnded, type Invocation, type InvocationLimits, type Position } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
@@ -53,7 +54,7 @@ import { shownUrl, toInvocationState, toModels, withOutput } from './present.ts'
 import { NodeQuotas } from './quotas.ts';
 import { NodeReleases } from './releases.ts';
 import { NodeSecrets } from './secrets.ts';
-import { translating, translatingStream } from './store-errors.ts';
+import { translating, translatingFeed, translatingStream } from './store-errors.ts';
 import { NodeTenants, toPrincipal } from './tenants.ts';
 
 export interface NodeControlPlaneOptions {
@@ -174,7 +175,7 @@ export class NodeControlPlane implements ControlPlane {
         status: 'queued',
         createdAt: new Date(submission.submittedAt).toISOString(),
         attempts: 0,
-        lastEventId: 0,
+        lastEventId: '0-0',
         ...(webhookUrl === undefined ? {} : { webhook: unsent(shownUrl(webhookUrl)) }),
       };
     });
@@ -184,17 +185,15 @@ export class NodeControlPlane implements ControlPlane {
     return translating(() => this.#state(principal, id));
   }
 
-  events({ principal, signal }: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent> {
-    const follow = async function* (this: NodeControlPlane) {
-      // Only an operator can reach an invocation of another tenant here.
-      if (includesScope(principal.scopes, 'operator')) {
-        const record = await this.#record(principal, id);
-        if (record !== null) await this.#audited(principal, record, 'read');
-      }
-      yield* this.#scheduler.events.follow(id, afterSeq, signal);
+  events({ principal }: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
+    const audit = async () => {
+      const record = await this.#record(principal, id);
+      if (record !== null) await this.#audited(principal, record, 'read');
     };
-    return translatingStream(
-      follow.call(this),
+    // Only an operator can reach an invocation of another tenant here.
+    const before = includesScope(principal.scopes, 'operator') ? audit : undefined;
+    return translatingFeed(
+      this.#scheduler.events.feed(id, after, { before }),
       () => new GatewayError('unknown-invocation', `The store has no events of an invocation "${id}" (any more).`),
     );
   }
@@ -341,7 +340,7 @@ export class NodeControlPlane implements ControlPlane {
     const record = await this.#record(principal, id);
     if (record === null) return null;
     if (record.status !== 'succeeded') return toInvocationState(record);
-    return withOutput(record, await this.#scheduler.events.terminal(id, record.seq));
+    return withOutput(record, await this.#scheduler.events.terminal(id, record));
   }
 
   /** The record, when it belongs to the caller's tenant or the caller is an operator. */

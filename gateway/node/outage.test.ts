@@ -48,13 +48,13 @@ describe('when Redis dies', () => {
     const { response, attempt } = await h.stream();
     const reading = new Reading(response);
     await attempt.say('before');
-    assert.equal((await reading.next())?.id, '1');
+    assert.equal((await reading.next())?.id, `${attempt.epoch}-1`);
     await platform.redis.restart();
     await attempt.say('after');
     await attempt.succeed(1);
     assert.deepEqual(
       [(await reading.next())?.id, (await reading.next())?.event, await reading.next()],
-      ['2', 'result', null],
+      [`${attempt.epoch}-2`, 'result', null],
     );
   });
 
@@ -83,7 +83,7 @@ describe('when Redis dies', () => {
       await h.send(`/v1/invocations/${attempt.id}/events`, { headers: { 'last-event-id': '1' } }),
     );
     await attempt.say('after');
-    assert.equal((await again.next())?.id, '2');
+    assert.equal((await again.next())?.id, `${attempt.epoch}-2`);
     await attempt.succeed(1);
     assert.equal((await again.next())?.event, 'result');
   });

@@ -13,6 +13,7 @@ import type {
   WebhookDelivery,
 } from '../app/control.ts';
 import { resultIn } from '../app/http/json-text.ts';
+import { eventId } from '../app/invocations/event-id.ts';
 
 /** A stored version without the platform's internal members. */
 export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
@@ -82,7 +83,7 @@ export function toInvocationState(record: Invocation): InvocationState {
     ...(record.failure === null ? {} : { error: record.failure }),
     ...(record.usage === null ? {} : { usage: record.usage }),
     attempts: record.attempts,
-    lastEventId: record.seq,
+    lastEventId: eventId(record),
     ...(record.webhook === null ? {} : { webhook: toDelivery(record.webhook) }),
   };
 }

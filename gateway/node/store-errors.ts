@@ -1,3 +1,4 @@
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { quotaErrorCode } from '#scheduler/quotas/names.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
@@ -50,15 +51,28 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The same for a stream. Stopping early stops its source. `gone` makes the error for a stream whose subject the store no longer has. */
-export async function* translatingStream<T>(
-  source: AsyncIterable<T>,
-  gone?: () => GatewayError,
-): AsyncGenerator<T, void, undefined> {
+/** The same for a feed. `gone` makes the error for a feed whose subject the store no longer has. */
+export function translatingFeed<T>(open: OpenFeed<T>, gone: () => GatewayError): OpenFeed<T> {
+  return (ready) => {
+    const feed = open(ready);
+    return {
+      take() {
+        try {
+          return feed.take();
+        } catch (error) {
+          throw error instanceof StoreError && error.code === 'invalid-argument' ? gone() : translate(error);
+        }
+      },
+      close: () => feed.close(),
+    };
+  };
+}
+
+/** The same for a stream. Stopping early stops its source. */
+export async function* translatingStream<T>(source: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
   try {
     yield* source;
   } catch (error) {
-    if (gone !== undefined && error instanceof StoreError && error.code === 'invalid-argument') throw gone();
     throw translate(error);
   }
 }

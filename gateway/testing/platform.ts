@@ -175,20 +175,20 @@ async function newKey(scheduler: Scheduler, tenant: string, scopes: readonly Sco
 /** Writes a runtime's records for one attempt of an invocation. */
 export class Attempt {
   readonly id: string;
+  readonly epoch: number;
   readonly #scheduler: Scheduler;
-  readonly #epoch: number;
   #nextSeq: number;
 
   constructor(scheduler: Scheduler, id: string, epoch: number, nextSeq: number) {
     this.#scheduler = scheduler;
     this.id = id;
-    this.#epoch = epoch;
+    this.epoch = epoch;
     this.#nextSeq = nextSeq;
   }
 
   async append(...events: { event: NewEvent['event']; data: unknown }[]): Promise<void> {
     const written = events.map(({ event, data }) => ({ event, data: JSON.stringify(data) }));
-    const outcome = await this.#scheduler.invocations.append(this.id, this.#epoch, this.#nextSeq, written);
+    const outcome = await this.#scheduler.invocations.append(this.id, this.epoch, this.#nextSeq, written);
     if (outcome !== 'ok') throw new Error(`append answered ${outcome}`);
     this.#nextSeq += events.length;
   }
@@ -203,7 +203,7 @@ export class Attempt {
 
   /** Ends this attempt but not its invocation. */
   async giveUp(cause: string, usage: Usage): Promise<void> {
-    const outcome = await this.#scheduler.invocations.requeue(this.id, this.#epoch, this.#nextSeq, cause, usage);
+    const outcome = await this.#scheduler.invocations.requeue(this.id, this.epoch, this.#nextSeq, cause, usage);
     if (outcome !== 'requeued') throw new Error(`requeue answered ${outcome}`);
   }
 
@@ -213,7 +213,7 @@ export class Attempt {
 
   /** Stores a file and appends its message. */
   async sendFile(name: string, mediaType: string, content: Uint8Array): Promise<void> {
-    const outcome = await this.#scheduler.files.put(this.id, name, mediaType, content, this.#epoch);
+    const outcome = await this.#scheduler.files.put(this.id, name, mediaType, content, this.epoch);
     if (outcome !== 'ok') throw new Error(`put answered ${outcome}`);
     await this.append({ event: 'message', data: { file: { name, mediaType, bytes: content.length } } });
   }
@@ -231,7 +231,7 @@ export class Attempt {
   }
 
   async #finish(terminal: TerminalEvent, usage: Usage | null): Promise<void> {
-    const outcome = await this.#scheduler.invocations.finish(this.id, this.#epoch, this.#nextSeq, terminal, usage);
+    const outcome = await this.#scheduler.invocations.finish(this.id, this.epoch, this.#nextSeq, terminal, usage);
     if (outcome !== 'ok') throw new Error(`finish answered ${outcome}`);
   }
 }

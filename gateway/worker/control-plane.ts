@@ -1,3 +1,5 @@
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
+import type { Position } from '#scheduler/invocations/types.ts';
 import type { Operations } from '../app/control/operations.ts';
 import type { Quotas } from '../app/control/quotas.ts';
 import type { Draining, Releases } from '../app/control/releases.ts';
@@ -23,13 +25,14 @@ import type {
   Principal,
   SessionMessage,
 } from '../app/control.ts';
-import { EVENT_NAMES } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight as inFlightError } from '../app/errors/in-flight.ts';
+import { pulledFeed } from '../app/http/pulled-feed.ts';
+import { eventId } from '../app/invocations/event-id.ts';
 import { PieClient } from '../client/client.ts';
-import { errorFromEvent, limitHeadersOf, PieError } from '../client/errors.ts';
-import { readFrames } from '../client/event-source.ts';
+import { limitHeadersOf, PieError } from '../client/errors.ts';
 import { type Fetch, Http } from '../client/http.ts';
+import { OriginEvents } from './events.ts';
 import { OriginOperations } from './operations.ts';
 import { options, orNull, translate, translating } from './origin.ts';
 import { OriginQuotas } from './quotas.ts';
@@ -49,9 +52,6 @@ export interface OriginOptions {
 /** Time that the edge caches an accepted key. The cache grants nothing, because the origin checks every call again. */
 const BELIEF_MS = 5000;
 const MAX_BELIEVED = 1000;
-
-/** The origin's heartbeat comes every 15 s. */
-const IDLE_TIMEOUT_MS = 60_000;
 
 /** A principal's own connection to the origin, with the principal's key. */
 interface Origin {
@@ -160,26 +160,13 @@ export class OriginControlPlane implements ControlPlane {
     return orNull('unknown-invocation', () => this.#of(call).client.invocation(id, options(call)));
   }
 
-  async *events(call: Call, id: string, afterSeq: number): AsyncGenerator<InvocationEvent, void, undefined> {
-    const response = await translating(() =>
+  events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
+    const open = (signal: AbortSignal) =>
       this.#of(call).http.request(`/v1/invocations/${encodeURIComponent(id)}/events`, {
-        signal: call.signal,
-        headers: { ...headers(call), accept: 'text/event-stream', 'last-event-id': String(afterSeq) },
-      }),
-    );
-    if (response.body === null) return;
-    try {
-      for await (const frame of readFrames(response.body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal: call.signal })) {
-        const event = EVENT_NAMES.find((name) => name === frame.event);
-        if (event === undefined) continue;
-        if (frame.hasId) yield { seq: Number(frame.id), event, data: frame.data };
-        else if (event === 'error') throw errorFromEvent(JSON.parse(frame.data), id);
-      }
-    } catch (error) {
-      throw translate(error);
-    }
-    // The reader stops at a terminal event, so reaching this line means that the origin is gone.
-    throw new GatewayError('origin-unavailable', 'The origin ended the stream early.');
+        signal,
+        headers: { ...headers(call), accept: 'text/event-stream', 'last-event-id': eventId(after) },
+      });
+    return pulledFeed(() => new OriginEvents(id, open));
   }
 
   async sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean> {

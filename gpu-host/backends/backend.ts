@@ -88,7 +88,7 @@ export interface GraphReport {
 export interface ImageEncoder {
   readonly config: VisionConfig;
   /**
-   * Encodes pictures in one device step. Each picture is `imageSize × imageSize` pixels of red, green and blue, row by row, not normalised;
+   * Encodes images in one device step. Each image is `imageSize × imageSize` pixels of red, green and blue, row by row, not normalised;
    * each result has `embeds × embedSize` values.
    */
   encode(images: readonly Uint8Array[]): Promise<readonly Float32Array[]>;

@@ -16,6 +16,8 @@ export interface BareLoopResult {
   readonly tokensPerSecond: number;
   /** Every step's time, in order. */
   readonly stepMs: readonly number[];
+  /** The token that each step picked for the first sequence, in order. */
+  readonly tokens: readonly number[];
 }
 
 /** Most tokens of one prefill call, so that a long context does not make one huge step. */
@@ -44,6 +46,7 @@ export async function bareLoop(backend: Backend, options: BareLoopOptions): Prom
   }
   const next = new Uint32Array(batch).fill(first);
   const stepMs: number[] = [];
+  const tokens: number[] = [];
   for (let step = 0; step < steps; step++) {
     const at = context + step;
     const began = performance.now();
@@ -53,9 +56,10 @@ export async function bareLoop(backend: Backend, options: BareLoopOptions): Prom
       if (output.kind === 'top') next[b] = output.tokens[0];
     });
     stepMs.push(performance.now() - began);
+    tokens.push(next[0] ?? first);
   }
   const msPerStep = stepMs.reduce((sum, ms) => sum + ms, 0) / steps;
-  return { msPerStep, tokensPerSecond: (batch * 1000) / msPerStep, stepMs };
+  return { msPerStep, tokensPerSecond: (batch * 1000) / msPerStep, stepMs, tokens };
 }
 
 function prefill(slots: Uint32Array, start: number, end: number, token: number): SequenceInput {

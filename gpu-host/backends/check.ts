@@ -128,11 +128,11 @@ export function checkPage(pageCount: number, pageBytes: number, page: number, by
   if (bytes.length !== pageBytes) throw new InvalidInput(`${bytes.length} bytes for a page of ${pageBytes}.`);
 }
 
-/** Throws {@link InvalidInput} unless each picture has as many bytes as the tower takes. */
+/** Throws {@link InvalidInput} unless each image has as many bytes as the tower takes. */
 export function checkImages({ imageSize }: VisionConfig, images: readonly Uint8Array[]): void {
   const bytes = 3 * imageSize * imageSize;
   for (const { length } of images)
-    if (length !== bytes) throw new InvalidInput(`${length} bytes for a picture of ${bytes}.`);
+    if (length !== bytes) throw new InvalidInput(`${length} bytes for an image of ${bytes}.`);
 }
 
 function checkTop(config: ModelConfig, { rows, topK, allowed, draws }: TopRequest): void {

@@ -38,7 +38,7 @@ const GOLDEN_ERROR = 2e-6;
 /** Largest error of values up to 25 in float32. */
 const ONNX_ERROR = 5e-5;
 
-const picture = (k: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * k) % 256);
+const image = (k: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * k) % 256);
 
 function largestError(found: readonly Float32Array[], expected: readonly ArrayLike<number>[]): number {
   assert.deepEqual(
@@ -73,13 +73,13 @@ describe('vision towers', () => {
     it(`${name}: the reference agrees with transformers, ONNX with the reference, alone and together`, async () => {
       const model = await randomVisionModel(join(directory, name), options, 5);
       const [reference, onnx] = await open(model);
-      const pictures = [picture(1), picture(2)];
-      const expected = await reference.images!.encode(pictures);
+      const images = [image(1), image(2)];
+      const expected = await reference.images!.encode(images);
       const error = largestError(expected, golden[name]!);
       assert.ok(error < GOLDEN_ERROR, `reference: ${error}`);
-      const together = await onnx.images!.encode(pictures);
+      const together = await onnx.images!.encode(images);
       assert.ok(largestError(together, expected) < ONNX_ERROR, `onnx: ${largestError(together, expected)}`);
-      for (const [i, each] of pictures.entries()) {
+      for (const [i, each] of images.entries()) {
         const alone = await onnx.images!.encode([each]);
         assert.ok(largestError(alone, [expected[i]!]) < ONNX_ERROR);
       }
@@ -96,10 +96,10 @@ describe('vision towers', () => {
     assert.deepEqual(sizes, [9, 10, 4]);
   });
 
-  it('refuses pictures of another size', async () => {
+  it('refuses images of another size', async () => {
     const model = await randomVisionModel(join(directory, 'sizes'), {}, 7);
     for (const backend of await open(model)) {
-      await assert.rejects(backend.images!.encode([picture(1), new Uint8Array(5)]), InvalidInput);
+      await assert.rejects(backend.images!.encode([image(1), new Uint8Array(5)]), InvalidInput);
       assert.deepEqual(await backend.images!.encode([]), []);
     }
   });

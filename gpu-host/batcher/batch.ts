@@ -15,6 +15,6 @@ export interface Batch {
   readonly forwards: readonly Grant[];
   /** Projections of states that exist, or that the forwards of this batch make. */
   readonly projections: readonly BatchCall[];
-  /** Pictures to encode in one step. */
+  /** Images to encode in one step. */
   readonly encodings: readonly BatchCall[];
 }

@@ -241,27 +241,27 @@ test('a closed queue drops what has not gone, and what waited for it goes on', (
   assert.equal(trace.batcher.queues, 2);
 });
 
-test('pictures of several queues are encoded in one step, as many as fit it, and decode goes on between two', () => {
+test('images of several queues are encoded in one step, as many as fit it, and decode goes on between two', () => {
   const trace = new Trace({ maxTokens: 20 });
-  for (const inferlet of ['a', 'b', 'c']) trace.push(inferlet, { kind: 'encode', tokens: 9 }, `${inferlet} picture`);
+  for (const inferlet of ['a', 'b', 'c']) trace.push(inferlet, { kind: 'encode', tokens: 9 }, `${inferlet} image`);
   trace.nowMs += 1;
   trace.decode('d');
   trace.decode('e');
-  assert.deepEqual(trace.steps(), [['a picture', 'b picture'], ['d', 'e'], ['c picture']]);
+  assert.deepEqual(trace.steps(), [['an image', 'b image'], ['d', 'e'], ['c image']]);
   trace.push('a', { kind: 'encode', tokens: 50 }, 'large');
   assert.deepEqual(trace.steps(), [['large']]);
 });
 
-test('a picture keeps its place in its queue until it is there, and nobody else waits for it', () => {
+test('an image keeps its place in its queue until it is there, and nobody else waits for it', () => {
   const trace = new Trace();
-  const late = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'picture');
+  const late = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'image');
   trace.push('a.1', { kind: 'forward', reads: [1] }, 'after');
   trace.push('a.2', { kind: 'forward', reads: [1] }, 'other queue, same embed');
   trace.push('a.3', { kind: 'forward' }, 'free');
   assert.deepEqual(trace.steps(), [['free']]);
   late.late = false;
   trace.batcher.resume(late, trace.nowMs);
-  assert.deepEqual(trace.steps(), [['picture'], ['after', 'other queue, same embed']]);
+  assert.deepEqual(trace.steps(), [['image'], ['after', 'other queue, same embed']]);
   // Closing the queue drops a call, even one that is still late.
   const never = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'never');
   trace.push('a.2', { kind: 'forward', reads: [1] }, 'freed');

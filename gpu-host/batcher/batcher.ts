@@ -57,7 +57,7 @@ const WATCH_MS = 0.3;
  *
  * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it. Each batch takes the most
  * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for). There are two
- * exceptions. Two steps that encode pictures follow each other only when nothing else is ready, so that decode goes on between them. And a
+ * exceptions. Two steps that encode images follow each other only when nothing else is ready, so that decode goes on between them. And a
  * batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`).
  */
 export class Batcher {
@@ -70,7 +70,7 @@ export class Batcher {
   #idles: BatchCall[] = [];
   #projections: BatchCall[] = [];
   #encodings: BatchCall[] = [];
-  /** True when the last batch encoded pictures. */
+  /** True when the last batch encoded images. */
   #encoded = false;
   #forwards: BatchCall[] = [];
   #turns = new VariantTurns();
@@ -340,7 +340,7 @@ export class Batcher {
     return difference < 0 || (difference === 0 && call.arrival < other.arrival);
   }
 
-  /** Takes as many pictures as fit a batch by their inputs, and at least one: a picture cannot be cut. */
+  /** Takes as many images as fit a batch by their inputs, and at least one: an image cannot be cut. */
   #takeEncodings(): Batch {
     const { maxCalls, maxTokens } = this.limits;
     const ready = this.#encodings;

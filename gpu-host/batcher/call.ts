@@ -8,7 +8,7 @@ import type { BatchQueue } from './queue.ts';
  * - `barrier`: instant, once every earlier call of its queue has completed (synchronize).
  * - `idle`: needs no step, and is finished before the next batch leaves (slot copies).
  * - `project`: a state to a distribution.
- * - `encode`: pictures to embeds.
+ * - `encode`: images to embeds.
  * - `forward`: inputs through the transformer.
  */
 export type CallKind = 'instant' | 'barrier' | 'idle' | 'project' | 'encode' | 'forward';

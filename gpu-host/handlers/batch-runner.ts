@@ -275,10 +275,10 @@ export class BatchRunner {
 
   async #encode(calls: readonly EmbedImageCall[]): Promise<void> {
     const ready: EmbedImageCall[] = [];
-    const pictures: Uint8Array[] = [];
+    const pixels: Uint8Array[] = [];
     for (const call of calls) {
       this.#try(call, () => {
-        pictures.push(call.prepare());
+        pixels.push(call.prepare());
         ready.push(call);
       });
     }
@@ -286,7 +286,7 @@ export class BatchRunner {
     if (!images || ready.length === 0) return;
     let encoded: readonly Float32Array[];
     try {
-      encoded = await this.#charged(ready, tokensOf, payerOf, () => images.encode(pictures));
+      encoded = await this.#charged(ready, tokensOf, payerOf, () => images.encode(pixels));
     } catch (error) {
       for (const call of ready) this.#fail(call, deviceError(error));
       return;

@@ -8,16 +8,16 @@ import { must, NONE, range, startTestHost, type TestHost, type TestHostOptions, 
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 const SIDE = 12;
-/** Number of embeds of one picture through the tiny tower. */
+/** Number of embeds of one image through the tiny tower. */
 const EMBEDS = 9;
 const TOP = 5;
 const ERROR = 1e-4;
 
-const picture = (seed: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * seed) % 256);
-const given = (seed: number): Promise<Outcome<Uint8Array>> => Promise.resolve(ok(picture(seed)));
+const image = (seed: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * seed) % 256);
+const given = (seed: number): Promise<Outcome<Uint8Array>> => Promise.resolve(ok(image(seed)));
 
-/** A part of a text: tokens, or the picture of a seed. */
-type Part = readonly number[] | { readonly picture: number };
+/** A part of a text: tokens, or the image of a seed. */
+type Part = readonly number[] | { readonly image: number };
 
 /** Distributions after a text, from a separate backend that gets the whole text at once. */
 class Oracle {
@@ -38,7 +38,7 @@ class Oracle {
     const { hiddenSize } = this.#backend.config;
     const rows: Float32Array[] = [];
     for (const part of text) {
-      if ('picture' in part) rows.push(...(await this.embeds(part.picture)));
+      if ('image' in part) rows.push(...(await this.embeds(part.image)));
       else for (const token of part) rows.push(this.#table.slice(token * hiddenSize, (token + 1) * hiddenSize));
     }
     const embeds = new Float32Array(rows.length * hiddenSize);
@@ -54,7 +54,7 @@ class Oracle {
   }
 
   async embeds(seed: number): Promise<Float32Array[]> {
-    const [values] = await this.#backend.images!.encode([picture(seed)]);
+    const [values] = await this.#backend.images!.encode([image(seed)]);
     const size = this.#backend.config.hiddenSize;
     return Array.from({ length: EMBEDS }, (_, i) => values!.slice(i * size, (i + 1) * size));
   }
@@ -85,11 +85,11 @@ class Writer {
   /** Appends to the text, one call per part. */
   async write(text: readonly Part[]): Promise<void> {
     for (const part of text) {
-      const isPicture = 'picture' in part;
-      const count = isPicture ? EMBEDS : part.length;
+      const isImage = 'image' in part;
+      const count = isImage ? EMBEDS : part.length;
       const positions = range(this.#length, this.#length + count);
-      if (isPicture) {
-        const { embeds, done } = this.image(given(part.picture));
+      if (isImage) {
+        const { embeds, done } = this.image(given(part.image));
         this.inferlet.forward(this.queue, this.pages, embeds, this.pages, NONE, undefined);
         must(await done);
       } else {
@@ -125,11 +125,11 @@ describe('embed-image', () => {
     new Writer((await host.connect()).openInferlet({ id: 'i', maxPages, arrival: 1 }));
 
   for (const backend of ['reference', 'onnx'] as const) {
-    it(`puts a picture into a text (${backend})`, async () => {
+    it(`puts an image into a text (${backend})`, async () => {
       await using host = await start({ backend });
       const oracle = await Oracle.of(host);
       const writer = await open(host);
-      const text: Part[] = [[5, 6, 7], { picture: 3 }, [8, 9, 10, 11], { picture: 4 }, [12, 13]];
+      const text: Part[] = [[5, 6, 7], { image: 3 }, [8, 9, 10, 11], { image: 4 }, [12, 13]];
       await writer.write(text);
       close(await writer.next(14), await oracle.top([...text, [14]]));
       const { embeds, done } = writer.image(given(3));
@@ -141,12 +141,12 @@ describe('embed-image', () => {
     });
   }
 
-  it('never takes what follows a picture for what follows another one, or none', async () => {
+  it('never takes what follows an image for what follows another one, or none', async () => {
     await using host = await start();
     const oracle = await Oracle.of(host);
     const after = [...range(20, 40)];
-    // The picture's embeds share one page with the tokens before them, and one with those behind.
-    const texts: Part[][] = [1, 2].map((seed) => [[5, 6, 7], { picture: seed }, after]);
+    // The image's embeds share one page with the tokens before them, and one with those behind.
+    const texts: Part[][] = [1, 2].map((seed) => [[5, 6, 7], { image: seed }, after]);
     texts.push([[5, 6, 7], [...range(50, 50 + EMBEDS)], after]);
     const found: boolean[] = [];
     for (const text of [...texts, ...texts]) {
@@ -156,11 +156,7 @@ describe('embed-image', () => {
       close(await writer.next(1), await oracle.top([...text, [1]]));
       found.push(host.host.stats().models[0]!.prefix.hitTokens > before);
     }
-    assert.deepEqual(
-      found,
-      [false, false, false, false, false, true],
-      'only the text without a picture is found again',
-    );
+    assert.deepEqual(found, [false, false, false, false, false, true], 'only the text without an image is found again');
   });
 
   it('keeps its place in the queue until its pixels come, and holds up nobody else', async () => {
@@ -178,12 +174,12 @@ describe('embed-image', () => {
     await other.write([[5, 6]]);
     close(await other.next(7), await oracle.top([[5, 6, 7]]));
     assert.equal(isDone, false);
-    pixels.resolve(ok(picture(2)));
+    pixels.resolve(ok(image(2)));
     must(await done);
     must(await synchronized);
   });
 
-  it('encodes pictures of several inferlets in one step', async () => {
+  it('encodes images of several inferlets in one step', async () => {
     const batches: number[] = [];
     await using host = await start({
       wrap: (inner) => {
@@ -205,12 +201,12 @@ describe('embed-image', () => {
     assert.deepEqual(batches, [4]);
   });
 
-  it('fails with what is wrong with the picture, and so does what needs it', async () => {
+  it('fails with what is wrong with the image, and so does what needs it', async () => {
     await using host = await start();
     const writer = await open(host);
-    const bad = writer.image(Promise.resolve(err(handlerError('invalid-argument', 'no picture'))));
+    const bad = writer.image(Promise.resolve(err(handlerError('invalid-argument', 'no image'))));
     writer.inferlet.forward(writer.queue, NONE, bad.embeds, writer.pages, NONE, undefined);
-    assert.deepEqual(await bad.done, err(handlerError('invalid-argument', 'no picture')));
+    assert.deepEqual(await bad.done, err(handlerError('invalid-argument', 'no image')));
     assert.equal(tagOf(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!)), 'dependency-failed');
     assert.equal(tagOf(await writer.inferlet.synchronize(writer.queue)), 'invalid-argument');
 
@@ -228,7 +224,7 @@ describe('embed-image', () => {
     must(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!));
   });
 
-  it('keeps nobody in device memory who only waits for a picture', async () => {
+  it('keeps nobody in device memory who only waits for an image', async () => {
     const pages = 16;
     await using host = await start({ pageCount: pages, model: { prefixCache: false, swapMemoryBytes: 1 << 24 } });
     const connection = await host.connect();
@@ -250,14 +246,14 @@ describe('embed-image', () => {
     assert.equal(older.inferlet.pendingCalls, 0, 'the runtime sees it wait');
     await newer.inferlet.close();
     older.inferlet.setWaiting(false);
-    pixels.resolve(ok(picture(1)));
+    pixels.resolve(ok(image(1)));
     must(await done);
     const oracle = await Oracle.of(host);
     close(await older.next(7), await oracle.top([...text, [7]]));
     assert.deepEqual(ended, []);
   });
 
-  it('lets go of what an inferlet leaves behind, pictures that never came among them', async () => {
+  it('lets go of what an inferlet leaves behind, images that never came among them', async () => {
     await using host = await start();
     const writer = await open(host);
     const never = writer.image(new Promise(() => {}));

@@ -8,13 +8,13 @@ import { embedKey, HostCall, type ModelContext } from './call.ts';
 import type { HostQueue, OpenImage } from './space.ts';
 
 /**
- * `embed-image` of `wit/input-image.wit`: a picture through the vision tower. The call takes its place in its queue before its pixels
- * arrive, while the runtime decodes them. It then goes with other pictures in a step of their own.
+ * `embed-image` of `wit/input-image.wit`: an image through the vision tower. The call takes its place in its queue before its pixels
+ * arrive, while the runtime decodes them. It then goes with other images in a step of their own.
  */
 export class EmbedImageCall extends HostCall implements OpenImage {
   readonly #operation: EmbedImageOperation;
   readonly #vision: VisionConfig | undefined;
-  /** Called when the pixels have arrived, or the runtime has refused the picture. */
+  /** Called when the pixels have arrived, or the runtime has refused the image. */
   readonly #arrived: (call: EmbedImageCall, bytes: number) => void;
   #pixels: Uint8Array | undefined;
   #refused: HandlerError | undefined;
@@ -55,7 +55,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     this.#arrived(this, 0);
   }
 
-  /** The picture for the device. @throws CallFault when the call is invalid */
+  /** The image for the device. @throws CallFault when the call is invalid */
   prepare(): Uint8Array {
     if (this.#refused) throw fault(this.#refused.tag, this.#refused.val);
     if (!this.#vision) throw fault('unsupported', 'this model takes no images; ask runtime.model-traits');
@@ -77,12 +77,12 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     return pixels;
   }
 
-  /** Stores what the device made of the picture. */
+  /** Stores what the device made of the image. */
   accept(values: Float32Array): void {
     const { positions, embeds } = this.#operation;
     const size = values.length / embeds.length;
     const { embeds: held } = this.hostQueue.space;
-    // Other pictures of the same step may have taken the room.
+    // Other images of the same step may have taken the room.
     held.checkStateRoom(values.byteLength);
     for (let i = 0; i < embeds.length; i++) {
       // Copy each slice, so that one kept embed does not keep the whole array alive.

@@ -198,7 +198,7 @@ function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, mo
     const embed = part[i] as HeldEmbed;
     const values = embed.kind === 'token' ? model.embedding(embed.token) : embed.values;
     if (!values)
-      throw fault('unsupported', 'this host cannot mix tokens with states or pictures in one forward; split it');
+      throw fault('unsupported', 'this host cannot mix tokens with states or images in one forward; split it');
     rows.set(values, i * hiddenSize);
   }
   return { kind: 'embeds', embeds: rows };

@@ -27,7 +27,7 @@ export interface CallMaker {
   resume(run: RunCall): void;
   /** A call has what it waited for beside earlier calls, or its refusal. */
   told(call: HostCall): void;
-  /** A picture of so many bytes, or its refusal, has arrived. */
+  /** An image of so many bytes, or its refusal, has arrived. */
   arrived(call: EmbedImageCall, bytes: number): void;
 }
 

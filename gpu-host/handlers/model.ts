@@ -62,7 +62,7 @@ export const TRAITS = [
   'kv-files',
 ] as const;
 
-/** The traits of a model: those that it names, `adapter` when it has one, and `input-image` when its backend encodes pictures. */
+/** The traits of a model: those that it names, `adapter` when it has one, and `input-image` when its backend encodes images. */
 export function traitsOf({ traits = TRAITS, adapters, backend }: HostedModel): readonly string[] {
   return [...traits, ...(adapters?.size ? ['adapter'] : []), ...(backend.images ? ['input-image'] : [])];
 }

@@ -28,7 +28,7 @@ export abstract class ProjectCall extends HostCall {
     if (embed.kind !== 'state') {
       throw fault(
         'invalid-argument',
-        `embed ${this.embed} holds ${embed.kind === 'token' ? 'a token' : 'a part of a picture'}, not a state; name it in a forward's out-embeds first`,
+        `embed ${this.embed} holds ${embed.kind === 'token' ? 'a token' : 'a part of an image'}, not a state; name it in a forward's out-embeds first`,
       );
     }
     checkStates(this.model.backend.config, embed.values, 1);

@@ -4,7 +4,7 @@ import { encodeFloats } from '../protocol/results.ts';
 import { embedKey, InstantCall, type ModelContext } from './call.ts';
 import type { HostQueue } from './space.ts';
 
-/** `read-embed` of `wit/output-text.wit`: a token's embedding, a state, or a part of a picture. */
+/** `read-embed` of `wit/output-text.wit`: a token's embedding, a state, or a part of an image. */
 export class ReadEmbedCall extends InstantCall {
   readonly #embed: number;
   readonly #model: ModelContext;

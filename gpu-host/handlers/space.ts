@@ -43,7 +43,7 @@ export interface OpenRun {
   stop(): void;
 }
 
-/** A call that waits for its picture. */
+/** A call that waits for its image. */
 export interface OpenImage {
   pixels(pixels: Uint8Array): void;
   refuse(why: HandlerError): void;
@@ -61,9 +61,9 @@ export class ModelSpace {
   readonly queues = new Set<HostQueue>();
   /** Runs by the id of their call, for `run-consumed` and `run-stop`. */
   readonly runs = new Map<number, OpenRun>();
-  /** Calls with a picture by their id, for `image-pixels` and `image-failed`. */
+  /** Calls with an image by their id, for `image-pixels` and `image-failed`. */
   readonly images = new Map<number, OpenImage>();
-  /** Number of runs that wait for their consumer, and of pictures that wait for their pixels. */
+  /** Number of runs that wait for their consumer, and of images that wait for their pixels. */
   held = 0;
   /** Bytes of pending calls: their arguments, and their keys on the scoreboard. */
   pendingBytes = 0;

@@ -17,7 +17,7 @@ export class StepStats {
   projections = 0;
   /** Projections that a forward's own step answered. */
   fusedProjections = 0;
-  /** Pictures encoded. */
+  /** Images encoded. */
   images = 0;
   readonly time = new DeviceTime();
   forwardMs = 0;

@@ -2,7 +2,7 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
 
-/** Content of an embed: nothing yet, a token to embed when it is used, the values of a state, or those of a part of a picture. */
+/** Content of an embed: nothing yet, a token to embed when it is used, the values of a state, or those of a part of an image. */
 export type Embed =
   | { readonly kind: 'empty' }
   | { readonly kind: 'token'; readonly token: number; readonly position: number }
@@ -12,7 +12,7 @@ const EMPTY: Embed = { kind: 'empty' };
 
 export interface EmbedLimits {
   readonly maxEmbeds: number;
-  /** Maximum bytes of values of states and pictures. */
+  /** Maximum bytes of values of states and images. */
   readonly maxStateBytes: number;
 }
 
@@ -111,7 +111,7 @@ export class EmbedSpace {
     if (this.#stateBytes + bytes <= this.#limits.maxStateBytes) return;
     throw fault(
       'limit-exceeded',
-      `embeds hold ${this.#stateBytes} bytes of states and pictures, and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
+      `embeds hold ${this.#stateBytes} bytes of states and images, and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
     );
   }
 

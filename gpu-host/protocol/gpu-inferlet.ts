@@ -77,7 +77,7 @@ export interface GpuInferlet {
   copyEmbeds(queue: number, sources: List, destinations: List): void;
   embedText(queue: number, tokens: List, positions: List, embeds: List): void;
   /**
-   * Encodes a picture into `embeds`. The call takes its place in the queue at once. `pixels`, `imageSize × imageSize` of three bytes each,
+   * Encodes an image into `embeds`. The call takes its place in the queue at once. `pixels`, `imageSize × imageSize` of three bytes each,
    * may come later; so may an error, with which the call and all that needs its embeds fail.
    */
   embedImage(
@@ -142,7 +142,7 @@ export interface GpuInferlet {
   readonly heldPages: number;
   /** Pages held on one model, by the client's own count. */
   heldPagesOf(model: string): number;
-  /** Calls whose result is awaited, except pictures whose pixels have not come. */
+  /** Calls whose result is awaited, except images whose pixels have not come. */
   readonly pendingCalls: number;
   /** Calls issued so far. */
   readonly issuedCalls: number;

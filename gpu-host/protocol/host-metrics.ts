@@ -48,7 +48,7 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
       'Graphs of steps that the driver refused, which makes those steps slower.',
       ({ graphsRefused }) => graphsRefused,
     ),
-    counter('pie.device.images', '{image}', 'Pictures encoded.', ({ images }) => images),
+    counter('pie.device.images', '{image}', 'Images encoded.', ({ images }) => images),
     counter('pie.device.failed_calls', '{call}', 'Calls that failed.', ({ failedCalls }) => failedCalls),
     gauge('pie.batch.padding', '1', 'Share of the computed work that was padding.', ({ paddingShare }) => paddingShare),
     gauge('pie.kv.pages', '{page}', 'KV pages by state.', {

@@ -102,7 +102,7 @@ export interface ModelStats extends ModelCompute {
   readonly tokens: number;
   /** Tokens of sequences with one input. */
   readonly decodeTokens: number;
-  /** Pictures encoded. */
+  /** Images encoded. */
   readonly images: number;
   /** Calls that failed. */
   readonly failedCalls: number;

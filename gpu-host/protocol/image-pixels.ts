@@ -10,5 +10,5 @@ export function sendPixels(issuer: Issuer, call: number, pixels: Promise<Outcome
     const sent = made.tag === 'ok' ? send(made.val) : made.val;
     if (sent) fail(sent);
   };
-  pixels.then(deliver, (error: unknown) => fail(handlerError('internal', `the picture was lost: ${error}`)));
+  pixels.then(deliver, (error: unknown) => fail(handlerError('internal', `the image was lost: ${error}`)));
 }

@@ -62,7 +62,7 @@ export class DeviceInferlet implements GpuInferlet {
   #models: readonly ModelSummary[];
   #queues = new ClientQueues();
   #spaces = new Map<number, Space>();
-  #unsentPictures = 0;
+  #unsentImages = 0;
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions, models: readonly ModelSummary[]) {
     this.#issuer = new Issuer(link, handle, options);
@@ -83,8 +83,8 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   get pendingCalls(): number {
-    // A call without its picture waits for the picture's source, not for the device.
-    return Math.max(0, this.#issuer.pending - this.#unsentPictures);
+    // A call without its image waits for the image's source, not for the device.
+    return Math.max(0, this.#issuer.pending - this.#unsentImages);
   }
 
   get lost(): string | undefined {
@@ -211,9 +211,9 @@ export class DeviceInferlet implements GpuInferlet {
       return encodeEmbedImage(link.writer, this.#handle, queue, id, positions, embeds);
     });
     if (call === 0) return done;
-    this.#unsentPictures++;
+    this.#unsentImages++;
     const sent = pixels.finally(() => {
-      this.#unsentPictures--;
+      this.#unsentImages--;
     });
     sendPixels(this.#issuer, call, sent);
     return done;

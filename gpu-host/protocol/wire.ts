@@ -16,7 +16,7 @@ export const MAX_TEXT_BYTES = 4096;
 /** Maximum JSON field (hello, stats, text results), in bytes. */
 export const MAX_JSON_BYTES = 1024 * 1024;
 
-/** Maximum bytes of one picture's pixels; they go in one frame, with room for the call's header. */
+/** Maximum bytes of one image's pixels; they go in one frame, with room for the call's header. */
 export const MAX_PIXEL_BYTES = MAX_FRAME_BYTES - 1024;
 
 /** Maximum embeds of one inferlet on one model. */

@@ -150,7 +150,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     return undefined;
   }
 
-  /** The call `id` that waits for its picture; undefined once the call is over. */
+  /** The call `id` that waits for its image; undefined once the call is over. */
   image(id: number): OpenImage | undefined {
     for (const space of this.#spaces.values()) {
       const image = space.images.get(id);

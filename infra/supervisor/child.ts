@@ -8,7 +8,7 @@ import { LIFELINE_VARIABLE } from '../lifeline.ts';
 import { parseReadyLine, type ReadyLine } from '../ready.ts';
 import { RESTARTS_VARIABLE } from '../telemetry/vitals.ts';
 import { socketPair } from './socket-pair.ts';
-import { BEAT_MS, type WatchLimits } from './watch-policy.ts';
+import type { WatchLimits } from './watch-policy.ts';
 import { watch } from './watchdog.ts';
 
 /** Specification of one process of the platform. */
@@ -62,7 +62,7 @@ export class Child {
       detached: true,
       env: {
         ...{ ...process.env, ...spec.env, [LIFELINE_VARIABLE]: 'stdin', [RESTARTS_VARIABLE]: String(restarts) },
-        [HEARTBEAT_VARIABLE]: pair === null ? '' : String(BEAT_MS),
+        [HEARTBEAT_VARIABLE]: pair === null ? '' : String(this.spec.watch?.everyMs),
       },
     });
     theirs?.destroy();

@@ -148,7 +148,7 @@ const whyOf = (events: readonly SupervisorEvent[]): string =>
   events.find((event) => event.kind === 'died')?.why ?? 'none died';
 
 /** The shortest limits that exceed the pauses of a busy machine. */
-const WATCH = { computingMs: 1000, stillMs: 1000 };
+const WATCH = { everyMs: 100, computingMs: 1000, stillMs: 1000 };
 
 test('a watched child that is stopped is killed and replaced; one that beats is not', async () => {
   const { supervisor, events, seen } = supervise();

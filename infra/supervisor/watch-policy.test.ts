@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { BEAT_MS, beginWatch, type Look, look, type Verdict, type WatchLimits } from './watch-policy.ts';
+import { beginWatch, type Look, look, type Verdict, type WatchLimits } from './watch-policy.ts';
 
-const LIMITS: WatchLimits = { computingMs: 500, stillMs: 3000 };
+const BEAT_MS = 100;
+const LIMITS: WatchLimits = { everyMs: BEAT_MS, computingMs: 500, stillMs: 3000 };
 
 /** Activity of the child's main thread. `turns`: its event loop turns, so the child beats. */
 type Doing = 'turns' | 'computes' | 'queues' | 'stands still';

@@ -1,10 +1,10 @@
-/** Interval of the supervisor's looks at a child, and of the child's beats. */
-export const BEAT_MS = 100;
-/** A longer gap between two looks means that the supervisor itself was suspended. */
-const OWN_PAUSE_MS = 250;
+/** A gap between two looks of this many intervals means that the watcher itself was suspended. */
+const OWN_PAUSE = 2.5;
 
 /** Longest times that a child's event loop may go without a turn. */
 export interface WatchLimits {
+  /** Interval of the watcher's looks and of the child's beats. */
+  readonly everyMs: number;
   /** Limit on processor time that the child's main thread received. */
   readonly computingMs: number;
   /** Limit on time in which the child's main thread neither computed nor waited for a processor. */
@@ -48,7 +48,7 @@ export function beginWatch(first: Look): Silence {
 export function look(before: Silence, now: Look, limits: WatchLimits): { silence: Silence; verdict: Verdict } {
   if (now.beaten) return { silence: beginWatch(now), verdict: 'alive' };
   const passedMs = now.atMs - before.last.atMs;
-  const countedMs = passedMs > OWN_PAUSE_MS ? BEAT_MS : passedMs;
+  const countedMs = passedMs > OWN_PAUSE * limits.everyMs ? limits.everyMs : passedMs;
   const computedMs = Math.min(countedMs, since(before.last, now, 'computedMs'));
   const queuedMs = Math.min(countedMs - computedMs, since(before.last, now, 'queuedMs'));
   const silence = {

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { mainThreadTimes } from './thread-times.ts';
-import { BEAT_MS, beginWatch, type Look, look, type WatchLimits } from './watch-policy.ts';
+import { beginWatch, type Look, look, type WatchLimits } from './watch-policy.ts';
 
 /**
  * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`). Calls `onSilent` once, with the reason.
@@ -13,7 +13,8 @@ export function watch(pid: number, beats: Socket, limits: WatchLimits, onSilent:
     beaten = true;
   };
   const see = (): Look => {
-    const now = { atMs: performance.now(), beaten, thread: mainThreadTimes(pid) };
+    // A read of the times costs tens of microseconds, and only those of a silent process count.
+    const now = { atMs: performance.now(), beaten, thread: beaten ? null : mainThreadTimes(pid) };
     beaten = false;
     return now;
   };
@@ -29,7 +30,7 @@ export function watch(pid: number, beats: Socket, limits: WatchLimits, onSilent:
         ? `its event loop did not turn for ${seconds(next.computingMs)} s of processor time`
         : `its event loop stood still for ${seconds(next.stillMs)} s`,
     );
-  }, BEAT_MS);
+  }, limits.everyMs);
   const end = () => {
     clearInterval(timer);
     beats.off('data', beat);

@@ -41,6 +41,8 @@ export async function runStage<T extends { readonly ok: true }>(
     environment: tools ? toolEnvironment(write) : {},
     // jco's own WASI shim starts a thread.
     workers: true,
+    // jco's tools are 6 MB of WebAssembly, of which a build runs a small part for less than a second.
+    once: true,
   };
   const ended = await runConfined(layers ?? (await machineLayers()), program, { ...limits, isAnswer }).catch(
     (error: unknown) => {

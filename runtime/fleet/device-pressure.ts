@@ -12,27 +12,35 @@ export class DevicePressure {
   readonly #sandboxes: () => Iterable<Sandbox>;
   readonly #busy: () => boolean;
   readonly #told = new WeakMap<Sandbox, boolean>();
-  readonly #timer: NodeJS.Timeout;
+  #timer: NodeJS.Timeout | undefined;
   #busyAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(sandboxes: () => Iterable<Sandbox>, busy: () => boolean) {
     this.#sandboxes = sandboxes;
     this.#busy = busy;
-    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+  }
+
+  /** Starts to look: a sandbox got a run. The looks end with the last run. */
+  begin(): void {
+    this.#timer ??= setInterval(() => this.#look(), LOOK_MS).unref();
   }
 
   close(): void {
     clearInterval(this.#timer);
+    this.#timer = undefined;
   }
 
   #look(): void {
     const now = performance.now();
     if (this.#busy()) this.#busyAtMs = now;
     const busy = now - this.#busyAtMs < BUSY_MS;
+    let runs = 0;
     for (const sandbox of this.#sandboxes()) {
+      runs += sandbox.runs;
       if (sandbox.runs === 0 || this.#told.get(sandbox) === busy) continue;
       this.#told.set(sandbox, busy);
       sandbox.process.tell({ kind: 'device', busy });
     }
+    if (runs === 0) this.close();
   }
 }

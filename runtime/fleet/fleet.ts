@@ -281,6 +281,7 @@ export class Fleet {
       await sleep(pauseAfter(this.#failures), undefined, { signal: this.#closing.signal });
       const background = !this.#hurried && this.#cores !== null;
       const sandbox: Sandbox = new Sandbox((events) => this.#options.start(events, background), {
+        busy: () => this.#pressure.begin(),
         idle: () => this.#idle(sandbox),
         lost: (invocations, alone) => this.#lost(invocations, alone),
       });

@@ -68,6 +68,8 @@ const MAX_PROGRAMS = 64;
 
 /** Events that a sandbox reports to its fleet. */
 export interface SandboxEvents {
+  /** Called when the sandbox gets a run and has no other. */
+  busy(): void;
   /** Called when the sandbox has no more runs. */
   idle(): void;
   /**
@@ -214,6 +216,7 @@ export class Sandbox {
   async prepare(program: StoredProgram, invocation: string): Promise<Prepared> {
     if (this.#end !== null) throw lost();
     this.load(program);
+    if (this.runs === 0) this.#events.busy();
     const instance = ++this.#lastInstance;
     const preparing: Preparing = {
       ...Promise.withResolvers<Prepared>(),

@@ -2,9 +2,10 @@ import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
 import { beginWatch, type Look, look, type Silence, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
 import type { Sandbox } from './sandbox.ts';
 
-/** A sandbox speaks every 100 ms, because its guests are preempted after 1 ms, and after 100 ms in their allocator. */
-const LOOK_MS = 100;
-const LIMITS: WatchLimits = { computingMs: 500, stillMs: 3000 };
+/** A sandbox with guests speaks every 100 ms, because its guests are preempted after 1 ms, and after 100 ms in their allocator. */
+const BUSY: WatchLimits = { everyMs: 100, computingMs: 500, stillMs: 3000 };
+/** A sandbox without guests speaks every second. */
+const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
 
 /**
  * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s. One timer
@@ -17,7 +18,7 @@ export class SandboxWatch {
 
   constructor(sandboxes: () => Iterable<Sandbox>) {
     this.#sandboxes = sandboxes;
-    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+    this.#timer = setInterval(() => this.#look(), BUSY.everyMs).unref();
   }
 
   close(): void {
@@ -28,6 +29,9 @@ export class SandboxWatch {
     const atMs = performance.now();
     for (const sandbox of this.#sandboxes()) {
       const known = this.#known.get(sandbox);
+      const limits = sandbox.runs === 0 ? IDLE : BUSY;
+      // Timers may fire a little early.
+      if (known && atMs - known.silence.last.atMs < limits.everyMs - BUSY.everyMs / 2) continue;
       // Beats of the sandbox may be among the messages that wait to be read.
       const beaten = sandbox.heardAtMs !== known?.heardAtMs || sandbox.process.behind;
       if (!beaten) sandbox.look();
@@ -37,7 +41,7 @@ export class SandboxWatch {
         this.#known.set(sandbox, { silence: beginWatch(now), heardAtMs: sandbox.heardAtMs });
         continue;
       }
-      const { silence, verdict } = look(known.silence, now, LIMITS);
+      const { silence, verdict } = look(known.silence, now, limits);
       known.silence = silence;
       known.heardAtMs = sandbox.heardAtMs;
       if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering');

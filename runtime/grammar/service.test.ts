@@ -12,6 +12,7 @@ import { allowed, value } from './testing/walk.ts';
 import { vocabularyOf } from './vocabulary.ts';
 
 const SEED = 99;
+const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
 /** Takes more memory than a small heap has: some 300,000 states. */
 const HUNGRY: GrammarSource = {
@@ -110,7 +111,7 @@ describe('GrammarService', () => {
       const compiled = compile(service, 'tenant', model, JSON_SOURCE);
       const fresh = compile(service, 'another tenant', model, JSON_SOURCE);
       const matchers: { matcher: Matcher; accepted: number[] }[] = [{ matcher: compiled.matcher(), accepted: [] }];
-      for (let step = 0; step < 250; step += 1) {
+      for (let step = 0; step < STEPS; step += 1) {
         const chosen = random.pick(matchers);
         const { matcher, accepted } = chosen;
         const action = random.next();

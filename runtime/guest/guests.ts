@@ -53,6 +53,11 @@ export class Guests {
     });
   }
 
+  /** True while an invocation holds an instance. */
+  get busy(): boolean {
+    return this.#instances.size > 0;
+  }
+
   /** Number of ready instances. */
   get ready(): number {
     return this.#pool.ready();

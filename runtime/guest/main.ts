@@ -8,8 +8,10 @@ import { compileWorld } from '../lowering/compile.ts';
 import { Guests } from './guests.ts';
 import { localTable } from './local.ts';
 
-/** Interval of the sandbox's beats: several fit into the silence that the runtime's watch allows. */
+/** Interval of the sandbox's beats while it has guests: several fit into the silence that the runtime's watch allows. */
 const BEAT_MS = 100;
+/** A sandbox without guests leaves out all but each tenth beat. */
+const IDLE_BEATS = 10;
 const CHANNEL = 3;
 
 const [poolMb = '0'] = process.argv.slice(2);
@@ -27,5 +29,9 @@ const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: t
     process.exit(1);
   },
 });
-setInterval(() => end.tell({ kind: 'beat', used: guests.used(), ready: guests.ready }), BEAT_MS);
+let quiet = 0;
+setInterval(() => {
+  quiet = guests.busy || quiet >= IDLE_BEATS - 1 ? 0 : quiet + 1;
+  if (quiet === 0) end.tell({ kind: 'beat', used: guests.used(), ready: guests.ready });
+}, BEAT_MS);
 end.tell({ kind: 'ready' });

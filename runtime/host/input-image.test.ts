@@ -28,7 +28,7 @@ function png(width: number, height: number, colors: Uint8Array): Uint8Array {
   return new Uint8Array(PNG.sync.write(made));
 }
 
-const picture = (width: number, height: number) =>
+const imageOf = (width: number, height: number) =>
   png(
     width,
     height,
@@ -81,12 +81,12 @@ describe('input-image', () => {
       embeds,
     );
 
-  it('reads the size of a picture, and says how many embeds it takes', () => {
+  it('reads the size of an image, and says how many embeds it takes', () => {
     const guest = open();
     const size = (image: Uint8Array) => guest.call<Outcome<Dimensions>>('input-image', 'image-dimensions', image);
-    assert.deepEqual(value(size(picture(30, 20))), { width: 30, height: 20 });
+    assert.deepEqual(value(size(imageOf(30, 20))), { width: 30, height: 20 });
     // The first bytes will do.
-    assert.deepEqual(value(size(picture(30, 20).subarray(0, 40))), { width: 30, height: 20 });
+    assert.deepEqual(value(size(imageOf(30, 20).subarray(0, 40))), { width: 30, height: 20 });
     assert.equal(tagOf(size(new Uint8Array(40))), 'invalid-argument');
     assert.equal(tagOf(size(new Uint8Array())), 'invalid-argument');
     const embeds = (width: number, height: number) =>
@@ -100,9 +100,9 @@ describe('input-image', () => {
       assert.equal(tagOf(embeds(width, height)), 'invalid-argument');
   });
 
-  it('encodes a picture as it is prepared, from the bytes that were given', async () => {
+  it('encodes an image as it is prepared, from the bytes that were given', async () => {
     const guest = open();
-    const image = picture(40, 25);
+    const image = imageOf(40, 25);
     const embeds = embedsOf(guest);
     const done = embed(guest, image, embeds);
     // The list is a view of the guest's memory.
@@ -112,11 +112,11 @@ describe('input-image', () => {
     assert.equal(guest.inferlet.inputTokens, EMBEDS);
     assert.ok(model.vision);
     const { size } = model.vision.preparation;
-    // A picture of the model's own size is taken as it is.
+    // An image of the model's own size is taken as it is.
     const prepared = embedsOf(guest);
     value(await embed(guest, png(size, size, prepare(decode(kept), model.vision.preparation)), prepared));
     const other = embedsOf(guest);
-    value(await embed(guest, picture(41, 25), other));
+    value(await embed(guest, imageOf(41, 25), other));
     const read = async (address: number) =>
       value(await guest.call<Promise<Outcome<Float32Array>>>('output-text', 'read-embed', guest.queue, address));
     for (const [i, address] of embeds.entries()) {
@@ -129,8 +129,8 @@ describe('input-image', () => {
     const guest = open();
     for (const image of [
       new Uint8Array(100),
-      picture(30, 20).subarray(0, 60),
-      picture(17_000, 1),
+      imageOf(30, 20).subarray(0, 60),
+      imageOf(17_000, 1),
       new Uint8Array(9 * 1024 * 1024),
     ]) {
       const embeds = embedsOf(guest);
@@ -139,24 +139,24 @@ describe('input-image', () => {
       const read = guest.call<Promise<Outcome<Float32Array>>>('output-text', 'read-embed', guest.queue, embeds[0]);
       assert.equal(tagOf(await read), 'dependency-failed');
     }
-    assert.equal(tagOf(await embed(guest, picture(4, 4), embedsOf(guest, 3))), 'invalid-argument');
-    value(await embed(guest, picture(4, 4), embedsOf(guest)));
+    assert.equal(tagOf(await embed(guest, imageOf(4, 4), embedsOf(guest, 3))), 'invalid-argument');
+    value(await embed(guest, imageOf(4, 4), embedsOf(guest)));
   });
 
   it('is refused past the tokens, and where the model does not offer it', async () => {
     const spent = open(EMBEDS);
-    value(await embed(spent, picture(4, 4), embedsOf(spent)));
+    value(await embed(spent, imageOf(4, 4), embedsOf(spent)));
     spent.inferlet.count(1, 0);
-    assert.equal(tagOf(await embed(spent, picture(4, 4), embedsOf(spent))), 'limit-exceeded');
+    assert.equal(tagOf(await embed(spent, imageOf(4, 4), embedsOf(spent))), 'limit-exceeded');
     const blind = open(1000, null);
-    assert.equal(tagOf(await embed(blind, picture(4, 4), embedsOf(blind))), 'unsupported');
+    assert.equal(tagOf(await embed(blind, imageOf(4, 4), embedsOf(blind))), 'unsupported');
     const embeds = blind.call<Outcome<number>>('input-image', 'image-embeds', blind.queue, { width: 4, height: 4 });
     assert.equal(tagOf(embeds), 'unsupported');
   });
 
   it('answers at its end what is still being decoded', async () => {
     const guest = open();
-    const pending = Array.from({ length: 20 }, () => embed(guest, picture(600, 600), embedsOf(guest)));
+    const pending = Array.from({ length: 20 }, () => embed(guest, imageOf(600, 600), embedsOf(guest)));
     await guest.end();
     const tags = new Set((await Promise.all(pending)).map(tagOf));
     assert.ok(tags.has('cancelled'));

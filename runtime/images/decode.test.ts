@@ -13,8 +13,8 @@ interface Golden {
   readonly pixels: string;
 }
 
-/** Small pictures and what Pillow decodes of them (`fixtures/decode-golden.py`). */
-const { refused, ...pictures } = JSON.parse(
+/** Small images and what Pillow decodes of them (`fixtures/decode-golden.py`). */
+const { refused, ...images } = JSON.parse(
   readFileSync(new URL('./fixtures/decode-golden.json', import.meta.url), 'utf8'),
 ) as Record<string, Golden> & { refused: never };
 const unsupported = refused as unknown as Readonly<Record<string, string>>;
@@ -27,8 +27,8 @@ function errorsOf(name: string): readonly [largest: number, mean: number] {
 
 const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'));
 
-describe('decoding pictures', () => {
-  for (const [name, { size, file, pixels }] of Object.entries(pictures)) {
+describe('decoding images', () => {
+  for (const [name, { size, file, pixels }] of Object.entries(images)) {
     it(`${name}: as Pillow`, () => {
       const header = readHeader(bytes(file));
       assert.deepEqual([header.width, header.height], size);
@@ -53,7 +53,7 @@ describe('decoding pictures', () => {
     it(`refuses ${name}`, () => assert.throws(() => decode(bytes(file)), ImageFault));
   }
 
-  it('refuses damaged pictures, wherever they are cut or changed, and never fails otherwise', () => {
+  it('refuses damaged images, wherever they are cut or changed, and never fails otherwise', () => {
     for (const name of [
       'png palette',
       'png interlaced color',
@@ -61,7 +61,7 @@ describe('decoding pictures', () => {
       'jpeg progressive',
       'jpeg orientation 6',
     ]) {
-      const whole = bytes(pictures[name]!.file);
+      const whole = bytes(images[name]!.file);
       for (let cut = 0; cut < whole.length; cut += 7) attempt(whole.subarray(0, cut), `${name} cut at ${cut}`);
       for (let at = 0; at < whole.length; at += 5) {
         const changed = whole.slice();
@@ -69,8 +69,8 @@ describe('decoding pictures', () => {
         attempt(changed, `${name} changed at ${at}`);
       }
     }
-    assert.throws(() => decode(bytes(pictures['png color']!.file).subarray(0, 60)), ImageFault);
-    assert.throws(() => decode(bytes(pictures['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
+    assert.throws(() => decode(bytes(images['png color']!.file).subarray(0, 60)), ImageFault);
+    assert.throws(() => decode(bytes(images['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
   });
 
   it('refuses what is too large from its header, and what unpacks to more than it says', () => {
@@ -105,7 +105,7 @@ describe('decoding pictures', () => {
   });
 });
 
-/** Decodes, or is refused as what it is: a bad picture. */
+/** Decodes, or is refused as what it is: a bad image. */
 function attempt(image: Uint8Array, what: string): void {
   try {
     decode(image);

@@ -6,22 +6,22 @@ import { checkImage, MAX_IMAGE_PIXELS } from './header.ts';
 import { oriented } from './orient.ts';
 
 /** Rows of pixels from the top, three bytes each: red, green, blue. */
-export interface Picture {
+export interface DecodedImage {
   readonly width: number;
   readonly height: number;
   readonly data: Uint8Array;
 }
 
-/** Memory of the JPEG decoder: a little more than the largest picture takes. */
+/** Memory of the JPEG decoder: a little more than the largest image takes. */
 const MAX_JPEG_MEMORY_MB = 512;
 
 /**
- * Decodes a PNG or JPEG as Pillow's `convert('RGB')` does: drops transparency, copies grey to the three colours, and turns the picture as
+ * Decodes a PNG or JPEG as Pillow's `convert('RGB')` does: drops transparency, copies grey to the three colours, and turns the image as
  * its EXIF orientation says.
  *
  * @throws ImageFault when the image is too large, of another format, or damaged
  */
-export function decode(image: Uint8Array): Picture {
+export function decode(image: Uint8Array): DecodedImage {
   const { format, orientation } = checkImage(image);
   try {
     return format === 'png' ? decodePng(image) : oriented(decodeJpeg(image), orientation);
@@ -32,7 +32,7 @@ export function decode(image: Uint8Array): Picture {
   }
 }
 
-function decodeJpeg(image: Uint8Array): Picture {
+function decodeJpeg(image: Uint8Array): DecodedImage {
   const { width, height, data } = jpeg.decode(image, {
     useTArray: true,
     formatAsRGBA: false,
@@ -43,7 +43,7 @@ function decodeJpeg(image: Uint8Array): Picture {
   return { width, height, data };
 }
 
-function decodePng(image: Uint8Array): Picture {
+function decodePng(image: Uint8Array): DecodedImage {
   const { width, height, data } = PNG.sync.read(essentialPng(image));
   const colors = new Uint8Array(width * height * 3);
   for (let from = 0, to = 0; to < colors.length; from += 4, to += 3) {
@@ -58,7 +58,7 @@ const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
 
 /**
  * Keeps the chunks that the colours come from. Transparency is left out, because the decoder would blacken colours for it, and so are all
- * other chunks. The decoder bounds what it unpacks except for interlaced pictures, which are therefore unpacked here first. A second header
+ * other chunks. The decoder bounds what it unpacks except for interlaced images, which are therefore unpacked here first. A second header
  * is refused: the decoder takes its size from the last header, and all bounds come from the first.
  */
 function essentialPng(image: Uint8Array): Buffer {
@@ -68,8 +68,8 @@ function essentialPng(image: Uint8Array): Buffer {
   for (let at = 8; at + 12 <= image.length; ) {
     const end = at + 12 + view.getUint32(at);
     const type = String.fromCharCode(...image.subarray(at + 4, at + 8));
-    if (end > image.length) throw new ImageFault('the PNG ends inside a chunk: the picture is damaged');
-    if (type === 'IHDR' && at > 8) throw new ImageFault('a PNG that tells its size twice: the picture is damaged');
+    if (end > image.length) throw new ImageFault('the PNG ends inside a chunk: the image is damaged');
+    if (type === 'IHDR' && at > 8) throw new ImageFault('a PNG that tells its size twice: the image is damaged');
     if (KEPT_CHUNKS.has(type)) kept.push(image.subarray(at, end));
     if (type === 'IDAT') packed.push(image.subarray(at + 8, end - 4));
     at = type === 'IEND' ? image.length : end;
@@ -92,7 +92,7 @@ const PASSES = [
   [0, 1, 1, 2],
 ] as const;
 
-/** Unpacked bytes of an interlaced picture: a filter byte and the pixels of each row of each pass. */
+/** Unpacked bytes of an interlaced image: a filter byte and the pixels of each row of each pass. */
 function interlacedBytes(view: DataView): number {
   const [width, height, depth] = [view.getUint32(16), view.getUint32(20), view.getUint8(24)];
   const bits = depth * (CHANNELS[view.getUint8(25)] ?? 4);

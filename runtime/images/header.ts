@@ -27,21 +27,21 @@ const PNG_SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
  */
 export function readHeader(image: Uint8Array): ImageHeader {
   if (image.length > MAX_IMAGE_BYTES) {
-    throw new ImageFault(`a picture of ${image.length} bytes; ${MAX_IMAGE_BYTES} are the limit: make it smaller`);
+    throw new ImageFault(`an image of ${image.length} bytes; ${MAX_IMAGE_BYTES} are the limit: make it smaller`);
   }
   if (PNG_SIGNATURE.every((byte, i) => image[i] === byte)) return pngHeader(image);
   if (image[0] === 0xff && image[1] === 0xd8) return jpegHeader(image);
-  throw new ImageFault('neither a PNG nor a JPEG: convert the picture to one of them');
+  throw new ImageFault('neither a PNG nor a JPEG: convert the image to one of them');
 }
 
 /** The fault of an image of this size, or null. */
 export function refuseSize({ width, height }: { readonly width: number; readonly height: number }): string | null {
-  if (width < 1 || height < 1) return 'a picture without pixels';
+  if (width < 1 || height < 1) return 'an image without pixels';
   if (width * height > MAX_IMAGE_PIXELS) {
-    return `a picture of ${width} × ${height} pixels; ${MAX_IMAGE_PIXELS} are the limit: make it smaller`;
+    return `an image of ${width} × ${height} pixels; ${MAX_IMAGE_PIXELS} are the limit: make it smaller`;
   }
   if (width <= MAX_IMAGE_SIDE && height <= MAX_IMAGE_SIDE) return null;
-  return `a picture of ${width} × ${height} pixels; a side has at most ${MAX_IMAGE_SIDE}: cut it`;
+  return `an image of ${width} × ${height} pixels; a side has at most ${MAX_IMAGE_SIDE}: cut it`;
 }
 
 /** @throws ImageFault when the image is not accepted */
@@ -127,5 +127,5 @@ function orientationOf(segment: Uint8Array): number | undefined {
 }
 
 function truncated(format: string): ImageFault {
-  return new ImageFault(`a ${format} that ends or goes wrong before its size: the picture is damaged`);
+  return new ImageFault(`a ${format} that ends or goes wrong before its size: the image is damaged`);
 }

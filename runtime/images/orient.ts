@@ -1,9 +1,9 @@
-import type { Picture } from './decode.ts';
+import type { DecodedImage } from './decode.ts';
 
-/** Turns a picture upright: `orientation` is EXIF's, 1 to 8 (Exif 2.32, tag 0x0112). */
-export function oriented(picture: Picture, orientation: number): Picture {
-  if (orientation === 1) return picture;
-  const { width, height, data } = picture;
+/** Turns an image upright: `orientation` is EXIF's, 1 to 8 (Exif 2.32, tag 0x0112). */
+export function oriented(image: DecodedImage, orientation: number): DecodedImage {
+  if (orientation === 1) return image;
+  const { width, height, data } = image;
   const swaps = orientation >= 5;
   const [toWidth, toHeight] = swaps ? [height, width] : [width, height];
   const turned = new Uint8Array(data.length);

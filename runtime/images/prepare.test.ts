@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import type { ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
-import type { Picture } from './decode.ts';
+import type { DecodedImage } from './decode.ts';
 import { prepare } from './prepare.ts';
 
-/** What transformers' image processors over Pillow make of the same pictures (`fixtures/prepare-golden.py`). */
+/** What transformers' image processors over Pillow make of the same images (`fixtures/prepare-golden.py`). */
 const golden = JSON.parse(readFileSync(new URL('./fixtures/prepare-golden.json', import.meta.url), 'utf8')) as Readonly<
   Record<string, string>
 >;
@@ -25,12 +25,12 @@ const PREPARATIONS: Readonly<Record<string, ImagePreparation>> = {
   'pad bicubic': { ...plain, pad: [122, 116, 104] },
 };
 
-function picture(width: number, height: number): Picture {
+function imageOf(width: number, height: number): DecodedImage {
   const value = (i: number) => (i * i * 31 + i * 7 + (Math.floor(i / 3) % width) * 40) % 256;
   return { width, height, data: Uint8Array.from({ length: 3 * width * height }, (_, i) => value(i)) };
 }
 
-describe('preparing pictures', () => {
+describe('preparing images', () => {
   for (const [name, preparation] of Object.entries(PREPARATIONS)) {
     it(`${name}: the bytes are those of transformers and Pillow`, () => {
       const cases = Object.entries(golden).filter(([key]) => key.startsWith(`${name} `));
@@ -40,7 +40,7 @@ describe('preparing pictures', () => {
           .slice(name.length + 1)
           .split('x')
           .map(Number);
-        const found = Buffer.from(prepare(picture(width, height), preparation));
+        const found = Buffer.from(prepare(imageOf(width, height), preparation));
         assert.equal(found.toString('base64'), expected, key);
       }
     });
@@ -48,14 +48,14 @@ describe('preparing pictures', () => {
 
   it('halves a line of two colours as by hand', () => {
     // Bilinear, from 4 to 2: each pixel is 3/8, 3/8, 1/8 of three neighbours and nothing more at the edge, in shares of 7/8.
-    const line: Picture = { width: 4, height: 4, data: new Uint8Array(48).fill(0) };
+    const line: DecodedImage = { width: 4, height: 4, data: new Uint8Array(48).fill(0) };
     for (let y = 0; y < 4; y++) for (let x = 0; x < 2; x++) line.data.fill(210, 3 * (4 * y + x), 3 * (4 * y + x) + 3);
     const halved = prepare(line, { ...plain, size: 2, shortestEdge: null, filter: 'bilinear' });
     assert.deepEqual([halved[0], halved[3]], [Math.round((210 * 6) / 7), Math.round(210 / 7)]);
   });
 
-  it('looks at the middle of a long picture only', () => {
-    const long = picture(16_000, 1);
+  it('looks at the middle of a long image only', () => {
+    const long = imageOf(16_000, 1);
     const other = { ...long, data: long.data.map((value, i) => (Math.abs(i / 3 - 8000) < 4 ? value : 255 - value)) };
     assert.deepEqual(prepare(other, plain), prepare(long, plain));
   });

@@ -1,13 +1,13 @@
 import type { Color, ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
-import type { Picture } from './decode.ts';
+import type { DecodedImage } from './decode.ts';
 import { type Rows, resample } from './resample.ts';
 
 /**
- * Makes the square of pixels that a model takes, `size × size`, three bytes each: pads the picture to a square where the model wants that,
+ * Makes the square of pixels that a model takes, `size × size`, three bytes each: pads the image to a square where the model wants that,
  * resizes it, and crops its centre, as the image processors of transformers do with Pillow. The device normalises the pixels.
  */
-export function prepare(picture: Picture, { size, pad, shortestEdge, filter }: ImagePreparation): Uint8Array {
-  const source = pad ? filledUp(picture, pad) : rowsOf(picture);
+export function prepare(image: DecodedImage, { size, pad, shortestEdge, filter }: ImagePreparation): Uint8Array {
+  const source = pad ? filledUp(image, pad) : rowsOf(image);
   if (shortestEdge === null) return resample(source, { width: size, height: size, left: 0, top: 0, size }, filter);
   const { width, height } = source;
   const long = Math.trunc((shortestEdge * Math.max(width, height)) / Math.min(width, height));
@@ -22,16 +22,16 @@ export function prepare(picture: Picture, { size, pad, shortestEdge, filter }: I
   return resample(source, window, filter);
 }
 
-function rowsOf({ width, height, data }: Picture): Rows {
+function rowsOf({ width, height, data }: DecodedImage): Rows {
   return { width, height, row: (y) => data.subarray(3 * width * y, 3 * width * (y + 1)) };
 }
 
-/** Pads a picture to a square with the picture in its middle, one row at a time. */
-function filledUp(picture: Picture, color: Color): Rows {
-  const { width, height } = picture;
+/** Pads an image to a square with the image in its middle, one row at a time. */
+function filledUp(image: DecodedImage, color: Color): Rows {
+  const { width, height } = image;
   const side = Math.max(width, height);
   const [left, top] = [Math.floor((side - width) / 2), Math.floor((side - height) / 2)];
-  const inner = rowsOf(picture);
+  const inner = rowsOf(image);
   const empty = Uint8Array.from({ length: 3 * side }, (_, i) => color[i % 3] ?? 0);
   const row = empty.slice();
   return {

@@ -1,15 +1,15 @@
 import type { ResizeFilter } from '#gpu-host/models/vision/preparation.ts';
 
-/** A picture that is read row by row, three bytes per pixel. */
+/** An image that is read row by row, three bytes per pixel. */
 export interface Rows {
   readonly width: number;
   readonly height: number;
   row(y: number): Uint8Array;
 }
 
-/** A part of a resized picture. */
+/** A part of a resized image. */
 export interface Window {
-  /** Size of the whole resized picture. */
+  /** Size of the whole resized image. */
   readonly width: number;
   readonly height: number;
   /** Top left corner of the part, a square with sides of `size` pixels. */
@@ -41,7 +41,7 @@ function sinc(x: number): number {
 }
 
 /**
- * Resizes a picture with antialiasing and answers a part of the result: Pillow's `Image.resize`, integer for integer (`Resample.c`: weights
+ * Resizes an image with antialiasing and answers a part of the result: Pillow's `Image.resize`, integer for integer (`Resample.c`: weights
  * of 22 bits; columns first, rounded to bytes, then rows; a side that keeps its length is not resampled). Computes only the part.
  */
 export function resample(source: Rows, { width, height, left, top, size }: Window, filter: ResizeFilter): Uint8Array {

@@ -14,8 +14,8 @@ const PREPARATION: ImagePreparation = {
   ...{ scale: 1 / 255, mean: [0, 0, 0], deviation: [1, 1, 1] },
 };
 
-/** A picture of one colour. */
-function picture(value: number, size = 4): Uint8Array {
+/** An image of one colour. */
+function image(value: number, size = 4): Uint8Array {
   const png = new PNG({ width: size, height: size });
   png.data.fill(value);
   return new Uint8Array(PNG.sync.write(png));
@@ -43,12 +43,12 @@ describe('the image service', () => {
       ...{ signal: new AbortController().signal, image, ...more },
     });
 
-  it('prepares pictures in threads that it keeps and then lets go, and charges for them', async () => {
+  it('prepares images in threads that it keeps and then lets go, and charges for them', async () => {
     const service = open({ idleMs: 50 });
     const charged: number[] = [];
     const account = imageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
     const values = [10, 20, 30, 40, 50];
-    const asked = values.map((value) => ask(service, picture(value), { account }));
+    const asked = values.map((value) => ask(service, image(value), { account }));
     assert.equal(service.workers, 2);
     const outcomes = await Promise.all(asked);
     const found = outcomes.map((outcome) => (outcome.tag === 'ok' ? [...new Set(outcome.val)] : outcome));
@@ -58,24 +58,24 @@ describe('the image service', () => {
     );
     assert.ok(charged.length === values.length && charged.some((ms) => ms > 0));
     await eventually(() => service.workers === 0, 'the idle workers end');
-    assert.equal(tagOf(await ask(service, picture(1))), 'ok');
+    assert.equal(tagOf(await ask(service, image(1))), 'ok');
   });
 
-  it('says what is wrong with a picture, and goes on', async () => {
+  it('says what is wrong with an image, and goes on', async () => {
     const service = open({ maxWorkers: 1 });
-    const [bad, good] = await Promise.all([ask(service, new Uint8Array(9)), ask(service, picture(1))]);
+    const [bad, good] = await Promise.all([ask(service, new Uint8Array(9)), ask(service, image(1))]);
     assert.equal(tagOf(bad), 'invalid-argument');
     assert.equal(tagOf(good), 'ok');
   });
 
   it('ends what takes too long, and nothing else, and charges for what it was given', async () => {
-    // As long as a small picture takes on this machine, and a slow one takes longer.
+    // As long as a small image takes on this machine, and a slow one takes longer.
     for (let decodeMs = 20; ; decodeMs *= 4) {
       const service = open({ maxWorkers: 1, decodeMs });
       const charged: number[] = [];
       const account = imageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
-      const started = await ask(service, picture(1));
-      const [late, next] = await Promise.all([ask(service, slow(), { account }), ask(service, picture(2))]);
+      const started = await ask(service, image(1));
+      const [late, next] = await Promise.all([ask(service, slow(), { account }), ask(service, image(2))]);
       if (decodeMs < 1000 && [started, next].some((outcome) => tagOf(outcome) === 'limit-exceeded')) continue;
       assert.deepEqual([started, late, next].map(tagOf), ['ok', 'limit-exceeded', 'ok']);
       assert.ok(charged.length === 1 && (charged[0] ?? 0) <= decodeMs, `${charged} of ${decodeMs} ms`);
@@ -87,27 +87,27 @@ describe('the image service', () => {
     const service = open({ maxWorkers: 1 });
     const order: string[] = [];
     const asked = ['a', 'a', 'a', 'a', 'b'].map((tenant, i) =>
-      ask(service, picture(i), { tenant }).then(() => order.push(tenant)),
+      ask(service, image(i), { tenant }).then(() => order.push(tenant)),
     );
     await Promise.all(asked);
     // The first two were in line before the other tenant came.
     assert.deepEqual(order, ['a', 'a', 'b', 'a', 'a']);
   });
 
-  it('leaves a worker to others, and ends pictures that nobody wants any more', async () => {
+  it('leaves a worker to others, and ends images that nobody wants any more', async () => {
     const service = open();
     const stop = new AbortController();
     const begun = ask(service, slow(), { signal: stop.signal });
     const line: string[] = [];
     // The second slow one comes before them, and is passed over for as long as they wait.
-    const asked = [ask(service, picture(1), { tenant: 'b' }), ask(service, slow(), { signal: stop.signal })];
-    for (const i of [2, 3, 4]) asked.push(ask(service, picture(i), { tenant: 'b' }));
+    const asked = [ask(service, image(1), { tenant: 'b' }), ask(service, slow(), { signal: stop.signal })];
+    for (const i of [2, 3, 4]) asked.push(ask(service, image(i), { tenant: 'b' }));
     for (const [i, outcome] of asked.entries()) void outcome.then(() => line.push(i === 1 ? 'slow' : 'small'));
     await asked.at(-1);
     stop.abort();
     assert.deepEqual((await Promise.all([begun, asked[1]!])).map(tagOf), ['cancelled', 'cancelled']);
     assert.deepEqual(line, ['small', 'small', 'small', 'small', 'slow']);
-    assert.equal(tagOf(await ask(service, picture(5))), 'ok');
+    assert.equal(tagOf(await ask(service, image(5))), 'ok');
   });
 
   it('gives no tenant more than its share of the line', async () => {
@@ -117,28 +117,28 @@ describe('the image service', () => {
     const many = Array.from({ length: 32 }, () =>
       ask(service, big(), { signal: stop.signal, account: imageAccount() }),
     );
-    const other = ask(service, picture(1), { tenant: 'b' });
+    const other = ask(service, image(1), { tenant: 'b' });
     assert.equal(tagOf(await other), 'ok');
     stop.abort();
     const tags = (await Promise.all(many)).map(tagOf);
     assert.equal(tags.filter((tag) => tag === 'unavailable').length, 24);
-    assert.equal(tagOf(await ask(service, picture(2))), 'ok');
+    assert.equal(tagOf(await ask(service, image(2))), 'ok');
   });
 
   it('holds no more than an account and the process may, and nothing after it is closed', async () => {
     const service = open({ maxWorkers: 1 });
     const account = imageAccount();
-    const many = Array.from({ length: 70 }, (_, i) => ask(service, picture(i), { account }));
+    const many = Array.from({ length: 70 }, (_, i) => ask(service, image(i), { account }));
     const tags = (await Promise.all(many)).map(tagOf);
     assert.equal(tags.filter((tag) => tag === 'ok').length, 64);
     assert.equal(tags.filter((tag) => tag === 'limit-exceeded').length, 6);
-    assert.equal(tagOf(await ask(service, picture(1), { account })), 'ok');
+    assert.equal(tagOf(await ask(service, image(1), { account })), 'ok');
     const spent = imageAccount({ charge: () => undefined, usedUp: () => true });
-    assert.equal(tagOf(await ask(service, picture(1), { account: spent })), 'limit-exceeded');
-    const pending = [ask(service, picture(1)), ask(service, picture(2))];
+    assert.equal(tagOf(await ask(service, image(1), { account: spent })), 'limit-exceeded');
+    const pending = [ask(service, image(1)), ask(service, image(2))];
     await service.close();
     assert.deepEqual((await Promise.all(pending)).map(tagOf), ['closed', 'closed']);
-    assert.equal(tagOf(await ask(service, picture(3))), 'closed');
+    assert.equal(tagOf(await ask(service, image(3))), 'closed');
     assert.equal(service.workers, 0);
   });
 });

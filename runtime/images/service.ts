@@ -28,7 +28,7 @@ export interface ImageRequest {
 }
 
 /** Bounds on the pending images of one inferlet. */
-const BOUNDS = { what: 'pictures', calls: 64, bytes: 4 * MAX_IMAGE_BYTES };
+const BOUNDS = { what: 'images', calls: 64, bytes: 4 * MAX_IMAGE_BYTES };
 /** Most bytes of images that wait or are prepared, of all tenants. */
 const MAX_BYTES = 256 * 1024 * 1024;
 /** JavaScript heap of a worker; the pixels are outside the heap, bounded by the size in the header. */
@@ -53,7 +53,7 @@ export class ImageService {
 
   constructor({ maxWorkers = 2, decodeMs = 10_000, idleMs = 30_000 }: ImageOptions = {}) {
     this.#pool = new WorkerPool({
-      ...{ program: new URL('./worker.ts', import.meta.url), noun: 'the picture', heapMb: HEAP_MB },
+      ...{ program: new URL('./worker.ts', import.meta.url), noun: 'the image', heapMb: HEAP_MB },
       ...{ maxWorkers, idleMs, deadlineMs: decodeMs, maxBytes: MAX_BYTES, endCancelled: true },
       readable: () => CODE,
     });

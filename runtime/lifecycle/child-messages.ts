@@ -16,7 +16,7 @@ export class ChildMessages {
   readonly #events: EventLog;
   readonly #id: string;
   readonly #signal: AbortSignal;
-  #following: AsyncGenerator<InvocationEvent, void> | null = null;
+  #following: AsyncIterableIterator<InvocationEvent, void> | null = null;
   #ahead: InvocationEvent[] = [];
   #last = 0;
   #taking = false;
@@ -85,13 +85,13 @@ export class ChildMessages {
     const ahead = this.#ahead.shift();
     if (ahead) return ahead;
     // Read one entry of the log: some kilobytes, or a single event.
-    const [first, ...others] = (await this.#events.readSome(this.#id, this.#last, 1)).events;
+    const [first, ...others] = (await this.#events.readSome(this.#id, { epoch: null, seq: this.#last }, 1)).events;
     this.#ahead = others;
     return first ?? null;
   }
 
   #unfollow(): void {
-    this.#following?.return().catch(() => undefined);
+    this.#following?.return?.().catch(() => undefined);
     this.#following = null;
   }
 }

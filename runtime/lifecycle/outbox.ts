@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SHOWN_AHEAD } from '#scheduler/invocations/appends.ts';
-import type { AppendOutcome, InvocationEvent, NewEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { AppendOutcome, NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { Showing, Unlogged } from '#scheduler/live/server.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
@@ -266,8 +266,7 @@ export class Outbox implements EventSink, Reporting {
 
   #unlogged(): Unlogged {
     const logged = this.#nextSeq - 1;
-    const events = this.#after(logged, this.#shown);
-    return { logged, events: events.map((event, i): InvocationEvent => ({ ...event, seq: this.#nextSeq + i })) };
+    return { logged, events: this.#after(logged, this.#shown) };
   }
 
   /** Events that are not in the log, with numbers above `seq` and up to `upTo`. */

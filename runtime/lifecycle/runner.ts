@@ -194,7 +194,7 @@ export class InvocationRunner {
     const own = { id: job.id, epoch: begun.epoch, shown: live !== undefined };
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, own, meter), {
       ...{ usage: meter, pace },
-      shows: live && { begin: (unlogged) => live.begin(job.id, unlogged), ticks: this.#writeTicks },
+      shows: live && { begin: (unlogged) => live.begin(job.id, begun.epoch, unlogged), ticks: this.#writeTicks },
       onEnd: (end, cause) => {
         if (cause !== undefined && end !== 'over-quota') this.#options.onError?.(cause);
         kill(

@@ -62,7 +62,7 @@ class ShowingRuntime {
     const ends: OutboxEnd[] = [];
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, own, silentMeter()), {
       onEnd: (end) => ends.push(end),
-      shows: { begin: (unlogged) => this.#live.begin(record.id, unlogged), ticks: this.#ticks },
+      shows: { begin: (unlogged) => this.#live.begin(record.id, begun.epoch, unlogged), ticks: this.#ticks },
     });
     const finish = (terminal = RESULT) =>
       outbox.finish((seq, last) => invocations.finish(record.id, begun.epoch, seq, terminal, null, last));

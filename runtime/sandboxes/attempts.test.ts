@@ -89,12 +89,14 @@ describe('code that has taken over a confined process', () => {
     assert.deepEqual(await readdir(target.folder), before_);
   };
 
-  it('meets only refusals in namespaces', { skip: !namespaces }, async () => {
+  it('meets only refusals in namespaces', { skip: !namespaces && 'no namespaces here' }, async () => {
     assert.deepEqual(successes(await attack(layersFor('namespaces', probe))), []);
     await nothingHappened();
   });
 
-  it('meets refusals from the namespaces alone, without the help of Node', { skip: !namespaces }, async () => {
+  it('meets refusals from the namespaces alone, without the help of Node', {
+    skip: !namespaces && 'no namespaces here',
+  }, async () => {
     const program = { main: MAIN, args: [JSON.stringify(target)], read: [] };
     const command = confinedCommand(layersFor('namespaces', probe), program, { cpuSeconds: 60, memoryMb: 512 });
     const args = command.args.filter((arg) => !/^--(permission|allow-|import|disallow-|no-experimental)/.test(arg));

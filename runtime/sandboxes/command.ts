@@ -16,6 +16,8 @@ export interface ConfinedProgram {
   readonly workers?: boolean;
   /** True when the program needs native addons and child processes, as bundlers and compilers do. */
   readonly tools?: boolean;
+  /** True when the program runs once: V8 then compiles only the WebAssembly functions that run, and does not optimise them. */
+  readonly once?: boolean;
 }
 
 /** Limits that the kernel and V8 enforce even if this process dies. */
@@ -81,13 +83,14 @@ function limitsScript({ cpuSeconds, memoryMb, group, background }: KernelLimits)
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
 function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits): string[] {
-  const { read, write = [], workers, tools } = program;
+  const { read, write = [], workers, tools, once } = program;
   return [
     '--permission',
     ...outermost([CONFINE, program.main, ...read, ...write]).map((path) => `--allow-fs-read=${path}`),
     ...outermost(write).map((path) => `--allow-fs-write=${path}`),
     ...(workers ? ['--allow-worker'] : []),
     ...(tools ? ['--allow-addons', '--allow-child-process'] : []),
+    ...(once ? ['--liftoff-only', '--wasm-lazy-compilation'] : []),
     '--disable-warning=SecurityWarning',
     '--disallow-code-generation-from-strings',
     // SQLite opens files without asking the permission model.

@@ -1,7 +1,26 @@
-import { tmpdir } from 'node:os';
+import { createHash } from 'node:crypto';
+import { mkdirSync, readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
+import { homedir } from 'node:os';
 import { join } from 'node:path';
+import { toolchain } from '../build/toolchain.ts';
 
-/** Tests of one machine share what they build: a component is the same whenever its source and the contract are. */
-export const TEST_COMPONENTS = join(tmpdir(), 'pie-test-components');
-/** Artifacts of the test components, which are never removed. */
+/** All clones of a user share what their tests built, in a folder for each set of build tools. */
+const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie', 'tests');
+/** A folder whose tools no test has used for so long is removed. */
+const KEPT_MS = 3 * 24 * 3600 * 1000;
+const TOOLS = createHash('sha256').update(JSON.stringify(toolchain())).digest('hex').slice(0, 16);
+
+/** Components that tests built, by source. */
+export const TEST_COMPONENTS = join(CACHE, TOOLS);
+/** Artifacts of test components, also those of whole platforms. */
 export const TEST_ARTIFACTS = join(TEST_COMPONENTS, 'artifacts');
+
+mkdirSync(TEST_ARTIFACTS, { recursive: true });
+const now = new Date();
+utimesSync(TEST_COMPONENTS, now, now);
+for (const name of readdirSync(CACHE)) {
+  const folder = join(CACHE, name);
+  // Another test process may remove the folder at the same time.
+  const usedAt = statSync(folder, { throwIfNoEntry: false })?.mtimeMs ?? now.getTime();
+  if (usedAt < now.getTime() - KEPT_MS) rmSync(folder, { recursive: true, force: true });
+}

@@ -9,7 +9,7 @@ import { parseJson } from './json.ts';
 import type { Conversation, TextJob, TextValue } from './messages.ts';
 
 export interface TextOptions {
-  /** Number of worker threads, which never end when idle; 2 by default. Each keeps the tokenizers of all models that it has used. */
+  /** Most worker threads; 2 by default. The last one never ends when idle. Each keeps the tokenizers of all models that it has used. */
   readonly maxWorkers?: number;
   /** Time limit for one text, from the start of its turn, and for loading its tokenizer; 10 s by default. */
   readonly deadlineMs?: number;
@@ -34,6 +34,8 @@ const MAX_BYTES = 256 << 20;
 const JOB_BYTES = 256;
 /** JavaScript heap: a tokenizer of 128k tokens takes up to 80 MB, parsed JSON of 4 Mi characters some hundred MB. */
 const HEAP_MB = 1024;
+/** Time after which an idle worker ends, except for the last one. A worker with the tokenizers of both bundled models takes 50 MB. */
+const IDLE_MS = 30_000;
 const PROGRAM = new URL('./worker.ts', import.meta.url);
 const local = (...paths: readonly string[]) => paths.map((path) => fileURLToPath(new URL(path, import.meta.url)));
 const packageAt = (name: string, file: string) => dirname(fileURLToPath(import.meta.resolve(`${name}${file}`)));
@@ -51,16 +53,14 @@ const CODE = [
  */
 export class TextService {
   readonly #pool: WorkerPool<TextJob, TextValue>;
-  readonly #maxWorkers: number;
   /** Directories of the models whose files a worker may read. */
   readonly #directories = new Set<string>();
 
   constructor({ maxWorkers = 2, deadlineMs = 10_000 }: TextOptions = {}) {
-    this.#maxWorkers = maxWorkers;
     this.#pool = new WorkerPool({
-      ...{ program: PROGRAM, noun: 'the text', heapMb: HEAP_MB, maxWorkers, keptWorkers: maxWorkers },
+      ...{ program: PROGRAM, noun: 'the text', heapMb: HEAP_MB, maxWorkers, keptWorkers: 1 },
       // Do not end workers for cancelled jobs: a new worker must load its tokenizers again, and jobs are short.
-      ...{ deadlineMs, idleMs: 0, maxBytes: MAX_BYTES, endCancelled: false },
+      ...{ deadlineMs, idleMs: IDLE_MS, maxBytes: MAX_BYTES, endCancelled: false },
       readable: () => [...CODE, ...this.#directories],
     });
   }
@@ -70,12 +70,11 @@ export class TextService {
     return this.#pool.workers;
   }
 
-  /** Starts all workers and loads the tokenizers of these models in each. Ignores errors: the first job that meets one reports it. */
+  /** Starts a worker and loads the tokenizers of these models in it. Ignores errors: the first job that meets one reports it. */
   async warm(directories: readonly string[]): Promise<void> {
     this.#learn(directories);
     const user = { tenant: '', account: new Account() };
-    const load = () => this.#pool.run({ ...user, request: { kind: 'load', directories }, bytes: 0 });
-    await Promise.all(Array.from({ length: this.#maxWorkers }, load));
+    await this.#pool.run({ ...user, request: { kind: 'load', directories }, bytes: 0 });
   }
 
   /** Token ids of a text; answered synchronously for a small text. */

@@ -32,7 +32,7 @@ export class Account {
 
 /** Bounds on the pending calls of one user. */
 export interface CallBounds {
-  /** Plural noun for error messages, such as `pictures`. */
+  /** Plural noun for error messages, such as `images`. */
   readonly what: string;
   readonly calls: number;
   readonly bytes: number;

@@ -7,7 +7,7 @@ import type { Sent } from './messages.ts';
 export interface ThreadOptions {
   /** Module that calls `serve`. */
   readonly program: URL;
-  /** Noun for a job in error messages, such as `the picture`. */
+  /** Noun for a job in error messages, such as `the image`. */
   readonly noun: string;
   /** Files and folders that the thread may read. It has no other permissions: a thread does not inherit this process's. */
   readonly readable: readonly string[];

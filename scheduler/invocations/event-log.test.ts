@@ -5,6 +5,7 @@ import { SequenceGap, StoreError } from '../store/errors.ts';
 import { durably, losingWrites } from '../store/testing/lost-writes.ts';
 import { beginAttempt, collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { Items } from './feed.ts';
 import type { InvocationEvent, NewEvent } from './types.ts';
 
 const message = (n: number | string) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });
@@ -110,7 +111,7 @@ describe('event log', () => {
     const small = Array.from({ length: 600 }, () => message('y'));
     assert.equal(await reader.invocations.append(id, attempt.epoch, 1, [...small, ...large]), 'ok');
     const read = async (afterSeq: number, limit?: number) => {
-      const { events, complete } = await reader.events.readSome(id, afterSeq, limit);
+      const { events, complete } = await reader.events.readSome(id, { epoch: null, seq: afterSeq }, limit);
       return [events[0]?.seq, events.at(-1)?.seq, complete];
     };
     assert.deepEqual(await read(0), [1, 600, false], 'an entry is read whole');
@@ -177,11 +178,11 @@ describe('event log', () => {
       assert.equal((await scheduler.invocations.get(run.id))?.seq, 3);
       return { run, ...follower };
     }
-    const assertWhole = (events: readonly InvocationEvent[], last: number) => {
+    const assertWhole = (events: readonly InvocationEvent[], last: number, epoch: number) => {
       assert.deepEqual(numbers(events), upTo(last));
       assert.deepEqual(
         events.slice(0, -1),
-        upTo(last - 1).map((seq) => ({ seq, ...message(seq) })),
+        upTo(last - 1).map((seq) => ({ seq, epoch, ...message(seq) })),
       );
     };
 
@@ -194,7 +195,7 @@ describe('event log', () => {
       const last = await run.finish();
       await Promise.all([ended, late.ended]);
       assert.equal(last, 10);
-      for (const events of [seen, late.seen, await reader.events.read(run.id, 0)]) assertWhole(events, last);
+      for (const events of [seen, late.seen, await reader.events.read(run.id, 0)]) assertWhole(events, last, run.epoch);
     });
 
     test('finish does too, and what was sent again may be lost again', async () => {
@@ -204,20 +205,24 @@ describe('event log', () => {
       const last = await run.finish();
       await ended;
       assert.equal(last, 9);
-      for (const events of [seen, await reader.events.read(run.id, 0)]) assertWhole(events, last);
+      for (const events of [seen, await reader.events.read(run.id, 0)]) assertWhole(events, last, run.epoch);
     });
 
     test('whoever has seen more than the log holds gets one terminal event all the same', async () => {
       const { run, seen, ended } = await bereft();
       assert.equal(await scheduler.invocations.fail(run.id, 'runtime-lost', 'gone with Redis'), 'ok');
       await ended;
-      assert.deepEqual(numbers(seen), upTo(8));
+      assert.deepEqual(numbers(seen), [...upTo(7), 3, 4]);
+      assert.deepEqual([seen[7]?.event, seen[7]?.data], ['gap', '{"after":3}']);
       assert.deepEqual([seen.at(-1)?.event, JSON.parse(seen.at(-1)?.data ?? '').code], ['error', 'runtime-lost']);
       const from = async (afterSeq: number) =>
         (await collect(reader.events.follow(run.id, afterSeq))).map(({ seq, event }) => [seq, event]);
       assert.deepEqual(await from(3), [[4, 'error']], 'its number in the log');
       assert.deepEqual(await from(4), [], 'who may have seen it');
-      assert.deepEqual(await from(7), [[8, 'error']], 'who has seen lost events and comes back');
+      assert.deepEqual(await from(7), [[8, 'error']], 'who has seen lost events and comes back with their number');
+      const { epoch } = run;
+      const again = await collect(new Items(reader.events.feed(run.id, { epoch, seq: 7 })));
+      assert.deepEqual(again, seen.slice(7), 'who comes back with their id');
     });
 
     test('an attempt whose beginning is lost can write no more, though the next one begins at the same place', async () => {
@@ -242,7 +247,28 @@ describe('event log', () => {
       await scheduler.invocations.append(id, next.epoch, 1, [message(1), message(2), message(3)]);
       assert.equal(await scheduler.invocations.finish(id, next.epoch, 4, end, null), 'ok');
       await ended;
-      assert.deepEqual(numbers(seen), upTo(4));
+      const [gap, ...rest] = seen.slice(2);
+      assert.deepEqual(gap, { seq: 0, epoch: next.epoch, event: 'gap', data: '{"after":0}' });
+      assert.deepEqual(rest, await reader.events.read(id, 0), 'the reader begins again');
+      for (const [i, { epoch, seq }] of seen.slice(0, -1).entries())
+        assert.deepEqual(
+          await collect(new Items(reader.events.feed(id, { epoch, seq }))),
+          seen.slice(Math.max(i + 1, 2)),
+        );
+    });
+
+    test('the last event before the lost ones is found in a long log', async () => {
+      const run = await writer(scheduler);
+      for (let i = 0; i < 20; i++) await run.write(1 + (i % 3));
+      const kept = (await scheduler.invocations.get(run.id))?.seq ?? 0;
+      await losingWrites(redis, () => run.write(30));
+      assert.equal(await scheduler.invocations.fail(run.id, 'runtime-lost', 'gone with Redis'), 'ok');
+      for (const seq of [kept + 1, kept + 7, kept + 30]) {
+        const { lost, events } = await reader.events.readSome(run.id, { epoch: run.epoch, seq });
+        assert.deepEqual([lost?.after, numbers(events)], [kept, [kept + 1]]);
+      }
+      const { lost, events } = await reader.events.readSome(run.id, { epoch: run.epoch, seq: kept });
+      assert.deepEqual([lost, numbers(events)], [undefined, [kept + 1]]);
     });
 
     test('an invocation whose record is lost is unknown to its writer and its followers', async () => {

@@ -1,13 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { FollowCursor } from './follow.ts';
-import type { InvocationEvent } from './types.ts';
+import { FollowCursor, type LogRead } from './follow.ts';
+import type { InvocationEvent, Position } from './types.ts';
+
+const EPOCH = 1000;
+const place = (seq: number): Position => ({ epoch: null, seq });
 
 /** A log of `length` events, the last one terminal. */
 function log(length: number): InvocationEvent[] {
   return Array.from({ length }, (_, i) => ({
     seq: i + 1,
+    epoch: EPOCH,
     event: i + 1 === length ? 'result' : 'message',
     data: `${i + 1}`,
   }));
@@ -32,7 +36,7 @@ test('any mix of writing, reading, live messages and interruptions gives every e
       (actions, length, start, readCount, maxWaiting) => {
         const all = log(length);
         const afterSeq = start % length;
-        const cursor = new FollowCursor(afterSeq, { maxWaiting });
+        const cursor = new FollowCursor(place(afterSeq), { maxWaiting });
         const seen: number[] = [];
         const take = (events: Iterable<InvocationEvent>) => {
           for (const event of events) seen.push(event.seq);
@@ -53,7 +57,7 @@ test('any mix of writing, reading, live messages and interruptions gives every e
         };
         const answer = () => {
           if (reading === null) return;
-          take(cursor.replay(reading.token, reading.events, reading.complete));
+          take(cursor.replay(reading.token, reading));
           reading = null;
         };
         for (const step of actions) {
@@ -107,7 +111,7 @@ test('whatever is shown before it is written, lost on its way, told again or lef
         // After one event the numbers jump, as after the platform has continued the log of a lost attempt.
         const all = log(length).map((event, i) => ({ ...event, seq: event.seq + (i > jump ? 7 : 0) }));
         const isPlatforms = (i: number) => i === length - 1 || i === jump + 1;
-        const cursor = new FollowCursor(0, { maxWaiting });
+        const cursor = new FollowCursor(place(0), { maxWaiting });
         const seen: number[] = [];
         const take = (events: Iterable<InvocationEvent>) => {
           for (const event of events) seen.push(event.seq);
@@ -140,7 +144,7 @@ test('whatever is shown before it is written, lost on its way, told again or lef
         };
         const answer = () => {
           if (reading === null) return;
-          take(cursor.replay(reading.token, reading.events, reading.complete));
+          take(cursor.replay(reading.token, reading));
           reading = null;
         };
         for (const step of actions) {
@@ -175,21 +179,128 @@ test('whatever is shown before it is written, lost on its way, told again or lef
   );
 });
 
+/** What the store answers to a reader at `position`; the last event before later epochs is looked for one by one. */
+function readOf(logged: readonly InvocationEvent[], epoch: number, position: Position, readCount: number): LogRead {
+  const own = logged.filter((event) => position.epoch === null || event.epoch <= position.epoch);
+  const last = own.at(-1)?.seq ?? 0;
+  const reused = position.epoch !== null && epoch > position.epoch && position.seq > last;
+  const lost = reused ? { after: last, epoch } : undefined;
+  const rest = logged.filter(({ seq }) => seq > (lost?.after ?? position.seq));
+  return { events: rest.slice(0, readCount), complete: rest.length < readCount, lost };
+}
+
+test('a store that loses events, and gives their numbers to later attempts, tells each reader which are void', () => {
+  const action = fc.oneof(
+    { weight: 6, arbitrary: fc.constant('show' as const) },
+    { weight: 3, arbitrary: fc.constant('write' as const) },
+    { weight: 4, arbitrary: fc.constant('deliver' as const) },
+    { weight: 3, arbitrary: fc.constant('drain' as const) },
+    { weight: 2, arbitrary: fc.constant('ask' as const) },
+    { weight: 2, arbitrary: fc.constant('answer' as const) },
+    { weight: 1, arbitrary: fc.constantFrom('interrupt' as const, 'lose' as const, 'lose and interrupt' as const) },
+  );
+  let told = 0;
+  fc.assert(
+    fc.property(
+      fc.array(action, { minLength: 40, maxLength: 200, size: 'max' }),
+      fc.array(fc.nat(8), { minLength: 1, maxLength: 10 }),
+      fc.integer({ min: 1, max: 5 }),
+      fc.integer({ min: 1, max: 6 }),
+      (actions, keeps, readCount, maxWaiting) => {
+        const cursor = new FollowCursor(place(0), { maxWaiting });
+        /** Events that the reader counts: a gap takes back those behind its number. */
+        let valid: InvocationEvent[] = [];
+        let [shown, written, epoch, losses]: [InvocationEvent[], number, number, number] = [[], 0, EPOCH, 0];
+        let undelivered: (() => void)[] = [];
+        let reading: { token: number; read: LogRead } | null = null;
+        const take = (events: readonly InvocationEvent[]) => {
+          for (const event of events) {
+            if (event.event !== 'gap') valid.push(event);
+            else {
+              valid = valid.filter(({ seq }) => seq <= JSON.parse(event.data).after);
+              told += 1;
+            }
+          }
+        };
+        const show = (event: InvocationEvent['event'] = 'message') => {
+          const next = { seq: shown.length + 1, epoch, event, data: `${epoch}:${shown.length + 1}` };
+          shown.push(next);
+          undelivered.push(() => cursor.live([next]));
+        };
+        const attach = () => {
+          const events = shown.slice(written);
+          const logged = written;
+          undelivered.push(() => {
+            cursor.known(logged);
+            cursor.live(events);
+          });
+        };
+        const lose = () => {
+          written = Math.min(written, (keeps[losses % keeps.length] ?? 0) + 1);
+          losses += 1;
+          shown = shown.slice(0, written);
+          epoch += 1;
+        };
+        const interrupt = () => {
+          undelivered = [];
+          cursor.interrupted();
+        };
+        const ask = () => {
+          if (reading !== null || !cursor.behind) return;
+          const read = readOf(shown.slice(0, written), epoch, cursor.position, readCount);
+          reading = { token: cursor.beginRead(), read };
+        };
+        const answer = () => {
+          if (reading !== null) take(cursor.replay(reading.token, reading.read));
+          reading = null;
+        };
+        for (const step of actions) {
+          if (step === 'show') show();
+          else if (step === 'write') written = shown.length;
+          else if (step === 'deliver') for (const tell of undelivered.splice(0, 2)) tell();
+          else if (step === 'drain') take(cursor.drain());
+          else if (step === 'ask') ask();
+          else if (step === 'answer') answer();
+          else {
+            if (step.startsWith('lose')) lose();
+            if (step.endsWith('interrupt')) interrupt();
+            attach();
+          }
+        }
+        show('result');
+        written = shown.length;
+        for (let i = 0; i < 6 * (shown.length + 200) && !cursor.done; i += 1) {
+          for (const tell of undelivered.splice(0, 2)) tell();
+          take(cursor.drain());
+          // The timer of an idle follower.
+          if (undelivered.length === 0 && !cursor.waits && !cursor.behind) cursor.interrupted();
+          ask();
+          answer();
+        }
+        assert.ok(cursor.done);
+        assert.deepEqual(valid, shown);
+      },
+    ),
+    { seed: 20261122, numRuns: 2000 },
+  );
+  assert.ok(told > 500, `${told} gaps were told`);
+});
+
 test('what is known to be in the log is read once nothing waits any more', () => {
-  const cursor = new FollowCursor(0);
-  assert.deepEqual([...cursor.replay(cursor.beginRead(), [], true)], []);
-  cursor.live([{ seq: 1, event: 'message', data: '' }]);
+  const cursor = new FollowCursor(place(0));
+  assert.deepEqual([...cursor.replay(cursor.beginRead(), { events: [], complete: true })], []);
+  cursor.live([{ seq: 1, epoch: EPOCH, event: 'message', data: '' }]);
   cursor.known(2);
   assert.equal([...cursor.drain()].length, 1);
   assert.ok(cursor.behind);
 });
 
 test('a log that ended with a number which was handed out is read, and its end gets the next number', () => {
-  const cursor = new FollowCursor(0);
+  const cursor = new FollowCursor(place(0));
   const events: InvocationEvent[] = [];
-  events.push(...cursor.replay(cursor.beginRead(), log(5).slice(0, 4), true));
+  events.push(...cursor.replay(cursor.beginRead(), { events: log(5).slice(0, 4), complete: true }));
   assert.equal(cursor.behind, false);
-  const terminal = { seq: 3, event: 'error', data: '{}' } as const;
+  const terminal = { seq: 3, epoch: EPOCH, event: 'error', data: '{}' } as const;
   cursor.live([terminal]);
   events.push(...cursor.drain());
   assert.ok(cursor.behind, 'the log must tell');
@@ -199,7 +310,11 @@ test('a log that ended with a number which was handed out is read, and its end g
     events.map(({ seq }) => seq),
     [1, 2, 3, 4, 5],
   );
-  assert.deepEqual([...new FollowCursor(3).ended(terminal)], [], 'it may have been seen before');
-  assert.deepEqual([...new FollowCursor(4).ended(terminal)], [{ ...terminal, seq: 5 }]);
-  assert.deepEqual([...new FollowCursor(5).ended(terminal)], [{ ...terminal, seq: 6 }], 'rather twice than never');
+  assert.deepEqual([...new FollowCursor(place(3)).ended(terminal)], [], 'it may have been seen before');
+  assert.deepEqual([...new FollowCursor(place(4)).ended(terminal)], [{ ...terminal, seq: 5 }]);
+  assert.deepEqual(
+    [...new FollowCursor(place(5)).ended(terminal)],
+    [{ ...terminal, seq: 6 }],
+    'rather twice than never',
+  );
 });

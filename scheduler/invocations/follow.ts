@@ -1,4 +1,4 @@
-import { type InvocationEvent, isTerminal } from './types.ts';
+import { type InvocationEvent, isTerminal, type Position } from './types.ts';
 
 /** Bounds on the live events held for a slow reader; past either bound the cursor drops them and the log supplies them. */
 export interface WaitingEvents {
@@ -8,33 +8,56 @@ export interface WaitingEvents {
   readonly maxWaitingLength?: number;
 }
 
+/** Events of a log after a position. */
+export interface LogRead {
+  readonly events: readonly InvocationEvent[];
+  /** True when the log held no more events. */
+  readonly complete: boolean;
+  /** Set when the store lost events that the reader has: `events` follow on number `after`, and later ones belong to `epoch`. */
+  readonly lost?: { readonly after: number; readonly epoch: number } | undefined;
+}
+
 /**
  * Merges events read from a log with live events into one sequence without duplicates, and with gaps only where the log has them. The
- * cursor holds no connection and never waits. While `behind` is true, the caller must read the log after `last`. The cursor keeps live
+ * cursor holds no connection and never waits. While `behind` is true, the caller must read the log after `position`. The cursor keeps live
  * events that arrive meanwhile, since that read may be older than they are or the log may not have them yet.
  */
 export class FollowCursor {
-  /** Number of the last event yielded. */
+  /** Number of the last event handed out. */
   last: number;
   /** True when events may exist that only the log can supply. */
   behind = true;
-  /** True once the terminal event was yielded. */
+  /** True once the terminal event was handed out. */
   done = false;
   readonly #afterSeq: number;
   readonly #maxWaiting: number;
   readonly #maxWaitingLength: number;
+  #epoch: number | null;
   #waiting: InvocationEvent[] = [];
   /** Characters of data in `#waiting`. */
   #waitingLength = 0;
   #interruptions = 0;
   /** Number up to which the log has events, or is about to have them. */
   #known = 0;
+  /** The same for a later epoch that gives events new numbers, until a read tells where that epoch begins. */
+  #knownLater = 0;
 
-  constructor(afterSeq: number, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
-    this.last = afterSeq;
-    this.#afterSeq = afterSeq;
+  constructor(after: Position, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
+    this.last = after.seq;
+    this.#epoch = after.epoch;
+    this.#afterSeq = after.seq;
     this.#maxWaiting = maxWaiting;
     this.#maxWaitingLength = maxWaitingLength;
+  }
+
+  /** Place of the last event handed out. */
+  get position(): Position {
+    return { epoch: this.#epoch, seq: this.last };
+  }
+
+  /** True when `drain` may have events. */
+  get waits(): boolean {
+    return !this.behind && !this.done && this.#waiting.length > 0;
   }
 
   /** Takes events that arrived live, in order. */
@@ -50,10 +73,8 @@ export class FollowCursor {
   /** Call when live events may have been missed. */
   interrupted(): void {
     this.known(this.#waiting.at(-1)?.seq ?? 0);
-    this.#waiting = [];
-    this.#waitingLength = 0;
+    this.#drop();
     this.behind = true;
-    this.#interruptions += 1;
   }
 
   /** The log has events up to `seq`, or is about to; the caller must read those that did not arrive live. */
@@ -67,48 +88,66 @@ export class FollowCursor {
     return this.behind && this.last < this.#known;
   }
 
-  /** Call before reading the log, and pass the result to `replay`. */
+  /** Call before reading the log after `position`, and pass the result to `replay`. */
   beginRead(): number {
     return this.#interruptions;
   }
 
-  /** Yields events read from the log after `last`, and removes them from the list; `complete` when the log held no more. */
-  *replay(read: number, events: InvocationEvent[], complete: boolean): Generator<InvocationEvent> {
-    for (const event of emptying(events)) if (event.seq > this.last) yield this.#handOut(event);
+  /** Hands out the events of a read. An event `gap` precedes them when the store lost events that were handed out. */
+  replay(read: number, { events, complete, lost }: LogRead): InvocationEvent[] {
+    const replayed: InvocationEvent[] = lost ? [this.#rewind(lost.after, lost.epoch)] : [];
+    for (const event of events) if (event.seq > this.last) replayed.push(this.#handOut(event));
     // An interruption during the read may have lost newer events.
-    if (!complete || read !== this.#interruptions) return;
-    if (this.last >= this.#known || this.#goesOn) this.behind = false;
+    const isWhole = complete && read === this.#interruptions;
+    if (isWhole && (this.last >= this.#known || this.#goesOn)) this.behind = false;
+    return replayed;
   }
 
-  /** Yields the waiting live events that continue the sequence. */
-  *drain(): Generator<InvocationEvent> {
+  /** Hands out the waiting live events that continue the sequence. */
+  drain(): InvocationEvent[] {
+    const drained: InvocationEvent[] = [];
+    let taken = 0;
     while (!this.done && !this.behind) {
-      const next = this.#waiting.shift();
+      const next = this.#waiting[taken];
       if (next === undefined) {
         this.known(this.#known);
-        return;
+        break;
       }
-      this.#waitingLength -= next.data.length;
       if (next.seq > this.last + 1) {
-        this.#waiting.unshift(next);
-        this.#waitingLength += next.data.length;
+        this.#forget(taken);
+        taken = 0;
         this.known(next.seq - 1);
-      } else if (next.seq === this.last + 1) yield this.#handOut(next);
-      // The log lost the event already yielded under that number, and has ended; a read finds out.
-      else if (isTerminal(next.event)) this.interrupted();
+        continue;
+      }
+      taken += 1;
+      if (next.seq === this.last + 1 && !this.#isStale(next)) drained.push(this.#handOut(next));
+      else if (this.#isLater(next)) {
+        // Its number was handed out before: the store lost events, and a read finds out which.
+        this.#knownLater = this.#waiting.at(-1)?.seq ?? 0;
+        this.#drop();
+        this.behind = true;
+        return drained;
+      } else if (isTerminal(next.event)) {
+        // The log lost the event already handed out under that number, and has ended; a read finds out.
+        this.interrupted();
+        return drained;
+      }
     }
+    this.#forget(taken);
+    return drained;
   }
 
   /**
-   * Ends a sequence whose log ended at a number that the reader already has: the store lost events that were yielded, and the process that
-   * ended the invocation did not know them. The reader still gets a terminal event, under the number that it expects. A reader that started
-   * at the number of the terminal event has seen that event, and gets nothing. A reader that started at a larger number may have seen the
-   * terminal event under a number made here, or an event that the store lost. It gets the terminal event again: better twice than never.
+   * Ends a sequence whose log ended at a number that the reader already has: the store lost events that were handed out, and the process
+   * that ended the invocation did not know them. The reader still gets a terminal event, under the number that it expects. A reader that
+   * started at the number of the terminal event has seen that event, and gets nothing. A reader that started at a larger number may have
+   * seen the terminal event under a number made here, or an event that the store lost. It gets the terminal event again: better twice than
+   * never.
    */
-  *ended(terminal: InvocationEvent): Generator<InvocationEvent> {
-    if (terminal.seq === this.last && this.last === this.#afterSeq) return;
+  ended(terminal: InvocationEvent): InvocationEvent[] {
+    if (terminal.seq === this.last && this.last === this.#afterSeq) return [];
     // A larger number stays as it is: the events in between are gone.
-    yield this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.last + 1) });
+    return [this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.last + 1) })];
   }
 
   /** True when the next event is in `#waiting`. */
@@ -116,15 +155,47 @@ export class FollowCursor {
     return this.#waiting.find(({ seq }) => seq > this.last)?.seq === this.last + 1;
   }
 
+  /** Goes back to number `after`, behind which only events of `epoch` and later ones count. Returns the event that tells the reader. */
+  #rewind(after: number, epoch: number): InvocationEvent {
+    this.last = after;
+    this.#epoch = epoch;
+    this.#known = this.#knownLater;
+    this.#knownLater = 0;
+    this.#waiting = this.#waiting.filter((event) => event.epoch >= epoch);
+    this.#waitingLength = this.#waiting.reduce((sum, { data }) => sum + data.length, 0);
+    return { seq: after, epoch, event: 'gap', data: JSON.stringify({ after }) };
+  }
+
+  #isLater({ epoch }: InvocationEvent): boolean {
+    return this.#epoch !== null && epoch > this.#epoch;
+  }
+
+  /** True for an event of an attempt whose beginning the store lost: its runtime does not know that a later attempt runs. */
+  #isStale({ epoch, event }: InvocationEvent): boolean {
+    return this.#epoch !== null && epoch < this.#epoch && epoch > 0 && !isTerminal(event);
+  }
+
   #handOut(event: InvocationEvent): InvocationEvent {
     this.last = event.seq;
+    this.#epoch = event.epoch;
     if (isTerminal(event.event)) this.done = true;
     return event;
   }
+
+  /** Forgets the first waiting events. */
+  #forget(count: number): void {
+    if (count === 0) return;
+    const gone = this.#waiting.splice(0, count);
+    this.#waitingLength = this.#waiting.length === 0 ? 0 : this.#waitingLength - lengthOf(gone);
+  }
+
+  #drop(): void {
+    this.#waiting = [];
+    this.#waitingLength = 0;
+    this.#interruptions += 1;
+  }
 }
 
-/** Yields and removes each event of a list, so that a stalled reader holds only the events still to come. */
-function* emptying(events: InvocationEvent[]): Generator<InvocationEvent> {
-  events.reverse();
-  for (let event = events.pop(); event !== undefined; event = events.pop()) yield event;
+function lengthOf(events: readonly InvocationEvent[]): number {
+  return events.reduce((sum, { data }) => sum + data.length, 0);
 }

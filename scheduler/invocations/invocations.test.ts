@@ -321,7 +321,7 @@ describe('invocations', () => {
           const events = await scheduler.events.read(id, 0);
           assert.deepEqual(
             events,
-            all.slice(0, sent).map((event, i) => ({ seq: i + 1, ...event })),
+            all.slice(0, sent).map((event, i) => ({ seq: i + 1, epoch, ...event })),
           );
         },
       ),

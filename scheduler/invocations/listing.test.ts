@@ -145,8 +145,8 @@ describe('lists of invocations', () => {
     while ((await store.call((connection) => connection.exists(store.keys.events(record.id)))) === 1);
     const replayed = [];
     for await (const event of events.follow(record.id, 0)) replayed.push(event);
-    assert.deepEqual(replayed, [{ seq: 2, event: 'result', data: '{"output":7}' }]);
-    assert.deepEqual(await events.terminal(record.id, 2), replayed[0]);
+    assert.deepEqual(replayed, [{ seq: 2, epoch: attempt.epoch, event: 'result', data: '{"output":7}' }]);
+    assert.deepEqual(await events.terminal(record.id, { epoch: attempt.epoch, seq: 2 }), replayed[0]);
     await store.call((connection) => connection.del(store.keys.outcome(record.id)));
     await assert.rejects(events.follow(record.id, 0).next(), { code: 'invalid-argument' });
     await keeping.close();

@@ -1,5 +1,4 @@
 import type { LiveSource } from '../live/live.ts';
-import type { Wakeup } from '../store/wakeup.ts';
 import type { FollowCursor } from './follow.ts';
 
 /** Passes the events that an invocation's runtime shows to a follower's cursor. */
@@ -7,17 +6,18 @@ export class ShownEvents {
   readonly #source: LiveSource;
   readonly #id: string;
   readonly #cursor: FollowCursor;
-  readonly #wakeup: Wakeup;
+  readonly #changed: () => void;
   #runtime = '';
   #isAttached = false;
   #attempt = 0;
   #stop: () => void = () => undefined;
 
-  constructor(source: LiveSource, id: string, cursor: FollowCursor, wakeup: Wakeup) {
+  /** @param changed called when events came, or when the runtime came into reach or out of it */
+  constructor(source: LiveSource, id: string, cursor: FollowCursor, changed: () => void) {
     this.#source = source;
     this.#id = id;
     this.#cursor = cursor;
-    this.#wakeup = wakeup;
+    this.#changed = changed;
   }
 
   /** Grows with every runtime found; a log read begun under a smaller count is outdated. */
@@ -41,15 +41,15 @@ export class ShownEvents {
       attached: (logged) => {
         this.#isAttached = true;
         this.#cursor.known(logged);
-        this.#wakeup.set();
+        this.#changed();
       },
       events: (events) => {
         this.#cursor.live(events);
-        this.#wakeup.set();
+        this.#changed();
       },
       lost: () => {
         this.#isAttached = false;
-        this.#wakeup.set();
+        this.#changed();
       },
     });
   }

@@ -35,13 +35,24 @@ export type EventName = 'start' | 'message' | 'log' | 'metric' | 'gap' | 'result
 /** One event, numbered from 1. Numbers are skipped only before a `gap`, and before the terminal event of a log that took no more events. */
 export interface InvocationEvent {
   readonly seq: number;
+  /** Epoch of the attempt that the event belongs to; 0 for an event of an older Pie, which stored none. */
+  readonly epoch: number;
   readonly event: EventName;
   /** JSON text. */
   readonly data: string;
 }
 
 /** An event to append; its position determines its number. */
-export type NewEvent = Omit<InvocationEvent, 'seq'>;
+export type NewEvent = Omit<InvocationEvent, 'seq' | 'epoch'>;
+
+/**
+ * A reader's place: it has the events up to number `seq`, as they were in attempt `epoch`. A Redis that loses writes may lose events that
+ * the reader has and give their numbers to a later attempt; the epoch tells these apart. Null for a reader that knows only a number.
+ */
+export interface Position {
+  readonly epoch: number | null;
+  readonly seq: number;
+}
 
 /** The event that ends an invocation. `code` is the failure reason, required with `error`. */
 export type TerminalEvent =

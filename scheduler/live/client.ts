@@ -61,6 +61,8 @@ interface Followed {
   readonly followers: Set<LiveFollower>;
   /** Number up to which its events are in the log or have arrived; null before the first `attached`. */
   told: number | null;
+  /** Epoch of the attempt that shows its events. */
+  epoch: number;
 }
 
 /** The connection to one runtime; reconnects while it is needed. */
@@ -89,9 +91,9 @@ class Link {
     if (known) {
       known.followers.add(follower);
       // Events up to `told` are in the log, or about to be.
-      if (known.told !== null) follower.attached(known.told);
+      if (known.told !== null) follower.attached(known.told, known.epoch);
     } else {
-      this.#followed.set(id, { followers: new Set([follower]), told: null });
+      this.#followed.set(id, { followers: new Set([follower]), told: null, epoch: 0 });
       this.#ask('follow', id);
     }
     if (!this.#socket && !this.#connecting) void this.#connect();
@@ -176,29 +178,41 @@ class Link {
   }
 
   #received(fields: readonly string[]): void {
-    let of = '';
-    let events: InvocationEvent[] = [];
-    const tell = () => {
-      const followed = this.#followed.get(of);
-      // Without `told`, these events answer an earlier follow that has ended; skip them.
-      if (followed && followed.told !== null && events.length > 0) {
+    for (let i = 0; i + 3 < fields.length; ) {
+      const followed = this.#followed.get(fields[i] ?? '');
+      if (fields[i + 2] === 'attached') {
+        if (followed) attach(followed, Number(fields[i + 1]), Number(fields[i + 3]));
+        i += 4;
+        continue;
+      }
+      const end = endOfEvents(fields, i);
+      // Before `attached`, events answer an earlier follow that has ended; skip them.
+      if (followed && followed.told !== null) {
+        const events = eventsOf(fields, i, end, followed.epoch);
         followed.told = events.at(-1)?.seq ?? followed.told;
         for (const follower of [...followed.followers]) follower.events(events);
       }
-      events = [];
-    };
-    for (let i = 0; i + 3 < fields.length; i += 4) {
-      const [id = '', seq = '', event = '', data = ''] = fields.slice(i, i + 4);
-      if (id !== of || event === 'attached') {
-        tell();
-        of = id;
-      }
-      const followed = this.#followed.get(id);
-      if (event === 'attached' && followed) {
-        followed.told = Number(seq);
-        for (const follower of [...followed.followers]) follower.attached(Number(seq));
-      } else if (event !== 'attached') events.push({ seq: Number(seq), event: event as EventName, data });
+      i = end;
     }
-    tell();
   }
+}
+
+function attach(followed: Followed, logged: number, epoch: number): void {
+  followed.told = logged;
+  followed.epoch = epoch;
+  for (const follower of [...followed.followers]) follower.attached(logged, epoch);
+}
+
+/** Index behind the events of the same invocation that begin at `start`; each takes four fields. */
+function endOfEvents(fields: readonly string[], start: number): number {
+  let end = start;
+  while (end + 3 < fields.length && fields[end] === fields[start] && fields[end + 2] !== 'attached') end += 4;
+  return end;
+}
+
+function eventsOf(fields: readonly string[], start: number, end: number, epoch: number): InvocationEvent[] {
+  const events: InvocationEvent[] = [];
+  for (let i = start; i < end; i += 4)
+    events.push({ seq: Number(fields[i + 1]), epoch, event: fields[i + 2] as EventName, data: fields[i + 3] ?? '' });
+  return events;
 }

@@ -4,28 +4,30 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
-import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
+import type { NewEvent } from '../invocations/types.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
 import { LiveServer, type Unlogged } from './server.ts';
 
+const EPOCH = 1000;
+
 const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
 
 /** An attempt that shows the events that a test gives it. */
 class Attempt {
-  #unlogged: InvocationEvent[] = [];
+  #unlogged: NewEvent[] = [];
   #logged = 0;
   #next = 1;
   readonly #showing;
 
   constructor(server: LiveServer, id: string) {
-    this.#showing = server.begin(id, () => this.#held());
+    this.#showing = server.begin(id, EPOCH, () => this.#held());
   }
 
   show(...texts: string[]): void {
     const events = texts.map(message);
-    this.#unlogged.push(...events.map((event, i) => ({ ...event, seq: this.#next + i })));
+    this.#unlogged.push(...events);
     const first = this.#next;
     this.#next += events.length;
     this.#showing.show(first, events);
@@ -48,8 +50,14 @@ class Attempt {
 function follow(client: LiveClient, id: string, runtimeId = 'r1') {
   const told: string[] = [];
   const stop = client.follow(runtimeId, id, {
-    attached: (logged) => told.push(`logged ${logged}`),
-    events: (events) => told.push(...events.map(({ seq, data }) => `${seq} ${JSON.parse(data).text.slice(0, 20)}`)),
+    attached: (logged, epoch) => {
+      assert.equal(epoch, EPOCH);
+      told.push(`logged ${logged}`);
+    },
+    events: (events) => {
+      assert.ok(events.every(({ epoch }) => epoch === EPOCH));
+      told.push(...events.map(({ seq, data }) => `${seq} ${JSON.parse(data).text.slice(0, 20)}`));
+    },
     lost: () => told.push('lost'),
   });
   const hears = (what: string) => eventually(() => told.includes(what), `${what}; it was told ${told.join(', ')}`);

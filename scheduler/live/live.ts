@@ -4,9 +4,9 @@ import type { InvocationEvent } from '../invocations/types.ts';
 export interface LiveFollower {
   /**
    * The log has the events up to number `logged`. The follower now gets the later ones at once, and every new event as it comes. Called
-   * again after the runtime has skipped events for a slow follower.
+   * again after the runtime has skipped events for a slow follower. @param epoch of the attempt that shows events
    */
-  attached(logged: number): void;
+  attached(logged: number, epoch: number): void;
   /** Events in order, each following on the one before. */
   events(events: readonly InvocationEvent[]): void;
   /** The runtime cannot be reached (any more); no events come until the next `attached`. */

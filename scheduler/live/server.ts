@@ -8,7 +8,8 @@ import type { LiveFollower } from './live.ts';
 export interface Unlogged {
   /** Number of the log's last event known to its writer. */
   readonly logged: number;
-  readonly events: readonly InvocationEvent[];
+  /** The events after it. */
+  readonly events: readonly NewEvent[];
 }
 
 /** One attempt that shows its events. */
@@ -22,6 +23,7 @@ export interface Showing {
 }
 
 interface Attempt {
+  readonly epoch: number;
   readonly unlogged: () => Unlogged;
 }
 
@@ -69,20 +71,20 @@ export class LiveServer {
   }
 
   /** Begins an attempt. @param unlogged called when a follower comes or has missed events */
-  begin(id: string, unlogged: () => Unlogged): Showing {
-    const attempt: Attempt = { unlogged };
+  begin(id: string, epoch: number, unlogged: () => Unlogged): Showing {
+    const attempt: Attempt = { epoch, unlogged };
     this.#attempts.set(id, attempt);
     for (const follower of this.#followers.get(id) ?? []) attach(follower, attempt);
     return {
       show: (firstSeq, events) => {
         const followers = this.#followers.get(id);
         if (!followers || this.#attempts.get(id) !== attempt) return;
-        const numbered = events.map((event, i): InvocationEvent => ({ ...event, seq: firstSeq + i }));
+        const numbered = numberedFrom(firstSeq, epoch, events);
         for (const follower of followers) follower.events(numbered);
       },
       logged: (seq) => {
         if (this.#attempts.get(id) !== attempt) return;
-        for (const follower of this.#followers.get(id) ?? []) follower.attached(seq);
+        for (const follower of this.#followers.get(id) ?? []) follower.attached(seq, epoch);
       },
       end: () => {
         if (this.#attempts.get(id) === attempt) this.#attempts.delete(id);
@@ -121,10 +123,14 @@ export class LiveServer {
   }
 }
 
-function attach(follower: LiveFollower, { unlogged }: Attempt): void {
+function attach(follower: LiveFollower, { epoch, unlogged }: Attempt): void {
   const { logged, events } = unlogged();
-  follower.attached(logged);
-  if (events.length > 0) follower.events(events);
+  follower.attached(logged, epoch);
+  if (events.length > 0) follower.events(numberedFrom(logged + 1, epoch, events));
+}
+
+function numberedFrom(first: number, epoch: number, events: readonly NewEvent[]): InvocationEvent[] {
+  return events.map(({ event, data }, i) => ({ seq: first + i, epoch, event, data }));
 }
 
 /** The connection of a gateway. */
@@ -175,7 +181,7 @@ class Connection {
       this.#missed.delete(id);
     } else if (!known && this.#followed.size < MAX_FOLLOWED) {
       const follower: LiveFollower = {
-        attached: (logged) => this.#put(id, logged, 'attached', ''),
+        attached: (logged, epoch) => this.#put(id, logged, 'attached', String(epoch)),
         events: (events) => {
           for (const { seq, event, data } of events) this.#put(id, seq, event, data);
         },

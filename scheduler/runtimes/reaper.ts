@@ -5,9 +5,12 @@ import type { Invocations } from '../invocations/invocations.ts';
 import type { KeyValues } from '../key-values/key-values.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
 import type { Runtimes } from './runtimes.ts';
+
+const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 
 /** Rounds per lease in which the reaper checks leases and deadlines. */
 const ROUNDS_PER_LEASE = 5;
@@ -15,8 +18,8 @@ const ROUNDS_PER_LEASE = 5;
 const BEATS_PER_LEASE = 10;
 /** A delay of more than this part of a lease means that this process or Redis stood still. */
 const LATE = 1 / 4;
-/** Interval of the search for active jobs without a registered runtime. */
-const ORPHAN_INTERVAL_MS = 5000;
+/** Interval of the search for faults: jobs without a registered runtime, and counters that do not equal what they count. */
+const SEARCH_INTERVAL_MS = 5000;
 /** A runtime ends its overdue invocations itself. After this grace the reaper ends those that remain. */
 const DEADLINE_GRACE_MS = 5000;
 /** Most overdue invocations handled in one round. */
@@ -50,7 +53,7 @@ export class Reaper {
   #beatAt = 0;
   /** Time from which every living runtime has been able to renew its lease. */
   #reachableSince = 0;
-  #orphansAt = 0;
+  #searchedAt = 0;
   #running: Promise<void> | undefined;
   #stopped = true;
   readonly #onReady = () => {
@@ -92,19 +95,40 @@ export class Reaper {
   }
 
   async #round(): Promise<void> {
-    if (this.#leasesCount) {
-      await this.#step(() => this.#recoverDead());
-      if (performance.now() - this.#orphansAt > ORPHAN_INTERVAL_MS) {
-        this.#orphansAt = performance.now();
-        await this.#step(() => this.#options.runtimes.recoverOrphans());
-      }
+    const { runtimes, admission, keyValues, removals } = this.#options;
+    const asked = performance.now();
+    const due = await this.#due();
+    // Redis or its connection stood still, so the runtimes' renewals were delayed too.
+    if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
+    for (const id of due.dead) {
+      // The reply may have arrived only after a reconnection or a pause.
+      if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
     }
-    await this.#step(() => this.#failOverdue());
-    await this.#step(() => this.#options.admission.admit());
+    for (const id of due.overdue) await this.#step(() => this.#failOne(id));
+    if (due.waiting) await this.#step(() => admission.admit());
+    if (due.expired) await this.#step(() => keyValues.sweep());
+    if (due.removals) await this.#step(() => removals.sweep());
+    if (performance.now() - this.#searchedAt < Math.min(SEARCH_INTERVAL_MS, this.#leaseMs)) return;
+    this.#searchedAt = performance.now();
+    if (this.#leasesCount) await this.#step(() => runtimes.recoverOrphans());
     await this.#step(() => this.#repair());
     await this.#step(() => this.#repairAccounts());
-    await this.#step(() => this.#options.keyValues.sweep());
-    await this.#step(() => this.#options.removals.sweep());
+  }
+
+  /** Asks in one command what there is to do: an idle platform makes no other call. */
+  async #due() {
+    const { store } = this.#options;
+    const { keys } = store;
+    const watched = [keys.runtimes, keys.deadlines, `${keys.admission}:tenants`, keys.storedSweeps, keys.removals];
+    const reply = await store.script(DUE, watched, [keys.prefix, store.clock(), OVERDUE_COUNT]);
+    const [dead, overdue, waiting, expired, removals] = Array.isArray(reply) ? reply : [];
+    return {
+      dead: (dead ?? []).map(String) as string[],
+      overdue: (overdue ?? []).map(String) as string[],
+      waiting: waiting === 1,
+      expired: expired === 1,
+      removals: removals === 1,
+    };
   }
 
   /** Reports a failed step and continues with the next one, unless Redis is away. */
@@ -115,18 +139,6 @@ export class Reaper {
       const error = StoreError.from(caught);
       if (error.code === 'store-unavailable' && !error.full) throw error;
       this.#options.onError?.(error);
-    }
-  }
-
-  async #recoverDead(): Promise<void> {
-    const { runtimes } = this.#options;
-    const asked = performance.now();
-    const dead = await runtimes.dead();
-    // Redis or its connection stood still, so the runtimes' renewals were delayed too.
-    if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
-    for (const id of dead) {
-      // The reply may have arrived only after a reconnection or a pause.
-      if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
     }
   }
 
@@ -165,17 +177,9 @@ export class Reaper {
     this.#options.onError?.(new StoreError('store-corrupt', found));
   }
 
-  async #failOverdue(): Promise<void> {
-    const { store } = this.#options;
-    const now = store.clock();
-    const overdue = await store.call((redis) =>
-      redis.zrangebyscore(store.keys.deadlines, '-inf', now, 'LIMIT', 0, OVERDUE_COUNT),
-    );
-    for (const id of overdue) await this.#step(() => this.#failOne(id, now));
-  }
-
-  async #failOne(id: string, now: number): Promise<void> {
+  async #failOne(id: string): Promise<void> {
     const { store, invocations } = this.#options;
+    const now = store.clock();
     const invocation = await invocations.get(id);
     if (invocation === null) {
       await store.call((redis) => redis.zrem(store.keys.deadlines, id));

@@ -69,14 +69,6 @@ export class Runtimes {
     return text === null ? null : (parse<StoredRuntime>(text).live ?? null);
   }
 
-  /** Ids of registered runtimes whose lease has run out. Reads no descriptions, so a corrupt one does not hide a dead runtime. */
-  async dead(): Promise<string[]> {
-    const { keys } = this.#store;
-    const ids = await this.#store.call((redis) => redis.hkeys(keys.runtimes));
-    const leases = await Promise.all(ids.map((id) => this.#store.call((redis) => redis.exists(keys.alive(id)))));
-    return ids.filter((_, i) => leases[i] === 0);
-  }
-
   /** Runtimes whose lease holds. */
   async alive(): Promise<RuntimeInfo[]> {
     return (await this.list()).filter(({ alive }) => alive);

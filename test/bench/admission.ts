@@ -1,42 +1,51 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Queue, Worker } from 'bullmq';
-import type { Redis } from 'ioredis';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { deployWith } from '#test/harness/deploy.ts';
-import { Platform } from '#test/harness/platform.ts';
-import { createTenant, submit, type TenantClient, waitOf } from '#test/harness/tenants.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+import { createTenant, submit, type TenantClient } from '#test/harness/tenants.ts';
+import { type Drained, drainBareQueue, redisCpuUs } from './bare-queue.ts';
 import type { Bench } from './bench.ts';
-import { tell } from './clients.ts';
-import { format, formatSpread, quantile, spread } from './statistics.ts';
+import { outcomeMs, type Probing, probeSteadily, tell } from './clients.ts';
+import { inTurn } from './rounds.ts';
+import { format, formatSpread, median, quantile, spread } from './statistics.ts';
 
 const SLOTS = 32;
 const QUEUED = [100, 1000, 10_000] as const;
-/** Interval of the other tenant's invocations while the queue drains. */
+/** Interval of the other tenant's invocations, with and without the queue. */
 const PROBE_EVERY_MS = 200;
-const UNLOADED_PROBES = 40;
+/** Time without a queue, half of it before the queue and half after it. */
+const UNLOADED_MS = 8000;
 const SUBMITTING = 64;
 const JOB = { ticks: 0 };
+const POLL_MS = 10;
+const DRAIN_TIMEOUT_MS = 300_000;
+
+interface Cost extends Drained {
+  readonly jobs: number;
+}
 
 interface Sample {
   readonly queued: number;
-  readonly jobsPerSecond: number;
-  readonly redisMicros: number;
-  /** The same measurement on a bare BullMQ queue and worker. */
-  readonly bareJobsPerSecond: number;
-  readonly bareRedisMicros: number;
-  /** Waits of the other tenant, ms. */
+  readonly own: Cost;
+  /** The same on a bare BullMQ queue and worker. */
+  readonly bare: Cost;
+  /** Times of the other tenant's invocations, in ms. */
   readonly unloaded: readonly number[];
   readonly loaded: readonly number[];
 }
 
-/** Drains one tenant's queue through the whole platform while another tenant invokes at an interval. */
+/** Fills and drains one tenant's queue through the whole platform while another tenant invokes at an interval. */
 export const admission: Bench = {
   name: 'admission',
-  summary: `wait of another tenant with ${QUEUED.join(', ')} queued; jobs a second; CPU of Redis`,
+  summary: `another tenant's time with ${QUEUED.join(', ')} queued; jobs a second; CPU of Redis`,
+  help: `${SLOTS} invocations hold every slot, a tenant submits ${QUEUED.join(', ')} more, the slots are released, and the queue drains. Another
+tenant invokes every ${PROBE_EVERY_MS} ms meanwhile, and for ${UNLOADED_MS / 2000} s before and after. The baseline is a plain BullMQ queue on the same Redis, filled and
+drained in the same way by a worker that does nothing. Jobs a second and the CPU of Redis count from before the first submission on both
+sides. A round measures every length; platform and baseline take turns in going first.`,
   async run({ repetitions, quick, progress }) {
     const sizes = quick ? QUEUED.slice(0, 2) : QUEUED;
     const samples: Sample[] = [];
@@ -50,12 +59,13 @@ export const admission: Bench = {
     const config = loadConfig(platform.environment);
     const scheduler = openScheduler({ connect: () => connectRedis(config, connectionOptions()) });
     try {
-      for (let round = 0; round < (quick ? 1 : Math.min(3, repetitions)); round++) {
+      await measure(platform, scheduler, other, 100, 0); // Warm-up.
+      for (let round = 0; round < (quick ? 1 : repetitions); round++) {
         for (const queued of sizes) {
-          const sample = await measure(platform, scheduler, other, queued);
+          const sample = await measure(platform, scheduler, other, queued, round);
           samples.push(sample);
           progress(
-            `round ${round + 1}, ${queued} queued: ${format(sample.jobsPerSecond, 0)} jobs/s, the other waits ${format(quantile(sorted(sample.loaded), 0.5), 1)} ms`,
+            `round ${round + 1}, ${queued} queued: ${format(perSecond(sample.own), 0)} jobs/s, the other takes ${format(median(sample.loaded), 1)} ms`,
           );
         }
       }
@@ -63,125 +73,115 @@ export const admission: Bench = {
       await scheduler.close();
     }
     return {
-      title: 'A line of one tenant, drained; another tenant asks meanwhile',
+      title: 'A queue of one tenant, filled and drained; another tenant invokes meanwhile',
       header: [
         'queued',
         'jobs/s',
         'over bare BullMQ',
+        'jobs/s draining',
+        'over bare BullMQ',
         'Redis CPU a job, µs',
         'over bare BullMQ',
-        'other waits, ms (p50, p95)',
+        'the other, ms (p50, p95)',
         'over unloaded (p50)',
       ],
       rows: sizes.map((queued) => {
         const own = samples.filter((sample) => sample.queued === queued);
         const of = (pick: (sample: Sample) => number, digits = 2) => formatSpread(spread(own.map(pick)), digits);
-        const loaded = sorted(own.flatMap((sample) => sample.loaded));
+        const loaded = own.flatMap((sample) => sample.loaded);
         return [
           String(queued),
-          of((sample) => sample.jobsPerSecond, 0),
-          of((sample) => sample.jobsPerSecond / sample.bareJobsPerSecond),
-          of((sample) => sample.redisMicros, 0),
-          of((sample) => sample.redisMicros / sample.bareRedisMicros),
-          `${format(quantile(loaded, 0.5), 1)}, ${format(quantile(loaded, 0.95), 1)}`,
+          of((sample) => perSecond(sample.own), 0),
+          of((sample) => perSecond(sample.own) / perSecond(sample.bare)),
+          of((sample) => drainedPerSecond(sample.own), 0),
+          of((sample) => drainedPerSecond(sample.own) / drainedPerSecond(sample.bare)),
+          of((sample) => redisUsOf(sample.own), 0),
+          of((sample) => redisUsOf(sample.own) / redisUsOf(sample.bare)),
+          `${format(median(loaded), 1)}, ${format(quantile(loaded, 0.95), 1)}`,
           of((sample) => median(sample.loaded) / median(sample.unloaded)),
         ];
       }),
       notes: [
         `${SLOTS} slots. A job is a whole invocation (record, event log, instance, result) of an inferlet that returns at once; a bare one is a BullMQ job`,
-        `whose processor does nothing, with ${SLOTS} at once, on the same Redis. The wait is from submission to the start of the attempt.`,
+        `whose processor does nothing, with ${SLOTS} at once, on the same Redis, added one by one by ${SUBMITTING} clients at once as the invocations are.`,
+        'Jobs/s and Redis CPU count from before the first submission to the last end; draining: from the release of the slots. Redis CPU includes the idle platform.',
+        'The time of the other tenant is from the request to the outcome at its HTTP client: launch, run and result included.',
       ],
       data: samples,
     };
   },
 };
 
-async function measure(platform: Platform, scheduler: Scheduler, other: TenantClient, queued: number): Promise<Sample> {
-  const unloaded: number[] = [];
-  for (let i = 0; i < UNLOADED_PROBES; i++) unloaded.push(await waitOf(other, 'ticker', JOB));
+const perSecond = ({ jobs, totalMs }: Cost): number => (jobs * 1000) / totalMs;
+const drainedPerSecond = ({ jobs, drainMs }: Cost): number => (jobs * 1000) / drainMs;
+const redisUsOf = ({ jobs, redisUs }: Cost): number => redisUs / jobs;
 
+const probe = (other: TenantClient): Probing<number> =>
+  probeSteadily(PROBE_EVERY_MS, () => outcomeMs(other, 'ticker', JOB));
+
+async function unloadedMs(other: TenantClient): Promise<number[]> {
+  const probing = probe(other);
+  await sleep(UNLOADED_MS / 2);
+  return probing.stop();
+}
+
+async function measure(
+  platform: Platform,
+  scheduler: Scheduler,
+  other: TenantClient,
+  queued: number,
+  round: number,
+): Promise<Sample> {
+  const before = await unloadedMs(other);
+  const options = { slots: SLOTS, queued, submitting: SUBMITTING };
+  const [{ loaded, ...own }, bare] = await inTurn(round, [
+    () => drainPlatform(platform, scheduler, other, queued),
+    () => drainBareQueue(scheduler.store.redis, options),
+  ]);
+  const after = await unloadedMs(other);
+  return { queued, own, bare: { ...bare, jobs: SLOTS + queued }, unloaded: [...before, ...after], loaded };
+}
+
+/** Fills the platform's queue while other invocations hold every slot, and drains it while the other tenant invokes. */
+async function drainPlatform(
+  platform: Platform,
+  { queue, store: { redis } }: Scheduler,
+  other: TenantClient,
+  queued: number,
+): Promise<Cost & { readonly loaded: readonly number[] }> {
+  const cpuBeforeUs = await redisCpuUs(redis);
+  const startMs = performance.now();
   const holders = await Promise.all(
     Array.from({ length: SLOTS }, () => submit(platform, 'ticker', { ...JOB, hold: true })),
   );
   // The scheduler reserves some slots for tenants that hold few.
-  while ((await scheduler.queue.depth()).active < SLOTS * (1 - DEFAULT_RESERVE)) await sleep(20);
+  await until('the holders run', async () => (await queue.depth()).active >= SLOTS * (1 - DEFAULT_RESERVE));
   let left = queued;
-  await Promise.all(
-    Array.from({ length: SUBMITTING }, async () => {
-      while (left-- > 0) await submit(platform, 'ticker', JOB);
-    }),
-  );
-  const { redis } = scheduler.store;
-  const cpuBefore = await cpuSeconds(redis);
-  const startedAt = performance.now();
-  const loaded: number[] = [];
-  let draining = true;
-  const probing = (async () => {
-    while (draining) {
-      loaded.push(await waitOf(other, 'ticker', JOB));
-      await sleep(PROBE_EVERY_MS);
-    }
-  })();
-  await Promise.all(holders.map((id) => tell(platform, id, 'go')));
-  for (;;) {
-    const { waiting, active } = await scheduler.queue.depth();
-    if (waiting + active === 0) break;
-    await sleep(10);
-  }
-  const elapsedMs = performance.now() - startedAt;
-  const cpu = (await cpuSeconds(redis)) - cpuBefore;
-  draining = false;
-  await probing;
-  const jobs = queued + SLOTS + loaded.length;
-  return {
-    queued,
-    jobsPerSecond: (jobs / elapsedMs) * 1000,
-    redisMicros: (cpu / jobs) * 1e6,
-    ...(await bare(redis, queued)),
-    unloaded,
-    loaded,
-  };
-}
-
-/** The same number of jobs through BullMQ alone. */
-async function bare(
-  redis: Redis,
-  jobs: number,
-): Promise<{ readonly bareJobsPerSecond: number; readonly bareRedisMicros: number }> {
-  const connection = redis.duplicate({ maxRetriesPerRequest: null, commandTimeout: undefined });
-  const options = { connection, prefix: 'bare' };
-  const queue = new Queue('bare', options);
-  const cpuFrom = await cpuSeconds(redis);
-  for (let done = 0; done < jobs; done += 1000) {
-    const batch = Array.from({ length: Math.min(1000, jobs - done) }, () => ({ name: 'job', data: JOB }));
-    await queue.addBulk(batch);
-  }
-  const startedAt = performance.now();
-  let done = 0;
-  await new Promise<void>((resolve) => {
-    const worker = new Worker('bare', async () => null, {
-      ...options,
-      concurrency: SLOTS,
-      removeOnComplete: { count: 0 },
-    });
-    worker.on('completed', () => {
-      if (++done === jobs) void worker.close().then(() => resolve());
-    });
+  const submitting = Array.from({ length: SUBMITTING }, async () => {
+    while (left-- > 0) await submit(platform, 'ticker', JOB);
   });
-  const elapsedMs = performance.now() - startedAt;
-  const cpu = (await cpuSeconds(redis)) - cpuFrom;
-  await queue.obliterate({ force: true });
-  await queue.close();
-  connection.disconnect();
-  return { bareJobsPerSecond: (jobs / elapsedMs) * 1000, bareRedisMicros: (cpu / jobs) * 1e6 };
+  await Promise.all(submitting);
+  const drainStartMs = performance.now();
+  const probing = probe(other);
+  try {
+    await Promise.all(holders.map((id) => tell(platform, id, 'go')));
+    while (await isBusy(queue)) {
+      if (performance.now() - drainStartMs > DRAIN_TIMEOUT_MS) throw new Error('the queue did not drain');
+      await sleep(POLL_MS);
+    }
+    const endMs = performance.now();
+    const jobs = SLOTS + queued + probing.sent;
+    const redisUs = (await redisCpuUs(redis)) - cpuBeforeUs;
+    return {
+      ...{ jobs, redisUs, totalMs: endMs - startMs, drainMs: endMs - drainStartMs },
+      loaded: await probing.stop(),
+    };
+  } finally {
+    await probing.stop().catch(() => undefined);
+  }
 }
 
-/** CPU time that Redis has used, s. */
-async function cpuSeconds(redis: Redis): Promise<number> {
-  const info = await redis.info('cpu');
-  const read = (name: string) => Number(new RegExp(`^${name}:([0-9.]+)`, 'm').exec(info)?.[1] ?? 0);
-  return read('used_cpu_user') + read('used_cpu_sys');
+async function isBusy(queue: Scheduler['queue']): Promise<boolean> {
+  const { waiting, active } = await queue.depth();
+  return waiting + active > 0;
 }
-
-const sorted = (values: readonly number[]): number[] => [...values].sort((a, b) => a - b);
-const median = (values: readonly number[]): number => quantile(sorted(values), 0.5);

@@ -1,7 +1,9 @@
-import path from 'node:path';
-import { Platform, ROOT } from '#test/harness/platform.ts';
+import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { deploy } from '#test/harness/deploy.ts';
+import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { connectStats, startTogether } from './clients.ts';
+import { rotated } from './rounds.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
 const CLIENTS = 128;
@@ -26,14 +28,18 @@ interface Sample {
 /** Throughput of many inferlets under each batching policy. */
 export const batching: Bench = {
   name: 'batching',
+  help: `${CLIENTS} inferlets decode ${STEPS} tokens side by side, with three calls a token and with one, under each batching policy (Pie, SOSP '25, Table 5). A
+round measures every policy, each on a platform of its own after one unmeasured run; every round begins with another policy. The report gives
+the adaptive policy's tokens a second over each other one's of the same round.`,
   summary: `${CLIENTS} inferlets under the batching policies adaptive, eager, k-only, t-only and rate`,
   async run({ repetitions, quick, progress }) {
     const rounds = quick ? 1 : repetitions;
     const clients = quick ? 16 : CLIENTS;
     const samples = new Map<string, Sample[]>();
     for (let round = 0; round < rounds; round++) {
-      for (const { name, config } of POLICIES) {
-        for (const [way, sample] of await measure(config, clients)) {
+      for (const i of rotated(POLICIES.length, round)) {
+        const { name, config } = POLICIES[i] ?? POLICIES[0];
+        for (const [way, sample] of await measure(config, clients, round)) {
           const key = `${way}, ${name}`;
           samples.set(key, [...(samples.get(key) ?? []), sample]);
           progress(`round ${round + 1}, ${key}: ${format(sample.tokensPerSecond, 0)} tokens/s`);
@@ -64,7 +70,7 @@ export const batching: Bench = {
         formatSpread(batch, 1),
       ]),
       notes: [
-        'split: embed, forward and next-distribution as three calls a token; fused: one. Every policy is measured in every round, on a platform of its own.',
+        'split: embed, forward and next-distribution as three calls a token; fused: one. Every policy is measured in every round, on a platform of its own that has decoded both ways once before; rounds begin with another policy and way.',
         'k-only leaves at 64 ready calls or after 50 ms, t-only every 16 ms (about a step of 128), rate waits at most 5 ms.',
       ],
       data: rows,
@@ -72,37 +78,43 @@ export const batching: Bench = {
   },
 };
 
-async function measure(policy: string, clients: number): Promise<[way: string, sample: Sample][]> {
+async function measure(policy: string, clients: number, round: number): Promise<[way: string, sample: Sample][]> {
   const config = `[[model]]\nname = "stories15m"\npages = ${clients * 8}\n${policy}\n`;
   await using platform = await Platform.start({ functions: false, config });
-  const deploy = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/decode.ts'), '--name', 'decode']);
-  if (deploy.code !== 0) throw new Error(deploy.stderr);
+  await deploy(platform, 'decode');
   const stats = await connectStats(platform);
   const results: [string, Sample][] = [];
   try {
-    for (const way of WAYS) {
-      const inputs = Array.from({ length: clients }, () => ({ way, context: CONTEXT, steps: STEPS }));
-      let startMs = 0;
-      const outputs = await startTogether<{ elapsedMs: number; checksum: number }>(
-        platform,
-        'decode',
-        inputs,
-        async () => {
-          await stats.stats({ reset: true });
-          startMs = performance.now();
-        },
-      );
-      const elapsedMs = performance.now() - startMs;
-      if (new Set(outputs.map((output) => output.checksum)).size !== 1)
-        throw new Error(`${way}: equal prompts, different tokens`);
-      const [model] = (await stats.stats()).models;
-      results.push([
-        way,
-        { tokensPerSecond: (clients * STEPS * 1000) / elapsedMs, meanBatch: model?.meanBatchSize ?? 0 },
-      ]);
+    for (const way of WAYS) await decodeTogether(platform, stats, way, clients); // Warm-up.
+    for (const i of rotated(WAYS.length, round)) {
+      const way = WAYS[i] ?? WAYS[0];
+      results.push([way, await decodeTogether(platform, stats, way, clients)]);
     }
   } finally {
     stats.close();
   }
   return results;
+}
+
+/** From the go to the last result at the client. */
+async function decodeTogether(
+  platform: Platform,
+  stats: GpuHostConnection,
+  way: string,
+  clients: number,
+): Promise<Sample> {
+  const inputs = Array.from({ length: clients }, () => ({ way, context: CONTEXT, steps: STEPS }));
+  let startMs = 0;
+  const outputs = await startTogether<{ tokens: number; checksum: number }>(platform, 'decode', inputs, async () => {
+    await stats.stats({ reset: true });
+    startMs = performance.now();
+  });
+  const elapsedMs = performance.now() - startMs;
+  if (new Set(outputs.map(({ checksum }) => checksum)).size !== 1)
+    throw new Error(`${way}: equal prompts, different tokens`);
+  const tokens = outputs.reduce((sum, output) => sum + output.tokens, 0);
+  return {
+    tokensPerSecond: (tokens * 1000) / elapsedMs,
+    meanBatch: (await stats.stats()).models[0]?.meanBatchSize ?? 0,
+  };
 }

@@ -4,11 +4,13 @@ import os from 'node:os';
 export interface Bench {
   readonly name: string;
   readonly summary: string;
+  /** Sentences for `--help`: the measured times, their baseline, and what a round is. */
+  readonly help: string;
   run(options: BenchOptions): Promise<BenchReport>;
 }
 
 export interface BenchOptions {
-  /** Repetitions; the report shows their median. */
+  /** Rounds; the report shows their median, least and largest value. */
   readonly repetitions: number;
   /** Runs fewer and smaller cases, as a check that the benchmark works. */
   readonly quick: boolean;

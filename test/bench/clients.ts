@@ -1,6 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
-import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { type Client, invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
 import type { Platform } from '#test/harness/platform.ts';
 
 /** The output of an invocation that must succeed. */
@@ -8,13 +9,6 @@ export function outputOf<T>(events: readonly StreamEvent[]): T {
   const end = terminal(events);
   if (end?.event !== 'result') throw new Error(`the invocation failed: ${JSON.stringify(end?.data)}`);
   return end.data.output as T;
-}
-
-/** Usage of an invocation that must succeed, by name. */
-export function usageOf(events: readonly StreamEvent[]): Readonly<Record<string, number>> {
-  const end = terminal(events);
-  if (end?.event !== 'result') throw new Error(`the invocation failed: ${JSON.stringify(end?.data)}`);
-  return end.data.usage as Record<string, number>;
 }
 
 /** Sends one text message into a running invocation. */
@@ -50,11 +44,88 @@ export async function startTogether<T>(
       },
     }),
   );
+  const all = Promise.all(running);
   // An invocation that fails before its first message must end the wait.
-  await Promise.race([barrier, Promise.all(running).then(() => undefined)]);
-  await whenAllReady();
-  await Promise.all(ids.map((id) => tell(platform, id, 'go')));
-  return (await Promise.all(running)).map((events) => outputOf<T>(events));
+  await Promise.race([barrier, all.then((ended) => ended.map((events) => outputOf(events)))]);
+  await Promise.race([whenAllReady(), all]);
+  await Promise.all([...ids.map((id) => tell(platform, id, 'go')), all]);
+  return (await all).map((events) => outputOf<T>(events));
+}
+
+/** A stream that ended with a result, and the time from the request to its first message, in ms. */
+export interface TimedStream {
+  readonly firstMs: number;
+  readonly events: readonly StreamEvent[];
+}
+
+/** Streams an invocation that must send a message and succeed. */
+export async function timeFirstMessage(client: Client, name: string, input: unknown): Promise<TimedStream> {
+  const startMs = performance.now();
+  let firstMs: number | undefined;
+  const events = await invoke(client, name, input, {
+    signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
+    onEvent: ({ event }) => {
+      if (event === 'message') firstMs ??= performance.now() - startMs;
+    },
+  });
+  outputOf(events);
+  if (firstMs === undefined) throw new Error(`${name} sent no message`);
+  return { firstMs, events };
+}
+
+/** Time from the request to the received outcome of an invocation that must succeed, in ms. */
+export async function outcomeMs(client: Client, name: string, input: unknown): Promise<number> {
+  const startMs = performance.now();
+  const response = await client.fetch(`/v1/functions/${name}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(input),
+    signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
+  });
+  const answer = await response.text();
+  const tookMs = performance.now() - startMs;
+  if (!response.ok || JSON.parse(answer).status !== 'succeeded') throw new Error(`${response.status} ${answer}`);
+  return tookMs;
+}
+
+/** Longest that a probe may take. */
+const PROBE_TIMEOUT_MS = 120_000;
+
+/** Probes in flight, and their results. */
+export interface Probing<T> {
+  /** Number of probes sent so far. */
+  readonly sent: number;
+  /** Sends no further probe, waits for those on their way, and returns all results in the order of sending. */
+  stop(): Promise<T[]>;
+}
+
+/**
+ * Sends a probe at once and then every `everyMs`, whether or not earlier ones have ended: a slow answer delays no later probe, so that a
+ * bad second counts with all of its probes. A failed probe ends the sending, and `stop` throws its error.
+ */
+export function probeSteadily<T>(everyMs: number, probe: (index: number) => Promise<T>): Probing<T> {
+  const stopped = new AbortController();
+  const probes: Promise<T>[] = [];
+  const startMs = performance.now();
+  const sending = (async () => {
+    for (let i = 1; !stopped.signal.aborted; i++) {
+      const sent = probe(i - 1);
+      sent.catch(() => stopped.abort());
+      probes.push(sent);
+      const leftMs = startMs + i * everyMs - performance.now();
+      await sleep(Math.max(0, leftMs), undefined, { signal: stopped.signal }).catch(() => undefined);
+    }
+  })();
+  return {
+    get sent() {
+      return probes.length;
+    },
+    async stop() {
+      stopped.abort();
+      await sending;
+      return Promise.all(probes);
+    },
+  };
 }
 
 /** A connection to the first GPU host, to read its counters. */

@@ -1,69 +1,144 @@
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Platform } from '#test/harness/platform.ts';
-import { createTenant, submit, waitOf } from '#test/harness/tenants.ts';
-import type { Bench } from './bench.ts';
-import { format, quantile } from './statistics.ts';
+import { Worker } from 'node:worker_threads';
+import { deployWith } from '#test/harness/deploy.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
+import type { Bench, BenchReport } from './bench.ts';
+import { probeSteadily, timeFirstMessage } from './clients.ts';
+import type { Flood } from './flood-client.ts';
+import { format, formatSpread, median, quantile, spread } from './statistics.ts';
 
 const FLOOD = 2000;
-const EVERY_MS = 1000;
+const FUNCTION = 'text-completion';
+/** Interval of the second tenant's requests of each kind, with and without the flood. */
+const EVERY_MS = 500;
+/** Time without a flood, half of it before the flood and half after it. */
+const UNLOADED_MS = 20_000;
 const SUBMITTING = 64;
+const WARM_REQUESTS = 20;
+const FLOOD_TIMEOUT_MS = 600_000;
+const POLL_MS = 100;
 const INPUT = { prompt: 'Once upon a time', maxTokens: 16, temperature: 0 };
+
+/** The second tenant's requests. The aim is for what the platform itself adds: admission and launch. */
+const KINDS = [
+  { name: 'an inferlet without a model', function: 'ticker', input: { ticks: 1, everyMs: 0 }, aim: 'at most 2' },
+  { name: 'a text completion', function: FUNCTION, input: INPUT, aim: '' },
+] as const;
+
+/** Times from the request to the first message at the second tenant's client, in ms, by kind. */
+type Times = readonly (readonly number[])[];
+
+interface Round {
+  readonly unloaded: Times;
+  readonly loaded: Times;
+  readonly floodMs: number;
+}
 
 /** One tenant floods the platform while another invokes at a steady rate. */
 export const flood: Bench = {
   name: 'flood',
-  summary: `one tenant sends ${FLOOD} invocations at once, another one a second: how long the second waits`,
-  async run({ quick, progress }) {
-    await using platform = await Platform.start({ functions: ['text-completion'] });
+  summary: `one tenant sends ${FLOOD} invocations at once: how long another one waits for its first token`,
+  help: `A second tenant invokes an inferlet without a model and a short text completion, each every ${EVERY_MS} ms, and measures at its HTTP client
+how long the first message takes. It does so before, during and after a flood: ${FLOOD} text completions that another tenant submits at once,
+from a thread of its own. A round is one flood; each round has its own baseline, half of it measured before the flood and half after it.`,
+  async run({ repetitions, quick, progress }) {
+    const invocations = quick ? 300 : FLOOD;
+    const rounds: Round[] = [];
+    await using platform = await Platform.start({ functions: [FUNCTION] });
     const other = await createTenant(platform, 'other');
-    const { code, stderr } = await platform.pie(['deploy', 'functions/text-completion'], { apiKey: other.apiKey });
+    await deployWith(platform, 'ticker', {}, other.apiKey);
+    const { code, stderr } = await platform.pie(['deploy', `functions/${FUNCTION}`], { apiKey: other.apiKey });
     if (code !== 0) throw new Error(stderr);
-    const ask = () => waitOf(other, 'text-completion', INPUT);
-    for (let i = 0; i < 5; i++) await ask(); // Warm-up.
-    const unloaded: number[] = [];
-    for (let i = 0; i < (quick ? 10 : 40); i++) {
-      unloaded.push(await ask());
-      await sleep(50);
+    for (let i = 0; i < WARM_REQUESTS; i++)
+      for (const kind of KINDS) await timeFirstMessage(other, kind.function, kind.input);
+    const unloadedMs = (quick ? 0.4 : 1) * UNLOADED_MS;
+    for (let i = 0; i < (quick ? 1 : repetitions); i++) {
+      const before = await timesDuring(other, () => sleep(unloadedMs / 2));
+      const startMs = performance.now();
+      const loaded = await timesDuring(other, () => floodWith(platform, invocations));
+      const floodMs = performance.now() - startMs;
+      const after = await timesDuring(other, () => sleep(unloadedMs / 2));
+      const unloaded = before.map((times, kind) => [...times, ...(after[kind] ?? [])]);
+      rounds.push({ unloaded, loaded, floodMs });
+      const medians = KINDS.map(({ name }, kind) => {
+        const [a, b] = [unloaded, loaded].map((times) => format(median(times[kind] ?? []), 1));
+        return `${name} ${a} ms without, ${b} ms beside it`;
+      });
+      progress(
+        `round ${i + 1}: the flood took ${format(floodMs / 1000, 1)} s; first message p50: ${medians.join('; ')}`,
+      );
     }
-    let left = quick ? 300 : FLOOD;
-    let ended = false;
-    const ids: string[] = [];
-    const flooding = Promise.all(
-      Array.from({ length: SUBMITTING }, async () => {
-        while (left-- > 0) ids.push(await submit(platform, 'text-completion', INPUT));
-      }),
-    ).then(async () => {
-      for (const id of ids) {
-        for (;;) {
-          const state = (await (await platform.fetch(`/v1/invocations/${id}`)).json()) as { status: string };
-          if (state.status !== 'queued' && state.status !== 'running') break;
-          await sleep(100);
-        }
-      }
-      ended = true;
-    });
-    const startedAt = performance.now();
-    const loaded: number[] = [];
-    await sleep(100);
-    while (!ended) {
-      loaded.push(await ask());
-      await sleep(EVERY_MS);
-    }
-    await flooding;
-    progress(`${ids.length} ended after ${format((performance.now() - startedAt) / 1000, 1)} s`);
-    const sort = (values: readonly number[]) => [...values].sort((a, b) => a - b);
-    const [before, during] = [sort(unloaded), sort(loaded)];
-    return {
-      title: `${ids.length} invocations of one tenant at once, one a second of another`,
-      header: ['wait of the second tenant', 'unloaded, ms', 'during the flood, ms', 'ratio', 'aim'],
-      rows: [0.5, 0.95].map((q) => {
-        const [a, b] = [quantile(before, q), quantile(during, q)];
-        return [`p${q * 100}`, format(a, 1), format(b, 1), format(b / a), q === 0.5 ? 'at most 2' : ''];
-      }),
-      notes: [
-        `${during.length} invocations of the second tenant during the flood. From submission to the start of the attempt.`,
-      ],
-      data: { unloaded, loaded },
-    };
+    return report(rounds, invocations);
   },
 };
+
+function report(rounds: readonly Round[], invocations: number): BenchReport {
+  const requests = rounds.map(({ loaded }) => loaded.map((times) => times.length).join(' and '));
+  return {
+    title: `${invocations} invocations of one tenant at once; time to the first message of another tenant`,
+    header: [
+      'the other tenant',
+      'quantile',
+      'without the flood, ms',
+      'beside the flood, ms',
+      'ratio within a round',
+      'aim',
+    ],
+    rows: KINDS.flatMap(({ name, aim }, kind) =>
+      [0.5, 0.95].map((q) => {
+        const of = (value: (round: Round) => number, digits: number) => formatSpread(spread(rounds.map(value)), digits);
+        const at = (times: Times) => quantile(times[kind] ?? [], q);
+        return [
+          name,
+          `p${q * 100}`,
+          of(({ unloaded }) => at(unloaded), 1),
+          of(({ loaded }) => at(loaded), 1),
+          of(({ unloaded, loaded }) => at(loaded) / at(unloaded), 2),
+          q === 0.5 ? aim : '',
+        ];
+      }),
+    ),
+    notes: [
+      `Median (min–max) over ${rounds.length} floods, of ${formatSpread(spread(rounds.map(({ floodMs }) => floodMs / 1000)), 1)} s. Requests of the other tenant beside each: ${requests.join('; ')}.`,
+      'The time is from the request to the first message at the HTTP client: admission, launch and, for the text completion, its prefill on a device that it shares with the flood.',
+      'The other tenant sends its requests at fixed times, also while earlier ones wait.',
+    ],
+    data: rounds,
+  };
+}
+
+/** Requests at the steady rate, of each kind in turn, until `meanwhile` has ended. */
+async function timesDuring(tenant: TenantClient, meanwhile: () => Promise<unknown>): Promise<Times> {
+  const probing = probeSteadily(EVERY_MS / KINDS.length, async (index) => {
+    const kind = KINDS[index % KINDS.length] ?? KINDS[0];
+    return { kind, ms: (await timeFirstMessage(tenant, kind.function, kind.input)).firstMs };
+  });
+  try {
+    await meanwhile();
+  } catch (error) {
+    await probing.stop().catch(() => undefined);
+    throw error;
+  }
+  const results = await probing.stop();
+  return KINDS.map((kind) => results.filter((result) => result.kind === kind).map(({ ms }) => ms));
+}
+
+/** Submits all invocations at once, and waits until the last one has ended. */
+async function floodWith(platform: Platform, invocations: number): Promise<void> {
+  const { url, apiKey } = platform;
+  const workerData: Flood = { url, apiKey, name: FUNCTION, input: INPUT, invocations, atOnce: SUBMITTING };
+  const client = new Worker(new URL('flood-client.ts', import.meta.url), { workerData });
+  try {
+    await once(client, 'message', { signal: AbortSignal.timeout(FLOOD_TIMEOUT_MS) });
+  } finally {
+    await client.terminate();
+  }
+  const isOver = async () => {
+    await sleep(POLL_MS);
+    const response = await platform.fetch('/v1/invocations?status=queued,running&limit=1');
+    return ((await response.json()) as { invocations: readonly unknown[] }).invocations.length === 0;
+  };
+  await until('the end of the flood', isOver, FLOOD_TIMEOUT_MS);
+}

@@ -11,8 +11,9 @@ import { EngineProcess } from './engine/engine-process.ts';
 import type { Task } from './engine/engines.ts';
 import { writeGguf } from './engine/gguf.ts';
 import { installPeers } from './engine/peers.ts';
-import { isOutsideEngine, outsideEngine, usageOfTrees } from './process-usage.ts';
-import { format, formatSpread, quantile, type Spread, spread } from './statistics.ts';
+import { cpuOfTrees, isOutsideEngine, memoryOfTrees, outsideEngine } from './process-usage.ts';
+import { inTurn } from './rounds.ts';
+import { format, formatSpread, formatTail, type Spread, spread } from './statistics.ts';
 import { type ReceivedStream, receive } from './streams.ts';
 
 const MODEL = 'stories15m';
@@ -50,13 +51,16 @@ interface Row {
   readonly launchMs: Spread;
   readonly cpuUs: Readonly<Record<string, number>>;
   readonly redisCommands: Spread;
-  readonly firstMs: { readonly p50: number; readonly p99: number };
-  readonly gapMs: { readonly p50: number; readonly p99: number };
+  readonly firstMs: readonly number[];
+  readonly gapMs: readonly number[];
 }
 
 /** Streams at the HTTP client, against the bare step and against node-llama-cpp in the same rounds. */
 export const http: Bench = {
   name: 'http',
+  help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive. Two baselines run in every round: the backend's bare step
+in a process of its own, and node-llama-cpp on the same weights (left out by --quick; the first run installs it outside of the clone, 1.2 GB).
+The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all. Reports the CPU of every process, per token and from the first message on.`,
   summary: 'tokens that HTTP clients receive, over the bare step and node-llama-cpp; CPU of every process',
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-http-'));
@@ -78,16 +82,20 @@ export const http: Bench = {
         const bare: number[] = [];
         const peer: number[] = [];
         for (let i = -WARM_ROUNDS; i < (quick ? 2 : repetitions); i++) {
-          const bareRate = rate(await floor.measure(task));
-          const round = await measureRound(platform, clients, commands);
+          const [round, bareRate, peerRates] = await inTurn(i + WARM_ROUNDS, [
+            () => measureRound(platform, clients, commands),
+            async () => rate(await floor.measure(task)),
+            async () => {
+              const rates: number[] = [];
+              for (const each of peers) rates.push(rate(await each.measure(task)));
+              return rates;
+            },
+          ]);
           if (i < 0) continue;
-          bare.push(bareRate);
           rounds.push(round);
-          if (peers.length > 0) {
-            const rates: number[] = [];
-            for (const each of peers) rates.push(rate(await each.measure(task)));
-            peer.push(Math.max(...rates));
-          }
+          bare.push(bareRate);
+          if (peerRates.length > 0) peer.push(Math.max(...peerRates));
+          progress(`${clients} clients, round ${i + 1}: ${format(round.tokensPerSecond, 0)} tokens/s`);
         }
         const row = rowOf(clients, rounds, bare, peer);
         rows.push(row);
@@ -95,8 +103,8 @@ export const http: Bench = {
           `${clients} clients: ${format(row.tokensPerSecond.median, 0)} tokens/s, ${format(row.overBareStep.median)} of the bare step`,
         );
       }
-      const idle = [...usageOfTrees(platform.processes)].map(
-        ([name, { residentBytes }]) => `${name} ${format(residentBytes / 2 ** 20, 0)}`,
+      const memory = [...memoryOfTrees(platform.processes)].map(
+        ([name, bytes]) => `${name} ${format(bytes / 2 ** 20, 0)}`,
       );
       return {
         title: `Streams over HTTP, ${MODEL} at 32 bits, ${TOKENS} tokens each`,
@@ -125,15 +133,16 @@ export const http: Bench = {
           formatSpread(row.laterUs, 0),
           formatSpread(row.launchMs),
           formatSpread(row.redisCommands),
-          `${format(row.firstMs.p50, 1)}, ${format(row.firstMs.p99, 1)}`,
-          `${format(row.gapMs.p50, 1)}, ${format(row.gapMs.p99, 1)}`,
+          formatTail(row.firstMs),
+          formatTail(row.gapMs),
         ]),
         notes: [
           'Clients stream text-completion at temperature 0, each with a prompt of its own, and count the tokens of the texts that arrived.',
-          'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round; ratios are within a round.',
+          'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round, and they take turns in going first; ratios are within a round.',
+          'Times of fewer than 100 streams have no p99; the largest stands for it.',
           'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum. Child processes that begin or end within a round are missed.',
           'What the tokens after the first cost: the round less as many invocations of one token, which run beside each other in the same number right after it.',
-          `Resident MiB after the last round: ${idle.join(', ')}.`,
+          `Proportional memory after the last round, MiB: ${memory.join(', ')}.`,
         ],
         data: rows,
       };
@@ -166,22 +175,22 @@ async function measureRound(platform: Platform, clients: number, commands: () =>
       ),
     );
   const commandsBefore = await commands();
-  const before = usageOfTrees(roots);
+  const before = cpuOfTrees(roots);
   const startMs = performance.now();
   const received = await stream(TOKENS);
   const elapsedMs = performance.now() - startMs;
-  const after = usageOfTrees(roots);
+  const after = cpuOfTrees(roots);
   const commandsAfter = await commands();
   const launches = Math.ceil(LAUNCHES / clients);
   for (let i = 0; i < launches; i++) await stream(1);
-  const launchUs = outsideEngine(after, usageOfTrees(roots)) / launches;
+  const launchUs = outsideEngine(after, cpuOfTrees(roots)) / launches;
   const launchCommands = ((await commands()) - commandsAfter) / launches;
   const streams = received.map((parse) => parse());
   const tokens = streams.reduce((sum, { tokens: count }) => sum + count, 0);
   return {
     tokensPerSecond: (tokens * 1000) / elapsedMs,
     streams,
-    cpuUs: new Map([...after].map(([name, { cpuUs }]) => [name, (cpuUs - (before.get(name)?.cpuUs ?? 0)) / tokens])),
+    cpuUs: new Map([...after].map(([name, us]) => [name, (us - (before.get(name) ?? 0)) / tokens])),
     laterUs: (outsideEngine(before, after) - launchUs) / (tokens - clients),
     launchMs: launchUs / 1000 / clients,
     redisCommands: (commandsAfter - commandsBefore - launchCommands) / (tokens - clients),
@@ -192,10 +201,8 @@ function rowOf(clients: number, rounds: readonly Round[], bare: readonly number[
   const over = (others: readonly number[]) =>
     spread(rounds.map((round, i) => round.tokensPerSecond / (others[i] ?? Number.NaN)));
   const names = [...(rounds[0]?.cpuUs.keys() ?? [])];
-  const ofStreams = (values: (stream: ReceivedStream) => readonly number[]) => {
-    const sorted = rounds.flatMap((round) => round.streams.flatMap(values)).sort((a, b) => a - b);
-    return { p50: quantile(sorted, 0.5), p99: quantile(sorted, 0.99) };
-  };
+  const ofStreams = (values: (stream: ReceivedStream) => readonly number[]) =>
+    rounds.flatMap((round) => round.streams.flatMap(values));
   return {
     clients,
     tokensPerSecond: spread(rounds.map((round) => round.tokensPerSecond)),

@@ -3,10 +3,10 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, invoke } from '#test/harness/events.ts';
-import { Platform, ROOT } from '#test/harness/platform.ts';
-import { createTenant, submit } from '#test/harness/tenants.ts';
+import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
-import { format, formatSpread, spread } from './statistics.ts';
+import { format, formatSpread, mean, spread } from './statistics.ts';
 import { receive } from './streams.ts';
 
 const STREAMS = 8;
@@ -34,6 +34,20 @@ const misdeed = (name: string): Disturbance => ({
   },
 });
 
+/** One body for all requests: making it each time would take the clocks' thread. */
+const LARGE_BODY = Buffer.from(JSON.stringify({ misdeed: 'throw', ballast: 'x'.repeat(LARGE_INPUT_BYTES - 100) }));
+
+async function sendLargeInput(tenant: Client): Promise<void> {
+  const response = await tenant.fetch('/v1/functions/hostile/invocations', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    body: LARGE_BODY,
+  });
+  await response.arrayBuffer();
+  // The gateway refuses these once the tenant's share of Redis is full, so the neighbours keep theirs.
+  if (!response.ok) await sleep(10);
+}
+
 const DISTURBANCES: readonly Disturbance[] = [
   ...['throw', 'garbage', 'spin', 'recurse', 'allocate', 'flood'].map(misdeed),
   { name: '64 that spin', atOnce: 64, once: (tenant) => invoke(tenant, 'spinner', { misdeed: 'spin' }) },
@@ -45,11 +59,7 @@ const DISTURBANCES: readonly Disturbance[] = [
   {
     name: 'inputs of 4 MiB, 16 at once',
     atOnce: 16,
-    // The gateway refuses these once the tenant's share of Redis is full, so the neighbours keep theirs.
-    once: (tenant) =>
-      submit(tenant, 'hostile', { misdeed: 'throw', ballast: 'x'.repeat(LARGE_INPUT_BYTES - 100) }).catch(() =>
-        sleep(10),
-      ),
+    once: sendLargeInput,
   },
 ];
 
@@ -57,6 +67,9 @@ const DISTURBANCES: readonly Disturbance[] = [
 export const isolation: Bench = {
   name: 'isolation',
   summary: "time per token at one tenant's HTTP clients while another tenant's inferlets misbehave",
+  help: `${STREAMS} HTTP clients of one tenant stream ${TOKENS} tokens each, ${ROUNDS} times, while another tenant's inferlets throw, spin, recurse, allocate or
+flood. The baseline is the mean of two such rounds right before a disturbance and two right after it, when everything that it left behind has
+ended. Each repetition has its own ratio.`,
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-isolation-'));
     try {
@@ -74,30 +87,22 @@ export const isolation: Bench = {
         const { code, stderr } = await platform.pie(['deploy', folder], { apiKey: stranger.apiKey });
         if (code !== 0) throw new Error(stderr);
       }
-      for (let i = 0; i < 2; i++) await round(platform);
+      for (let i = 0; i < 2; i++) await round(platform); // Warm-up.
       const results: { name: string; first: number[]; later: number[] }[] = [];
-      for (const { name, atOnce, once } of DISTURBANCES) {
+      let before = await alone(platform);
+      for (const disturbance of DISTURBANCES) {
+        const { name } = disturbance;
         const first: number[] = [];
         const later: number[] = [];
         for (let i = 0; i < (quick ? 1 : repetitions); i++) {
-          const base = mean([await round(platform), await round(platform)]);
-          const over = new AbortController();
-          const client = {
-            fetch: (route: string, init?: RequestInit) => stranger.fetch(route, { ...init, signal: over.signal }),
-          };
-          const disturbing = Array.from({ length: atOnce }, async () => {
-            while (!over.signal.aborted)
-              await once(client).catch((error) => over.signal.aborted || Promise.reject(error));
-          });
-          const rounds: number[] = [];
-          for (let r = 0; r < ROUNDS; r++) rounds.push(await round(platform));
-          over.abort();
-          await Promise.allSettled(disturbing);
-          const [begin = Number.NaN, ...rest] = rounds;
+          const [begin = Number.NaN, ...rest] = await beside(platform, stranger, disturbance);
+          await settled(stranger);
+          await sleep(PAUSE_MS);
+          const after = await alone(platform);
+          const base = mean([before, after]);
+          before = after;
           first.push(begin / base);
           later.push(mean(rest) / base);
-          // Wait until all submitted invocations have ended.
-          await settled(stranger);
         }
         results.push({ name, first, later });
         progress(`${name}: ${format(spread(first).median)} in the first round, ${format(spread(later).median)} later`);
@@ -113,6 +118,7 @@ export const isolation: Bench = {
         ]),
         notes: [
           `A round is ${STREAMS} streams of ${TOKENS} tokens, about a second; the first begins together with the disturbance.`,
+          'Each disturbance is compared with the mean of two undisturbed rounds before it and two after it.',
           `One that fails at once is invoked again ${PAUSE_MS} ms after; launching it is part of what its neighbours feel.`,
         ],
         data: results,
@@ -122,6 +128,32 @@ export const isolation: Bench = {
     }
   },
 };
+
+/** Milliseconds per token without a disturbance. */
+const alone = async (platform: Platform): Promise<number> => mean([await round(platform), await round(platform)]);
+
+/** Milliseconds per token of each round beside a disturbance, which begins with the first round. */
+async function beside(platform: Platform, stranger: Client, { atOnce, once }: Disturbance): Promise<number[]> {
+  const over = new AbortController();
+  const failed = Promise.withResolvers<never>();
+  const client = {
+    fetch: (route: string, init?: RequestInit) => stranger.fetch(route, { ...init, signal: over.signal }),
+  };
+  const disturb = async () => {
+    while (!over.signal.aborted) await once(client);
+  };
+  const disturbing = Array.from({ length: atOnce }, () =>
+    disturb().catch((error) => over.signal.aborted || failed.reject(error)),
+  );
+  const rounds: number[] = [];
+  try {
+    for (let r = 0; r < ROUNDS; r++) rounds.push(await Promise.race([round(platform), failed.promise]));
+  } finally {
+    over.abort();
+    await Promise.all(disturbing);
+  }
+  return rounds;
+}
 
 /** Milliseconds per token of one round of streams. */
 async function round(platform: Platform): Promise<number> {
@@ -137,13 +169,11 @@ async function round(platform: Platform): Promise<number> {
 
 /** Cancels the tenant's invocations and waits until none is left. */
 async function settled(tenant: Client): Promise<void> {
-  for (;;) {
+  const noneLeft = async () => {
     const response = await tenant.fetch('/v1/invocations?status=queued,running&limit=100');
     const { invocations } = (await response.json()) as { invocations: readonly { id: string }[] };
-    if (invocations.length === 0) return;
     await Promise.all(invocations.map(({ id }) => tenant.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
-    await sleep(100);
-  }
+    return invocations.length === 0;
+  };
+  await until("the end of the other tenant's invocations", noneLeft);
 }
-
-const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;

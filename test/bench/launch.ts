@@ -1,14 +1,15 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { RUNTIME } from '#infra/runtimes.ts';
-import { type Client, invoke, type StreamEvent } from '#test/harness/events.ts';
+import type { Client } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
-import { outputOf } from './clients.ts';
-import { outsideEngine, usageOfTrees } from './process-usage.ts';
-import { format, formatSpread, quantile, spread } from './statistics.ts';
+import { timeFirstMessage } from './clients.ts';
+import { cpuOfTrees, outsideEngine } from './process-usage.ts';
+import { ENOUGH_FOR_P99, format, formatSpread, median, quantile, spread } from './statistics.ts';
 
 /** An inferlet whose first statement sends. `salt` makes each build a different component. */
 const source = (salt: string) =>
@@ -31,26 +32,15 @@ interface Case {
   readonly rounds: readonly Round[];
 }
 
+const timeOf = ({ totalMs }: Launch): number => totalMs;
+const formatPart = (ms: readonly number[]): string => (ms.length > 0 ? format(median(ms), 1) : '');
+
 /** Rounds of one launch each. */
 const each = (launches: readonly Launch[]): Round[] => launches.map((launched) => ({ launches: [launched] }));
 
 async function launchOnce(client: Client, name: string): Promise<Launch> {
-  const start = performance.now();
-  let totalMs = Number.NaN;
-  let metric: StreamEvent | undefined;
-  const events = await invoke(
-    client,
-    name,
-    {},
-    {
-      onEvent: (event) => {
-        if (event.event === 'message' && Number.isNaN(totalMs)) totalMs = performance.now() - start;
-        if (event.event === 'metric') metric ??= event;
-      },
-    },
-  );
-  outputOf(events);
-  return { totalMs, parts: metric?.data ?? {} };
+  const { firstMs, events } = await timeFirstMessage(client, name, {});
+  return { totalMs: firstMs, parts: events.find(({ event }) => event === 'metric')?.data ?? {} };
 }
 
 /** Pause before a tenant's first invocation, in which a spare sandbox starts and receives the components that tenants share. */
@@ -61,6 +51,9 @@ const ONE_BY_ONE = 20;
 /** Time to first message: warm at 1, 256 and 896 at once; a tenant's first; cold with a new component and with an artifact on disk. */
 export const launch: Bench = {
   name: 'launch',
+  help: `Measures at the HTTP client how long an inferlet that only sends a message takes to send it: 1, 256 and 896 at once with its sandbox warm, the
+first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. A round of
+the warm cases is one burst (${ONE_BY_ONE} single launches); the spread is that of the rounds' quantiles. There is no baseline.`,
   summary: "request to first message, warm at 1, 256 and 896 at once, a tenant's first, and cold",
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-launch-'));
@@ -78,19 +71,19 @@ export const launch: Bench = {
       for (const atOnce of quick ? [1, 32] : [1, 256, 896]) {
         const rounds: Round[] = [];
         for (let i = 0; i < repetitions; i++) {
-          const before = usageOfTrees(platform.processes);
+          const before = cpuOfTrees(platform.processes);
           const launches: Launch[] = [];
           for (let n = 0; n < (atOnce === 1 ? ONE_BY_ONE : 1); n++) {
             launches.push(...(await Promise.all(Array.from({ length: atOnce }, () => launchOnce(platform, 'warm')))));
-            await new Promise((resolve) => setTimeout(resolve, atOnce === 1 ? 10 : 1500)); // Lets the pool of ready instances refill.
+            await sleep(atOnce === 1 ? 10 : 1500); // Lets the pool of ready instances refill.
           }
           rounds.push({
             launches,
-            cpuMs: outsideEngine(before, usageOfTrees(platform.processes)) / 1000 / launches.length,
+            cpuMs: outsideEngine(before, cpuOfTrees(platform.processes)) / 1000 / launches.length,
           });
+          progress(`warm, ${atOnce} at once, round ${i + 1}: p50 ${format(median(launches.map(timeOf)), 1)} ms`);
         }
         cases.push({ name: `warm, ${atOnce} at once`, rounds });
-        progress(`warm ${atOnce}`);
       }
       const firsts: Launch[] = [];
       for (let i = 0; i < (quick ? 4 : 4 * repetitions); i++) {
@@ -99,17 +92,17 @@ export const launch: Bench = {
         await writeFile(file, source(`first ${i} ${Math.random()}`));
         const run = await platform.pie(['deploy', file, '--name', 'first', '--json'], { apiKey: tenant.apiKey });
         if (run.code !== 0) throw new Error(run.stderr);
-        await new Promise((resolve) => setTimeout(resolve, SPARE_MS));
+        await sleep(SPARE_MS);
         const launched = await launchOnce(tenant, 'first');
         // The runtime counts a component as shared only after two tenants have run it.
         if (i >= 2) firsts.push(launched);
       }
       cases.push({ name: "a tenant's first, a spare sandbox", rounds: each(firsts) });
-      progress("a tenant's first");
+      progress(`a tenant's first: p50 ${format(median(firsts.map(timeOf)), 1)} ms`);
       const fresh: Launch[] = [];
       for (let i = 0; i < repetitions; i++) fresh.push(await uploadAndLaunch(platform, directory, `fresh-${i}`));
       cases.push({ name: 'cold, new component uploaded', rounds: each(fresh) });
-      progress('cold, new');
+      progress(`cold, new component uploaded: p50 ${format(median(fresh.map(timeOf)), 1)} ms`);
       const onDisk: Launch[] = [];
       for (let i = 0; i < repetitions; i++) {
         const restarted = platform.restarted(RUNTIME);
@@ -130,26 +123,22 @@ export const launch: Bench = {
       header: ['case', 'n', 'p50', 'p99', 'CPU outside the engine', ...parts.map((part) => `${part} p50`)],
       rows: cases.map((one) => {
         const launches = launchesOf(one);
-        const sorted = (values: number[]) => values.toSorted((a, b) => a - b);
         const cpuMs = one.rounds.flatMap((round) => round.cpuMs ?? []);
-        const ofRounds = (q: number) =>
-          formatSpread(
-            spread(one.rounds.map((round) => quantile(sorted(round.launches.map(({ totalMs }) => totalMs)), q))),
-            1,
-          );
+        const ofRounds = (of: (times: readonly number[]) => number) =>
+          formatSpread(spread(one.rounds.map((round) => of(round.launches.map(timeOf)))), 1);
+        const hasP99 = one.rounds.every((round) => round.launches.length >= ENOUGH_FOR_P99);
         return [
           one.name,
           String(launches.length),
-          ofRounds(0.5),
-          ofRounds(0.99),
+          ofRounds(median),
+          hasP99 ? ofRounds((times) => quantile(times, 0.99)) : '',
           cpuMs.length > 0 ? formatSpread(spread(cpuMs)) : '',
-          ...parts.map((part) =>
-            format(quantile(sorted(launches.map((launched) => launched.parts[part] ?? 0)), 0.5), 1),
-          ),
+          ...parts.map((part) => formatPart(launches.flatMap((launched) => launched.parts[part] ?? []))),
         ];
       }),
       notes: [
         "Each cell shows the median, minimum and maximum of the rounds' quantiles. CPU is in ms an invocation, without the client, and includes the idle platform.",
+        'A round of fewer than 100 launches has no p99. A part of a launch that a case does not have is empty.',
         'The clients run in one process on the same machine and share its cores.',
         'A new component is uploaded, checked, transpiled and metered by its deploy; that whole time is part of its launch.',
       ],

@@ -1,4 +1,4 @@
-/** `pie bench NAME`: starts a platform and measures it; each number is compared with another number of the same run. */
+/** `pie bench NAME`: starts a platform, measures it, and compares with a baseline of the same run where there is one. */
 import { parseArgs } from 'node:util';
 import { admission } from './admission.ts';
 import { batching } from './batching.ts';
@@ -9,6 +9,7 @@ import { flood } from './flood.ts';
 import { forks } from './forks.ts';
 import { generate } from './generate.ts';
 import { http } from './http.ts';
+import { idle } from './idle.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
 import { prefix } from './prefix.ts';
@@ -32,11 +33,19 @@ const BENCHES: readonly Bench[] = [
   admission,
   flood,
   tenants,
+  idle,
 ];
 
-const HELP = `Usage: pie bench NAME [--repetitions N] [--quick] [--json]
+const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';
+
+const HELP = `${USAGE}
 
 ${BENCHES.map((bench) => `  ${bench.name.padEnd(12)} ${bench.summary}`).join('\n')}
+
+  -n, --repetitions N  rounds, 5 by default; the report shows their median, least and largest value
+  --quick              fewer and smaller cases, as a check that the benchmark works
+  --json               one JSON object with every round's numbers
+  -h, --help           with a NAME: its baseline and its rounds
 
 It starts a platform of its own (PIE_MODEL, PIE_BACKEND and PIE_BITS choose what is measured); stop others first.`;
 
@@ -53,7 +62,7 @@ async function main(): Promise<number> {
   const bench = BENCHES.find((each) => each.name === positionals[0]);
   const repetitions = Number(values.repetitions);
   if (values.help) {
-    console.log(HELP);
+    console.log(bench ? `${USAGE.replace('NAME', bench.name)}\n\n${bench.help}` : HELP);
     return 0;
   }
   if (bench === undefined || positionals.length !== 1 || !Number.isInteger(repetitions) || repetitions < 1) {
@@ -69,4 +78,18 @@ async function main(): Promise<number> {
   return 0;
 }
 
-process.exitCode = await main();
+/** Ends the program. Its platform and engines end with it: they notice that their channel to it has closed. */
+function fail(error: unknown): void {
+  console.error(`\nThe benchmark failed: ${describe(error)}`);
+  process.exit(1);
+}
+
+function describe(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const cause = error.cause === undefined ? '' : `\nbecause: ${describe(error.cause)}`;
+  return `${error.stack ?? error.message}${cause}`;
+}
+
+process.on('unhandledRejection', fail);
+// Exits although a request of a failed run may still be open.
+await main().then((code) => process.exit(code), fail);

@@ -2,12 +2,15 @@ import { deploy, modelStats } from '#test/harness/deploy.ts';
 import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
+import { rotated } from './rounds.ts';
 import { format, formatSpread, spread } from './statistics.ts';
 
 const INFERLETS = 128;
 const TOKENS = 96;
 /** Pages that an inferlet holds at its end, for its prompt and its generated tokens. */
 const PAGES_EACH = Math.ceil((TOKENS * 2 + 8) / 16);
+/** Runs before the clock starts, one after another. */
+const WARM_RUNS = 3;
 const FACTORS = [1, 2, 4, 8] as const;
 
 interface Sample {
@@ -22,13 +25,17 @@ interface Sample {
 /** 128 inferlets on a pool that fits all, half, a quarter and an eighth of them. */
 export const pressure: Bench = {
   name: 'pressure',
+  help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The baseline is the pool
+that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each time. Three rounds at
+most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
   summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: who finishes, and throughput over the uncontended`,
   async run({ repetitions, quick, progress }) {
     const rounds = quick ? 1 : Math.min(3, repetitions);
     const inferlets = quick ? 32 : INFERLETS;
     const samples = new Map<number, Sample[]>(FACTORS.map((factor) => [factor, []]));
     for (let round = 0; round < rounds; round++) {
-      for (const factor of FACTORS) {
+      for (const i of rotated(FACTORS.length, round)) {
+        const factor = FACTORS[i] ?? 1;
         const sample = await measure(factor, inferlets);
         samples.get(factor)?.push(sample);
         progress(`round ${round + 1}, ${factor}×: ${sample.finished} finished, ${format(sample.goodput, 0)} tokens/s`);
@@ -59,7 +66,7 @@ export const pressure: Bench = {
       }),
       notes: [
         'All are admitted at once (admission.overcommit is as large), grow page by page, and the newest are ended first when memory is out.',
-        'Throughput counts the tokens of inferlets that finished, over the time until all had ended.',
+        'Throughput counts the tokens in the results of inferlets that finished, over the time until all had ended.',
       ],
       data: Object.fromEntries(samples),
     };
@@ -73,16 +80,18 @@ async function measure(factor: number, inferlets: number): Promise<Sample> {
   await deploy(platform, 'pressure');
   const run = async (i: number) =>
     terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS, prompt: `Story ${i}` }));
-  await run(0); // Warm-up.
+  for (let i = 0; i < WARM_RUNS; i++) await run(i);
   const start = performance.now();
   const ends: (StreamEvent | undefined)[] = await Promise.all(Array.from({ length: inferlets }, (_, i) => run(i)));
   const elapsedMs = performance.now() - start;
   const stats = await modelStats(platform);
   if (stats.pages.free !== stats.pages.total) throw new Error('pages were lost');
-  const finished = ends.filter((end) => end?.event === 'result').length;
+  const results = ends.filter((end) => end?.event === 'result');
+  const finished = results.length;
+  const tokens = results.reduce((sum, end) => sum + (end?.data.output.tokens.length ?? 0), 0);
   const terminated = ends.filter((end) => end?.event === 'error' && end.data.code === 'terminated').length;
   return {
-    goodput: (finished * TOKENS * 2 * 1000) / elapsedMs,
+    goodput: (tokens * 1000) / elapsedMs,
     finished,
     terminated,
     other: inferlets - finished - terminated,

@@ -1,96 +1,67 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import {
+  belowRoots,
+  programOf,
+  readCommand,
+  readPssBytes,
+  readStats,
+  readThreadWork,
+  type ThreadWork,
+} from './proc.ts';
 
-/** Clock ticks a second of `/proc`; Linux gives 100 to user space on every architecture that Node runs on. */
-const TICKS_PER_SECOND = 100;
-const KERNEL_PAGE_BYTES = 4096;
-
-/** CPU time and resident memory of one named part of the platform. */
-export interface ProcessUsage {
-  /** CPU time since its processes began, in µs. */
-  readonly cpuUs: number;
-  readonly residentBytes: number;
-}
-
-interface Stat {
-  readonly parent: number;
-  readonly cpuUs: number;
-  readonly residentBytes: number;
+/** One process of the platform. */
+export interface PlatformProcess {
+  readonly pid: number;
+  /** Name of its nearest root, and its own program when it is no root: `runtime-1`, `runtime-1: guest/main.ts`. */
+  readonly name: string;
+  readonly pssBytes: number;
+  readonly work: ThreadWork;
 }
 
 /**
- * Usage of process trees, by the names of their roots: a process counts for its nearest named ancestor, so that sandboxes count for their
- * runtime, and the Redis server for the shell that holds it.
+ * CPU time of process trees in µs since their processes began, by the names of their roots: a process counts for its nearest root, so that
+ * sandboxes count for their runtime, and the Redis server for the shell that holds it.
  *
  * A reading does not include ended processes, so the difference of two readings is exact only for processes that live through both.
  */
-export function usageOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<string, ProcessUsage> {
+export function cpuOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
   const stats = readStats();
-  const totals = new Map([...roots.keys()].map((name) => [name, { cpuUs: 0, residentBytes: 0 }]));
-  for (const [pid, name] of namedAncestors(stats, roots)) {
-    const total = totals.get(name);
-    const stat = stats.get(pid);
-    if (!total || !stat) continue;
-    total.cpuUs += stat.cpuUs;
-    total.residentBytes += stat.residentBytes;
-  }
+  const totals = new Map([...roots.keys()].map((name) => [name, 0]));
+  for (const [pid, name] of belowRoots(stats, roots))
+    totals.set(name, (totals.get(name) ?? 0) + (stats.get(pid)?.cpuUs ?? 0));
   return totals;
 }
 
+/** Proportional memory of process trees in bytes, by the names of their roots. Pages that processes share count once in the sum. */
+export function memoryOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
+  const totals = new Map([...roots.keys()].map((name) => [name, 0]));
+  for (const [pid, name] of belowRoots(readStats(), roots))
+    totals.set(name, (totals.get(name) ?? 0) + (readPssBytes(pid) ?? 0));
+  return totals;
+}
+
+/** Every process of the trees, in the order of their names. */
+export function processesOf(roots: ReadonlyMap<string, number>): PlatformProcess[] {
+  const pids = new Set(roots.values());
+  const found: PlatformProcess[] = [];
+  for (const [pid, root] of belowRoots(readStats(), roots)) {
+    const [pssBytes, work] = [readPssBytes(pid), readThreadWork(pid)];
+    if (pssBytes === undefined || work === undefined) continue;
+    found.push({ pid, name: pids.has(pid) ? root : `${root}: ${programOf(readCommand(pid))}`, pssBytes, work });
+  }
+  return found.sort((a, b) => a.name.localeCompare(b.name) || a.pid - b.pid);
+}
+
 /** CPU time of all processes but the GPU hosts between two readings, in µs. */
-export function outsideEngine(
-  before: ReadonlyMap<string, ProcessUsage>,
-  after: ReadonlyMap<string, ProcessUsage>,
-): number {
+export function outsideEngine(before: ReadonlyMap<string, number>, after: ReadonlyMap<string, number>): number {
   const outside = [...after].filter(([name]) => isOutsideEngine(name));
-  return outside.reduce((sum, [name, { cpuUs }]) => sum + cpuUs - (before.get(name)?.cpuUs ?? 0), 0);
+  return outside.reduce((sum, [name, cpuUs]) => sum + cpuUs - (before.get(name) ?? 0), 0);
 }
 
 export const isOutsideEngine = (name: string): boolean => !name.startsWith('gpu-host');
 
 /** Number of sandboxes below `roots`, spares included. */
 export function sandboxesOf(roots: ReadonlyMap<string, number>): number {
-  return [...namedAncestors(readStats(), roots).keys()].filter((pid) => {
-    try {
-      const [program = '', ...args] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-      // bubblewrap's command line ends with the same arguments, so check the program as well.
-      return program.endsWith('/node') && args.some((arg) => arg.endsWith('/runtime/guest/main.ts'));
-    } catch {
-      return false;
-    }
-  }).length;
-}
-
-/** The nearest named ancestor of each process that has one. */
-function namedAncestors(stats: ReadonlyMap<number, Stat>, roots: ReadonlyMap<string, number>): Map<number, string> {
-  const nameOf = new Map([...roots].map(([name, pid]) => [pid, name]));
-  const found = new Map<number, string>();
-  for (const pid of stats.keys()) {
-    let at = pid;
-    while (at > 1 && !nameOf.has(at)) at = stats.get(at)?.parent ?? 0;
-    const name = nameOf.get(at);
-    if (name !== undefined) found.set(pid, name);
-  }
-  return found;
-}
-
-function readStats(): Map<number, Stat> {
-  const stats = new Map<number, Stat>();
-  for (const entry of readdirSync('/proc')) {
-    const pid = Number(entry);
-    if (!Number.isInteger(pid)) continue;
-    try {
-      const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
-      // The command's name may hold spaces and parentheses; the numbers follow the last one.
-      const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-      const at = (field: number): number => Number(fields[field - 3]);
-      stats.set(pid, {
-        parent: at(4),
-        cpuUs: ((at(14) + at(15)) * 1e6) / TICKS_PER_SECOND,
-        residentBytes: at(24) * KERNEL_PAGE_BYTES,
-      });
-    } catch {
-      // The process ended between the two reads.
-    }
-  }
-  return stats;
+  // bubblewrap's command line ends with the same arguments, but its program is not Node.
+  return [...belowRoots(readStats(), roots).keys()].filter((pid) => programOf(readCommand(pid)) === 'guest/main.ts')
+    .length;
 }

@@ -8,7 +8,7 @@ import { connectRedis } from '#infra/redis.ts';
 import { createKeys } from '#scheduler/keys.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
-import { format, quantile } from './statistics.ts';
+import { format, formatSpread, spread } from './statistics.ts';
 
 /** The platform deletes all data of an invocation within six seconds of its end. */
 const RETENTION = `[retention]
@@ -51,6 +51,9 @@ interface Round {
 /** Redis memory while invocations start and expire: it must not grow once both rates are equal. */
 export const soak: Bench = {
   name: 'soak',
+  help: `Sends rounds of short invocations whose data the platform forgets within ${FORGOTTEN_MS / 1000} s, and reads the memory of Redis after each. The baseline of the
+last third of the rounds is the middle third: both are full, so a ratio above 1 is growth. Another ratio compares Redis after all is forgotten
+with Redis before. Each repetition adds four rounds of ${ROUND_MS / 1000} s to the least number, 12.`,
   summary: 'Redis memory under short invocations with a short retention, and what each of them costs',
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-soak-'));
@@ -90,13 +93,9 @@ export const soak: Bench = {
 
 function report(base: Round, rounds: readonly Round[], after: Round, costs: Readonly<Record<string, number>>) {
   const third = Math.floor(rounds.length / 3);
-  const median = (part: readonly Round[]) =>
-    quantile(
-      part.map(({ usedBytes }) => usedBytes).toSorted((a, b) => a - b),
-      0.5,
-    );
-  const plateau = median(rounds.slice(third, 2 * third));
-  const end = median(rounds.slice(2 * third));
+  const used = (part: readonly Round[]) => spread(part.map(({ usedBytes }) => usedBytes / MIB));
+  const plateau = used(rounds.slice(third, 2 * third));
+  const end = used(rounds.slice(2 * third));
   const total = rounds.reduce((sum, { invocations }) => sum + invocations, 0);
   const row = (name: string, { invocations, usedBytes, keys }: Round) => [
     name,
@@ -109,14 +108,14 @@ function report(base: Round, rounds: readonly Round[], after: Round, costs: Read
     header: ['round', 'invocations', 'used, MiB', 'keys'],
     rows: [row('before', base), ...rounds.map((round, i) => row(String(i + 1), round)), row('all forgotten', after)],
     notes: [
-      `Last third over middle third: ${format(end / plateau, 3)} (1 is flat).`,
+      `Last third over middle third: ${format(end.median / plateau.median, 3)} (1 is flat), of ${formatSpread(end)} and ${formatSpread(plateau)} MiB.`,
       `All forgotten over before: ${format(after.usedBytes / base.usedBytes, 3)}.`,
       'A log is cut a block of 1 KB at a time, and Redis drops what has expired little by little: the rest is their wake.',
       `One invocation with ${MESSAGES} messages and ${LINES} log lines, bytes by MEMORY USAGE: ${Object.entries(costs)
         .map(([name, bytes]) => `${name} ${Math.round(bytes)}`)
         .join(', ')}.`,
     ],
-    data: { base, rounds, after, costs, flatness: end / plateau },
+    data: { base, rounds, after, costs, flatness: end.median / plateau.median },
   };
 }
 
@@ -134,8 +133,9 @@ async function invokeMany(platform: Platform, count: number, withinMs: number): 
         body: '{}',
         headers: { 'content-type': 'application/json', 'idempotency-key': key },
       });
-      const answer = (await response.json()) as { id?: string; detail?: string };
-      if (!response.ok || answer.id === undefined) throw new Error(`${response.status} ${answer.detail}`);
+      const answer = (await response.json()) as { id?: string; status?: string; detail?: string };
+      if (!response.ok || answer.id === undefined || answer.status !== 'succeeded')
+        throw new Error(`${response.status} ${answer.status} ${answer.detail}`);
       made.push({ id: answer.id, key });
     }
   };

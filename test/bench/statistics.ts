@@ -5,20 +5,45 @@ export interface Spread {
   readonly max: number;
 }
 
+/** Least size of a sample whose 99th percentile is not simply its largest value. */
+export const ENOUGH_FOR_P99 = 101;
+
+/** NaN for an empty sample, like the other functions here. */
 export function spread(values: readonly number[]): Spread {
-  const sorted = [...values].sort((a, b) => a - b);
-  return { median: quantile(sorted, 0.5), min: sorted[0] ?? Number.NaN, max: sorted.at(-1) ?? Number.NaN };
+  if (values.length === 0) return { median: Number.NaN, min: Number.NaN, max: Number.NaN };
+  return { median: median(values), min: Math.min(...values), max: Math.max(...values) };
 }
 
-/** The q-quantile of sorted values, by the nearest rank. */
-export function quantile(sorted: readonly number[], q: number): number {
+/** The middle value, or the mean of the two middle ones, of values in any order. */
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  const half = sorted.length / 2;
+  const upper = sorted[Math.floor(half)] ?? Number.NaN;
+  return Number.isInteger(half) ? ((sorted[half - 1] ?? Number.NaN) + upper) / 2 : upper;
+}
+
+/** The q-quantile of values in any order, by the nearest rank. */
+export function quantile(values: readonly number[], q: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(q * sorted.length) - 1))] ?? Number.NaN;
 }
+
+export const mean = (values: readonly number[]): number =>
+  values.reduce((sum, value) => sum + value, 0) / values.length;
 
 export const format = (value: number, digits = 2): string => value.toFixed(digits);
 
 export const formatSpread = ({ median, min, max }: Spread, digits = 2): string =>
   `${format(median, digits)} (${format(min, digits)}–${format(max, digits)})`;
+
+/** Median and 99th percentile of times; a sample too small for that percentile shows its largest value and says so. */
+export function formatTail(values: readonly number[], digits = 1): string {
+  if (values.length === 0) return '';
+  const middle = format(median(values), digits);
+  return values.length < ENOUGH_FOR_P99
+    ? `${middle}, max ${format(Math.max(...values), digits)}`
+    : `${middle}, ${format(quantile(values, 0.99), digits)}`;
+}
 
 /** A table for people: columns as wide as their widest cell. */
 export function table(header: readonly string[], rows: readonly (readonly string[])[]): string {

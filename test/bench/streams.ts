@@ -1,8 +1,9 @@
-import type { Platform } from '#test/harness/platform.ts';
+import type { Client } from '#test/harness/events.ts';
 
 /** One stream as its client received it. */
 export interface ReceivedStream {
   readonly tokens: number;
+  readonly text: string;
   /** Time from the request to the first message, in ms. */
   readonly firstMs: number;
   /** Times between two arrivals that held messages, in ms. */
@@ -14,16 +15,19 @@ interface Arrival {
   readonly bytes: Uint8Array;
 }
 
+const STREAM_TIMEOUT_MS = 300_000;
+
 /**
  * Streams one text completion and keeps the bytes with their arrival times. The returned function parses them; call it after every clock
  * has stopped, so that parsing takes no time from the platform.
  */
-export async function receive(platform: Platform, input: object): Promise<() => ReceivedStream> {
+export async function receive(client: Client, input: object): Promise<() => ReceivedStream> {
   const startMs = performance.now();
-  const response = await platform.fetch('/v1/functions/text-completion/invocations', {
+  const response = await client.fetch('/v1/functions/text-completion/invocations', {
     method: 'POST',
     headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
     body: JSON.stringify(input),
+    signal: AbortSignal.timeout(STREAM_TIMEOUT_MS),
   });
   if (!response.ok || response.body === null) throw new Error(`${response.status} ${await response.text()}`);
   const arrivals: Arrival[] = [];
@@ -57,6 +61,7 @@ function parse(arrivals: readonly Arrival[]): ReceivedStream {
   if (text !== result.text) throw new Error('the messages that arrived are not the text of the result');
   return {
     tokens: result.tokens.length,
+    text,
     firstMs: messagesAtMs[0] ?? Number.NaN,
     gapsMs: messagesAtMs.slice(1).map((atMs, i) => atMs - (messagesAtMs[i] ?? atMs)),
   };

@@ -85,8 +85,8 @@ export function barriers(page: Page): Promise<string[]> {
       if (field.labels.length === 0) found.push('no label for ' + field.name);
     for (const thing of document.querySelectorAll('a, button, summary'))
       if (thing.textContent.trim() === '') found.push('nameless ' + thing.outerHTML);
-    for (const picture of document.querySelectorAll('svg:not([aria-hidden])'))
-      if (picture.getAttribute('role') !== 'img' || !picture.getAttribute('aria-label')) found.push('picture without words');
+    for (const image of document.querySelectorAll('svg:not([aria-hidden])'))
+      if (image.getAttribute('role') !== 'img' || !image.getAttribute('aria-label')) found.push('image without words');
     const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
     if (new Set(ids).size !== ids.length) found.push('an id twice');
     return found;

@@ -41,14 +41,3 @@ export async function submit(tenant: Pick<TenantClient, 'fetch'>, name: string, 
   if (response.status !== 202) throw new Error(`${response.status} ${await response.text()}`);
   return ((await response.json()) as { id: string }).id;
 }
-
-/** Invokes, waits for the outcome, and returns the time that the invocation was queued, ms. */
-export async function waitOf(tenant: Pick<TenantClient, 'fetch'>, name: string, input: unknown): Promise<number> {
-  const response = await tenant.fetch(`/v1/functions/${name}/invocations`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(input),
-  });
-  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
-  return ((await response.json()) as { usage: { queuedMs: number } }).usage.queuedMs;
-}

@@ -16,7 +16,7 @@ const CONFIG = '[[model]]\nname = "stories15m"\n\n[[model]]\nname = "minimind2-s
 const DEADLINE_MS = 75_000;
 
 /** The members of an attack that the arena uses. */
-export type Deed = Pick<Attack, 'name' | 'source' | 'manifest' | 'input' | 'invocations'>;
+export type Deed = Pick<Attack, 'name' | 'source' | 'manifest' | 'input' | 'wallMs' | 'invocations'>;
 
 /** Outcome of an attack. */
 export interface Report {
@@ -62,14 +62,15 @@ export class Arena implements AsyncDisposable {
    *
    * @throws Error that describes the harm to the canary or the platform; the arena is unusable afterwards
    */
-  async attack({ name, source, manifest, input, invocations = 1 }: Deed): Promise<Report> {
+  async attack({ name, source, manifest, input, wallMs, invocations = 1 }: Deed): Promise<Report> {
     const from = performance.now();
     const bytes = await attackBytes(source());
     const client = new PieClient({ url: this.platform.url, apiKey: this.#attacker.apiKey });
     const ends = new Set<End>();
     let message = '';
     try {
-      const wanted = { name, limits: LIMITS, ...manifest };
+      const limits = { ...LIMITS, ...manifest?.limits, ...(wallMs !== undefined && { wallMs }) };
+      const wanted = { name, ...manifest, limits };
       await client.deploy(wanted, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
       const outcomes = await Promise.all(Array.from({ length: invocations }, () => this.#invoke(name, input)));
       for (const outcome of outcomes) {

@@ -37,8 +37,10 @@ export interface Attack {
   readonly source: () => Source;
   readonly ends: readonly End[];
   /** Manifest members besides the corpus's small limits. */
-  readonly manifest?: Readonly<Record<string, unknown>>;
+  readonly manifest?: Readonly<Record<string, unknown>> & { readonly limits?: Readonly<Record<string, number>> };
   readonly input?: unknown;
+  /** Replaces the deadline of the manifest. */
+  readonly wallMs?: number;
   /** Number of concurrent invocations; one by default. */
   readonly invocations?: number;
 }

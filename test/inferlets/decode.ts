@@ -1,6 +1,6 @@
 /**
  * Greedy decoding in one of three ways, for `pie bench generate`: fills a context, sends a message when ready, waits for the client's
- * message, decodes, and reports the decoding time.
+ * message, decodes, and reports when decoding began (ms since 1970) and how long it took.
  */
 import { allocateEmbeds, allocatePages, pageSize } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';
@@ -40,10 +40,11 @@ export async function run(input: string): Promise<string> {
 
   send({ tag: 'text', val: 'ready' });
   unwrap(await receive().read());
-  const start = now();
+  const start = Number(now());
   const tokens = await decode[way](queue, pages, first, context, steps);
   return JSON.stringify({
-    elapsedMs: Number(now()) - Number(start),
+    startedAt: start,
+    elapsedMs: Number(now()) - start,
     tokens: tokens.length,
     checksum: tokens.reduce((a, b) => a ^ b, 0),
   });

@@ -11,7 +11,7 @@ import { NO_TOKEN } from './sequence.ts';
  *
  * @example
  * await fillImage(ctx, image);
- * const { text } = await ctx.fill('This picture shows').generate({ maxTokens: 32 }).collect();
+ * const { text } = await ctx.fill('This image shows').generate({ maxTokens: 32 }).collect();
  */
 export async function fillImage(context: Context, image: Uint8Array): Promise<number> {
   const sequence = sequenceOf(context);

@@ -252,7 +252,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       const page = await browser.page(`/dashboard/invocations/${id}`);
       assert.match(page, /Once upon /);
       const live = /data-live="([^"]+)"/.exec(page)?.[1] ?? '';
-      assert.equal(live, `/dashboard/invocations/${id}?after=2`);
+      assert.equal(live, `/dashboard/invocations/${id}?after=${attempt.epoch}-2`);
 
       let text = '';
       const states: string[] = [];

@@ -36,8 +36,8 @@ export interface Page {
   /** Shown above the fragments; never updated. */
   readonly head: Html;
   readonly fragments: readonly Fragment[];
-  /** An invocation whose events the script also follows, after this event number. */
-  readonly stream?: { readonly id: string; readonly after: number };
+  /** An invocation whose events the script also follows, after the event with this id. */
+  readonly stream?: { readonly id: string; readonly after: string };
   /** False for a final page, or for one that only its reader's actions change. */
   readonly live: boolean;
 }

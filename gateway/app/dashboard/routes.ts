@@ -1,9 +1,12 @@
 import { type Context, Hono } from 'hono';
+import type { Position } from '#scheduler/invocations/types.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { OpenStreams } from '../http/open-streams.ts';
+import { feedOf } from '../http/pulled-feed.ts';
+import { placeOf } from '../invocations/event-id.ts';
 import type { App } from '../routes/define.ts';
 import { assetRoutes } from './assets/routes.ts';
 import { type Html, html } from './html/html.ts';
@@ -32,8 +35,6 @@ const MAX_PAGES = 1000;
 /** Allows only resources that the gateway itself serves, and nothing inline. */
 const CONTENT_SECURITY_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
-
-const SEQUENCE = /^\d{1,15}$/;
 
 /** `/dashboard`: pages for people. Each works without the script; requested as an event stream, its address sends the page's changes. */
 export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
@@ -104,7 +105,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     });
     return eventStreamResponse({
       method: c.req.method,
-      source: frames,
+      source: feedOf(frames),
       frame: frameText,
       isTerminal: ({ event }) => event === 'end',
       errorFrame: ({ message }) => `event: trouble\ndata: ${JSON.stringify({ message })}\n\n`,
@@ -215,8 +216,7 @@ function liveAddress({ pathname, search }: URL, stream: Page['stream']): string 
   return `${pathname}?after=${stream.after}`;
 }
 
-/** Number of the last event that the browser has: in a header when it reconnects, in the address when it first connects. */
-function afterOf(c: Context<AppEnv>): number | null {
-  const given = c.req.header('last-event-id') ?? c.req.query('after');
-  return given !== undefined && SEQUENCE.test(given) ? Number(given) : null;
+/** Place of the last event that the browser has: in a header when it reconnects, in the address when it first connects. */
+function afterOf(c: Context<AppEnv>): Position | null {
+  return placeOf(c.req.header('last-event-id') ?? c.req.query('after') ?? '');
 }

@@ -1,4 +1,4 @@
-/** A self-contained page: no script, no font, no picture. */
+/** A self-contained page: no script, no font, no image. */
 export function page(title: string, body: string): string {
   return `<!doctype html>
 <html lang="en">

@@ -1,18 +1,20 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
 import type { InvocationEvent } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { Bodies } from './bodies.ts';
 import { type EventStreamOptions, eventStreamResponse, invocationFrame } from './event-stream.ts';
+import { feedOf } from './pulled-feed.ts';
 
 function respond(
-  source: AsyncIterable<InvocationEvent>,
+  source: AsyncIterable<InvocationEvent> | OpenFeed<InvocationEvent>,
   options: Partial<EventStreamOptions<InvocationEvent>> = {},
 ): Response {
   return eventStreamResponse({
     method: 'GET',
-    source,
+    source: typeof source === 'function' ? source : feedOf(source),
     frame: invocationFrame,
     isTerminal: ({ event }) => event === 'result' || event === 'error',
     heartbeatMs: 60_000,
@@ -24,13 +26,51 @@ function respond(
   });
 }
 
-const message = (seq: number): InvocationEvent => ({ seq, event: 'message', data: `{"text":"${seq}"}` });
-const result: InvocationEvent = { seq: 3, event: 'result', data: '{"output":1}' };
+const message = (seq: number): InvocationEvent => ({
+  seq,
+  epoch: 9,
+  event: 'message',
+  data: `{"text":"${seq}"}`,
+});
+const result: InvocationEvent = { seq: 3, epoch: 9, event: 'result', data: '{"output":1}' };
 
 /** Yields the given events, then waits for its signal. */
 async function* waiting(events: InvocationEvent[], signal: AbortSignal) {
   yield* events;
   await new Promise((resolve) => signal.addEventListener('abort', resolve));
+}
+
+/** A feed of the events that a test gives it. */
+class TestFeed implements Feed<InvocationEvent> {
+  isClosed = false;
+  #isOver = false;
+  #events: InvocationEvent[] = [];
+  #ready: () => void = () => undefined;
+
+  readonly open: OpenFeed<InvocationEvent> = (ready) => {
+    this.#ready = ready;
+    return this;
+  };
+
+  get waiting(): number {
+    return this.#events.length;
+  }
+
+  give(...events: InvocationEvent[]): void {
+    this.#events.push(...events);
+    this.#ready();
+  }
+
+  take(): InvocationEvent[] {
+    assert.ok(!this.#isOver, 'asked for more than the terminal event');
+    const events = this.#events.splice(0);
+    this.#isOver = events.at(-1)?.event === 'result';
+    return events;
+  }
+
+  close(): void {
+    this.isClosed = true;
+  }
 }
 
 describe('eventStreamResponse', () => {
@@ -44,13 +84,13 @@ describe('eventStreamResponse', () => {
     const text = await respond(source()).text();
     assert.equal(
       text,
-      'id: 1\nevent: message\ndata: {"text":"1"}\n\nid: 2\nevent: message\ndata: {"text":"2"}\n\nid: 3\nevent: result\ndata: {"output":1}\n\n',
+      'id: 9-1\nevent: message\ndata: {"text":"1"}\n\nid: 9-2\nevent: message\ndata: {"text":"2"}\n\nid: 9-3\nevent: result\ndata: {"output":1}\n\n',
     );
   });
 
   it('gives an error event the object that OpenAI-style clients read', async () => {
     async function* source(): AsyncGenerator<InvocationEvent> {
-      yield { seq: 1, event: 'error', data: '{"code":"trap","message":"unreachable","usage":{"cpuMs":3}}' };
+      yield { seq: 1, epoch: 9, event: 'error', data: '{"code":"trap","message":"unreachable","usage":{"cpuMs":3}}' };
     }
     const text = await respond(source()).text();
     assert.deepEqual(JSON.parse(text.split('data: ')[1]!), {
@@ -90,7 +130,7 @@ describe('eventStreamResponse', () => {
     const reader = respond(waiting([message(1)], stop.signal), { heartbeatMs: 5 }).body!.getReader();
     const texts: string[] = [];
     for (let i = 0; i < 4; i++) texts.push(new TextDecoder().decode((await reader.read()).value));
-    assert.match(texts[0]!, /^id: 1\n/);
+    assert.match(texts[0]!, /^id: 9-1\n/);
     assert.deepEqual(texts.slice(1), [': heartbeat\n\n', ': heartbeat\n\n', ': heartbeat\n\n']);
     await reader.cancel();
     stop.abort();
@@ -150,7 +190,7 @@ describe('eventStreamResponse', () => {
       onEnd: (error) => ended.push(error),
     });
     const text = await response.text();
-    assert.match(text, /^id: 1\n[\s\S]*event: error\ndata: {"code":"unauthorized".*"resumable":false.*}\n\n$/);
+    assert.match(text, /^id: 9-1\n[\s\S]*event: error\ndata: {"code":"unauthorized".*"resumable":false.*}\n\n$/);
     assert.deepEqual([answers.length, left, ended.length], [0, 0, 1]);
     stop.abort();
   });
@@ -159,6 +199,7 @@ describe('eventStreamResponse', () => {
     const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_000_000 });
     const large = (seq: number): InvocationEvent => ({
       seq,
+      epoch: 9,
       event: 'message',
       data: `{"text":"${'x'.repeat(100_000)}"}`,
     });
@@ -191,6 +232,30 @@ describe('eventStreamResponse', () => {
     assert.equal(timers(), before);
     assert.deepEqual([response.body, ends], [null, [undefined]]);
     assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
+  });
+
+  it('writes the events that wait together as one chunk, up to its bound, and takes none while the client reads nothing', async () => {
+    const source = new TestFeed();
+    const reader = respond(source.open).body!.getReader();
+    const chunk = async () => new TextDecoder().decode((await reader.read()).value).match(/^id: .*$/gm);
+    const ids = (...seqs: number[]) => seqs.map((seq) => `id: 9-${seq}`);
+    source.give(message(1), message(2));
+    assert.deepEqual(await chunk(), ids(1, 2));
+    const waiting = chunk();
+    source.give(message(3), message(4));
+    assert.deepEqual(await waiting, ids(3, 4));
+    // One chunk waits in the stream, and the rest in the source.
+    for (const seq of [5, 6, 7]) source.give(message(seq));
+    assert.equal(source.waiting, 2);
+    assert.deepEqual([await chunk(), await chunk()], [ids(5), ids(6, 7)]);
+    const long = (seq: number) => ({ ...message(seq), data: `{"text":"${'x'.repeat(10_000)}"}` });
+    source.give(long(8), long(9), long(10));
+    assert.deepEqual([await chunk(), await chunk()], [ids(8, 9), ids(10)]);
+    const last = chunk();
+    source.give(message(11), { ...result, seq: 12 });
+    assert.deepEqual(await last, ids(11, 12));
+    assert.ok((await reader.read()).done);
+    assert.ok(source.isClosed);
   });
 
   it('asks its source for no more than the client takes', async () => {

@@ -1,14 +1,16 @@
+import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { InvocationEvent } from '../control.ts';
 import { CODES, isErrorCode } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { openAiType } from '../errors/openai-names.ts';
+import { eventId } from '../invocations/event-id.ts';
 import type { Room } from './bodies.ts';
 
 export interface EventStreamOptions<T> {
   /** The request's method. The gateway answers `HEAD` with headers alone, reads nothing from the source and ends the stream. */
   readonly method: string;
-  readonly source: AsyncIterable<T>;
+  readonly source: OpenFeed<T>;
   /** Formats one item as a frame with its blank line. */
   readonly frame: (item: T) => string;
   /** True when an item ends the stream. A source that ends without one is a fault, which an error frame reports. */
@@ -37,17 +39,20 @@ export interface EventStreamOptions<T> {
   readonly onEnd: (error?: unknown) => void;
 }
 
-/** Only larger frames take memory from `room`; the limit on streams bounds smaller ones. */
-const LARGE_FRAME_BYTES = 64 * 1024;
-/** The frame and the event behind it are both in memory. */
+/** A chunk takes no further frame once it has this many characters. */
+const CHUNK_CHARACTERS = 16 * 1024;
+/** Only larger chunks, which hold a large frame, take memory from `room`; the limit on streams bounds smaller ones. */
+const LARGE_CHUNK_BYTES = 64 * 1024;
+/** The chunk and the events behind it are both in memory. */
 const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
 
 /**
- * A `text/event-stream` that always ends with its terminal item or an `error` frame while the client listens. OpenAI-style clients
- * recognise error frames: their data has an `error` object beside Pie's own members. A frame that the gateway adds itself (the store
- * went away, the process stops) has no id, so `Last-Event-ID` still names the last real event.
+ * A `text/event-stream` that always ends with its terminal item or an `error` frame while the client listens. Items that wait together are
+ * one chunk, and so one write to the client's connection. OpenAI-style clients recognise error frames: their data has an `error` object
+ * beside Pie's own members. A frame that the gateway adds itself (the store went away, the process stops) has no id, so `Last-Event-ID`
+ * still names the last real event.
  */
 export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response {
   const headers = {
@@ -63,92 +68,149 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
     options.onEnd();
     return new Response(null, { headers });
   }
-  return new Response(bodyOf(options), { headers });
+  const stream = new EventStream(options);
+  const body = new ReadableStream<Uint8Array>({
+    start: (controller) => stream.start(controller),
+    pull: () => stream.pull(),
+    cancel: () => stream.cancel(),
+  });
+  return new Response(body, { headers });
 }
 
-function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
-  const encoder = new TextEncoder();
-  const iterator = options.source[Symbol.asyncIterator]();
-  const leave = options.keepOpen?.();
-  let over = false;
-  let quiet = false;
-  let checking = false;
-  let release: () => void = () => undefined;
+/** Writes the frames of a feed to a `ReadableStream`. Takes from the feed only what the client takes. */
+class EventStream<T> {
+  readonly #options: EventStreamOptions<T>;
+  readonly #encoder = new TextEncoder();
+  readonly #feed: Feed<T>;
+  readonly #leave: (() => void) | undefined;
+  readonly #shutDown = () => this.#fail(shuttingDown());
+  readonly #gone = () => this.#depart();
+  #controller: ReadableStreamDefaultController<Uint8Array> | undefined;
+  /** Items that were taken and not written. */
+  #items: T[] = [];
+  #heartbeat: ReturnType<typeof setInterval> | undefined;
+  #isQuiet = false;
+  #isChecking = false;
+  #isOver = false;
 
-  const end = (error?: unknown) => {
-    over = true;
-    release();
-    leave?.();
-    options.room.free();
-    // Not awaited: the source may be waiting for its next item, and ends by its own signal.
-    iterator.return?.().catch(() => undefined);
-    options.onEnd(error);
-  };
-  const gone = () => {
-    if (over) return;
-    end();
-    options.onDisconnect();
-  };
-  const fail = (controller: ReadableStreamDefaultController<Uint8Array>, caught: unknown) => {
-    if (over) return;
-    const error = GatewayError.from(caught);
-    end(error);
-    controller.enqueue(encoder.encode((options.errorFrame ?? errorFrame)(error)));
-    controller.close();
-  };
+  constructor(options: EventStreamOptions<T>) {
+    this.#options = options;
+    this.#leave = options.keepOpen?.();
+    this.#feed = options.source(() => {
+      if (this.#takes) this.#write();
+    });
+  }
 
-  const recheck = async (controller: ReadableStreamDefaultController<Uint8Array>) => {
-    if (checking) return;
-    checking = true;
+  start(controller: ReadableStreamDefaultController<Uint8Array>): void {
+    this.#controller = controller;
+    const { heartbeatMs, shutdown, client } = this.#options;
+    this.#heartbeat = setInterval(() => this.#beat(), heartbeatMs);
+    shutdown?.addEventListener('abort', this.#shutDown);
+    client?.addEventListener('abort', this.#gone);
+    if (client?.aborted === true) this.#depart();
+    else if (shutdown?.aborted === true) this.#shutDown();
+  }
+
+  pull(): void {
+    // A pull means that the client took the previous chunk.
+    this.#options.room.free();
+    this.#write();
+  }
+
+  cancel(): void {
+    this.#depart();
+  }
+
+  /** True when the client has taken all earlier chunks. */
+  get #takes(): boolean {
+    return (this.#controller?.desiredSize ?? 0) > 0;
+  }
+
+  /** Writes the items that wait as one chunk, up to its bound. */
+  #write(): void {
+    if (this.#isOver) return;
     try {
-      await options.recheck?.();
-    } catch (error) {
-      if (isRevocation(error)) fail(controller, error);
-    } finally {
-      checking = false;
+      const { text, isLast } = this.#nextFrames();
+      const chunk = this.#encoder.encode(text);
+      this.#hold(chunk);
+      // Before the chunk goes out: a waiting client makes the stream pull at once.
+      if (isLast) this.#end();
+      if (text !== '') this.#controller?.enqueue(chunk);
+      if (isLast) this.#controller?.close();
+    } catch (caught) {
+      this.#fail(caught);
     }
-  };
+  }
 
-  return new ReadableStream<Uint8Array>({
-    start(controller) {
-      const heartbeat = setInterval(() => {
-        if (quiet && (controller.desiredSize ?? 0) > 0) controller.enqueue(HEARTBEAT);
-        quiet = true;
-        void recheck(controller);
-      }, options.heartbeatMs);
-      const shutDown = () => fail(controller, shuttingDown());
-      release = () => {
-        clearInterval(heartbeat);
-        options.shutdown?.removeEventListener('abort', shutDown);
-        options.client?.removeEventListener('abort', gone);
-      };
-      options.shutdown?.addEventListener('abort', shutDown);
-      options.client?.addEventListener('abort', gone);
-      if (options.client?.aborted === true) gone();
-      else if (options.shutdown?.aborted === true) shutDown();
-    },
-    async pull(controller) {
-      try {
-        // A pull means that the client took the previous frame.
-        options.room.free();
-        const next = await iterator.next();
-        if (over) return;
-        quiet = false;
-        if (next.done === true) throw new GatewayError('internal', 'The stream ended before its outcome.');
-        const frame = encoder.encode(options.frame(next.value));
-        if (frame.byteLength > LARGE_FRAME_BYTES && !options.room.take(HELD_FACTOR * frame.byteLength)) {
-          throw new GatewayError('gateway-busy', 'The gateway holds as many large events as it may for this tenant.');
-        }
-        controller.enqueue(frame);
-        if (!options.isTerminal(next.value)) return;
-        end();
-        controller.close();
-      } catch (caught) {
-        fail(controller, caught);
-      }
-    },
-    cancel: gone,
-  });
+  /** The frames of the next chunk; empty when no item waits. */
+  #nextFrames(): { readonly text: string; readonly isLast: boolean } {
+    const { frame, isTerminal } = this.#options;
+    let text = '';
+    while (text.length < CHUNK_CHARACTERS) {
+      if (this.#items.length === 0 && text === '') this.#items = this.#taken();
+      const [item] = this.#items.splice(0, 1);
+      if (item === undefined) break;
+      text += frame(item);
+      if (isTerminal(item)) return { text, isLast: true };
+    }
+    return { text, isLast: false };
+  }
+
+  #taken(): T[] {
+    const items = this.#feed.take();
+    if (items === null) throw new GatewayError('internal', 'The stream ended before its outcome.');
+    return items;
+  }
+
+  #hold({ byteLength }: Uint8Array): void {
+    if (byteLength > 0) this.#isQuiet = false;
+    if (byteLength > LARGE_CHUNK_BYTES && !this.#options.room.take(HELD_FACTOR * byteLength))
+      throw new GatewayError('gateway-busy', 'The gateway holds as many large events as it may for this tenant.');
+  }
+
+  #beat(): void {
+    if (this.#isQuiet && this.#takes) this.#controller?.enqueue(HEARTBEAT);
+    this.#isQuiet = true;
+    void this.#recheck();
+  }
+
+  async #recheck(): Promise<void> {
+    if (this.#isChecking) return;
+    this.#isChecking = true;
+    try {
+      await this.#options.recheck?.();
+    } catch (error) {
+      if (isRevocation(error)) this.#fail(error);
+    } finally {
+      this.#isChecking = false;
+    }
+  }
+
+  #fail(caught: unknown): void {
+    if (this.#isOver) return;
+    const error = GatewayError.from(caught);
+    this.#end(error);
+    this.#controller?.enqueue(this.#encoder.encode((this.#options.errorFrame ?? errorFrame)(error)));
+    this.#controller?.close();
+  }
+
+  #depart(): void {
+    if (this.#isOver) return;
+    this.#end();
+    this.#options.onDisconnect();
+  }
+
+  #end(error?: unknown): void {
+    this.#isOver = true;
+    this.#items = [];
+    clearInterval(this.#heartbeat);
+    this.#options.shutdown?.removeEventListener('abort', this.#shutDown);
+    this.#options.client?.removeEventListener('abort', this.#gone);
+    this.#leave?.();
+    this.#options.room.free();
+    this.#feed.close();
+    this.#options.onEnd(error);
+  }
 }
 
 /** True when the client's key was removed or has expired, or its tenant was suspended. */
@@ -158,7 +220,8 @@ export function isRevocation(error: unknown): boolean {
 
 /** Formats one event of an invocation as a frame. */
 export function invocationFrame(event: InvocationEvent): string {
-  return `id: ${event.seq}\nevent: ${event.event}\ndata: ${event.event === 'error' ? withErrorObject(event.data) : event.data}\n\n`;
+  const data = event.event === 'error' ? withErrorObject(event.data) : event.data;
+  return `id: ${eventId(event)}\nevent: ${event.event}\ndata: ${data}\n\n`;
 }
 
 function shuttingDown(): GatewayError {

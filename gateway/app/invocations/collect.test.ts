@@ -6,7 +6,9 @@ import { collectOutcome } from './collect.ts';
 async function* eventsOf(
   ...events: [event: InvocationEvent['event'], data: unknown][]
 ): AsyncGenerator<InvocationEvent> {
-  for (const [index, [event, data]] of events.entries()) yield { seq: index + 1, event, data: JSON.stringify(data) };
+  for (const [index, [event, data]] of events.entries()) {
+    yield { seq: index + 1, epoch: 1, event, data: JSON.stringify(data) };
+  }
 }
 
 function roomFor(bytes: number) {

@@ -1,4 +1,6 @@
 import type { Context } from 'hono';
+import { Items } from '#scheduler/invocations/feed.ts';
+import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -6,6 +8,7 @@ import { eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
 import { jsonWithOutput } from '../http/json-text.ts';
 import { type Preferences, preferenceApplied } from '../http/preferences.ts';
 import { collectOutcome, type Outcome } from './collect.ts';
+import { BEGINNING } from './event-id.ts';
 
 /** Longest time for the cancel of an invocation whose client has left. */
 const CANCEL_MS = 10_000;
@@ -37,12 +40,11 @@ export class Responder {
   }
 
   /** Streams the events after `after`. An invocation whose client leaves keeps running, unless the client asked otherwise. */
-  stream(c: Context<AppEnv>, call: Call, id: string, after: number, how: AnswerOptions): Response {
+  stream(c: Context<AppEnv>, call: Call, id: string, after: Position, how: AnswerOptions): Response {
     const { heartbeatMs, shutdown, log } = this.#settings;
-    const following = new AbortController();
     return eventStreamResponse({
       method: c.req.method,
-      source: this.#control.events({ ...call, signal: following.signal }, id, after),
+      source: this.#control.events(call, id, after),
       frame: invocationFrame,
       isTerminal: ({ event }) => event === 'result' || event === 'error',
       heartbeatMs,
@@ -56,7 +58,6 @@ export class Responder {
         if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
       },
       onEnd: (error) => {
-        following.abort();
         if (error === undefined) return;
         log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
       },
@@ -102,7 +103,7 @@ export class Responder {
     const signal = shutdown === undefined ? call.signal : AbortSignal.any([call.signal, shutdown]);
     const room = this.#settings.bodies.roomFor(call.principal.tenant);
     try {
-      const events = this.#control.events({ ...call, signal }, id, 0);
+      const events = new Items(this.#control.events(call, id, BEGINNING), signal);
       return await collectOutcome(events, id, limits.collectedBytes, room);
     } catch (caught) {
       if (call.signal.aborted) {

@@ -1,26 +1,12 @@
 import type { Context } from 'hono';
 import type { AppEnv, AppSettings } from '../context.ts';
-import type { Call, ControlPlane, InvocationEvent } from '../control.ts';
-import { isErrorCode } from '../errors/codes.ts';
-import { failureHint } from '../errors/failures.ts';
-import { GatewayError } from '../errors/gateway-error.ts';
+import type { Call, ControlPlane } from '../control.ts';
 import { eventStreamResponse, isRevocation } from '../http/event-stream.ts';
-import { JsonText, resultIn } from '../http/json-text.ts';
+import { JsonText } from '../http/json-text.ts';
+import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
-
-/** Stream format of a route. */
-export interface StreamStyle {
-  /** Each frame's `event` repeats the `type` member of its data, as in /v1/responses. */
-  readonly named: boolean;
-  /** A successful stream ends with `data: [DONE]`. */
-  readonly done: boolean;
-}
-
-interface Frame {
-  readonly text: string;
-  readonly last: boolean;
-}
+import { OpenAiFrames, type StreamStyle } from './frames.ts';
 
 /** The invocation that produces the answer. */
 export interface Answering {
@@ -64,82 +50,43 @@ export class OpenAiAnswers {
   async stream(c: Context<AppEnv>, call: Call, answering: Answering, style: StreamStyle): Promise<Response> {
     const { id, named } = answering;
     const { heartbeatMs, firstFrameMs, shutdown, log } = this.#settings;
-    const following = new AbortController();
-    const frames = framesOf(this.#control.events({ ...call, signal: following.signal }, id, 0), style);
-    const first = frames.next();
-    // `startingWith` reads `first` again, unless the client has left.
-    first.catch(() => undefined);
+    const frames = new OpenAiFrames(this.#control.events(call, id, BEGINNING), style);
     const cancel = () => {
       if (!named) this.#responder.cancelAbandoned(c, call, id);
     };
     try {
-      await firstOf(first, firstFrameMs, [call.signal, shutdown]);
+      await firstOf(frames.begun, firstFrameMs, [call.signal, shutdown]);
+      return eventStreamResponse({
+        method: c.req.method,
+        source: frames.open,
+        frame: ({ text }) => text,
+        isTerminal: ({ last }) => last,
+        errorFrame: (error) => openAiErrorFrame(asOpenAiError(error)),
+        heartbeatMs,
+        recheck: c.get('recheck'),
+        keepOpen: c.get('keepOpen'),
+        room: this.#settings.bodies.roomFor(call.principal.tenant),
+        client: call.signal,
+        shutdown,
+        headers: headersOf(answering),
+        onDisconnect: cancel,
+        onEnd: (error) => {
+          if (error === undefined) return;
+          // A client whose key was revoked has not asked for the invocation's end.
+          if (!isRevocation(error)) cancel();
+          log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
+        },
+      });
     } catch (error) {
-      following.abort();
+      frames.close();
       cancel();
       throw error;
     }
-    return eventStreamResponse({
-      method: c.req.method,
-      source: startingWith(first, frames),
-      frame: ({ text }) => text,
-      isTerminal: ({ last }) => last,
-      errorFrame: (error) => openAiErrorFrame(asOpenAiError(error)),
-      heartbeatMs,
-      recheck: c.get('recheck'),
-      keepOpen: c.get('keepOpen'),
-      room: this.#settings.bodies.roomFor(call.principal.tenant),
-      client: call.signal,
-      shutdown,
-      headers: headersOf(answering),
-      onDisconnect: cancel,
-      onEnd: (error) => {
-        following.abort();
-        if (error === undefined) return;
-        // A client whose key was revoked has not asked for the invocation's end.
-        if (!isRevocation(error)) cancel();
-        log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
-      },
-    });
   }
 }
 
 function headersOf({ id, replayed }: Answering): Record<string, string> {
   return { 'content-location': `/v1/invocations/${id}`, ...(replayed ? { 'idempotency-replayed': 'true' } : {}) };
-}
-
-/** The messages of an invocation as frames, the last one marked. Throws the invocation's failure. */
-async function* framesOf(
-  events: AsyncIterable<InvocationEvent>,
-  style: StreamStyle,
-): AsyncGenerator<Frame, void, void> {
-  for await (const { event, data } of events) {
-    if (event === 'message') {
-      const { text } = JSON.parse(data) as { text?: string };
-      if (text !== undefined) yield { text: frameOf(text, style), last: false };
-    } else if (event === 'result') {
-      const refusal = refusalIn(resultIn(data).output);
-      if (refusal !== null) throw refusal;
-      yield { text: style.done ? 'data: [DONE]\n\n' : '', last: true };
-    } else if (event === 'error') {
-      const { code, message, cause } = JSON.parse(data);
-      const known = isErrorCode(code) ? code : 'internal';
-      throw new GatewayError(known, String(message), { hint: failureHint(known, cause) });
-    }
-  }
-}
-
-/** A message is one line of JSON. On routes with named events it begins with its `type`. */
-function frameOf(json: string, { named }: StreamStyle): string {
-  const type = named ? /^\{"type":"([\w.]+)"/.exec(json)?.[1] : undefined;
-  return `${type === undefined ? '' : `event: ${type}\n`}data: ${json}\n\n`;
-}
-
-async function* startingWith(first: Promise<IteratorResult<Frame>>, rest: AsyncIterable<Frame>): AsyncGenerator<Frame> {
-  const { value, done } = await first;
-  if (done === true) return;
-  yield value;
-  yield* rest;
 }
 
 /** Resolves when `work` resolves, the time is up or a signal aborts. Rejects when `work` rejects first. */

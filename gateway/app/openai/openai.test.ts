@@ -140,6 +140,17 @@ for (const [where, url] of [
       );
     });
 
+    it('end with an error when a part of what was streamed is void', async () => {
+      const asked = raw(STREAMED);
+      const attempt = await taken();
+      await attempt.append({ event: 'gap', data: { after: 0 } });
+      await attempt.say(chunk('a'));
+      await attempt.append({ event: 'gap', data: { after: 1 } });
+      const text = (await (await asked).text()).replaceAll(': heartbeat\n\n', '');
+      assert.match(text, /^data: .*"a".*\n\ndata: \{"error":\{.*"code":"runtime-lost"\}\}\n\n$/s);
+      await attempt.fail('cancelled', 'The client left.');
+    });
+
     it('tell a failure before the first frame by the status, streamed or not', async () => {
       for (const request of [STREAMED, REQUEST]) {
         const failing = client().chat.completions.create(request);

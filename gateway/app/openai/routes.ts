@@ -9,9 +9,10 @@ import { type App, define, problems, SECURITY } from '../routes/define.ts';
 import { findFunction } from '../routes/functions.ts';
 import { idempotencyKey } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
-import { OpenAiAnswers, type StreamStyle } from './answer.ts';
+import { OpenAiAnswers } from './answer.ts';
 import { type Documented, ROUTES } from './documents.ts';
 import { asOpenAiError } from './errors.ts';
+import type { StreamStyle } from './frames.ts';
 import { findModel, modelRoutes } from './models.ts';
 
 /** A route, the function that serves it, and how it streams. */

@@ -29,8 +29,9 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       path: '/v1/invocations/{id}/files',
       operationId: 'listFiles',
       tags: ['Invocations'],
-      summary: 'Files of an invocation',
-      description: "The client's and the inferlet's own. They are kept as long as the invocation's events.",
+      summary: 'List the files of an invocation',
+      description:
+        "Files of the client and of the inferlet. The platform keeps them as long as the invocation's events.",
       security: SECURITY,
       request: { params: idParam },
       responses: {
@@ -53,11 +54,11 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       path: '/v1/invocations/{id}/files/{name}',
       operationId: 'getFile',
       tags: ['Invocations'],
-      summary: 'A file of an invocation',
+      summary: 'Download a file of an invocation',
       security: SECURITY,
       request: { params: nameParam },
       responses: {
-        200: { description: 'The file, with the content type that it was put with', content: anyContent },
+        200: { description: 'The file, with the content type of its upload', content: anyContent },
         ...problems('unknown-invocation', 'unknown-file', 'invalid-input'),
       },
     }),
@@ -83,13 +84,13 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       path: '/v1/invocations/{id}/files/{name}',
       operationId: 'putFile',
       tags: ['Invocations'],
-      summary: 'Put a file where the inferlet can get it',
+      summary: 'Upload a file for the inferlet',
       description:
         'The body is the content, `Content-Type` is kept. At most 16 MiB each, 64 MiB and 256 files an invocation. A name that is taken gets the new content.',
       security: SECURITY,
       request: { params: nameParam, body: { content: anyContent } },
       responses: {
-        200: json(FileSchema, 'It is there'),
+        200: json(FileSchema, 'The stored file'),
         ...problems(
           'unknown-invocation',
           'conflict',

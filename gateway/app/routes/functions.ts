@@ -26,22 +26,22 @@ const deployQuery = z.object({
     .max(MAX_QUERY)
     .optional()
     .openapi({
-      description: `The alias that serves the version from then on: \`live\` by default, \`${NO_ALIAS}\` leaves the traffic alone`,
+      description: `Alias to point at the version: \`live\` by default; \`${NO_ALIAS}\` changes no alias`,
     }),
   tag: z.string().max(MAX_QUERY).optional().openapi({
-    description: 'A name for the version, such as `v1.2`; refused with `conflict` when another version has it',
+    description: 'Tag of the version, such as `v1.2`; refused with `conflict` if another version has it',
   }),
   message: z
     .string()
     .max(MAX_QUERY)
     .optional()
-    .openapi({ description: 'What is new, for people; 500 characters at most' }),
-  only_new: flag.openapi({ description: 'Content that was deployed before leaves the alias where it is' }),
-  dry_run: flag.openapi({ description: 'Check, and say what would be done; nothing is stored' }),
+    .openapi({ description: 'Description of the change, at most 500 characters' }),
+  only_new: flag.openapi({ description: 'Change no alias if this content was deployed before' }),
+  dry_run: flag.openapi({ description: 'Check, and return what would change; store nothing' }),
 });
 
 export const removeQuery = z.object({
-  now: flag.openapi({ description: 'Cancel its invocations instead of waiting for their ends' }),
+  now: flag.openapi({ description: 'Cancel its invocations instead of letting them end' }),
 });
 
 /** The answers to a removal. */
@@ -50,12 +50,12 @@ export const REMOVED = {
     z.object({ draining: z.array(DrainingSchema) }),
     'Removed; these versions go when their invocations have ended',
   ),
-  204: { description: 'Removed, and nothing of it is left' },
+  204: { description: 'Removed completely' },
 };
 
 export const referenceParam = z.object({
   reference: z.string().min(1).max(160).openapi({
-    description: 'Name of the function; `name@alias` or `name@version` for what these mean',
+    description: 'Name of the function, or `name@alias` or `name@version`',
     example: 'text-completion',
   }),
 });
@@ -182,7 +182,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
           draw: z
             .enum(['true', 'false'])
             .optional()
-            .openapi({ description: 'Decide by the weights of the alias, by chance' }),
+            .openapi({ description: 'Choose at random by the weights of the alias' }),
         }),
       },
       responses: { 200: json(FunctionSchema, 'The function'), ...problems('unknown-function', 'unknown-alias') },
@@ -202,7 +202,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       operationId: 'listVersions',
       tags: ['Functions'],
       summary: 'List the versions of a function',
-      description: 'Newest first; those of the platform, which are marked, after the tenant’s own.',
+      description: 'Newest first. The platform’s versions, which are marked, follow the tenant’s own.',
       security: SECURITY,
       request: { params: nameParam },
       responses: {

@@ -3,6 +3,7 @@ import { type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { preferencesOf } from '../http/preferences.ts';
+import { BEGINNING, EVENT_ID, hasUpTo, placeOf } from '../invocations/event-id.ts';
 import { jsonResponse, Responder } from '../invocations/respond.ts';
 import { sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
@@ -11,11 +12,10 @@ import { InvocationSchema } from './schemas.ts';
 export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
 
 const streamHeaders = z.object({
-  'last-event-id': z
-    .string()
-    .regex(/^\d{1,15}$/, 'is not the id of an event')
-    .optional()
-    .openapi({ description: 'Resume after this event' }),
+  'last-event-id': z.string().regex(EVENT_ID, 'is not the id of an event').optional().openapi({
+    description: 'Resume after this event: the `id` of its frame, `<epoch>-<number>`, or its number alone',
+    example: '1763776000000-17',
+  }),
   prefer: z.string().max(1024).optional().openapi({ description: '`cancel-on-disconnect`, as for invoking' }),
 });
 
@@ -47,7 +47,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Events of an invocation',
       description:
-        'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. Live events may be ahead of what is stored by a quarter of a second: where a runtime died before it was, a `gap` says after which number events may be missing, and the numbers go on behind it. 204 when there is none left.',
+        'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. Live events may be ahead of what is stored by a quarter of a second: where a runtime died before it was, a `gap` says after which number events may be missing, and the numbers go on behind it. A store that lost writes may repeat numbers, in a later epoch: then, too, a `gap` says after which number the events of the client are void, and the stream goes on behind that number. 204 when there is none left.',
       security: SECURITY,
       request: { params: idParam, headers: streamHeaders },
       responses: {
@@ -60,9 +60,10 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       const call = callOf(c);
       const { id } = c.req.valid('param');
       const headers = c.req.valid('header');
-      const after = Number(headers['last-event-id'] ?? 0);
+      const after = placeOf(headers['last-event-id'] ?? '') ?? BEGINNING;
       const invocation = await findInvocation(control, call, id);
-      if (hasEnded(invocation) && after >= invocation.lastEventId) return c.body(null, 204);
+      const last = placeOf(invocation.lastEventId) ?? BEGINNING;
+      if (hasEnded(invocation) && hasUpTo(after, last)) return c.body(null, 204);
       const { cancelOnDisconnect } = preferencesOf(headers.prefer);
       if (cancelOnDisconnect) callOf(c, 'invoke');
       return respond.stream(c, call, id, after, { cancelOnDisconnect });

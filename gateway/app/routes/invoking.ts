@@ -5,6 +5,7 @@ import type { ControlPlane } from '../control.ts';
 import { readJson } from '../http/body.ts';
 import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
 import { cancelAfterOf } from '../http/request-options.ts';
+import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
 import { InputChecker } from '../validation/input.ts';
 import { type App, define, EVENT_STREAM, INVOKED_HEADERS, json, LOCATION, problems, SECURITY } from './define.ts';
@@ -108,7 +109,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const { respondAsync, waitMs, cancelOnDisconnect } = preferencesOf(headers.prefer);
       const how = { cancelOnDisconnect, replayed };
       if (respondAsync && waitMs === null) return respond.accepted(c, invocation, how);
-      if (!respondAsync && wantsEventStream(c.req.header('accept'))) return respond.stream(c, call, id, 0, how);
+      if (!respondAsync && wantsEventStream(c.req.header('accept'))) return respond.stream(c, call, id, BEGINNING, how);
       if (waitMs !== null) return await respond.outcomeWithin(c, call, id, waitMs, how);
       return await respond.outcome(c, call, id, how);
     },

@@ -33,7 +33,7 @@ export function keyRoutes(app: App, control: ControlPlane): void {
     const base = own ? '/v1/keys' : '/v1/tenants/{tenant}/keys';
     const whose = own ? 'your own tenant' : 'a tenant';
     const suffix = own ? 'OwnKey' : 'Key';
-    const params = z.object(own ? {} : { tenant: tenantName.openapi({ description: 'Whose keys' }) });
+    const params = z.object(own ? {} : { tenant: tenantName.openapi({ description: 'Tenant of the keys' }) });
     const keyParams = params.extend({ id: idSchema });
     const tenantOf = (c: Context<AppEnv>) => (own ? callOf(c).principal.tenant : (c.req.param('tenant') ?? ''));
 
@@ -45,11 +45,11 @@ export function keyRoutes(app: App, control: ControlPlane): void {
         operationId: `list${suffix}s`,
         tags: ['Keys'],
         summary: `List the API keys of ${whose}`,
-        description: 'Oldest first. Those that expired within the last week are listed too.',
+        description: 'Oldest first, including keys that expired within the last week.',
         security: SECURITY,
         request: { params },
         responses: {
-          200: json(z.object({ keys: z.array(ApiKeySchema) }), 'The keys, without what would let somebody in'),
+          200: json(z.object({ keys: z.array(ApiKeySchema) }), 'The keys without their secret parts'),
           ...problems('unknown-tenant', 'invalid-input'),
         },
       }),
@@ -64,7 +64,8 @@ export function keyRoutes(app: App, control: ControlPlane): void {
         operationId: `create${suffix}`,
         tags: ['Keys'],
         summary: `Create an API key of ${whose}`,
-        description: 'It may do at most what the key that makes it may. The answer is the only place where it stands.',
+        description:
+          'The new key gets at most the scopes of the key that creates it. Only this response contains the key itself.',
         security: SECURITY,
         request: { params, body: jsonBody(NewKeySchema) },
         responses: {
@@ -92,7 +93,7 @@ export function keyRoutes(app: App, control: ControlPlane): void {
         security: SECURITY,
         request: { params: keyParams, body: jsonBody(RotationSchema) },
         responses: {
-          201: json(CreatedKeySchema, 'The key that replaces it'),
+          201: json(CreatedKeySchema, 'The new key'),
           ...problems('unknown-key', 'conflict', ...BODY_CODES),
         },
       }),
@@ -114,7 +115,7 @@ export function keyRoutes(app: App, control: ControlPlane): void {
         operationId: `remove${suffix}`,
         tags: ['Keys'],
         summary: `Remove an API key of ${whose}`,
-        description: 'It is refused everywhere within 2 s. The last key that administers a tenant is kept.',
+        description: 'All gateways refuse the key within 2 s. The last admin key of a tenant cannot be removed.',
         security: SECURITY,
         request: { params: keyParams },
         responses: { 204: { description: 'Removed' }, ...problems('unknown-key', 'conflict', 'invalid-input') },

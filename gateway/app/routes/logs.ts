@@ -6,6 +6,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
+import { feedOf } from '../http/pulled-feed.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 import { LogEntrySchema } from './schemas.ts';
@@ -71,9 +72,9 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
       return c.json({ logs });
     }
     const following = new AbortController();
-    return eventStreamResponse({
+    return eventStreamResponse<LogEntry>({
       method: c.req.method,
-      source: control.logs({ ...call, signal: following.signal }, name, options),
+      source: feedOf(control.logs({ ...call, signal: following.signal }, name, options)),
       frame: ({ cursor: id, ...entry }) =>
         `id: ${id}\nevent: log\ndata: ${JSON.stringify({ cursor: id, ...entry })}\n\n`,
       isTerminal: () => false,

@@ -11,22 +11,22 @@ const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'succeeded',
 const MAX_PAGE = 200;
 
 const listQuery = z.object({
-  function: z.string().min(1).max(64).optional().openapi({ description: 'Only of this function' }),
+  function: z.string().min(1).max(64).optional().openapi({ description: 'Only this function' }),
   status: z
     .string()
     .max(80)
     .optional()
     .openapi({
-      description: `Only in these states, with commas between: ${STATUSES.join(', ')}`,
+      description: `Only these states, separated by commas: ${STATUSES.join(', ')}`,
       example: 'queued,running',
     }),
-  tenant: tenantName.optional().openapi({ description: "Another tenant than the key's: operators only" }),
-  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50).openapi({ description: 'How many, at most' }),
+  tenant: tenantName.optional().openapi({ description: "Another tenant than the key's (operators only)" }),
+  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50).openapi({ description: 'Most entries to return' }),
   cursor: z
     .string()
     .regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor')
     .optional()
-    .openapi({ description: '`cursor` of the page before' }),
+    .openapi({ description: '`cursor` of the previous page' }),
 });
 
 const ListedSchema = InvocationSchema.extend({
@@ -34,31 +34,34 @@ const ListedSchema = InvocationSchema.extend({
   gpuHost: z
     .string()
     .optional()
-    .openapi({ description: 'Of several GPU hosts the one that serves it, while it runs; told to operators' }),
+    .openapi({ description: 'GPU host that serves it while it runs; only operators see it' }),
 }).openapi('ListedInvocation');
 
 const ModelLoadSchema = z.object({
   model: z.string(),
-  gpuHost: z.string().nullable().openapi({ description: 'On which GPU host' }),
+  gpuHost: z.string().nullable().openapi({ description: 'Name of its GPU host' }),
   pages: z.int(),
   freePages: z.int(),
   cachedPages: z.int(),
   batchSize: z.number().nullable().openapi({ description: 'Mean sequences of a batch; null when there was none' }),
-  utilisation: z.number().openapi({ description: 'Part of the time that the device computed' }),
-  hitRate: z.number().nullable().openapi({ description: 'Part of the prompt tokens found in the prefix cache' }),
+  utilisation: z.number().openapi({ description: 'Share of time in which the device computed' }),
+  hitRate: z.number().nullable().openapi({ description: 'Share of prompt tokens found in the prefix cache' }),
 });
 
 const HostedModelSchema = z.object({
   model: z.string(),
   backend: z.string(),
-  precision: z.string().openapi({ description: 'Of the weights', example: 'bf16' }),
-  kv: z.string().nullable().openapi({ description: "Of keys and values; null where it is the precision's own" }),
-  device: z.string().openapi({ description: "The card's name, or CPU", example: 'NVIDIA H200' }),
-  deviceIndex: z.int().nullable().openapi({ description: 'Which of several, as the driver counts them' }),
+  precision: z.string().openapi({ description: 'Precision of the weights', example: 'bf16' }),
+  kv: z
+    .string()
+    .nullable()
+    .openapi({ description: 'Precision of keys and values; null when it equals that of the weights' }),
+  device: z.string().openapi({ description: 'Name of the card, or CPU', example: 'NVIDIA H200' }),
+  deviceIndex: z.int().nullable().openapi({ description: 'Number of the device in the driver’s order' }),
   memory: z
     .object({ takenBytes: z.int(), totalBytes: z.int() })
     .nullable()
-    .openapi({ description: "Of the device's memory what the model takes, and all; null of a CPU" }),
+    .openapi({ description: 'Device memory that the model uses, and the total; null for a CPU' }),
   pages: z.int(),
   pageSize: z.int().openapi({ description: 'Slots of a page' }),
 });
@@ -68,19 +71,19 @@ const RuntimeSchema = z.object({
   alive: z.boolean(),
   slots: z.int(),
   isolation: z.enum(['namespaces', 'process']).nullable().openapi({
-    description: 'What confines the processes that untrusted bytes are handed to; null of a runtime that does not say',
+    description: 'Confinement of the processes that handle untrusted bytes; null when the runtime does not report it',
   }),
-  isolationNotice: z.string().nullable().openapi({ description: 'What is missing there, and how to get it' }),
+  isolationNotice: z
+    .string()
+    .nullable()
+    .openapi({ description: 'Missing parts of the confinement, and how to get them' }),
   limits: z
     .object({
-      memory: z.enum(['cgroup', 'rlimit']).openapi({ description: 'What bounds the memory of a sandbox' }),
+      memory: z.enum(['cgroup', 'rlimit']).openapi({ description: 'Mechanism that bounds the memory of a sandbox' }),
       demotion: z
         .enum(['cgroup', 'autogroup', 'none'])
-        .openapi({ description: 'How the kernel makes a sandbox yield after it has computed much' }),
-      notice: z
-        .string()
-        .nullable()
-        .openapi({ description: 'Names the limits that the machine lacks, and says how to get them' }),
+        .openapi({ description: 'Mechanism by which the kernel makes a sandbox yield after it has computed much' }),
+      notice: z.string().nullable().openapi({ description: 'Limits that the machine lacks, and how to get them' }),
     })
     .nullable()
     .openapi({ description: 'How the kernel limits sandboxes' }),
@@ -90,10 +93,10 @@ const RuntimeSchema = z.object({
 const GpuHostSchema = z
   .object({
     name: z.string(),
-    connected: z.boolean().openapi({ description: 'Whether a runtime reaches it now' }),
-    drained: z.boolean().openapi({ description: 'It takes no new invocations: an operator drains it' }),
-    running: z.int().openapi({ description: 'Invocations that it serves, children included' }),
-    models: z.array(HostedModelSchema).openapi({ description: 'Those that it had when it was last there' }),
+    connected: z.boolean().openapi({ description: 'True while a runtime reaches it' }),
+    drained: z.boolean().openapi({ description: 'True while an operator drains it: it takes no new invocations' }),
+    running: z.int().openapi({ description: 'Invocations that it serves, including children' }),
+    models: z.array(HostedModelSchema).openapi({ description: 'Its models when a runtime last reached it' }),
   })
   .openapi('GpuHost');
 
@@ -108,11 +111,8 @@ const hostParam = z.object({
 
 const HostChangeSchema = z
   .strictObject({
-    drained: z.boolean().meta({ description: 'Whether it takes no new invocations' }),
-    force: z
-      .boolean()
-      .optional()
-      .meta({ description: 'Drains also the last one that is there: what comes waits in line then' }),
+    drained: z.boolean().meta({ description: 'True to give it no new invocations' }),
+    force: z.boolean().optional().meta({ description: 'Drain even the last GPU host; new invocations then wait' }),
   })
   .refine(({ drained, force }) => drained || force !== true, {
     error: 'goes with `drained: true`',
@@ -168,8 +168,8 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       path: '/v1/load',
       operationId: 'getLoad',
       tags: ['Platform'],
-      summary: 'Load of the platform',
-      description: 'Runtimes, GPU hosts and what computes there, models, lines of tenants. Operators only.',
+      summary: 'Inspect the load of the platform',
+      description: 'Runtimes, GPU hosts with their models and devices, and queues of tenants. Operators only.',
       security: SECURITY,
       responses: { 200: json(LoadSchema, 'The load'), ...problems() },
     }),
@@ -186,7 +186,7 @@ function hostRoute(app: App, control: ControlPlane): void {
       path: '/v1/gpu-hosts/{host}',
       operationId: 'changeGpuHost',
       tags: ['Platform'],
-      summary: 'Drain a GPU host, or take it back',
+      summary: 'Drain a GPU host, or use it again',
       description:
         'Operators only. A drained host gets no new invocations: those of its tenants go to the others, as if it were away. What runs there, and the children of that, end in peace; `running` says how many are left. It holds over restarts of everything until it is taken back. Refused (`conflict`) when no other host would be left that is there and not drained, unless it is forced. The answer comes when all runtimes have heard of it.',
       security: SECURITY,

@@ -14,10 +14,10 @@ const functionName = z.string().regex(/^[a-z][a-z0-9-]{0,62}$/, 'is not the name
 const time = z.iso.datetime({ offset: true, error: 'is no time in ISO 8601, such as 2026-11-20T05:12:00Z' });
 
 const scopeQuery = z.object({
-  tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
+  tenant: tenantName.optional().openapi({ description: "Operators only; the key's own tenant by default" }),
   function: functionName
     .optional()
-    .openapi({ description: 'Only the quotas of the tenant as a whole and of this function' }),
+    .openapi({ description: 'Only the quotas of the whole tenant and of this function' }),
 });
 
 const changeQuery = z.object({
@@ -25,7 +25,7 @@ const changeQuery = z.object({
 });
 
 const usageQuery = z.object({
-  tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
+  tenant: tenantName.optional().openapi({ description: "Operators only; the key's own tenant by default" }),
   from: time.optional().openapi({ description: 'The start of this month by default' }),
   to: time.optional().openapi({ description: 'Now by default' }),
   by: z.enum(['hour', 'day', 'month']).default('day').openapi({ description: 'Length of a span, in UTC' }),
@@ -38,9 +38,13 @@ const ChangeSchema = z.strictObject({
     .max(64)
     .meta({ description: 'Name of the quota', examples: [QUOTA_NAMES[0]] }),
   tenant: tenantName.optional().meta({ description: "The key's own tenant by default" }),
-  function: z.string().max(64).optional().meta({ description: 'For one function; the whole tenant without it' }),
-  limit: z.number().nullable().meta({ description: 'A whole number; null takes the setting away' }),
-  expiresAt: time.optional().meta({ description: 'Makes it an override until then' }),
+  function: z
+    .string()
+    .max(64)
+    .optional()
+    .meta({ description: 'Function that the limit binds; the whole tenant by default' }),
+  limit: z.number().nullable().meta({ description: 'A whole number; null removes the setting' }),
+  expiresAt: time.optional().meta({ description: 'Makes the limit an override that ends at this time' }),
   reason: z
     .string()
     .max(MAX_REASON_LENGTH)
@@ -48,7 +52,9 @@ const ChangeSchema = z.strictObject({
     .optional(),
 });
 
-const csv = { 'text/csv': { schema: { type: 'string' as const, description: 'A head line and a line for each row' } } };
+const csv = {
+  'text/csv': { schema: { type: 'string' as const, description: 'A header line, then one line for each row' } },
+};
 
 /** Limits, their use, and usage. */
 export function quotaRoutes(app: App, control: ControlPlane): void {
@@ -60,7 +66,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       path: '/v1/quotas',
       operationId: 'listQuotas',
       tags: ['Quotas'],
-      summary: 'Limits that bind, and what is used of them',
+      summary: 'List limits and their use',
       description:
         'Those of the tenant as a whole, each followed by those of its functions. What has no limit has no entry. The same numbers are in the headers `RateLimit-Policy` and `RateLimit` of invocations.',
       security: SECURITY,
@@ -85,7 +91,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       operationId: 'setQuota',
       tags: ['Quotas'],
       summary: 'Set a limit',
-      description: `For operators. A limit for good ends an override; null gives the platform's default back. Quotas: ${QUOTA_NAMES.map((name) => `\`${name}\``).join(', ')}.`,
+      description: `Operators only. A permanent limit ends an override; null restores the platform's default. Quotas: ${QUOTA_NAMES.map((name) => `\`${name}\``).join(', ')}.`,
       security: SECURITY,
       request: { query: changeQuery, body: jsonBody(ChangeSchema) },
       responses: {
@@ -133,7 +139,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       path: '/v1/usage',
       operationId: 'getUsage',
       tags: ['Quotas'],
-      summary: 'What was used, by hour, day or month',
+      summary: 'Read usage by hour, day or month',
       description:
         'Spans without anything are left out. Hours are kept for 40 days, days and months for 400. `Accept: text/csv` gives a table. What an invocation has used is counted while it runs.',
       security: SECURITY,
@@ -160,8 +166,14 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
 const MAX_MINUTES = 180;
 
 const minutesQuery = z.object({
-  tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
-  minutes: z.coerce.number().int().min(1).max(MAX_MINUTES).default(60).openapi({ description: 'How many, up to now' }),
+  tenant: tenantName.optional().openapi({ description: "Operators only; the key's own tenant by default" }),
+  minutes: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(MAX_MINUTES)
+    .default(60)
+    .openapi({ description: 'Number of minutes up to now' }),
 });
 
 function minuteRoute(app: App, control: ControlPlane): void {
@@ -172,8 +184,8 @@ function minuteRoute(app: App, control: ControlPlane): void {
       path: '/v1/usage/minutes',
       operationId: 'getUsageMinutes',
       tags: ['Quotas'],
-      summary: 'The last minutes: tokens, times to the first message, failures and refusals by code',
-      description: 'Oldest first; minutes without anything are left out.',
+      summary: 'Read the last minutes: tokens, times to the first message, failures and refusals by code',
+      description: 'Oldest first; minutes without activity are left out.',
       security: SECURITY,
       request: { query: minutesQuery },
       responses: {

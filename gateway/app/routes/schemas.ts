@@ -137,7 +137,10 @@ export const InvocationSchema = z
     error: z.object({ code: z.string(), message: z.string() }).optional(),
     usage: UsageSchema.optional(),
     attempts: z.int().openapi({ description: 'Attempts begun; `usage` is the sum over them' }),
-    lastEventId: z.int().openapi({ description: 'Sequence number of the last event so far; 0 when there is none' }),
+    lastEventId: z.string().openapi({
+      description: 'Id of the last event so far, `<epoch>-<number>`; its number is 0 when there is none',
+      example: '1763776000000-17',
+    }),
     webhook: z
       .object({
         url: z.string(),

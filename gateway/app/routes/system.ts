@@ -13,7 +13,7 @@ export function systemRoutes(app: App, control: ControlPlane, settings: AppSetti
       path: '/v1/keys/self',
       operationId: 'describeKey',
       tags: ['Keys'],
-      summary: 'Whose key this is',
+      summary: 'Inspect the API key of this request',
       security: SECURITY,
       responses: {
         200: json(z.object({ tenant: z.string(), keyId: z.string(), scopes: z.array(z.string()) }), 'The key'),
@@ -30,7 +30,7 @@ export function systemRoutes(app: App, control: ControlPlane, settings: AppSetti
       path: '/healthz',
       operationId: 'isAlive',
       tags: ['Health'],
-      summary: 'Whether the gateway is alive',
+      summary: 'Check that the gateway is alive',
       responses: { 200: json(z.object({ status: z.literal('ok'), version: z.string() }), 'Alive') },
     }),
     (c) => c.json({ status: 'ok', version: settings.version }),
@@ -43,12 +43,12 @@ export function systemRoutes(app: App, control: ControlPlane, settings: AppSetti
       path: '/readyz',
       operationId: 'isReady',
       tags: ['Health'],
-      summary: 'Whether work can be done',
+      summary: 'Check that the platform can run invocations',
       description:
         'Ready means that an invocation which is sent now would run: the store answers, a runtime that takes anybody’s invocations is alive (`runtimes`), and each one that takes invocations reaches a GPU host (`gpu-hosts`; drained ones do not count, and one that went away is waited for 5 s, since it mostly starts again). Every function counts as one that computes: which models it uses is known only of those that name them.',
       responses: {
         200: json(HealthSchema, 'Ready'),
-        503: json(HealthSchema, 'Not ready; the checks tell what is missing'),
+        503: json(HealthSchema, 'Not ready; the checks name what is missing'),
       },
     }),
     async (c) => {

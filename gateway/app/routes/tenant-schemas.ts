@@ -9,8 +9,8 @@ export const TenantSchema = z
   .object({
     name: z.string().openapi({ example: 'acme' }),
     createdAt: timestamp,
-    weight: z.int().openapi({ description: 'Its part in the fair share between tenants that wait', example: 100 }),
-    suspended: z.boolean().openapi({ description: 'Its keys are refused, and its invocations are not started' }),
+    weight: z.int().openapi({ description: 'Weight in the fair share between waiting tenants', example: 100 }),
+    suspended: z.boolean().openapi({ description: 'Gateways refuse its keys, and none of its invocations start' }),
   })
   .openapi('Tenant');
 
@@ -18,7 +18,7 @@ export const ApiKeySchema = z
   .object({
     id: z.string().openapi({ description: 'Names the key without revealing it', example: 'key_3f9ac41e07b2' }),
     tenant: z.string(),
-    name: z.string().openapi({ description: 'For people; empty when it has none', example: 'ci' }),
+    name: z.string().openapi({ description: 'Name of the key; may be empty', example: 'ci' }),
     scopes: z.array(z.enum(SCOPES)).readonly(),
     createdAt: timestamp,
     expiresAt: timestamp.nullable(),
@@ -27,17 +27,19 @@ export const ApiKeySchema = z
   .openapi('ApiKey');
 
 export const CreatedKeySchema = ApiKeySchema.extend({
-  apiKey: z.string().openapi({ description: 'The key itself: shown this once, and stored nowhere' }),
+  apiKey: z
+    .string()
+    .openapi({ description: 'The key itself, which only this response contains; the platform stores its hash' }),
 }).openapi('CreatedApiKey');
 
 export const AuditEntrySchema = z
   .object({
-    cursor: z.string().openapi({ description: 'Opaque; reading goes on before it' }),
+    cursor: z.string().openapi({ description: 'Opaque; pass it to read earlier entries' }),
     at: timestamp,
     tenant: z.string(),
     actor: z.string().openapi({ description: 'Id of the acting key; `platform` for the platform itself' }),
     action: z.string().openapi({ example: 'key.create' }),
-    target: z.string().openapi({ description: "What it was done to: a key's id, `name@version`, a quota" }),
+    target: z.string().openapi({ description: "Changed object: a key's id, `name@version`, a quota" }),
     details: z.record(z.string(), z.unknown()),
   })
   .openapi('AuditEntry');
@@ -45,12 +47,14 @@ export const AuditEntrySchema = z
 export const SecretSchema = z
   .object({
     name: z.string().openapi({ example: 'OPENAI_KEY' }),
-    revision: z.int().openapi({ description: 'Grows with every value; function versions keep theirs' }),
+    revision: z.int().openapi({
+      description: 'Grows with every value; a function version keeps the revision that it was deployed with',
+    }),
     changedAt: timestamp,
     changedBy: z.string().openapi({ description: 'Id of the key that changed it' }),
     usedBy: z
       .array(z.object({ function: z.string(), version: z.string(), revision: z.int() }))
       .readonly()
-      .openapi({ description: 'Versions in service that use it, with the revision that each has' }),
+      .openapi({ description: 'Served versions that use it, each with its revision' }),
   })
-  .openapi('Secret', { description: 'A secret without its value, which nobody can read back.' });
+  .openapi('Secret', { description: 'A secret without its value, which no request returns.' });

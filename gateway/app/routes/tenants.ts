@@ -24,10 +24,10 @@ const settings = {
     .max(WEIGHT.most)
     .optional()
     .meta({
-      description: `Its part in the fair share between tenants that wait: ${WEIGHT.least} to ${WEIGHT.most}, ${WEIGHT.usual} for a new one`,
+      description: `Weight in the fair share between waiting tenants: ${WEIGHT.least} to ${WEIGHT.most}, ${WEIGHT.usual} for a new tenant`,
     }),
   suspended: z.boolean().optional().meta({
-    description: 'Its keys are refused and nothing of it is started; what runs goes on',
+    description: 'Gateways refuse its keys, and none of its invocations start; running invocations continue',
   }),
 };
 const NewTenantSchema = z.strictObject({ name: tenantName, ...settings });
@@ -43,7 +43,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       operationId: 'listTenants',
       tags: ['Tenants'],
       summary: 'List tenants',
-      description: 'All of them, by name, for a key with the scope `operator`; its own alone for one with `admin`.',
+      description: 'Sorted by name. A key with the scope `operator` gets all tenants, a key with `admin` its own.',
       security: SECURITY,
       responses: { 200: json(z.object({ tenants: z.array(TenantSchema) }), 'The tenants'), ...problems() },
     }),
@@ -58,7 +58,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       operationId: 'createTenant',
       tags: ['Tenants'],
       summary: 'Create a tenant',
-      description: 'For operators. Its first key is made by `POST /v1/tenants/{tenant}/keys`.',
+      description: 'Operators only. `POST /v1/tenants/{tenant}/keys` creates its first key.',
       security: SECURITY,
       request: { body: jsonBody(NewTenantSchema) },
       responses: {
@@ -102,7 +102,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       operationId: 'changeTenant',
       tags: ['Tenants'],
       summary: 'Change the weight of a tenant, suspend or resume it',
-      description: 'For operators. It holds everywhere within 2 s.',
+      description: 'Operators only. The change takes effect everywhere within 2 s.',
       security: SECURITY,
       request: { params: tenantParam, body: jsonBody(TenantChangeSchema) },
       responses: {
@@ -126,7 +126,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       path: '/v1/audit',
       operationId: 'readAudit',
       tags: ['Tenants'],
-      summary: 'Read the log of administrative acts',
+      summary: 'Read the log of administrative changes',
       description:
         'Newest first. Without `tenant`, an operator’s key reads those of all tenants, any other those of its own. About 2,000 a tenant are kept, and as many of those about the tenant, its keys, quotas and webhook secret, and about GPU hosts that its keys drained. What operators do to invocations of another tenant (`invocation.read`, `.cancel`, `.message`, `.put-file`, `.read-file`) is among them.',
       security: SECURITY,
@@ -134,15 +134,21 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
         query: z.object({
           tenant: tenantName
             .optional()
-            .openapi({ description: 'Only of this tenant; an operator sees all without it' }),
+            .openapi({ description: 'Only this tenant; operators get all tenants by default' }),
           before: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({
-            description: 'Cursor: only earlier acts',
+            description: 'Cursor: only earlier changes',
           }),
-          limit: z.coerce.number().int().min(1).max(1000).default(100).openapi({ description: 'The newest so many' }),
+          limit: z.coerce
+            .number()
+            .int()
+            .min(1)
+            .max(1000)
+            .default(100)
+            .openapi({ description: 'Most entries to return, newest first' }),
         }),
       },
       responses: {
-        200: json(z.object({ entries: z.array(AuditEntrySchema) }), 'The acts'),
+        200: json(z.object({ entries: z.array(AuditEntrySchema) }), 'The changes'),
         ...problems('invalid-input'),
       },
     }),

@@ -7,16 +7,18 @@ import { runProgram } from '../programs.ts';
 export const bench: Command = {
   name: 'bench',
   summary: 'Measure the platform',
-  arguments: [{ name: 'arguments', help: 'which benchmark, and its flags', required: false, rest: true }],
+  arguments: [{ name: 'arguments', help: 'name of the benchmark, and its flags', required: false, rest: true }],
   passThrough: true,
   examples: [
-    { line: 'pie bench http', does: 'tokens that streaming clients receive, and the CPU of every process' },
-    { line: 'pie bench generate', does: 'time per token at 1, 8 and 32 clients' },
-    { line: 'pie bench launch', does: 'time from request to first message' },
-    { line: 'pie bench admission', does: 'wait with a long line, jobs a second, CPU of Redis' },
-    { line: 'pie bench flood', does: 'what one tenant waits while another floods' },
-    { line: 'pie bench soak', does: 'Redis memory while invocations come and are forgotten' },
-    { line: 'pie bench engine', does: 'the engine against node-llama-cpp, transformers.js and the floor' },
+    { line: 'pie bench http', does: 'measures tokens that streaming clients receive, and CPU of every process' },
+    { line: 'pie bench generate', does: 'measures time per token at 1, 8 and 32 clients' },
+    { line: 'pie bench launch', does: 'measures time from request to first message' },
+    { line: 'pie bench admission', does: "measures another tenant's time beside a long queue, and CPU of Redis" },
+    { line: 'pie bench flood', does: "measures another tenant's time to the first token beside a flood" },
+    { line: 'pie bench idle', does: 'measures memory, CPU and wake-ups of the idle platform' },
+    { line: 'pie bench soak', does: 'measures Redis memory while invocations arrive and expire' },
+    { line: 'pie bench engine', does: 'compares the engine with node-llama-cpp, transformers.js and the floor' },
+    { line: 'pie bench generate --help', does: 'explains what a benchmark measures, and its baseline' },
   ],
   async run({ args }) {
     if (INSTALLED) {

@@ -12,12 +12,12 @@ export const build: Command = {
   arguments: [
     {
       name: 'source',
-      help: 'a folder with a pie.json, or a .ts or .js file (the current folder without it)',
+      help: 'a folder with a pie.json, or a .ts or .js file (default: the current folder)',
       required: false,
     },
   ],
-  options: [{ flags: '-o, --out <file>', help: "where to write the component (the function's name with .wasm)" }],
-  examples: [{ line: 'pie build hello.ts -o hello.wasm', does: 'one file to a component' }],
+  options: [{ flags: '-o, --out <file>', help: "file to write (default: the function's name with .wasm)" }],
+  examples: [{ line: 'pie build hello.ts -o hello.wasm', does: 'builds a component from one file' }],
   async run({ args, options, terminal }) {
     const [target = '.'] = args;
     const source = findFunction(target, undefined);

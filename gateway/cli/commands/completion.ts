@@ -11,8 +11,14 @@ export function completion(all: () => readonly Command[]): Command {
     summary: 'Print a completion script for a shell',
     arguments: [{ name: 'shell', help: SHELLS.join(', '), required: true }],
     examples: [
-      { line: 'source <(pie completion bash)', does: 'for this shell; put it into ~/.bashrc to keep it' },
-      { line: 'pie completion fish > ~/.config/fish/completions/pie.fish', does: 'for good, in fish' },
+      {
+        line: 'source <(pie completion bash)',
+        does: 'enables completion in this shell; put the line into ~/.bashrc to keep it',
+      },
+      {
+        line: 'pie completion fish > ~/.config/fish/completions/pie.fish',
+        does: 'enables completion in fish permanently',
+      },
     ],
     async run({ args, terminal }) {
       const [shell] = args;

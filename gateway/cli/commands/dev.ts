@@ -13,12 +13,14 @@ export const dev: Command = {
     'Uses the platform that runs, else starts one that ends with this command. Builds and deploys at once and again whenever a file of the bundle is saved; what ' +
     'does not build is shown with its place, and the version before stays. Versions that it made go when a later save replaces them. Ctrl-C ends it.',
   arguments: [
-    { name: 'source', help: 'a folder with a pie.json, or a file (the current folder without it)', required: false },
+    { name: 'source', help: 'a folder with a pie.json, or a file (default: the current folder)', required: false },
   ],
-  options: [{ flags: '-i, --invoke <json>', help: 'invoke it with this input after each deploy: JSON, or @file' }],
+  options: [
+    { flags: '-i, --invoke <json>', help: 'invoke the function with this input after each deploy: JSON, or @file' },
+  ],
   examples: [
-    { line: 'pie dev', does: 'the function of this folder' },
-    { line: `pie dev hello --invoke '{"prompt":"Once upon a time"}'`, does: 'and run it at every save' },
+    { line: 'pie dev', does: 'deploys the function of this folder at every save' },
+    { line: `pie dev hello --invoke '{"prompt":"Once upon a time"}'`, does: 'also invokes the function at every save' },
   ],
   async run(call) {
     const { args, options, terminal, signal } = call;

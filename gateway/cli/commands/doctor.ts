@@ -8,10 +8,10 @@ const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL' } as const;
 /** Checks everything that the platform needs on this machine. */
 export const doctor: Command = {
   name: 'doctor',
-  summary: 'Check what the platform needs, and say what to do',
+  summary: 'Check everything that the platform needs, and print remedies',
   description:
     'Checks Node, packages, redis-server, models, credentials, the configuration and the cards that it names, the port, and the running platform part by part.',
-  examples: [{ line: 'pie doctor', does: 'exits with 5 when something is to be mended' }],
+  examples: [{ line: 'pie doctor', does: 'exits with 5 when a check fails' }],
   async run({ terminal, signal }) {
     const findings = [];
     for await (const finding of checkAll(signal)) {

@@ -11,7 +11,7 @@ export const filesList: Command = {
   name: 'files list',
   summary: 'List the files of an invocation',
   arguments: [id],
-  examples: [{ line: 'pie files list inv_4f1c', does: 'names, sizes and types' }],
+  examples: [{ line: 'pie files list inv_4f1c', does: 'shows names, sizes and types' }],
   async run({ args, terminal, signal, connect }) {
     const { client } = await connect();
     const files = await client.files(args[0] ?? '', { signal });
@@ -27,13 +27,13 @@ export const filesList: Command = {
 
 export const filesGet: Command = {
   name: 'files get',
-  summary: 'Get a file of an invocation',
-  description: 'Writes a file of an invocation into the current folder, under its own name, unless told otherwise.',
+  summary: 'Download a file of an invocation',
+  description: 'Writes a file of an invocation into the current folder under its own name, or to the path of --output.',
   arguments: [id, { name: 'name', help: 'name of the file', required: true }],
-  options: [{ flags: '-o, --output <path>', help: 'where to; - for standard output' }],
+  options: [{ flags: '-o, --output <path>', help: 'path to write to; - for standard output' }],
   examples: [
-    { line: 'pie files get inv_4f1c report.pdf', does: 'into ./report.pdf' },
-    { line: 'pie files get inv_4f1c data.json -o - | jq', does: 'to another program' },
+    { line: 'pie files get inv_4f1c report.pdf', does: 'writes ./report.pdf' },
+    { line: 'pie files get inv_4f1c data.json -o - | jq', does: 'pipes the file to another program' },
   ],
   async run({ args, options, terminal, signal, connect }) {
     const [invocation = '', name = ''] = args;
@@ -57,11 +57,11 @@ export const filesGet: Command = {
 
 export const filesPut: Command = {
   name: 'files put',
-  summary: 'Give a file to a running invocation',
+  summary: 'Upload a file to a running invocation',
   arguments: [id, { name: 'source', help: 'the file', required: true }],
   options: [
-    { flags: '--name <name>', help: 'what the invocation calls it; its own name without' },
-    { flags: '--type <media type>', help: 'application/octet-stream without' },
+    { flags: '--name <name>', help: 'name of the file for the invocation (default: its own name)' },
+    { flags: '--type <media type>', help: 'media type (default: application/octet-stream)' },
   ],
   examples: [{ line: 'pie files put inv_4f1c photo.png --type image/png', does: 'the function receives photo.png' }],
   async run({ args, options, terminal, signal, connect }) {

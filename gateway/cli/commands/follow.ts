@@ -62,6 +62,10 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         if (event.data.level === 'warn') warning = event.data.message;
         if (options.logs) terminal.note(`[${event.data.level}] ${event.data.message}`);
         break;
+      case 'gap':
+        await endLine();
+        terminal.remark(`— a part of the output was lost: nothing after event ${event.data.after} counts —`);
+        break;
       case 'result': {
         await endLine();
         const { output, usage } = event.data;

@@ -9,7 +9,7 @@ const name = { name: 'function', help: 'name of the function', required: true } 
 export const list: Command = {
   name: 'list',
   summary: 'List the functions',
-  examples: [{ line: 'pie list', does: 'what each name runs, its size and age' }],
+  examples: [{ line: 'pie list', does: 'shows version, size and age of each function' }],
   async run({ terminal, signal, connect }) {
     const { client } = await connect();
     const functions = await client.functions({ signal });
@@ -35,7 +35,7 @@ export const versions: Command = {
   arguments: [name],
   description:
     'Lists the versions of a function, newest first: which names serve each, what was said of it, and by whom.',
-  examples: [{ line: 'pie versions text-completion', does: 'invoke one with name@version' }],
+  examples: [{ line: 'pie versions text-completion', does: 'lists the versions; invoke one with name@version' }],
   async run({ args, terminal, signal, connect }) {
     const [name = ''] = args;
     if (name.includes('@'))

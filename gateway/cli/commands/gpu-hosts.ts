@@ -11,10 +11,10 @@ const POLL_MS = 1000;
 
 export const gpuHostsList: Command = {
   name: 'gpu-hosts list',
-  summary: 'List the GPU hosts and what computes there (operators)',
+  summary: 'List the GPU hosts and their models and devices (operators)',
   description: 'The same as `pie ps --hosts`.',
   byDefault: true,
-  examples: [{ line: 'pie gpu-hosts', does: 'which card has which model, how full and how busy it is' }],
+  examples: [{ line: 'pie gpu-hosts', does: 'shows models, memory and load of each device' }],
   async run({ terminal, signal, connect }) {
     const { client } = await connect();
     showHosts(terminal, await client.operations.load({ signal }));
@@ -24,15 +24,17 @@ export const gpuHostsList: Command = {
 
 export const gpuHostsDrain: Command = {
   name: 'gpu-hosts drain',
-  summary: 'Give a GPU host nothing new, and let end what runs there (operators)',
+  summary: 'Start nothing new on a GPU host, and let its invocations end (operators)',
   description:
     'What comes for its tenants goes to the other hosts, as if it were away; what it serves, and the children of that, end in peace. It holds over restarts until `pie gpu-hosts undrain`.',
   arguments: [name],
   options: [
-    { flags: '--wait', help: 'until nothing runs there any more' },
-    { flags: '--force', help: 'also the last one that is there: what comes then waits in line' },
+    { flags: '--wait', help: 'wait until nothing runs there' },
+    { flags: '--force', help: 'drain even the last GPU host: new invocations then wait' },
   ],
-  examples: [{ line: 'pie gpu-hosts drain gpu-host-2 --wait', does: 'then take its card out' }],
+  examples: [
+    { line: 'pie gpu-hosts drain gpu-host-2 --wait', does: 'drains the host, for example to replace its card' },
+  ],
   async run({ args: [host = ''], options, terminal, signal, connect }) {
     const { client } = await connect();
     const change = { drained: true, ...(options.force === true && { force: true }) };
@@ -50,9 +52,9 @@ export const gpuHostsDrain: Command = {
 export const gpuHostsUndrain: Command = {
   name: 'gpu-hosts undrain',
   summary: 'Let a drained GPU host take new invocations again (operators)',
-  description: 'Its tenants come back to it with what they invoke next, and find there what they had saved.',
+  description: 'The next invocations of its tenants run there again, with the contexts that they saved there.',
   arguments: [name],
-  examples: [{ line: 'pie gpu-hosts undrain gpu-host-2', does: 'after its card was changed' }],
+  examples: [{ line: 'pie gpu-hosts undrain gpu-host-2', does: 'uses the host again' }],
   async run({ args: [host = ''], terminal, signal, connect }) {
     const { client } = await connect();
     const state = await client.operations.changeGpuHost(host, { drained: false }, { signal });

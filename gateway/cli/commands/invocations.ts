@@ -1,4 +1,5 @@
 import type { InvocationState } from '../../app/control.ts';
+import { EVENT_ID } from '../../app/invocations/event-id.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { type Call, type Command, text } from '../command.ts';
@@ -16,18 +17,18 @@ const ALL = 10_000;
 
 export const attach: Command = {
   name: 'attach',
-  summary: 'Show what an invocation has said, and go on with it',
+  summary: 'Replay the events of an invocation and follow it',
   description:
-    'Replays the events of an invocation and goes on until it ends, however it was started. Ctrl-C leaves the invocation running.',
+    'Replays the events of an invocation and follows it until it ends, even if another client started it. Ctrl-C leaves the invocation running.',
   arguments: [id],
   options: [
-    { flags: '--after <event>', help: 'only events after this number', parse: eventNumber },
-    { flags: '--logs', help: 'show the function’s log lines too' },
+    { flags: '--after <event>', help: 'only events after the one with this id or number', parse: eventIdOf },
+    { flags: '--logs', help: 'also show the log lines of the function' },
   ],
-  examples: [{ line: 'pie attach inv_4f1c', does: 'from the beginning' }],
+  examples: [{ line: 'pie attach inv_4f1c', does: 'replays it from the beginning' }],
   async run({ args, options, terminal, signal, connect }) {
     const { client } = await connect();
-    const after = typeof options.after === 'number' ? options.after : 0;
+    const after = typeof options.after === 'string' ? options.after : '0';
     const stream = client.events(args[0] ?? '', { signal, lastEventId: after });
     return follow(stream, { terminal, logs: options.logs === true, lines: false });
   },
@@ -37,7 +38,9 @@ export const status: Command = {
   name: 'status',
   summary: 'Show the state of an invocation',
   arguments: [id],
-  examples: [{ line: 'pie status inv_4f1c', does: 'queued, running, or how it ended and what it used' }],
+  examples: [
+    { line: 'pie status inv_4f1c', does: 'shows whether it is queued or running, or how it ended and what it used' },
+  ],
   async run({ args, terminal, signal, connect }) {
     const { client } = await connect();
     const state = await client.invocation(args[0] ?? '', { signal });
@@ -85,16 +88,17 @@ function details({
 export const cancel: Command = {
   name: 'cancel',
   summary: 'Cancel invocations',
-  description: 'Cancels the named invocations, or all that wait or run of a function or of the tenant, after asking.',
+  description:
+    'Cancels the named invocations, or all waiting and running ones of a function or the tenant. Asks before it cancels.',
   arguments: [{ name: 'invocation', help: 'ids of invocations', required: false, rest: true }],
   options: [
-    { flags: '--function <name>', help: 'all of this function that wait or run' },
-    { flags: '--all', help: 'all that wait or run' },
+    { flags: '--function <name>', help: 'all waiting and running invocations of this function' },
+    { flags: '--all', help: 'all waiting and running invocations of the tenant' },
     { flags: '-y, --yes', help: 'do not ask' },
   ],
   examples: [
-    { line: 'pie cancel inv_4f1c', does: 'everything that it holds is released' },
-    { line: 'pie cancel --function text-completion', does: 'asks, then cancels all of them' },
+    { line: 'pie cancel inv_4f1c', does: 'cancels it and releases everything that it holds' },
+    { line: 'pie cancel --function text-completion', does: 'asks, then cancels all invocations of the function' },
   ],
   async run(call) {
     const { args, options, terminal, signal } = call;
@@ -144,7 +148,7 @@ function wasOver({ endedAt, status: state }: InvocationState): boolean {
   return endedAt !== undefined && state !== 'cancelled';
 }
 
-function eventNumber(value: string): number {
-  if (/^\d+$/.test(value)) return Number(value);
-  throw new Failure('It must be the number of an event.');
+function eventIdOf(value: string): string {
+  if (EVENT_ID.test(value)) return value;
+  throw new Failure('It must be the id of an event, `<epoch>-<number>`, or its number.');
 }

@@ -9,25 +9,28 @@ import { readInput } from './input.ts';
 
 export const invoke: Command = {
   name: 'invoke',
-  summary: 'Invoke a function and stream what it says',
+  summary: 'Invoke a function and stream its output',
   description:
     'Invokes a function and prints its messages as they come; the result is printed when there were none. Ctrl-C cancels the invocation. ' +
     'Without --interactive the function is told that no message follows once those of --message are sent.',
   arguments: [{ name: 'function', help: 'name of the function, or name@version', required: true }],
   options: [
-    { flags: '-i, --input <json>', help: 'the input: JSON, @file, or - for standard input ({} without it)' },
+    { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
     { flags: '-m, --message <text>', help: 'send this message to the function (may be repeated)', repeat: true },
     { flags: '--interactive', help: 'send each line of standard input as a message' },
-    { flags: '--logs', help: 'show the function’s log lines too' },
-    { flags: '--async', help: 'only start it, and print its id' },
-    { flags: '--cancel-after <time>', help: 'end it when it has not ended by then: 90, 30s, 5m, 1h', parse: duration },
-    { flags: '--webhook <url>', help: 'tell this https URL of the end' },
-    { flags: '--idempotency-key <key>', help: 'invoking again with this key gives the outcome of the first time' },
+    { flags: '--logs', help: 'also show the log lines of the function' },
+    { flags: '--async', help: 'only start the invocation, and print its id' },
+    { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: duration },
+    { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends' },
+    { flags: '--idempotency-key <key>', help: 'a repeated request with this key returns the first invocation' },
   ],
   examples: [
-    { line: `pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'`, does: 'a story' },
-    { line: 'pie invoke echo-session --interactive', does: 'a conversation; Ctrl-D ends it' },
-    { line: `pie invoke text-completion --input @input.json --json`, does: 'one event a line, for programs' },
+    {
+      line: `pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'`,
+      does: 'streams a story',
+    },
+    { line: 'pie invoke echo-session --interactive', does: 'holds a conversation; Ctrl-D ends it' },
+    { line: `pie invoke text-completion --input @input.json --json`, does: 'prints one event a line as JSON' },
   ],
   async run(call) {
     const { args, options, terminal, signal } = call;

@@ -6,7 +6,7 @@ import { ago, duration } from '../format.ts';
 import { parseSpan } from '../span.ts';
 import type { Terminal } from '../terminal.ts';
 
-const tenant: Option = { flags: '--tenant <name>', help: 'another tenant than that of your key; for operators' };
+const tenant: Option = { flags: '--tenant <name>', help: 'another tenant than your key’s (operators)' };
 const id = { name: 'key', help: 'id of the key, such as key_3f9ac41e07b2', required: true } as const;
 
 const HOUR_MS = 3_600_000;
@@ -16,8 +16,8 @@ export const keysList: Command = {
   summary: 'List the API keys',
   options: [tenant],
   examples: [
-    { line: 'pie keys list', does: 'what each may do, when it was used last, when it expires' },
-    { line: 'pie keys list --tenant acme', does: 'those of another tenant' },
+    { line: 'pie keys list', does: 'shows scopes, last use and expiry of each key' },
+    { line: 'pie keys list --tenant acme', does: 'lists the keys of another tenant' },
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();
@@ -41,25 +41,28 @@ export const keysList: Command = {
 
 export const keysCreate: Command = {
   name: 'keys create',
-  summary: 'Create an API key; it is shown once',
-  arguments: [{ name: 'name', help: 'what it is called, for people', required: true }],
+  summary: 'Create an API key and show it once',
+  arguments: [{ name: 'name', help: 'name of the key', required: true }],
   options: [
     {
       flags: '--scopes <list>',
-      help: 'what it may do: invoke, deploy, admin, operator; invoke without it',
+      help: 'scopes: invoke, deploy, admin, operator (default: invoke)',
       parse: scopes,
     },
     {
       flags: '--expires <span>',
-      help: 'until when it works, such as 12h or 30d; for ever without it',
+      help: 'time until it expires, such as 12h or 30d (default: never)',
       parse: parseSpan,
     },
     tenant,
   ],
   examples: [
-    { line: 'pie keys create website', does: 'may invoke functions' },
-    { line: 'pie keys create ci --scopes invoke,deploy --expires 90d', does: 'deploys for three months' },
-    { line: 'pie keys create first --tenant acme --scopes admin', does: 'lets another tenant begin' },
+    { line: 'pie keys create website', does: 'creates a key that may invoke functions' },
+    {
+      line: 'pie keys create ci --scopes invoke,deploy --expires 90d',
+      does: 'creates a key that may deploy for three months',
+    },
+    { line: 'pie keys create first --tenant acme --scopes admin', does: 'creates the first key of another tenant' },
   ],
   async run({ args: [name = ''], options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
@@ -77,19 +80,21 @@ export const keysCreate: Command = {
 
 export const keysRotate: Command = {
   name: 'keys rotate',
-  summary: 'Replace an API key; the old one works on for a while',
+  summary: 'Replace an API key; the old key keeps working for a while',
   description:
     'Makes a key with the same name, scopes and expiry. The old one is refused once the grace period is over; give it out before that.',
   arguments: [id],
   options: [
     {
       flags: '--grace <span>',
-      help: 'how long the old one works on, such as 0s or 1d; 1h without it',
+      help: 'time for which the old key keeps working, such as 0s or 1d (default: 1h)',
       parse: parseSpan,
     },
     tenant,
   ],
-  examples: [{ line: 'pie keys rotate key_3f9ac41e07b2 --grace 1d', does: 'a day to put the next one in its place' }],
+  examples: [
+    { line: 'pie keys rotate key_3f9ac41e07b2 --grace 1d', does: 'leaves a day to replace the key everywhere' },
+  ],
   async run({ args: [key = ''], options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
     const graceMs = (options.grace as number | undefined) ?? HOUR_MS;
@@ -102,10 +107,12 @@ export const keysRotate: Command = {
 
 export const keysRemove: Command = {
   name: 'keys remove',
-  summary: 'Remove an API key; it is refused within 2 s',
+  summary: 'Remove an API key; gateways refuse it within 2 s',
   arguments: [id],
   options: [tenant],
-  examples: [{ line: 'pie keys remove key_3f9ac41e07b2', does: 'the last key that administers a tenant stays' }],
+  examples: [
+    { line: 'pie keys remove key_3f9ac41e07b2', does: 'removes it, unless it is the last admin key of the tenant' },
+  ],
   async run({ args: [key = ''], options, terminal, signal, connect }) {
     const { client } = await connect();
     await client.tenants.removeKey(key, text(options, 'tenant'), { signal });

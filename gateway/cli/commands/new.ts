@@ -16,11 +16,15 @@ export const create: Command = {
       .join(', ')}. Pie and its library come along as tarballs in vendor/.`,
   arguments: [{ name: 'name', help: 'name of the function and of its folder', required: true }],
   options: [
-    { flags: '-t, --template <template>', help: `what to begin with (${DEFAULT})`, choices: Object.keys(TEMPLATES) },
+    {
+      flags: '-t, --template <template>',
+      help: `template to start from (default: ${DEFAULT})`,
+      choices: Object.keys(TEMPLATES),
+    },
   ],
   examples: [
     { line: 'pie new hello', does: 'continues a text; then: cd hello && npm install && npm test' },
-    { line: 'pie new helper --template agent', does: 'calls tools over HTTP' },
+    { line: 'pie new helper --template agent', does: 'creates an agent that calls tools over HTTP' },
   ],
   async run({ args, options, terminal, signal }) {
     const [name = ''] = args;

@@ -19,28 +19,28 @@ const REFRESH_MS = 1000;
 
 export const ps: Command = {
   name: 'ps',
-  summary: 'List invocations: those that wait and run, or all',
+  summary: 'List waiting and running invocations, or all',
   description:
     'Shows the invocations that wait or run, newest first. TOKENS are those embedded and sampled, GPU and CPU the time used so far; AGE counts from submission, WAITED until the (last) start.',
   options: [
-    { flags: '-a, --all', help: 'ended ones too' },
-    { flags: '--function <name>', help: 'of this function' },
+    { flags: '-a, --all', help: 'also list ended invocations' },
+    { flags: '--function <name>', help: 'only this function' },
     {
       flags: '--status <states>',
-      help: `in these states, with commas between: ${STATUSES.join(', ')}`,
+      help: `only these states, separated by commas: ${STATUSES.join(', ')}`,
       parse: statuses,
     },
-    { flags: '--tenant <tenant>', help: 'of another tenant (operators)' },
-    { flags: '-l, --limit <number>', help: `${DEFAULT_LIMIT} without it`, parse: limit },
-    { flags: '--hosts', help: 'instead, the GPU hosts and what computes there (operators)' },
-    { flags: '-w, --watch', help: 'keep the list up to date; in a pipe, a line for each change' },
+    { flags: '--tenant <tenant>', help: 'another tenant (operators)' },
+    { flags: '-l, --limit <number>', help: `most invocations to list (default: ${DEFAULT_LIMIT})`, parse: limit },
+    { flags: '--hosts', help: 'list the GPU hosts instead (operators)' },
+    { flags: '-w, --watch', help: 'keep the list up to date; in a pipe, print a line for each change' },
   ],
   examples: [
-    { line: 'pie ps', does: 'what waits and runs now' },
-    { line: 'pie ps --all --function text-completion --limit 20', does: 'the last 20 invocations of a function' },
-    { line: 'pie ps --status failed --json', does: 'what failed, one a line' },
-    { line: 'pie ps --watch', does: 'like top' },
-    { line: 'pie ps --hosts', does: 'which card has which model, how full and how busy it is' },
+    { line: 'pie ps', does: 'lists invocations that wait or run now' },
+    { line: 'pie ps --all --function text-completion --limit 20', does: 'lists the last 20 invocations of a function' },
+    { line: 'pie ps --status failed --json', does: 'prints failed invocations, one JSON object a line' },
+    { line: 'pie ps --watch', does: 'updates the list like top' },
+    { line: 'pie ps --hosts', does: 'shows models, memory and load of each device' },
   ],
   async run(call) {
     const { options, terminal, signal } = call;

@@ -10,7 +10,7 @@ export const quarantineLift: Command = {
     'A version is quarantined when its sandbox crashed or stopped answering twice within ten minutes while it computed alone in it: it is not run. ' +
     'This lifts it, for all versions of the function; `pie list` shows which function is quarantined. A new version is not quarantined.',
   arguments: [{ name: 'function', help: 'name of the function', required: true }],
-  examples: [{ line: 'pie quarantine lift story', does: 'story is run again' }],
+  examples: [{ line: 'pie quarantine lift story', does: 'lets story run again' }],
   async run({ args, terminal, signal, connect }) {
     const [fn = ''] = args;
     const { client } = await connect();

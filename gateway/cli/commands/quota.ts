@@ -5,21 +5,21 @@ import { EXIT, Failure } from '../failure.ts';
 import { bytes, duration, number } from '../format.ts';
 import { parseSpan } from '../span.ts';
 
-const tenant = { flags: '--tenant <tenant>', help: 'another tenant, for operators' } as const;
+const tenant = { flags: '--tenant <tenant>', help: 'another tenant (operators)' } as const;
 const BAR = 20;
 
 export const quotaList: Command = {
   name: 'quota list',
   byDefault: true,
-  summary: 'Show the limits that bind, and how much of each is used',
-  description: 'Windows begin with the minute, day and month of UTC. What has no limit is not listed.',
+  summary: 'Show limits and how much of each is used',
+  description: 'Windows begin with the minute, day and month in UTC. Quotas without a limit are not listed.',
   options: [
     tenant,
-    { flags: '--function <function>', help: 'only those of the tenant as a whole and of this function' },
+    { flags: '--function <function>', help: 'only the limits of the whole tenant and of this function' },
   ],
   examples: [
-    { line: 'pie quota', does: 'the limits of your tenant and its functions' },
-    { line: 'pie quota list --function story --json', does: 'of one function, for programs' },
+    { line: 'pie quota', does: 'shows the limits of your tenant and its functions' },
+    { line: 'pie quota list --function story --json', does: 'prints the limits of one function as JSON' },
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();
@@ -47,24 +47,24 @@ export const quotaList: Command = {
 export const quotaSet: Command = {
   name: 'quota set',
   summary: 'Set a limit of a tenant or a function',
-  description: `For operators. The quotas are ${QUOTA_NAMES.join(', ')}. A limit for good ends an override.`,
+  description: `For operators. The quotas are ${QUOTA_NAMES.join(', ')}. A permanent limit ends an override.`,
   arguments: [
     { name: 'quota', help: 'name of the quota', required: true },
     { name: 'limit', help: 'a whole number, or "none" for the platform’s default', required: true },
   ],
   options: [
     tenant,
-    { flags: '--function <function>', help: 'for one function only' },
-    { flags: '--for <time>', help: 'an override for that long: 30s, 15m, 2h, 7d', parse: parseSpan },
-    { flags: '--reason <text>', help: 'why; it is kept with the limit' },
+    { flags: '--function <function>', help: 'only for this function' },
+    { flags: '--for <time>', help: 'override the limit for this time: 30s, 15m, 2h, 7d', parse: parseSpan },
+    { flags: '--reason <text>', help: 'reason, stored with the limit' },
   ],
   examples: [
-    { line: 'pie quota set requests-per-minute 60 --tenant acme', does: 'for good' },
+    { line: 'pie quota set requests-per-minute 60 --tenant acme', does: 'sets a permanent limit' },
     {
       line: 'pie quota set tokens-per-day 5000000 --tenant acme --for 2h --reason launch',
-      does: 'for two hours, then as before',
+      does: 'overrides the limit for two hours',
     },
-    { line: 'pie quota set kv-pages none --tenant acme', does: 'back to the platform’s default' },
+    { line: 'pie quota set kv-pages none --tenant acme', does: 'restores the platform’s default' },
   ],
   async run({ args, options, terminal, signal, connect }) {
     const { client } = await connect();

@@ -13,16 +13,16 @@ const LOOK_MS = 500;
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
 const alias = { name: 'alias', help: 'name of the alias, such as live or canary', required: true } as const;
-const message = { flags: '-m, --message <text>', help: 'why, for people; kept in the history' } as const;
+const message = { flags: '-m, --message <text>', help: 'reason, stored in the history' } as const;
 
 export const aliasList: Command = {
   name: 'alias list',
-  summary: 'Show what the aliases of a function serve',
-  description: 'Shows what each alias and tag of a function serves, or what one of them served before.',
+  summary: 'Show the versions that the aliases of a function serve',
+  description: 'Shows the version of each alias and tag of a function, or the history of one alias.',
   arguments: [name, { ...alias, required: false, help: 'show its history instead' }],
   examples: [
-    { line: 'pie alias list story', does: 'live, and what else there is' },
-    { line: 'pie alias list story live', does: 'what story meant before, newest first' },
+    { line: 'pie alias list story', does: 'lists live and the other aliases and tags' },
+    { line: 'pie alias list story live', does: 'lists earlier versions of story, newest first' },
   ],
   async run({ args, terminal, signal, connect }) {
     const { client } = await connect();
@@ -49,7 +49,7 @@ export const aliasList: Command = {
 
 export const aliasSet: Command = {
   name: 'alias set',
-  summary: 'Point an alias at a version, or divide it among several',
+  summary: 'Point an alias at a version, or split it between several',
   description:
     'Points an alias at versions, all at once: invocations that exist keep theirs. A version may be given by its first four or more digits, or by a tag.',
   arguments: [
@@ -59,11 +59,11 @@ export const aliasSet: Command = {
   ],
   options: [
     message,
-    { flags: '--if-revision <number>', help: 'refuse when the alias was changed since', parse: revision },
+    { flags: '--if-revision <number>', help: 'refuse if the alias was changed after this revision', parse: revision },
   ],
   examples: [
-    { line: 'pie alias set story live 3f2a=90 9c1b=10', does: 'nine of ten invocations run 3f2a…' },
-    { line: 'pie alias set story canary 9c1b', does: 'story@canary runs it' },
+    { line: 'pie alias set story live 3f2a=90 9c1b=10', does: 'sends nine of ten invocations to 3f2a…' },
+    { line: 'pie alias set story canary 9c1b', does: 'makes story@canary run 9c1b…' },
   ],
   async run({ args, options, terminal, signal, connect }) {
     const [fn = '', which = '', ...given] = args;
@@ -81,7 +81,7 @@ export const aliasRemove: Command = {
   name: 'alias remove',
   summary: 'Remove an alias or a tag; its versions stay',
   arguments: [name, alias],
-  examples: [{ line: 'pie alias remove story canary', does: 'story@canary means nothing from then on' }],
+  examples: [{ line: 'pie alias remove story canary', does: 'removes story@canary' }],
   async run({ args, terminal, signal, connect }) {
     const { client } = await connect();
     const [fn = '', which = ''] = args;
@@ -94,21 +94,21 @@ export const aliasRemove: Command = {
 
 export const rollback: Command = {
   name: 'rollback',
-  summary: 'Go back to what a function served before',
+  summary: 'Return a function to an earlier version',
   description:
     'Makes an alias serve what it served one step before, or a version that is named, and says what changes. Rolling back twice goes two steps back. ' +
     'Running invocations end on the version that they began with. It asks first; a script says --yes.',
   arguments: [name],
   options: [
-    { flags: '--to <version>', help: 'a version, its first digits, or a tag (one step back without it)' },
-    { flags: '-a, --alias <alias>', help: 'the alias to change (live)' },
+    { flags: '--to <version>', help: 'a version, its first digits, or a tag (default: the previous version)' },
+    { flags: '-a, --alias <alias>', help: 'alias to change (default: live)' },
     message,
     { flags: '-y, --yes', help: 'do not ask' },
-    { flags: '--dry-run', help: 'only say what would change' },
+    { flags: '--dry-run', help: 'only show what would change' },
   ],
   examples: [
-    { line: 'pie rollback story', does: 'one step back, after a question' },
-    { line: 'pie rollback story --to 9c1b --message "timeouts" --yes', does: 'to a version, at once' },
+    { line: 'pie rollback story', does: 'asks, then returns to the previous version' },
+    { line: 'pie rollback story --to 9c1b --message "timeouts" --yes', does: 'returns to a version without asking' },
   ],
   async run({ args, options, terminal, signal, connect }) {
     const { client } = await connect();
@@ -140,13 +140,13 @@ export const remove: Command = {
     'the waiting, not the removal. A version (name@version, its first digits, or a tag) can be removed when no alias serves it.',
   arguments: [name],
   options: [
-    { flags: '--now', help: 'cancel its invocations instead of waiting for their ends' },
-    { flags: '--no-wait', help: 'do not wait for the last of its invocations' },
+    { flags: '--now', help: 'cancel its invocations instead of letting them end' },
+    { flags: '--no-wait', help: 'do not wait until its last invocation has ended' },
   ],
   examples: [
-    { line: 'pie remove hello', does: 'its invocations run to their ends' },
-    { line: 'pie remove hello --now', does: 'they are cancelled' },
-    { line: 'pie remove hello@9c1b2f03aa51', does: 'one version' },
+    { line: 'pie remove hello', does: 'removes hello and lets its invocations end' },
+    { line: 'pie remove hello --now', does: 'removes hello and cancels its invocations' },
+    { line: 'pie remove hello@9c1b2f03aa51', does: 'removes one version' },
   ],
   async run(call) {
     const { args, options, terminal, signal, connect } = call;

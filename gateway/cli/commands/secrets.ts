@@ -10,7 +10,7 @@ export const secretsList: Command = {
   summary: 'List the secrets, without their values',
   description:
     'Lists the secrets of the tenant. A function gets those that its pie.json names under "secrets", with the values of its deploy.',
-  examples: [{ line: 'pie secrets list', does: 'names, revisions, and who uses them' }],
+  examples: [{ line: 'pie secrets list', does: 'shows names, revisions, and the functions that use them' }],
   async run({ terminal, signal, connect }) {
     const { client } = await connect();
     const secrets = await client.secrets.list({ signal });
@@ -39,8 +39,8 @@ export const secretsSet: Command = {
     'Functions keep the value that they were deployed with: `pie deploy` makes them use a new one, `pie rollback` brings the old one back.',
   arguments: [name],
   examples: [
-    { line: 'pie secrets set OPENAI_KEY', does: 'asks for the value' },
-    { line: 'pie secrets set TLS_KEY < key.pem', does: 'takes it from a file' },
+    { line: 'pie secrets set OPENAI_KEY', does: 'prompts for the value' },
+    { line: 'pie secrets set TLS_KEY < key.pem', does: 'reads the value from a file' },
   ],
   async run({ args: [name = ''], terminal, signal, connect }) {
     const { client } = await connect();
@@ -61,9 +61,11 @@ export const secretsSet: Command = {
 
 export const secretsRemove: Command = {
   name: 'secrets remove',
-  summary: 'Remove a secret that no function in service uses',
+  summary: 'Remove a secret that no served function uses',
   arguments: [name],
-  examples: [{ line: 'pie secrets remove OPENAI_KEY', does: 'older versions keep the value that they have' }],
+  examples: [
+    { line: 'pie secrets remove OPENAI_KEY', does: 'removes it; older versions keep the value that they have' },
+  ],
   async run({ args: [name = ''], terminal, signal, connect }) {
     const { client } = await connect();
     await client.secrets.remove(name, { signal });

@@ -7,7 +7,7 @@ import type { Terminal } from '../terminal.ts';
 const name = { name: 'tenant', help: 'name of the tenant', required: true } as const;
 const weight: Option = {
   flags: '--weight <number>',
-  help: 'its part in the fair share between tenants that wait: 1 to 1000, 100 for a new one',
+  help: 'weight in the fair share between waiting tenants: 1 to 1000 (100 for a new tenant)',
   parse: wholeNumber,
 };
 const DEFAULT_ENTRIES = 50;
@@ -15,7 +15,7 @@ const DEFAULT_ENTRIES = 50;
 export const tenantsList: Command = {
   name: 'tenants list',
   summary: 'List the tenants',
-  examples: [{ line: 'pie tenants list', does: 'all of them for an operator, else your own' }],
+  examples: [{ line: 'pie tenants list', does: 'lists all tenants for an operator, else your own' }],
   async run({ terminal, signal, connect }) {
     const { client } = await connect();
     const tenants = await client.tenants.list({ signal });
@@ -31,7 +31,7 @@ export const tenantsCreate: Command = {
   arguments: [name],
   options: [weight],
   examples: [
-    { line: 'pie tenants create acme', does: 'then give it a key: pie keys create first --tenant acme --scopes admin' },
+    { line: 'pie tenants create acme', does: 'creates it; next: pie keys create first --tenant acme --scopes admin' },
   ],
   async run({ args: [tenant = ''], options, terminal, signal, connect }) {
     const { client } = await connect();
@@ -47,7 +47,7 @@ export const tenantsShow: Command = {
   name: 'tenants show',
   summary: 'Show a tenant',
   arguments: [name],
-  examples: [{ line: 'pie tenants show acme', does: 'its weight, and whether it is suspended' }],
+  examples: [{ line: 'pie tenants show acme', does: 'shows its weight and whether it is suspended' }],
   async run({ args: [tenant = ''], terminal, signal, connect }) {
     const { client } = await connect();
     const found = await client.tenants.get(tenant, { signal });
@@ -62,7 +62,7 @@ export const tenantsSet: Command = {
   summary: 'Change the weight of a tenant',
   arguments: [name],
   options: [weight],
-  examples: [{ line: 'pie tenants set acme --weight 200', does: 'twice the share of a usual one' }],
+  examples: [{ line: 'pie tenants set acme --weight 200', does: 'doubles its share' }],
   run: async ({ args: [tenant = ''], options, terminal, signal, connect }) => {
     const weight = options.weight as number | undefined;
     if (weight === undefined) throw new Failure('There is nothing to set.', { advice: 'Give --weight.' });
@@ -76,36 +76,36 @@ export const tenantsSet: Command = {
 
 export const tenantsSuspend: Command = {
   name: 'tenants suspend',
-  summary: 'Refuse the keys of a tenant and start nothing of it',
+  summary: 'Refuse the keys of a tenant and start none of its invocations',
   description:
     'Within 2 s its keys are refused, and what waits in its line is not started. What runs goes on; `pie cancel` ends it.',
   arguments: [name],
-  examples: [{ line: 'pie tenants suspend acme', does: 'until pie tenants resume acme' }],
+  examples: [{ line: 'pie tenants suspend acme', does: 'suspends it until pie tenants resume acme' }],
   run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, true, { terminal, signal, connect }),
 };
 
 export const tenantsResume: Command = {
   name: 'tenants resume',
-  summary: 'Let a suspended tenant in again',
+  summary: 'Resume a suspended tenant',
   arguments: [name],
-  examples: [{ line: 'pie tenants resume acme', does: 'its line goes on where it was' }],
+  examples: [{ line: 'pie tenants resume acme', does: 'accepts its keys again and starts its waiting invocations' }],
   run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, false, { terminal, signal, connect }),
 };
 
 export const audit: Command = {
   name: 'audit',
-  summary: 'Show what was administered: deploys, aliases, keys, secrets, quotas, tenants',
+  summary: 'Show administrative changes: deploys, aliases, keys, secrets, quotas, tenants',
   options: [
-    { flags: '--tenant <name>', help: 'of this tenant; without it an operator sees all' },
+    { flags: '--tenant <name>', help: 'only this tenant (default for operators: all)' },
     {
       flags: '--limit <number>',
-      help: `the newest so many; ${DEFAULT_ENTRIES} without it, 1000 at most`,
+      help: `most entries, at most 1000 (default: ${DEFAULT_ENTRIES})`,
       parse: wholeNumber,
     },
   ],
   examples: [
-    { line: 'pie audit --limit 20', does: 'the last twenty acts, newest first' },
-    { line: 'pie audit --tenant acme --json', does: 'one tenant’s, with all details' },
+    { line: 'pie audit --limit 20', does: 'shows the last twenty changes, newest first' },
+    { line: 'pie audit --tenant acme --json', does: 'prints the changes of one tenant with all details' },
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();

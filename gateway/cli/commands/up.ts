@@ -10,8 +10,8 @@ export const up: Command = {
   arguments: [{ name: 'flags', help: 'flags of the supervisor', required: false, rest: true }],
   passThrough: true,
   examples: [
-    { line: 'pie up', does: 'start it with the defaults' },
-    { line: 'PIE_HOME=/srv/pie PIE_PORT=9000 pie up', does: 'a second one, with its own home and port' },
+    { line: 'pie up', does: 'starts it with the defaults' },
+    { line: 'PIE_HOME=/srv/pie PIE_PORT=9000 pie up', does: 'starts a second one with its own home and port' },
   ],
   run: async ({ args }) => (await runProgram('infra/up.ts', args, 'inherit')).code,
 };

@@ -7,20 +7,23 @@ const SPANS = ['hour', 'day', 'month'] as const;
 
 export const usage: Command = {
   name: 'usage',
-  summary: 'Show what was used: invocations, tokens, GPU and CPU time',
+  summary: 'Show usage: invocations, tokens, GPU and CPU time',
   description:
     'By hour, day or month of UTC, from the start of this month to now. Spans without anything are left out.',
   options: [
-    { flags: '--from <time>', help: 'a date or a time in ISO 8601', parse: time },
-    { flags: '--to <time>', help: 'likewise; now without it', parse: time },
-    { flags: '--by <span>', help: 'length of a span', choices: SPANS },
+    { flags: '--from <time>', help: 'begin: a date or a time in ISO 8601', parse: time },
+    { flags: '--to <time>', help: 'end, in the same formats (default: now)', parse: time },
+    { flags: '--by <span>', help: 'length of a row’s time span', choices: SPANS },
     { flags: '--per-function', help: 'a row for each function' },
-    { flags: '--csv', help: 'a table for programs, with every number' },
-    { flags: '--tenant <tenant>', help: 'another tenant, for operators' },
+    { flags: '--csv', help: 'print all numbers as CSV' },
+    { flags: '--tenant <tenant>', help: 'another tenant (operators)' },
   ],
   examples: [
-    { line: 'pie usage', does: 'this month by day' },
-    { line: 'pie usage --from 2026-11-01 --by hour --per-function --csv > usage.csv', does: 'for a spreadsheet' },
+    { line: 'pie usage', does: 'shows this month by day' },
+    {
+      line: 'pie usage --from 2026-11-01 --by hour --per-function --csv > usage.csv',
+      does: 'writes a file for a spreadsheet',
+    },
   ],
   async run({ options, terminal, signal, connect }) {
     if (options.csv === true && terminal.json)

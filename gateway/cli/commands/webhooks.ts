@@ -6,10 +6,10 @@ export const webhooksSecret: Command = {
   summary: 'Show the secret that signs this tenant’s webhooks',
   description:
     'Webhooks (`pie invoke --webhook URL`) are signed as Standard Webhooks has it; its libraries check them with this secret. Each tenant has one.',
-  options: [{ flags: '--rotate', help: 'make a new one; every attempt from now on is signed with it' }],
+  options: [{ flags: '--rotate', help: 'make a new secret, which signs every later delivery' }],
   examples: [
-    { line: 'pie webhooks secret', does: 'whsec_…, for the receiver' },
-    { line: 'pie webhooks secret --rotate', does: 'when somebody has seen it who should not' },
+    { line: 'pie webhooks secret', does: 'prints whsec_…, which the receiver needs' },
+    { line: 'pie webhooks secret --rotate', does: 'replaces a secret that has leaked' },
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();

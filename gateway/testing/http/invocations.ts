@@ -15,20 +15,39 @@ export function describeInvocations(get: () => Harness): void {
       const response = await live;
       await attempt.say('4');
       await attempt.succeed(null);
+      const { epoch } = attempt;
+      const ids = [1, 2, 3, 4, 5].map((number) => `${epoch}-${number}`);
+      const idsOf = async (reading: Response) => (await frames(reading)).map((frame) => frame.id);
+      assert.deepEqual(await idsOf(response), ids.slice(2), 'after a number');
+      const after = (lastEventId: string) =>
+        h.send(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': lastEventId } });
+      assert.deepEqual(await idsOf(await h.send(`/v1/invocations/${id}/events`)), ids);
+      assert.deepEqual(await idsOf(await after(`${epoch}-3`)), ids.slice(3), 'after an id');
+      assert.equal((await h.ask(`/v1/invocations/${id}`)).body.lastEventId, ids[4]);
+      for (const last of ['5', `${epoch}-5`]) assert.equal((await after(last)).status, 204);
+      for (const garbage of ['x', '-5', `${epoch}-`, `${epoch}-1-2`, '1.5', '9'.repeat(16)]) {
+        const headers = { 'last-event-id': garbage };
+        h.refused(await h.ask(`/v1/invocations/${id}/events`, { headers }), 'invalid-input', 'last-event-id');
+      }
+    });
+
+    it('tells a reader which of its events the store has lost', async () => {
+      const h = get();
+      const id = await h.submit();
+      const attempt = await h.platform.attempt(id);
+      await attempt.say('1', '2');
+      await attempt.succeed(null);
+      // The reader has events up to number 5 of an earlier attempt, which the store has forgotten with everything that it wrote.
+      const headers = { 'last-event-id': `${attempt.epoch - 1}-5` };
+      const told = await frames(await h.send(`/v1/invocations/${id}/events`, { headers }));
       assert.deepEqual(
-        (await frames(response)).map((frame) => frame.id),
-        ['3', '4', '5'],
+        told.map((frame) => [frame.event, frame.id]),
+        [
+          ['gap', `${attempt.epoch}-0`],
+          ...['message', 'message', 'result'].map((event, i) => [event, `${attempt.epoch}-${i + 1}`]),
+        ],
       );
-      assert.deepEqual(
-        (await frames(await h.send(`/v1/invocations/${id}/events`))).map((frame) => frame.id),
-        ['1', '2', '3', '4', '5'],
-      );
-      assert.equal((await h.send(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': '5' } })).status, 204);
-      h.refused(
-        await h.ask(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': 'x' } }),
-        'invalid-input',
-        'last-event-id',
-      );
+      assert.deepEqual(JSON.parse(told[0]?.data ?? ''), { after: 0 });
     });
 
     it('is unknown under any other id', async () => {

@@ -85,6 +85,8 @@ export interface ObjectCacheOptions {
   readonly compiler: Compiler;
   readonly includes: Includes;
   readonly includeFolders: readonly string[];
+  /** Folder of the sources; messages name files relative to it. */
+  readonly root: string;
   /** Path prefixes of headers that define CUDA's keywords: the keywords in them do not make a source card code. */
   readonly language: readonly string[];
   /** Most files compiled at the same time. */
@@ -102,15 +104,16 @@ export interface ObjectCacheOptions {
 export async function compileAll(sources: readonly string[], options: ObjectCacheOptions): Promise<string[]> {
   const { folder, compiler, includes } = options;
   mkdirSync(folder, { recursive: true });
+  const inputs = { ...options, headers: headersHash(options.includeFolders) };
   const pairs = sources.map((source) => {
     const args = argumentsOf(source, includes, options);
-    return { source, args, object: objectOf(source, includes, args, options) };
+    return { source, args, object: objectOf(source, includes, args, inputs) };
   });
   const missing = () => pairs.filter(({ object }) => !existsSync(object));
   if (missing().length > 0) {
     const release = await lock(path.join(folder, `${path.basename(compiler.program)}.lock`));
     try {
-      await compileMissing(missing(), options);
+      await compileMissing(missing(), inputs);
     } finally {
       release();
     }
@@ -125,10 +128,24 @@ export async function compileAll(sources: readonly string[], options: ObjectCach
 const CARD_CODE = /__(global|device|shared)__|\bLAUNCH\s*\(/;
 
 function argumentsOf(source: string, includes: Includes, options: ObjectCacheOptions): string[] {
-  const { compiler, includeFolders, extra, language } = options;
+  const { compiler, extra, language } = options;
   const files = includes.of(source).filter((file) => !language.some((start) => file.startsWith(start)));
   const card = files.some((file) => CARD_CODE.test(includes.text(file).toString()));
-  return [...(card ? compiler.compile : compiler.compileHost), ...includeFolders.map((one) => `-I${one}`), ...extra];
+  return [...(card ? compiler.compile : compiler.compileHost), ...extra];
+}
+
+/** Options of a build, and a hash of the headers in its include folders. */
+type Inputs = ObjectCacheOptions & { readonly headers: string };
+
+/** Hash of the files of include folders. Their paths are left out: objects are the same in every clone. */
+function headersHash(folders: readonly string[]): string {
+  const hash = createHash('sha256');
+  for (const folder of folders) {
+    const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+    for (const file of entries.map(({ parentPath, name }) => path.join(parentPath, name)).sort())
+      hash.update(`${path.relative(folder, file)}\0`).update(readFileSync(file));
+  }
+  return hash.digest('hex');
 }
 
 /** Path of a source's object, named by a hash of the compiler, its arguments, the source and its headers. */
@@ -136,18 +153,20 @@ function objectOf(
   source: string,
   includes: Includes,
   args: readonly string[],
-  { folder, compiler }: ObjectCacheOptions,
+  { folder, compiler, headers }: Inputs,
 ): string {
-  const hash = createHash('sha256').update(JSON.stringify([compiler.program, compiler.version, args]));
+  const hash = createHash('sha256').update(JSON.stringify([compiler.program, compiler.version, args, headers]));
   for (const file of includes.of(source)) hash.update(`${path.basename(file)}\0`).update(includes.text(file));
   return path.join(folder, `${path.basename(source)}-${hash.digest('hex').slice(0, 24)}.o`);
 }
 
 async function compileMissing(
   missing: { source: string; args: readonly string[]; object: string }[],
-  options: ObjectCacheOptions,
+  options: Inputs,
 ): Promise<void> {
-  const { compiler, includes, jobs, onCompiled, strict, background } = options;
+  const { compiler, includes, includeFolders, root, jobs, onCompiled, strict, background } = options;
+  // The paths of this clone, which are no part of an object's name.
+  const paths = [...includeFolders.map((one) => `-I${one}`), ...compiler.without(root)];
   // Largest sources first: they take longest.
   missing.sort((a, b) => statSync(b.source).size - statSync(a.source).size);
   const total = missing.length;
@@ -160,7 +179,7 @@ async function compileMissing(
       const partial = `${next.object}.tmp`;
       const { status, output } = await run(
         compiler.program,
-        [...next.args, '-c', next.source, '-o', partial],
+        [...next.args, ...paths, '-c', next.source, '-o', partial],
         background,
       );
       if (status !== 0 || (strict && output !== '')) errors.push(output || `${compiler.program} ended with ${status}`);

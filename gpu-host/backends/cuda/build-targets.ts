@@ -31,7 +31,8 @@ export const DEFAULT_ARCH = 'sm_90a';
 const HERE = import.meta.dirname;
 const ROOT = path.resolve(HERE, '../../..');
 const NATIVE = path.join(HERE, 'native');
-const CACHE = path.join(ROOT, 'node_modules', '.cache', 'cuda');
+/** Objects and products by their content, shared by all clones of a user: `$XDG_CACHE_HOME/pie/cuda` or `~/.cache/pie/cuda`. */
+const CACHE = path.join(process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'cuda');
 const KEPT_DAYS = 14;
 
 /** Builds a target, unless the cache has it. @returns its file */
@@ -54,6 +55,7 @@ async function buildOnce(target: Target, options: BuildOptions): Promise<string>
     folder: path.join(CACHE, 'objects'),
     compiler,
     includes,
+    root: ROOT,
     includeFolders: [path.join(ROOT, 'node_modules', 'node-api-headers', 'include')],
     language: [path.join(NATIVE, 'device', 'device.h'), path.join(NATIVE, 'emulation') + path.sep],
     jobs: options.jobs ?? os.availableParallelism(),

@@ -11,6 +11,8 @@ export interface Compiler {
   readonly compile: readonly string[];
   /** Arguments for sources without card code; the compiler then reads them once instead of twice. */
   readonly compileHost: readonly string[];
+  /** Arguments that keep the path of a clone out of the objects, which other clones use. */
+  readonly without: (root: string) => readonly string[];
   /** Arguments that link a program (`link`), and a library that Node loads (`linkShared`). */
   readonly link: readonly string[];
   readonly linkShared: readonly string[];
@@ -53,6 +55,7 @@ export function cardCompiler(arch: string): Compiler {
     version,
     compile: ['-x', 'cu', target, ...common],
     compileHost: ['-x', 'c++', '-DPIE_CUDA', ...common],
+    without: () => [],
     link: [target, '-cudart', 'static', '-ldl', '-lpthread'],
     linkShared: [target, '-shared', '-cudart', 'static', '-ldl', '-lpthread'],
   };
@@ -80,6 +83,7 @@ export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = pro
         version,
         compile: [...compileHost, ...checks],
         compileHost: sanitize ? [...compileHost, ...checks] : compileHost,
+        without: (root) => [`-ffile-prefix-map=${root}${path.sep}=`],
         link: ['-pthread', ...(mac ? [] : ['-ldl']), ...checks],
         linkShared: ['-shared', '-pthread', ...(mac ? ['-undefined', 'dynamic_lookup'] : ['-ldl']), ...checks],
       };

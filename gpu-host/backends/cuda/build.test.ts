@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -13,8 +13,10 @@ function scratch(t: { after(clean: () => void): void }): string {
 }
 
 /** Two sources, one header, and a compiler of this machine. */
-function project(folder: string) {
+function project(folder: string, objects = path.join(folder, 'objects')) {
   const header = path.join(folder, 'answer.h');
+  const headers = path.join(folder, 'headers');
+  mkdirSync(headers, { recursive: true });
   const sources = ['main.cc', 'answer.cc'].map((name) => path.join(folder, name));
   writeFileSync(header, '#pragma once\nint answer();\n');
   writeFileSync(`${sources[0]}`, '#include "answer.h"\nint main() { return answer(); }\n');
@@ -23,10 +25,11 @@ function project(folder: string) {
   const compiled: string[] = [];
   const compile = (options: { strict?: boolean } = {}) =>
     compileAll(sources, {
-      folder: path.join(folder, 'objects'),
+      folder: objects,
       compiler,
       includes: new Includes(),
-      includeFolders: [],
+      includeFolders: [headers],
+      root: folder,
       language: [],
       jobs: 2,
       extra: [],
@@ -53,6 +56,23 @@ test('build: compiles what changed, and nothing else', async (t) => {
   writeFileSync(header, '#pragma once\n// Known to all.\nint answer();\n');
   await compile();
   assert.deepEqual(compiled.splice(0).sort(), ['answer.cc', 'main.cc']);
+});
+
+test('build: clones share objects, which do not contain their paths', async (t) => {
+  const objects = path.join(scratch(t), 'objects');
+  const [one, two] = [scratch(t), scratch(t)].map((folder) => ({ folder, ...project(folder, objects) }));
+  writeFileSync(
+    `${one!.sources[1]}`,
+    '#include "answer.h"\nconst char *file = __FILE__;\nint answer() { return 42; }\n',
+  );
+  writeFileSync(`${two!.sources[1]}`, readFileSync(`${one!.sources[1]}`));
+  const compiled = await one!.compile();
+  assert.ok(compiled.every((object) => !readFileSync(object).includes(one!.folder)));
+  assert.deepEqual(await two!.compile(), compiled);
+  assert.deepEqual(two!.compiled, []);
+  writeFileSync(path.join(two!.folder, 'headers', 'new.h'), '#pragma once\n');
+  await two!.compile();
+  assert.equal(two!.compiled.length, 2, 'other headers make other objects');
 });
 
 test('build: two at once compile once', async (t) => {

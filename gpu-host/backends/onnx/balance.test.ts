@@ -13,7 +13,15 @@ import { packRuns, type RunCosts, rowCost, runCosts } from './packing.ts';
 import { Planner } from './plan.ts';
 import { separateRows } from './rows.ts';
 
-const COSTS: RunCosts = { perRun: 2000, perToken: 50, perRow: 1, perPackedRow: 0.3, perScore: 0.02 };
+const COSTS: RunCosts = {
+  perRun: 2000,
+  perToken: 50,
+  perRow: 1,
+  perPackedRow: 0.3,
+  perScore: 0.02,
+  perSegmentRun: 0,
+  perSegment: 0,
+};
 const SLOTS = 20_000;
 
 interface Shape {

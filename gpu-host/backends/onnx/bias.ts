@@ -2,7 +2,7 @@ import type { SequenceInput } from '../backend.ts';
 import { columnOf, type Row, type RowMember } from './rows.ts';
 
 /** Added to the score of a key that must not be seen. Finite, so that a row that sees nothing at all has no NaN. */
-const HIDDEN = -1e30;
+export const HIDDEN = -1e30;
 
 /** A run's padded shape: `tokens` inputs per row over `width` columns. The columns hold the row's own inputs, its context, then padding. */
 export interface RunShape {

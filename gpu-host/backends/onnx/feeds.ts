@@ -2,11 +2,12 @@ import { Tensor } from 'onnxruntime-node';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { SequenceInput } from '../backend.ts';
 import { allowedWords } from '../check.ts';
-import { fillBias, hasBlindInput, type RunShape } from './bias.ts';
+import { fillBias, HIDDEN, hasBlindInput, type RunShape } from './bias.ts';
 import { Growable } from './growable.ts';
 import type { KvPool } from './kv-pool.ts';
 import type { RotaryRows, RotaryTable } from './rotary-table.ts';
 import type { Row } from './rows.ts';
+import type { KvSegments } from './segments.ts';
 
 /** One run's inputs, and what its outputs hold. */
 export interface RunFeeds {
@@ -22,6 +23,8 @@ export interface RunFeeds {
   readonly isMasked: boolean;
   readonly wantsAttention: boolean;
   readonly writes: boolean;
+  /** Number of segments that the run reads: all in memory, or none. */
+  readonly segments: number;
 }
 
 /** Fills the graph's inputs from rows. The arrays are kept and reused: feeds are valid until the next call. */
@@ -43,13 +46,25 @@ export class FeedBuilder {
   readonly #outRows = new Growable(4);
   readonly #headRows = new Growable(4);
   readonly #masks = new Growable(4);
+  readonly #segments: KvSegments;
+  readonly #segmentRows = new Growable(4);
+  readonly #rowSegments = new Growable(4);
+  readonly #segmentBias = new Growable(4);
+  readonly #noSegments: Record<string, Tensor>;
   #rotaryRows: RotaryRows | null = null;
-  #cos: Tensor | null = null;
-  #sin: Tensor | null = null;
+  #rotaryTensors: Record<string, Tensor> = {};
 
-  constructor(config: ModelConfig, pool: KvPool, rotary: RotaryTable) {
+  constructor(config: ModelConfig, pool: KvPool, segments: KvSegments, rotary: RotaryTable) {
     this.#config = config;
     this.#pool = pool;
+    this.#segments = segments;
+    this.#noSegments = {
+      has_segments: this.#no,
+      segment_rows: new Tensor('int32', new Int32Array(0), [0]),
+      row_segments: new Tensor('int32', new Int32Array(0), [0, 0]),
+      segment_bias: new Tensor('float32', new Float32Array(0), [0, 0, 1]),
+      ...segments.feeds(false),
+    };
     this.#rotary = rotary;
     this.#poolTensor = new Tensor('float32', pool.data, [pool.planes * pool.slotCount, pool.rowSize]);
     this.#noEmbeds = new Tensor('float32', new Float32Array(0), [0, config.hiddenSize]);
@@ -72,16 +87,18 @@ export class FeedBuilder {
     const bias = this.#bias.float32(count * tokens * width);
     fillBias(bias, rows, shape);
     const wanted = this.#outputs(rows, tokens);
+    const hasSegments = rows.some(({ segments }) => segments.length > 0);
     const feeds: Record<string, Tensor> = {
       tokens: this.#fillTokens(rows, tokens),
       ...this.#fillPositions(rows, tokens),
       slots: new Tensor('int32', this.#slots.int32(count * width), [count, width]),
       bias: new Tensor('float32', bias, [count, 1, tokens, width]),
       pool: this.#poolTensor,
+      ...this.#segmentFeeds(rows, wanted.wantsAttention, hasSegments),
       ...this.#embeds(rows, tokens),
       ...wanted.feeds,
     };
-    return { ...wanted, feeds, shape };
+    return { ...wanted, feeds, shape, segments: hasSegments ? this.#segments.count : 0 };
   }
 
   #fillTokens(rows: readonly Row[], tokens: number): Tensor {
@@ -112,14 +129,19 @@ export class FeedBuilder {
       rotary = this.#rotary.tableOf(own);
       for (let i = 0; i < total; i++) words[i * 2] = i;
     }
-    if (rotary !== this.#rotaryRows || this.#cos === null || this.#sin === null) {
-      const dims = [rotary.rows, this.#config.headDim / 2];
-      this.#cos = new Tensor('float32', rotary.cos, dims);
-      this.#sin = new Tensor('float32', rotary.sin, dims);
+    if (rotary !== this.#rotaryRows) {
+      const { rows: length, cos, sin, queryCos, querySin } = rotary;
+      const table = (values: Float32Array) => new Tensor('float32', values, [length, this.#config.headDim / 2]);
+      this.#rotaryTensors = {
+        cos: table(cos),
+        sin: table(sin),
+        query_cos: table(queryCos),
+        query_sin: table(querySin),
+      };
       this.#rotaryRows = rotary;
     }
     const positions = new Tensor('int64', this.#positions.int64(total), [rows.length, tokens]);
-    return { positions, cos: this.#cos, sin: this.#sin };
+    return { positions, ...this.#rotaryTensors };
   }
 
   /** Columns: the row's own inputs (the null slot, written over), its context, padding. */
@@ -139,6 +161,32 @@ export class FeedBuilder {
       }
       slots.fill(nullSlot, columns + context, start + width);
     });
+  }
+
+  #segmentFeeds(rows: readonly Row[], wantsAttention: boolean, hasSegments: boolean): Record<string, Tensor> {
+    if (wantsAttention) return {};
+    if (!hasSegments) return this.#noSegments;
+    const { count } = this.#segments;
+    const most = rows.reduce((most, { segments }) => Math.max(most, segments.length), 0);
+    const places = rows.length * most;
+    const segmentRows = this.#segmentRows.int32(count).fill(0);
+    // Places past a row's last segment name any segment; the bias takes its share.
+    const rowSegments = this.#rowSegments.int32(places).fill(0);
+    const bias = this.#segmentBias.float32(places).fill(HIDDEN);
+    rows.forEach(({ segments }, r) => {
+      segments.forEach((segment, i) => {
+        segmentRows[segment] = r;
+        rowSegments[r * most + i] = segment;
+        bias[r * most + i] = 0;
+      });
+    });
+    return {
+      has_segments: this.#yes,
+      segment_rows: new Tensor('int32', segmentRows, [count]),
+      row_segments: new Tensor('int32', rowSegments, [rows.length, most]),
+      segment_bias: new Tensor('float32', bias, [rows.length, most, 1]),
+      ...this.#segments.feeds(true),
+    };
   }
 
   #embeds(rows: readonly Row[], tokens: number): Record<string, Tensor> {

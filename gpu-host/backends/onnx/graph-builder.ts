@@ -151,34 +151,46 @@ export class GraphBuilder {
     }[],
     then: (branch: GraphBuilder) => readonly string[],
   ): void {
-    const taken = new GraphBuilder(this.#names, `${outputs[0].name}/`);
-    const results = then(taken);
-    const skipped = new GraphBuilder(this.#names);
-    const empties = outputs.map(({ name, type, emptyDims }) => {
-      const empty = skipped.#claim(`${name}:empty`);
-      skipped.#initializers.set(empty, {
-        name: empty,
-        dataType: type,
-        dims: [...emptyDims],
-        rawData: new Uint8Array(0),
+    this.either(condition, outputs, then, (skipped) =>
+      outputs.map(({ name, type, emptyDims }) => {
+        const empty = skipped.#claim(`${name}:empty`);
+        skipped.#initializers.set(empty, {
+          name: empty,
+          dataType: type,
+          dims: [...emptyDims],
+          rawData: new Uint8Array(0),
+        });
+        return skipped.node('Identity', [empty], `${name}:none`);
+      }),
+    );
+  }
+
+  /** Computes `then` when the boolean `condition` holds, else `otherwise`. The branches may use any value of this graph. */
+  either(
+    condition: string,
+    outputs: readonly { readonly name: string; readonly type: ElementTypeNumber }[],
+    then: (branch: GraphBuilder) => readonly string[],
+    otherwise: (branch: GraphBuilder) => readonly string[],
+  ): void {
+    const branchOf = (name: string, build: (branch: GraphBuilder) => readonly string[]) => {
+      const branch = new GraphBuilder(this.#names, `${outputs[0].name}/${name}/`);
+      const results = build(branch);
+      outputs.forEach(({ type }, i) => {
+        branch.#outputs.push({ name: results[i], type: { tensorType: { elemType: type } } });
       });
-      return skipped.node('Identity', [empty], `${name}:none`);
-    });
-    outputs.forEach(({ type }, i) => {
-      taken.#outputs.push({ name: results[i], type: { tensorType: { elemType: type } } });
-      skipped.#outputs.push({ name: empties[i], type: { tensorType: { elemType: type } } });
-    });
+      return branch.#graph(name);
+    };
     const { GRAPH } = onnx.AttributeProto.AttributeType;
     this.#nodes.push({
       opType: 'If',
       domain: '',
       name: `If:${outputs[0].name}`,
       input: [condition],
-      output: outputs.map(({ name }) => this.#claim(name)),
       attribute: [
-        { name: 'then_branch', type: GRAPH, g: taken.#graph('then') },
-        { name: 'else_branch', type: GRAPH, g: skipped.#graph('else') },
+        { name: 'then_branch', type: GRAPH, g: branchOf('then', then) },
+        { name: 'else_branch', type: GRAPH, g: branchOf('else', otherwise) },
       ],
+      output: outputs.map(({ name }) => this.#claim(name)),
     });
   }
 

@@ -4,6 +4,8 @@ import { allowedWords } from '../check.ts';
 import { adapterInputs } from './adapter.ts';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
 import { addDecoderHead } from './head-graph.ts';
+import { addSegmentedAttention } from './segment-graph.ts';
+import { SEGMENT_SLOTS, segmentInput } from './segments.ts';
 import {
   headLinear,
   type LinearLayer,
@@ -29,10 +31,14 @@ export interface GraphOptions {
  * The decoder as one ONNX graph: paged attention over a pool of key and value rows that the caller owns.
  *
  * Inputs, for B sequences of T tokens over W attended rows (T and W padded to the largest of the run):
- * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, headDim / 2]
+ * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, headDim / 2]; `query_cos` and
+ *   `query_sin` are the same times 1 / √headDim
  * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that the caller gives as embeds
  * - `slots` int32 [B, W]: the pool slots to gather; a sequence's own T keys then lie over the first T columns
  * - `bias` float32 [B, 1, T, W]: 0 where an input sees a row, very negative elsewhere
+ * - `has_segments` bool [1]: true when rows also attend to segments, which needs T = 1; no such input with `attention`
+ * - `segments.p` float32 [S, kvHeads, SEGMENT_SLOTS, headDim] for each plane p of the pool; `segment_rows` int32 [S]: each segment's row;
+ *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for these, very negative where a row has fewer
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
  * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: the rows of the R that go to the head; R, M may be 0
  * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: true to compute `top_*`, `log_sum`; never true without head rows
@@ -58,12 +64,22 @@ export function buildDecoder(
 
   graph.input('tokens', int32, ['B', 'T']);
   graph.input('positions', int64, ['B', 'T']);
-  graph.input('cos', float32, ['positions', headDim / 2]);
-  graph.input('sin', float32, ['positions', headDim / 2]);
+  for (const table of ['cos', 'sin', 'query_cos', 'query_sin']) {
+    graph.input(table, float32, ['positions', headDim / 2]);
+  }
   graph.input('embed_rows', int64, ['E', 1]);
   graph.input('embeds', float32, ['E', hiddenSize]);
   graph.input('slots', int32, ['B', 'W']);
   graph.input('bias', float32, ['B', 1, 'T', 'W']);
+  if (!options.attention) {
+    graph.input('has_segments', boolean, [1]);
+    graph.input('segment_rows', int32, ['S']);
+    graph.input('row_segments', int32, ['B', 'G']);
+    graph.input('segment_bias', float32, ['B', 'G', 1]);
+    for (let plane = 0; plane < 2 * layers; plane++) {
+      graph.input(segmentInput(plane), float32, ['S', config.kvHeads, SEGMENT_SLOTS, headDim]);
+    }
+  }
   graph.input('pool', float32, [2 * layers * options.slotCount, kvSize(config)]);
   graph.input('out_rows', int32, ['R']);
   graph.input('head_rows', int32, ['M']);
@@ -225,7 +241,8 @@ function addAttention(
       );
     }
     const attributes = { interleaved: 0, num_heads: count, rotary_embedding_dim: 0 };
-    return graph.node('RotaryEmbedding', [row, 'positions', 'cos', 'sin'], at(`${name}-rotated`), attributes);
+    const tables = name === 'query' ? ['query_cos', 'query_sin'] : ['cos', 'sin'];
+    return graph.node('RotaryEmbedding', [row, 'positions', ...tables], at(`${name}-rotated`), attributes);
   };
   const query = rotated('query', heads);
   const key = rotated('key', kvHeads);
@@ -239,14 +256,24 @@ function addAttention(
   const keys = gathered('keys', 2 * layer, key);
   const values = gathered('values', 2 * layer + 1, at('value'));
   const attended = at('attended');
-  const weightsOf = at('weights');
-  const outputs = options.attention ? [attended, '', '', weightsOf] : [attended];
-  graph.nodeOf('Attention', [query, keys, values, 'bias'], outputs, {
+  const inputs = [query, keys, values, 'bias'];
+  const attributes = {
     q_num_heads: heads,
     kv_num_heads: kvHeads,
-    scale: { float: 1 / Math.sqrt(headDim) },
+    // The rotation has scaled the queries. With another scale here, ONNX Runtime packs all keys before it multiplies one query with them.
+    scale: { float: 1 },
+  };
+  if (options.attention) {
+    const weightsOf = at('weights');
     // Mode 3 makes the fourth output the softmax result.
-    ...(options.attention ? { qk_matmul_output_mode: 3 } : {}),
-  });
-  return { output: attended, key, value: at('value'), weights: options.attention ? weightsOf : null };
+    graph.nodeOf('Attention', inputs, [attended, '', '', weightsOf], { ...attributes, qk_matmul_output_mode: 3 });
+    return { output: attended, key, value: at('value'), weights: weightsOf };
+  }
+  graph.either(
+    'has_segments',
+    [{ name: attended, type: ElementType.float32 }],
+    (branch) => [addSegmentedAttention(branch, config, layer, inputs, attributes)],
+    (branch) => [branch.node('Attention', inputs, at('attended-gathered'), attributes)],
+  );
+  return { output: attended, key, value: at('value'), weights: null };
 }

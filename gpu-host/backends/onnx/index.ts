@@ -26,6 +26,7 @@ import { Planner } from './plan.ts';
 import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
 import { RotaryTable } from './rotary-table.ts';
 import type { Row } from './rows.ts';
+import { KvSegments } from './segments.ts';
 import { sessionOptions } from './session-options.ts';
 import { OnnxImageEncoder } from './vision.ts';
 import type { WeightBits } from './weights.ts';
@@ -55,7 +56,7 @@ export interface OnnxBackendOptions {
  *
  * `session.run` blocks the thread: use this backend in a process that can wait.
  */
-export async function createOnnxBackend(model: LoadedModel, options: OnnxBackendOptions): Promise<Backend> {
+export async function createOnnxBackend(model: LoadedModel, options: OnnxBackendOptions): Promise<OnnxBackend> {
   const { bits, headBits = bits } = options;
   const pool = new KvPool(model.config, options.pageSize, options.pageCount);
   const quantized = await quantizedWeights(model, bits, headBits, options.cacheDirectory ?? defaultCacheDirectory());
@@ -86,7 +87,7 @@ interface Sessions {
   readonly head: LazySession;
 }
 
-class OnnxBackend implements Backend {
+export class OnnxBackend implements Backend {
   readonly name = 'onnx';
   readonly precision: string;
   readonly device = { name: 'CPU' };
@@ -96,6 +97,8 @@ class OnnxBackend implements Backend {
   readonly images: OnnxImageEncoder | undefined;
   readonly #model: LoadedModel;
   readonly #pool: KvPool;
+  readonly #segments: KvSegments;
+  #segmentRuns = 0;
   readonly #feeds: FeedBuilder;
   readonly #planner: Planner;
   readonly #sessions: Sessions;
@@ -118,12 +121,18 @@ class OnnxBackend implements Backend {
     this.pageSize = options.pageSize;
     this.pageCount = options.pageCount;
     this.#pool = pool;
-    this.#feeds = new FeedBuilder(config, pool, new RotaryTable(config));
     const costs = runCosts(config, bits, headBits);
+    this.#segments = new KvSegments(config, pool, costs);
+    this.#feeds = new FeedBuilder(config, pool, this.#segments, new RotaryTable(config));
     this.#planner = new Planner(costs, config.heads, pool.nullSlot);
     this.#padding = new PaddingMeter(costs);
     this.#sessions = sessions;
     this.#head = new Head(config, sessions.head);
+  }
+
+  /** Runs since start that read segments instead of gathering whole contexts. */
+  get segmentRuns(): number {
+    return this.#segmentRuns;
   }
 
   get pageBytes(): number {
@@ -136,7 +145,10 @@ class OnnxBackend implements Backend {
     const adapter = OnnxAdapter.of(batchAdapter(batch));
     this.#padding.begin();
     const outputs: SequenceOutput[] = new Array(batch.length);
-    for (const rows of this.#planner.plan(batch)) await this.#run(rows, adapter, outputs);
+    const found = this.#segments.find(batch);
+    const runs = this.#planner.plan(batch, found);
+    for (const rows of runs) await this.#run(rows, adapter, outputs);
+    this.#segments.learn(batch, found, runs);
     return outputs;
   }
 
@@ -193,6 +205,7 @@ class OnnxBackend implements Backend {
     const session = await this.#decoder(run, adapter);
     const feeds = adapter ? { ...run.feeds, ...adapter.feeds } : run.feeds;
     const result = await session.run(feeds, fetches(run));
+    if (run.segments > 0) this.#segmentRuns++;
     const fresh = run.writes ? floats(result.new_kv) : null;
     let topRow = 0;
     let stateRow = run.headRows;
@@ -216,7 +229,7 @@ class OnnxBackend implements Backend {
         outputs[member.index] = made;
       }
     });
-    this.#padding.add(rows, shape);
+    this.#padding.add(rows, shape, run.segments);
   }
 
   #decoder(run: RunFeeds, adapter: OnnxAdapter | undefined): InferenceSession | Promise<InferenceSession> {

@@ -14,6 +14,9 @@ export class KvPool {
   readonly nullSlot: number;
   readonly data: Float32Array;
   readonly pageBytes: number;
+  /** A number for each slot that changes with every write: equal numbers mean equal keys and values. */
+  readonly versions: Float64Array;
+  #writes = 0;
   /** The memory of `data`: pages are moved as bytes, so that every bit stays. */
   readonly #bytes: Uint8Array;
   readonly #planePageBytes: number;
@@ -26,6 +29,7 @@ export class KvPool {
     this.nullSlot = pageSize * pageCount;
     this.slotCount = this.nullSlot + 1;
     this.data = new Float32Array(this.planes * this.slotCount * this.rowSize);
+    this.versions = new Float64Array(this.slotCount);
     this.#bytes = new Uint8Array(this.data.buffer);
     this.#planePageBytes = pageSize * this.rowSize * Float32Array.BYTES_PER_ELEMENT;
     this.pageBytes = this.planes * this.#planePageBytes;
@@ -35,6 +39,7 @@ export class KvPool {
   /** Writes new keys and values, one input per slot: from each plane of `fresh` (`inputs × rowSize`), the inputs from `firstInput` on. */
   store(fresh: Float32Array, inputs: number, firstInput: number, slots: Uint32Array): void {
     const { data, planes, rowSize, slotCount } = this;
+    this.#changed(slots);
     let first = 0;
     while (first < slots.length) {
       let end = first + 1;
@@ -53,6 +58,7 @@ export class KvPool {
   /** Copies rows pairwise in every plane and rotates keys on by `shifts`; reads all sources before it writes any destination. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
     const { data, planes, rowSize, slotCount } = this;
+    this.#changed(destinations);
     const needed = sources.length * rowSize;
     if (this.#scratch.length < needed) this.#scratch = new Float32Array(needed);
     const turn = shifts === undefined ? null : new KeyTurner(this.#frequencies, shifts);
@@ -86,6 +92,13 @@ export class KvPool {
     for (let plane = 0; plane < this.planes; plane++) {
       this.#bytes.set(from.subarray(plane * bytes, (plane + 1) * bytes), this.#pageStart(plane, page));
     }
+    const slots = bytes / (this.rowSize * Float32Array.BYTES_PER_ELEMENT);
+    this.versions.fill(++this.#writes, page * slots, (page + 1) * slots);
+  }
+
+  #changed(slots: Uint32Array): void {
+    this.#writes++;
+    for (let i = 0; i < slots.length; i++) this.versions[slots[i]] = this.#writes;
   }
 
   #pageStart(plane: number, page: number): number {

@@ -3,7 +3,15 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { packRuns, type RowShape, type RunCosts } from './packing.ts';
 
-const COSTS: RunCosts = { perRun: 800, perToken: 40, perRow: 1, perPackedRow: 0.5, perScore: 0.1 };
+const COSTS: RunCosts = {
+  perRun: 800,
+  perToken: 40,
+  perRow: 1,
+  perPackedRow: 0.5,
+  perScore: 0.1,
+  perSegmentRun: 0,
+  perSegment: 0,
+};
 const shapes = fc.array(fc.record({ tokens: fc.integer({ min: 1, max: 300 }), context: fc.nat(2000) }), {
   maxLength: 40,
 });

@@ -1,4 +1,5 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
+import { SEGMENT_SLOTS } from './segments.ts';
 
 /** The sizes of a row that decide how it is packed. */
 export interface RowShape {
@@ -20,6 +21,9 @@ export interface RunCosts {
   readonly perPackedRow: number;
   /** Each pair of a padded token and a row that it might attend to. */
   readonly perScore: number;
+  /** Added for a run that reads segments, and for each segment in memory: see `KvSegments`. */
+  readonly perSegmentRun: number;
+  readonly perSegment: number;
 }
 
 /** Rates fitted to runs of 1 to 128 rows on two AVX-512 cores. Only their proportions matter; these differ little on other CPUs. */
@@ -32,6 +36,8 @@ const ATTENTION_FLOPS_PER_NS = 310;
 const LAYER_NS = 15_000;
 /** The gather reads each row of keys or values and writes it in order; the attention reads it again. */
 const GATHER_PASSES = 3;
+/** Fixed cost of a layer's nodes that join the attention over segments to the attention over gathered rows. */
+const SEGMENT_LAYER_NS = 40_000;
 /** Most scores of one layer kept at once, 4 bytes each: 512 MiB. A single sequence may exceed this bound; batches are split to meet it. */
 const MAX_SCORES = 1 << 27;
 
@@ -43,6 +49,9 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
   return {
     perRun: layers * LAYER_NS + (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / WEIGHT_BYTES_PER_NS,
     perToken: (2 * parameters) / FLOPS_PER_NS,
+    perSegmentRun: layers * SEGMENT_LAYER_NS,
+    // Read once.
+    perSegment: (SEGMENT_SLOTS * layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
     perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / GATHER_BYTES_PER_NS,
     perPackedRow: (layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
     perScore: (layers * heads * headDim * 4) / ATTENTION_FLOPS_PER_NS,

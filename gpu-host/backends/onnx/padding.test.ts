@@ -11,7 +11,15 @@ import type { RunCosts } from './packing.ts';
 import { PaddingMeter } from './padding.ts';
 import { jointRow, separateRows } from './rows.ts';
 
-const COSTS: RunCosts = { perRun: 1000, perToken: 8, perRow: 4, perPackedRow: 2, perScore: 1 };
+const COSTS: RunCosts = {
+  perRun: 1000,
+  perToken: 8,
+  perRow: 4,
+  perPackedRow: 2,
+  perScore: 1,
+  perSegmentRun: 0,
+  perSegment: 0,
+};
 
 function step(context: number): SequenceInput {
   return {

@@ -2,7 +2,10 @@ import type { RunShape } from './bias.ts';
 import { type RunCosts, rowCost } from './packing.ts';
 import type { Row } from './rows.ts';
 
-/** Measures the share of all runs' estimated work that is padding: filled-up shapes, and scores between different sequences in one row. */
+/**
+ * Measures the share of all runs' estimated work that is padding: filled-up shapes, scores between different sequences in one row, and
+ * segments that no row of the run uses.
+ */
 export class PaddingMeter {
   readonly #costs: RunCosts;
   #computed = 0;
@@ -19,8 +22,10 @@ export class PaddingMeter {
     this.#before = { computed: this.#computed, wanted: this.#wanted };
   }
 
-  add(rows: readonly Row[], { tokens, width }: RunShape): void {
+  /** @param segments number of segments that the run reads */
+  add(rows: readonly Row[], { tokens, width }: RunShape, segments = 0): void {
     this.#computed += rows.length * rowCost({ tokens, context: width - tokens }, this.#costs);
+    this.#computed += segments * this.#costs.perSegment;
     for (const row of rows) this.#wanted += this.#wantedOf(row);
   }
 
@@ -40,6 +45,7 @@ export class PaddingMeter {
       const inputs = sequence.positions.length;
       strange -= inputs * (inputs + sequence.context.length);
     }
-    return rowCost(row, this.#costs) - strange * this.#costs.perScore;
+    const segments = row.segments.length * this.#costs.perSegment;
+    return rowCost(row, this.#costs) - strange * this.#costs.perScore + segments;
   }
 }

@@ -1,7 +1,8 @@
 import type { SequenceInput } from '../backend.ts';
 import { dealtRows, isMovable, isWorthDealing } from './balance.ts';
-import { type Packing, packRuns, type RunCosts } from './packing.ts';
-import { linkedRow, type Row, separateRows, sharedRows } from './rows.ts';
+import { fitsScores, type Packing, packRuns, type RunCosts, rowCost } from './packing.ts';
+import { linkedRow, type Row, segmentedRow, separateRows, sharedRows } from './rows.ts';
+import type { FoundSegments } from './segments.ts';
 import { DependencyFinder, planGroups } from './stages.ts';
 
 interface PackedRows {
@@ -22,25 +23,54 @@ export class Planner {
     this.#dependencies = new DependencyFinder(slotCount);
   }
 
-  /** Returns runs in order: the backend stores the keys and values of one run before the next begins. */
-  plan(batch: readonly SequenceInput[]): readonly (readonly Row[])[] {
+  /**
+   * Returns runs in order: the backend stores the keys and values of one run before the next begins. At most one run reads segments,
+   * and none when a sequence reads an earlier one's writes, which segments lack.
+   * @param found segments that hold the beginnings of contexts
+   */
+  plan(batch: readonly SequenceInput[], found: FoundSegments | null = null): readonly (readonly Row[])[] {
     const dependencies = this.#dependencies.find(batch);
-    if (dependencies === null) return this.#runs(batch, [...batch.keys()], []);
+    if (dependencies === null) {
+      const plain = this.#runs(batch, [...batch.keys()], []);
+      const segmented = found === null ? null : this.#segmented(batch, found);
+      return segmented !== null && segmented.cost < plain.cost ? segmented.runs : plain.runs;
+    }
     const groups = planGroups(batch, dependencies, this.#costs, this.#heads);
     const stages = groups.reduce((last, { stage }) => Math.max(last, stage), 0) + 1;
     return Array.from({ length: stages }, (_, stage) => {
       const members = groups.filter((group) => group.stage === stage).map((group) => group.members);
       const linked = members.filter(({ length }) => length > 1).map((indices) => linkedRow(batch, indices));
-      return this.#runs(batch, members.filter(({ length }) => length === 1).flat(), linked);
+      return this.#runs(batch, members.filter(({ length }) => length === 1).flat(), linked).runs;
     }).flat();
   }
 
+  /** Plans one run over segments, alone or with all other decode steps; null when its scores would not fit. */
+  #segmented(batch: readonly SequenceInput[], { of, count }: FoundSegments): PackedRows | null {
+    const all = [...batch.keys()];
+    const held = all.filter((index) => of[index].length > 0).map((index) => segmentedRow(batch, index, of[index]));
+    const isStep = (index: number) => batch[index].positions.length === 1 && batch[index].attention !== true;
+    const rest = all.filter((index) => of[index].length === 0);
+    const steps = rest.filter(isStep);
+    const candidates = [{ rows: held, rest }];
+    if (steps.length > 0) {
+      const others = rest.filter((index) => !isStep(index));
+      candidates.push({ rows: [...held, ...separateRows(batch, steps)], rest: others });
+    }
+    let best: PackedRows | null = null;
+    for (const { rows, rest } of candidates) {
+      const shape = { tokens: 1, context: rows.reduce((most, row) => Math.max(most, row.context), 0) };
+      if (!fitsScores(shape, this.#heads, rows.length)) continue;
+      const { perRun, perSegmentRun, perSegment } = this.#costs;
+      const packed = rest.length === 0 ? { runs: [], cost: 0 } : this.#runs(batch, rest, []);
+      const run = perRun + perSegmentRun + count * perSegment + rows.length * rowCost(shape, this.#costs);
+      const cost = run + packed.cost;
+      if (best === null || cost < best.cost) best = { runs: [rows, ...packed.runs], cost };
+    }
+    return best;
+  }
+
   /** Puts forks of a prefix into one row, and deals unlike sequences into even rows, where this is cheaper. */
-  #runs(
-    batch: readonly SequenceInput[],
-    alone: readonly number[],
-    linked: readonly Row[],
-  ): readonly (readonly Row[])[] {
+  #runs(batch: readonly SequenceInput[], alone: readonly number[], linked: readonly Row[]): PackedRows {
     let rows = [...separateRows(batch, alone), ...linked];
     let best = this.#pack(rows);
     const merged = sharedRows(batch, alone, this.#costs);
@@ -51,7 +81,7 @@ export class Planner {
         best = shared;
       }
     }
-    if (!isWorthDealing(rows, best.cost, this.#costs)) return best.runs;
+    if (!isWorthDealing(rows, best.cost, this.#costs)) return best;
     const steps = (row: Row) => isMovable(row) && row.tokens === 1;
     const prompts = (row: Row) => isMovable(row) && row.tokens > 1;
     for (const isDealt of [prompts, steps]) {
@@ -64,7 +94,7 @@ export class Planner {
         best = even;
       }
     }
-    return best.runs;
+    return best;
   }
 
   /** Packs rows whose attention is wanted apart from the others: their runs return a number for each input and column. */

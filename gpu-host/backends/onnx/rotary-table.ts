@@ -4,11 +4,13 @@ import { rotaryFrequencies } from '../rotary.ts';
 /** Positions up to which the table is kept; calls with later positions (up to 2³² apart) get a table of their own. */
 const MAX_KEPT_POSITIONS = 1 << 17;
 
-/** Cosines and sines, `rows × headDim / 2` each. */
+/** Cosines and sines, `rows × headDim / 2` each; the ones for queries are divided by √headDim, the attention's scale. */
 export interface RotaryRows {
   readonly rows: number;
   readonly cos: Float32Array;
   readonly sin: Float32Array;
+  readonly queryCos: Float32Array;
+  readonly querySin: Float32Array;
 }
 
 /** Cosines and sines of positions, grown when a later position is first seen. */
@@ -40,13 +42,19 @@ export class RotaryTable {
     const half = this.#frequencies.length;
     const cos = new Float32Array(positions.length * half);
     const sin = new Float32Array(positions.length * half);
+    const queryCos = new Float32Array(positions.length * half);
+    const querySin = new Float32Array(positions.length * half);
+    const scale = 1 / Math.sqrt(2 * half);
     for (let row = 0; row < positions.length; row++) {
       for (let i = 0; i < half; i++) {
         const angle = positions[row] * this.#frequencies[i];
-        cos[row * half + i] = Math.cos(angle);
-        sin[row * half + i] = Math.sin(angle);
+        const at = row * half + i;
+        cos[at] = Math.cos(angle);
+        sin[at] = Math.sin(angle);
+        queryCos[at] = Math.cos(angle) * scale;
+        querySin[at] = Math.sin(angle) * scale;
       }
     }
-    return { rows: positions.length, cos, sin };
+    return { rows: positions.length, cos, sin, queryCos, querySin };
   }
 }

@@ -7,7 +7,15 @@ import type { RunCosts } from './packing.ts';
 import { type Row, sharedRows } from './rows.ts';
 
 /** Only gathering costs anything, so the planner merges every shared prefix. */
-const COSTS: RunCosts = { perRun: 0, perToken: 0, perRow: 1, perPackedRow: 0, perScore: 0 };
+const COSTS: RunCosts = {
+  perRun: 0,
+  perToken: 0,
+  perRow: 1,
+  perPackedRow: 0,
+  perScore: 0,
+  perSegmentRun: 0,
+  perSegment: 0,
+};
 
 function decode(context: Uint32Array, mask: SequenceInput['mask'] = 'causal', inputs = 1): SequenceInput {
   return {

@@ -1,5 +1,6 @@
 import type { SequenceInput } from '../backend.ts';
 import { type RunCosts, rowCost } from './packing.ts';
+import { SEGMENT_SLOTS } from './segments.ts';
 
 /** One row of a run: one sequence, or several that read the same first slots, read each other's inputs, or only fill a row together. */
 export interface Row {
@@ -12,6 +13,11 @@ export interface Row {
   readonly shared: number;
   /** The context slots, when members are linked. */
   readonly slots: Uint32Array | null;
+  /**
+   * Segments that hold the beginning of the context of the row's only member, a decode step. The member's sequence in this row has the rest
+   * of its context.
+   */
+  readonly segments: readonly number[];
 }
 
 export interface RowMember {
@@ -92,7 +98,16 @@ export function linkedRow(batch: readonly SequenceInput[], indices: readonly num
     tokens += sequence.positions.length;
     return { index, sequence, firstInput, firstOwn: 0, links };
   });
-  return { members, tokens, context: slots.length, shared: 0, slots: Uint32Array.from(slots) };
+  return { members, tokens, context: slots.length, shared: 0, slots: Uint32Array.from(slots), segments: [] };
+}
+
+/** A decode step whose context begins with segments, in a row of its own. */
+export function segmentedRow(batch: readonly SequenceInput[], index: number, segments: readonly number[]): Row {
+  const { context, ...rest } = batch[index];
+  const sequence = { ...rest, context: context.subarray(segments.length * SEGMENT_SLOTS) };
+  const members = [{ index, sequence, firstInput: 0, firstOwn: sequence.context.length, links: null }];
+  const { length } = sequence.context;
+  return { members, tokens: 1, context: length, shared: length, slots: null, segments };
 }
 
 /** Puts causal sequences into one row; the mask hides them from each other. */
@@ -110,7 +125,7 @@ function rowOf(indices: readonly number[], batch: readonly SequenceInput[], shar
     context += sequence.context.length - shared;
     return member;
   });
-  return { members, tokens, context, shared, slots: null };
+  return { members, tokens, context, shared, slots: null, segments: [] };
 }
 
 function commonPrefix(group: readonly number[], batch: readonly SequenceInput[]): number {

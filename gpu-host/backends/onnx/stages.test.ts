@@ -7,7 +7,15 @@ import type { RunCosts } from './packing.ts';
 import { columnOf, linkedRow } from './rows.ts';
 import { DependencyFinder, planGroups } from './stages.ts';
 
-const COSTS: RunCosts = { perRun: 1000, perToken: 10, perRow: 1, perPackedRow: 0, perScore: 1 };
+const COSTS: RunCosts = {
+  perRun: 1000,
+  perToken: 10,
+  perRow: 1,
+  perPackedRow: 0,
+  perScore: 1,
+  perSegmentRun: 0,
+  perSegment: 0,
+};
 const SLOTS = 400;
 
 function sequence(context: Uint32Array, writes: Uint32Array, inputs = writes.length): SequenceInput {

@@ -4,7 +4,7 @@ import { ModelError } from '../errors.ts';
 import { splitLlava } from './llava.ts';
 import { type ImagePreparation, parsePreparation } from './preparation.ts';
 
-/** A vision tower and its projector, which turn a picture into embeds of the text model (LLaVA 1.5: Liu et al., 2023, section 3). */
+/** A vision tower and its projector, which turn an image into embeds of the text model (LLaVA 1.5: Liu et al., 2023, section 3). */
 export interface VisionConfig {
   /** A CLIP tower has a class token and a norm before its first layer; a SigLIP tower has a bias on its patches. */
   readonly tower: 'clip' | 'siglip';
@@ -13,7 +13,7 @@ export interface VisionConfig {
   readonly heads: number;
   /** Number of computed layers: all layers up to the one whose output the projector takes. */
   readonly layers: number;
-  /** Side of the square picture and of a patch, pixels. */
+  /** Side of the square image and of a patch, pixels. */
   readonly imageSize: number;
   readonly patchSize: number;
   readonly activation: Activation;
@@ -24,7 +24,7 @@ export interface VisionConfig {
   readonly projectorBias: boolean;
   /** Values of an embed: the text model's hidden size. */
   readonly embedSize: number;
-  /** Embeds of one picture. */
+  /** Embeds of one image. */
   readonly embeds: number;
   readonly preparation: ImagePreparation;
 }
@@ -39,7 +39,7 @@ const ACTIVATIONS: Readonly<Record<string, Activation>> = {
   gelu_new: 'gelu-tanh',
 };
 
-/** Pixels of a larger picture would not fit a frame of the protocol. */
+/** Pixels of a larger image would not fit a frame of the protocol. */
 const MAX_IMAGE_SIZE = 1024;
 
 const size = z
@@ -90,13 +90,13 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
   if (kind === undefined) throw refused(`vision towers of type "${file.model_type}" are not supported`);
   if (file.num_channels !== 3) throw refused(`a vision tower of ${file.num_channels} channels is not supported`);
   const patchSize = file.patch_size ?? kind.patch_size;
-  if (file.image_size < patchSize) throw refused(`pictures of ${file.image_size} pixels in patches of ${patchSize}`);
-  if (file.image_size > MAX_IMAGE_SIZE) throw refused(`pictures of more than ${MAX_IMAGE_SIZE} pixels a side`);
+  if (file.image_size < patchSize) throw refused(`images of ${file.image_size} pixels in patches of ${patchSize}`);
+  if (file.image_size > MAX_IMAGE_SIZE) throw refused(`images of more than ${MAX_IMAGE_SIZE} pixels a side`);
   if (file.hidden_size % file.num_attention_heads !== 0) {
     throw refused(`${file.num_attention_heads} heads cannot share ${file.hidden_size} values`);
   }
   if (preprocessor === undefined)
-    throw refused('preprocessor_config.json is missing, which says how pictures are prepared');
+    throw refused('preprocessor_config.json is missing, which says how images are prepared');
   const keepsClassToken = classTokenOf(llava.vision_feature_select_strategy, kind.tower);
   const patches = Math.floor(file.image_size / patchSize) ** 2;
   return {

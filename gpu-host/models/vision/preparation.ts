@@ -4,11 +4,11 @@ import { ModelError } from '../errors.ts';
 /** Red, green, blue. */
 export type Color = readonly [number, number, number];
 
-/** Steps from a picture of any size to the square of pixels that a vision tower takes, from `preprocessor_config.json`. */
+/** Steps from an image of any size to the square of pixels that a vision tower takes, from `preprocessor_config.json`. */
 export interface ImagePreparation {
   /** Side of the square, pixels. */
   readonly size: number;
-  /** Colour, 0 to 255, that first pads the picture to a square; null without padding. */
+  /** Colour, 0 to 255, that first pads the image to a square; null without padding. */
   readonly pad: Color | null;
   /** Length of the shorter side after resizing; the longer side keeps proportion, cut at both ends. Null: both sides become `size`. */
   readonly shortestEdge: number | null;
@@ -76,18 +76,18 @@ export function parsePreparation(json: unknown, imageSize: number): ImagePrepara
   const file = parsed.data;
   const type = file.image_processor_type ?? file.feature_extractor_type ?? 'CLIPImageProcessor';
   const kind = /^(CLIP|Llava|Siglip)(ImageProcessor|FeatureExtractor)(Fast|Pil)?$/.exec(type)?.[1];
-  if (kind === undefined) throw refused(`pictures are prepared by "${type}"`);
+  if (kind === undefined) throw refused(`images are prepared by "${type}"`);
   const defaults = DEFAULTS[kind === 'Siglip' ? 'siglip' : 'clip'];
-  if (file.do_resize === false) throw refused('pictures are not resized');
+  if (file.do_resize === false) throw refused('images are not resized');
   const filter = FILTERS.get(file.resample ?? BICUBIC);
   if (filter === undefined) throw refused(`resample ${file.resample} is no filter known here`);
 
   const shortestEdge = resizedEdge(file.size ?? imageSize, imageSize);
   const isCut = kind !== 'Siglip' && file.do_center_crop !== false;
   if (isCut && sideOf(file.crop_size ?? imageSize) !== imageSize) {
-    throw refused(`pictures are cut to another size than the ${imageSize} pixels a side that the tower takes`);
+    throw refused(`images are cut to another size than the ${imageSize} pixels a side that the tower takes`);
   }
-  if (!isCut && shortestEdge !== null) throw refused('pictures are resized in proportion and not cut to a square');
+  if (!isCut && shortestEdge !== null) throw refused('images are resized in proportion and not cut to a square');
   const mean = file.image_mean ?? defaults.mean;
   const isNormalized = file.do_normalize !== false;
   return {
@@ -101,14 +101,14 @@ export function parsePreparation(json: unknown, imageSize: number): ImagePrepara
   };
 }
 
-/** The shorter side after resizing, or null when the picture becomes the tower's square. */
+/** The shorter side after resizing, or null when the image becomes the tower's square. */
 function resizedEdge(size: z.infer<typeof sizeSchema>, imageSize: number): number | null {
   if (typeof size === 'object' && 'height' in size) {
     if (size.height === imageSize && size.width === imageSize) return null;
-    throw refused(`pictures are resized to ${size.width} × ${size.height}, and the tower takes ${imageSize} a side`);
+    throw refused(`images are resized to ${size.width} × ${size.height}, and the tower takes ${imageSize} a side`);
   }
   const edge = typeof size === 'number' ? size : size.shortest_edge;
-  if (edge < imageSize) throw refused(`pictures are resized to ${edge} pixels, less than the tower's ${imageSize}`);
+  if (edge < imageSize) throw refused(`images are resized to ${edge} pixels, less than the tower's ${imageSize}`);
   return edge;
 }
 
@@ -125,6 +125,6 @@ function byteOf(fraction: number): number {
 
 function refused(what: string): ModelError {
   return new ModelError('unsupported-model', `preprocessor_config.json: ${what}`, {
-    hint: 'supported: the image processors of CLIP, SigLIP and LLaVA, whose pictures are cut or resized to the size of the vision tower',
+    hint: 'supported: the image processors of CLIP, SigLIP and LLaVA, whose images are cut or resized to the size of the vision tower',
   });
 }

@@ -10,7 +10,7 @@ import { expectedVisionTensors } from './tensors.ts';
 /** Options of {@link randomVisionModel}. */
 export interface RandomVisionOptions {
   readonly text?: Partial<ModelConfig>;
-  /** Fields of `vision_config`. By default a CLIP tower with pictures of 12 pixels per side, patches of 4, and three layers. */
+  /** Fields of `vision_config`. By default a CLIP tower with images of 12 pixels per side, patches of 4, and three layers. */
   readonly tower?: Readonly<Record<string, unknown>>;
   /** Fields of the outer `config.json`. */
   readonly llava?: Readonly<Record<string, unknown>>;

@@ -4,7 +4,7 @@ import { readJson, readOptionalJson } from '../load.ts';
 import { parseVision, type VisionConfig } from './config.ts';
 
 /**
- * Reads the vision part of a model directory; undefined when its model takes no pictures. Reads no weights.
+ * Reads the vision part of a model directory; undefined when its model takes no images. Reads no weights.
  *
  * @throws ModelError when the directory cannot be read, or holds an unsupported model
  */

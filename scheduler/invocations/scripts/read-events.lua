@@ -1,19 +1,64 @@
 --[[
-  Returns the entries of an event log with the events after a number, oldest first, up to bounds on events and bytes, but at least one.
-  Event sizes vary a thousandfold, and a reader holds the entries in memory. The first entry may begin with events up to that number.
+  Returns the entries of an event log after a reader's place, oldest first, up to bounds on events and bytes, but at least one. Event sizes
+  vary a thousandfold, and a reader holds the entries in memory. The first entry may begin with events that the reader has.
+
+  A Redis that loses writes may give numbers that the reader has to events of a later epoch. The entries then begin with the first event
+  of a later epoch.
 
   KEYS[1] events (stream)
   KEYS[2] record (hash)
 
-  ARGV[1] number after which the events begin
-  ARGV[2] most events
-  ARGV[3] most bytes of their fields, unless the first entry alone has more
+  ARGV[1] number of the last event that the reader has
+  ARGV[2] epoch of that event, or '' when the reader does not know it
+  ARGV[3] most events
+  ARGV[4] most bytes of their fields, unless the first entry alone has more
 
-  Returns {1 if the log holds no more, else 0; status or ''; runtime that shows events before writing them, or ''; XRANGE entries...}.
+  Returns {1 if the log holds no more, else 0; status or ''; runtime that shows events before writing them, or ''; when the store lost
+          events that the reader has, the number after which, else ''; epoch of the record; XRANGE entries...}.
 ]]
-local from, most, mostBytes = (tonumber(ARGV[1]) + 1) .. '-0', tonumber(ARGV[2]), tonumber(ARGV[3])
-local status, runtime, shown = unpack(redis.call('HMGET', KEYS[2], 'status', 'runtimeId', 'shown'))
-local reply, count, bytes = { 0, status or '', status == 'running' and shown and runtime or '' }, 0, 0
+local after, most, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local status, runtime, shown, newest, last = unpack(redis.call('HMGET', KEYS[2], 'status', 'runtimeId', 'shown', 'epoch', 'seq'))
+
+-- The first entry that ends with this number or a later one.
+local function entryFrom(number)
+  return redis.call('XRANGE', KEYS[1], string.format('%.0f-0', number), '+', 'COUNT', 1)[1]
+end
+
+local function isLater(entry)
+  return tonumber(string.match(entry[1], '%-(%d+)$')) > tonumber(ARGV[2])
+end
+
+-- True when the reader's number belongs to a later epoch, or when the log ends before it although a later epoch exists.
+local function isReused()
+  local entry = entryFrom(after)
+  if entry then
+    return isLater(entry) and tonumber(string.match(entry[1], '^%d+')) - #entry[2] / 4 < after
+  end
+  return last and tonumber(newest) > tonumber(ARGV[2]) and tonumber(last) < after
+end
+
+-- Number of the last event before those of later epochs.
+local function lastBeforeLater()
+  local low, high = 0, after
+  while low < high do
+    local middle = math.floor((low + high) / 2) + 1
+    local entry = entryFrom(middle)
+    if entry and not isLater(entry) then
+      low = middle
+    else
+      high = middle - 1
+    end
+  end
+  return low
+end
+
+local lost = ''
+if ARGV[2] ~= '' and after > 0 and isReused() then
+  after = lastBeforeLater()
+  lost = string.format('%.0f', after)
+end
+local reply = { 0, status or '', status == 'running' and shown and runtime or '', lost, newest or '' }
+local head, count, bytes, from = #reply, 0, 0, string.format('%.0f-0', after + 1)
 while count < most do
   local entry = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 1)[1]
   if not entry then
@@ -23,7 +68,7 @@ while count < most do
   for _, field in ipairs(entry[2]) do
     bytes = bytes + #field
   end
-  if bytes > mostBytes and #reply > 3 then
+  if bytes > mostBytes and #reply > head then
     break
   end
   reply[#reply + 1] = entry

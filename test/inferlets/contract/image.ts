@@ -1,20 +1,20 @@
-/** Cases of `input-image`, on a model with a vision tower that turns a picture into nine embeds. */
+/** Cases of `input-image`, on a model with a vision tower that turns an image into nine embeds. */
 import { model } from '@pie/inferlet';
 import { attempt, forward, inputImage, outputText, settle } from '@pie/inferlet/raw';
 import { type Cases, embedsOf, NO_ADDRESS, NO_MODEL, near, newQueue, pagesOf, upTo } from './case.ts';
 import { asked } from './compute.ts';
 
-/** The model that takes pictures; the default model takes none. */
+/** The model that takes images; the default model takes none. */
 const VISION = 'tiny-vision';
 const EMBEDS = 9;
 
 /** A PNG of two pixels side by side, red and blue. */
-const PICTURE = bytes(
+const IMAGE = bytes(
   '89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd' +
     '0000000d4944415478da63f8cf0004ff01070001ff3d7d8c490000000049454e44ae426082',
 );
-/** The picture with one changed byte in its pixel data. */
-const DAMAGED = PICTURE.map((byte, i) => (i === 45 ? byte ^ 0xff : byte));
+/** The image with one changed byte in its pixel data. */
+const DAMAGED = IMAGE.map((byte, i) => (i === 45 ? byte ^ 0xff : byte));
 
 function bytes(hex: string): Uint8Array {
   return Uint8Array.from(hex.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16));
@@ -34,7 +34,7 @@ const embed = (image: Uint8Array, { name = VISION, count = EMBEDS, address = 0 }
 export const imageCases: Cases = {
   'input-image.image-dimensions': {
     ok: () => {
-      const { width, height } = attempt(() => inputImage.imageDimensions(PICTURE));
+      const { width, height } = attempt(() => inputImage.imageDimensions(IMAGE));
       return width === 2 && height === 1;
     },
     fails: { 'invalid-argument': () => attempt(() => inputImage.imageDimensions(new Uint8Array(70))) },
@@ -53,7 +53,7 @@ export const imageCases: Cases = {
       const [first, second] = [embedsOf(queue, EMBEDS), embedsOf(queue, EMBEDS)];
       const [state = 0] = embedsOf(queue, 1);
       const encoded = [first, second].map((embeds) =>
-        settle(inputImage.embedImage(queue, PICTURE, upTo(EMBEDS), embeds)),
+        settle(inputImage.embedImage(queue, IMAGE, upTo(EMBEDS), embeds)),
       );
       // The forward need not wait for the encoding.
       forward.forward(queue, [], first, pagesOf(queue, 1), [state], undefined);
@@ -66,9 +66,9 @@ export const imageCases: Cases = {
     },
     fails: {
       'invalid-argument': () => embed(DAMAGED),
-      'not-owned': () => embed(PICTURE, { address: NO_ADDRESS }),
-      unsupported: () => embed(PICTURE, { name: model().name }),
-      'not-found': () => embed(PICTURE, { name: NO_MODEL, address: NO_ADDRESS }),
+      'not-owned': () => embed(IMAGE, { address: NO_ADDRESS }),
+      unsupported: () => embed(IMAGE, { name: model().name }),
+      'not-found': () => embed(IMAGE, { name: NO_MODEL, address: NO_ADDRESS }),
     },
   },
 };

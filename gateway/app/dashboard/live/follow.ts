@@ -1,4 +1,7 @@
+import { Items } from '#scheduler/invocations/feed.ts';
+import type { Position } from '#scheduler/invocations/types.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import { BEGINNING, eventId, hasUpTo, placeOf } from '../../invocations/event-id.ts';
 import { pause } from '../../pause.ts';
 import type { Page, Visit } from '../page.ts';
 import { transcript } from '../pages/transcript.ts';
@@ -17,8 +20,8 @@ export interface Followed {
   /** Authenticates the key again. Resolves to the visit now, or null when its session is over. */
   readonly renew: () => Promise<Visit | null>;
   readonly render: (visit: Visit) => Promise<Page>;
-  /** Number of the last event that the browser has. */
-  readonly after: number | null;
+  /** Place of the last event that the browser has. */
+  readonly after: Position | null;
   /** Aborts when the browser no longer follows the page. */
   readonly signal: AbortSignal;
 }
@@ -49,7 +52,7 @@ async function* changing(followed: Followed): AsyncGenerator<LiveFrame, void, un
       yield* await changes.since(page.fragments.filter(({ fixed }) => fixed !== true));
       if (page.stream !== undefined) events ??= new EventFeed(visit, page.stream, followed.after);
       if (!page.live) {
-        if (events !== undefined) yield* events.rest(page.stream?.after ?? 0, signal);
+        if (events !== undefined) yield* events.rest(placeOf(page.stream?.after ?? '') ?? BEGINNING, signal);
         yield { event: 'end', data: { why: 'complete' } };
         return;
       }
@@ -65,12 +68,12 @@ async function* changing(followed: Followed): AsyncGenerator<LiveFrame, void, un
 class EventFeed {
   readonly #buffer: EventBuffer;
   readonly #reading = new AbortController();
-  #last: number;
+  #last: Position;
 
-  constructor({ control, call }: Visit, { id, after }: { id: string; after: number }, seen: number | null) {
-    this.#last = seen ?? after;
+  constructor({ control, call }: Visit, { id, after }: { id: string; after: string }, seen: Position | null) {
+    this.#last = seen ?? placeOf(after) ?? BEGINNING;
     const signal = AbortSignal.any([call.signal, this.#reading.signal]);
-    this.#buffer = new EventBuffer(control.events({ ...call, signal }, id, this.#last));
+    this.#buffer = new EventBuffer(new Items(control.events(call, id, this.#last), signal));
   }
 
   /** The events of the next `ms`; ends early after the terminal event. */
@@ -83,16 +86,16 @@ class EventFeed {
         if (this.#buffer.over) await pause(end - Date.now(), signal);
         continue;
       }
-      this.#last = last.seq;
-      yield { event: 'events', id: last.seq, data: await transcript(events) };
+      this.#last = last;
+      yield { event: 'events', id: eventId(last), data: await transcript(events) };
       if (last.event === 'result' || last.event === 'error') return;
     }
   }
 
   /** The missing events up to the last one of an invocation that has ended. */
-  async *rest(lastSeq: number, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
+  async *rest(last: Position, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
     const end = Date.now() + LAST_EVENTS_MS;
-    while (this.#last < lastSeq && !this.#buffer.over && Date.now() < end && !signal.aborted)
+    while (!hasUpTo(this.#last, last) && !this.#buffer.over && Date.now() < end && !signal.aborted)
       yield* this.during(end - Date.now(), signal);
   }
 

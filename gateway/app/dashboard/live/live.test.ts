@@ -24,14 +24,14 @@ describe('what is sent to a page that is followed', () => {
   });
 
   it('is one frame, whatever it holds', () => {
-    const text = frameText({ event: 'events', id: 7, data: { text: 'a\n\nevent: end\ndata: x', rows: '\r\n' } });
+    const text = frameText({ event: 'events', id: '1-7', data: { text: 'a\n\nevent: end\ndata: x', rows: '\r\n' } });
     assert.equal(text.split('\n').length, 5);
-    assert.ok(text.startsWith('id: 7\nevent: events\ndata: {'));
+    assert.ok(text.startsWith('id: 1-7\nevent: events\ndata: {'));
   });
 });
 
 describe('events between two looks', () => {
-  const event = (seq: number): InvocationEvent => ({ seq, event: 'message', data: '{}' });
+  const event = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'message', data: '{}' });
 
   it('come together, in order, and their fault after them', async () => {
     const buffer = new EventBuffer(

@@ -1,7 +1,9 @@
 import { raw } from 'hono/html';
+import { Items } from '#scheduler/invocations/feed.ts';
 import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { JsonText } from '../../http/json-text.ts';
+import { BEGINNING, placeOf } from '../../invocations/event-id.ts';
 import { jsonText, measured, moment, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, facts, notice, tokenField } from '../html/parts.ts';
@@ -141,18 +143,19 @@ function eventsCard({ rows }: Past): Html {
 
 /** The output up to now. */
 async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
-  const after = Math.max(0, lastEventId - PAST_EVENTS);
+  const last = placeOf(lastEventId) ?? BEGINNING;
+  const after = { epoch: null, seq: Math.max(0, last.seq - PAST_EVENTS) };
   const events: InvocationEvent[] = [];
   let held = 0;
   const reading = new AbortController();
   const signal = AbortSignal.any([call.signal, reading.signal, AbortSignal.timeout(PAST_MS)]);
   try {
-    if (lastEventId > 0)
-      for await (const event of control.events({ ...call, signal }, id, after)) {
+    if (last.seq > 0)
+      for await (const event of new Items(control.events(call, id, after), signal)) {
         events.push(event);
         held += event.data.length;
         while (held > MAX_TEXT && events.length > 1) held -= events.shift()?.data.length ?? 0;
-        if (event.seq >= lastEventId) break;
+        if (event.seq >= last.seq) break;
       }
   } catch (error) {
     // The store keeps events for a shorter time than states: an old invocation may have a state but no events.

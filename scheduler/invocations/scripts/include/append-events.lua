@@ -61,7 +61,7 @@ local function appendEvents(w, record, bounds, changed)
     local event, data = ARGV[place], ARGV[place + 1]
     last = last + 1
     if entryBytes + #data > ENTRY_BYTES and #entry > 0 then
-      redis.call('XADD', w.events, (last - 1) .. '-0', unpack(entry))
+      redis.call('XADD', w.events, (last - 1) .. '-' .. record.epoch, unpack(entry))
       entry, entryBytes = {}, 0
     end
     for _, value in ipairs({'e', event, 'd', data}) do
@@ -69,7 +69,7 @@ local function appendEvents(w, record, bounds, changed)
     end
     entryBytes = entryBytes + #data
     if w.channel ~= '' then
-      live[#live + 1] = last .. '\0' .. event .. '\0' .. data
+      live[#live + 1] = record.epoch .. '-' .. last .. '\0' .. event .. '\0' .. data
     end
     if event == 'message' and not record.firstMessageAt then
       countFirstMessage(w.record, account, bounds.now)
@@ -79,7 +79,7 @@ local function appendEvents(w, record, bounds, changed)
       functionLog(w.record, last, event, data, bounds.now, bounds.lines, bounds.linesMs)
     end
   end
-  redis.call('XADD', w.events, last .. '-0', unpack(entry))
+  redis.call('XADD', w.events, last .. '-' .. record.epoch, unpack(entry))
   local fields = {'seq', last, 'bytes', bytes + added}
   if family == w.record then
     fields[5], fields[6] = 'familyBytes', familyBytes + stored

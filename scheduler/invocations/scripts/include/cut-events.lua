@@ -9,7 +9,7 @@ local function cutEvents(events, last, keep)
     return 0
   end
   local freed = 0
-  for _, entry in ipairs(redis.call('XRANGE', events, '-', string.format('%.0f-0', last - keep))) do
+  for _, entry in ipairs(redis.call('XRANGE', events, '-', string.format('(%.0f-0', last - keep + 1))) do
     for i = 4, #entry[2], 4 do
       freed = freed + EVENT_BYTES + #entry[2][i]
     end

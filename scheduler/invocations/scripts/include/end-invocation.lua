@@ -71,7 +71,7 @@ end
 -- data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs, and optionally `added`, the increase of
 -- the usage counters, and `holder`, the runtime that is done with the job. `record` has the record's fields; `endInvocation` changes it.
 local function endInvocation(a, record)
-  redis.call('XADD', a.events, a.seq .. '-0', 'e', a.event, 'd', a.data)
+  redis.call('XADD', a.events, a.seq .. '-' .. a.epoch, 'e', a.event, 'd', a.data)
   if record.account then
     countEnd(record.account, record['function'], not record.parent, a.status, a.code, tonumber(a.now), a.added or {})
   end
@@ -125,7 +125,7 @@ local function endInvocation(a, record)
   end
   writeFinalRecord(a.record, record)
   redis.call('PEXPIRE', a.record, a.recordMs)
-  redis.call('PUBLISH', a.live, a.seq .. '\0' .. a.event .. '\0' .. a.data)
+  redis.call('PUBLISH', a.live, a.epoch .. '-' .. a.seq .. '\0' .. a.event .. '\0' .. a.data)
   redis.call('PUBLISH', a.inboxChannel, 'closed')
 end
 

@@ -1,0 +1,72 @@
+import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
+
+/** A source that is asked for its next items. */
+export interface PulledSource<T> {
+  /** The next items, at least one; null after the last one. Calls do not overlap. */
+  next(): Promise<T[] | null>;
+  /** Stops the source. A pending `next` may stay pending. */
+  close(): void;
+}
+
+/** A feed of a source that is asked for its items. Asks only when the reader has taken all earlier items. */
+export function pulledFeed<T>(open: () => PulledSource<T>): OpenFeed<T> {
+  return (ready) => new PulledFeed(open(), ready);
+}
+
+/** A feed of an iterable's items. */
+export function feedOf<T>(iterable: AsyncIterable<T>): OpenFeed<T> {
+  return pulledFeed(() => {
+    const iterator = iterable[Symbol.asyncIterator]();
+    return {
+      async next() {
+        const { done, value } = await iterator.next();
+        return done === true ? null : [value];
+      },
+      close() {
+        // Not awaited: the iterable may be waiting for its next item, and ends by its own signal.
+        iterator.return?.().catch(() => undefined);
+      },
+    };
+  });
+}
+
+class PulledFeed<T> implements Feed<T> {
+  readonly #source: PulledSource<T>;
+  readonly #ready: () => void;
+  #items: T[] | null = [];
+  #failure: { readonly error: unknown } | null = null;
+  #isAsking = false;
+  #isClosed = false;
+
+  constructor(source: PulledSource<T>, ready: () => void) {
+    this.#source = source;
+    this.#ready = ready;
+  }
+
+  take(): T[] | null {
+    if (this.#failure) throw this.#failure.error;
+    const items = this.#items;
+    if (items === null || this.#isClosed) return null;
+    this.#items = [];
+    if (items.length === 0) void this.#ask();
+    return items;
+  }
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#source.close();
+  }
+
+  async #ask(): Promise<void> {
+    if (this.#isAsking) return;
+    this.#isAsking = true;
+    try {
+      this.#items = await this.#source.next();
+    } catch (error) {
+      this.#failure = { error };
+    }
+    this.#isAsking = false;
+    if (!this.#isClosed) this.#ready();
+  }
+}

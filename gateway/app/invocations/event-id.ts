@@ -1,0 +1,24 @@
+import type { Position } from '#scheduler/invocations/types.ts';
+
+/** The place of a reader that has no event yet. */
+export const BEGINNING: Position = { epoch: null, seq: 0 };
+
+/** Id of an event, `<epoch>-<number>`. A number alone also names a place: older clients have ids without epoch. */
+export const EVENT_ID = /^(?:\d{1,15}-)?\d{1,15}$/;
+
+/** The id of an event or of a reader's place. */
+export function eventId({ epoch, seq }: Position): string {
+  return epoch === null ? String(seq) : `${epoch}-${seq}`;
+}
+
+/** The place that an id names; null when the text is no id. */
+export function placeOf(id: string): Position | null {
+  if (!EVENT_ID.test(id)) return null;
+  const [seq, epoch] = id.split('-').reverse().map(Number);
+  return { epoch: epoch ?? null, seq: seq ?? 0 };
+}
+
+/** True when a reader at `place` has everything up to `last`. A larger number of another epoch may belong to an event that was lost. */
+export function hasUpTo(place: Position, last: Position): boolean {
+  return place.seq >= last.seq && (place.epoch === null || place.epoch === last.epoch);
+}

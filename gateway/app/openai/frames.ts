@@ -1,0 +1,109 @@
+import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
+import type { InvocationEvent } from '../control.ts';
+import { isErrorCode } from '../errors/codes.ts';
+import { failureHint } from '../errors/failures.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { resultIn } from '../http/json-text.ts';
+import { refusalIn } from './errors.ts';
+
+/** Stream format of a route. */
+export interface StreamStyle {
+  /** Each frame's `event` repeats the `type` member of its data, as in /v1/responses. */
+  readonly named: boolean;
+  /** A successful stream ends with `data: [DONE]`. */
+  readonly done: boolean;
+}
+
+export interface OpenAiFrame {
+  readonly text: string;
+  readonly last: boolean;
+}
+
+/** The messages of an invocation as frames, the last one marked. `take` throws the invocation's failure after the frames before it. */
+export class OpenAiFrames implements Feed<OpenAiFrame> {
+  /** Resolves when `take` has a frame; rejects when the feed fails before the first frame. */
+  readonly begun: Promise<void>;
+  readonly #feed: Feed<InvocationEvent>;
+  readonly #style: StreamStyle;
+  #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void } | null = null;
+  #frames: OpenAiFrame[] = [];
+  #hasMessage = false;
+  #failure: { readonly error: unknown } | null = null;
+  #ready: (() => void) | undefined;
+
+  constructor(open: OpenFeed<InvocationEvent>, style: StreamStyle) {
+    this.#style = style;
+    this.begun = new Promise((resolve, reject) => {
+      this.#settle = { resolve, reject };
+    });
+    // The caller may stop waiting before the first frame.
+    this.begun.catch(() => undefined);
+    this.#feed = open(() => this.#arrived());
+    this.#fill();
+  }
+
+  /** Opens the feed for the stream that takes the frames. */
+  readonly open: OpenFeed<OpenAiFrame> = (ready) => {
+    this.#ready = ready;
+    return this;
+  };
+
+  take(): OpenAiFrame[] | null {
+    if (this.#frames.length === 0) this.#fill();
+    const frames = this.#frames;
+    this.#frames = [];
+    if (frames.length === 0 && this.#failure) throw this.#failure.error;
+    return frames;
+  }
+
+  close(): void {
+    this.#feed.close();
+  }
+
+  #arrived(): void {
+    if (this.#settle) this.#fill();
+    this.#ready?.();
+  }
+
+  /** Makes frames of the events that wait, until there are some or no event waits. */
+  #fill(): void {
+    try {
+      while (this.#frames.length === 0 && !this.#failure) {
+        const events = this.#feed.take();
+        if (events === null) throw new GatewayError('internal', 'The stream ended before its outcome.');
+        if (events.length === 0) return;
+        for (const event of events) this.#add(event);
+      }
+    } catch (error) {
+      this.#failure = { error };
+    }
+    if (this.#failure && this.#frames.length === 0) this.#settle?.reject(this.#failure.error);
+    else this.#settle?.resolve();
+    this.#settle = null;
+  }
+
+  #add({ event, data }: InvocationEvent): void {
+    if (event === 'message') {
+      const { text } = JSON.parse(data) as { text?: string };
+      if (text !== undefined) this.#frames.push({ text: frameOf(text, this.#style), last: false });
+      this.#hasMessage = true;
+    } else if (event === 'gap' && this.#hasMessage) {
+      // These clients cannot take text back.
+      throw new GatewayError('runtime-lost', 'A part of the answer was lost, so what was streamed is void.');
+    } else if (event === 'result') {
+      const refusal = refusalIn(resultIn(data).output);
+      if (refusal !== null) throw refusal;
+      this.#frames.push({ text: this.#style.done ? 'data: [DONE]\n\n' : '', last: true });
+    } else if (event === 'error') {
+      const { code, message, cause } = JSON.parse(data);
+      const known = isErrorCode(code) ? code : 'internal';
+      throw new GatewayError(known, String(message), { hint: failureHint(known, cause) });
+    }
+  }
+}
+
+/** A message is one line of JSON. On routes with named events it begins with its `type`. */
+function frameOf(json: string, { named }: StreamStyle): string {
+  const type = named ? /^\{"type":"([\w.]+)"/.exec(json)?.[1] : undefined;
+  return `${type === undefined ? '' : `event: ${type}\n`}data: ${json}\n\n`;
+}

@@ -1,0 +1,69 @@
+import { EVENT_NAMES, type InvocationEvent } from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { PulledSource } from '../app/http/pulled-feed.ts';
+import { placeOf } from '../app/invocations/event-id.ts';
+import { errorFromEvent } from '../client/errors.ts';
+import { type Frame, FrameStream } from '../client/event-source.ts';
+import { translate } from './origin.ts';
+
+/** The origin's heartbeat comes every 15 s. */
+const IDLE_TIMEOUT_MS = 60_000;
+
+/** The events of one invocation as the origin streams them. */
+export class OriginEvents implements PulledSource<InvocationEvent> {
+  readonly #id: string;
+  readonly #open: (signal: AbortSignal) => Promise<Response>;
+  readonly #closed = new AbortController();
+  #frames: FrameStream | undefined;
+  #failure: unknown;
+
+  /** @param open requests the stream; its connection ends with the signal */
+  constructor(id: string, open: (signal: AbortSignal) => Promise<Response>) {
+    this.#id = id;
+    this.#open = open;
+  }
+
+  /** @throws GatewayError */
+  async next(): Promise<InvocationEvent[] | null> {
+    if (this.#failure !== undefined) throw this.#failure;
+    try {
+      this.#frames ??= await this.#connect();
+      for (let frames = await this.#frames?.read(); frames; frames = await this.#frames?.read()) {
+        const events = this.#eventsOf(frames);
+        if (events.length > 0) return events;
+        if (this.#failure !== undefined) throw this.#failure;
+      }
+    } catch (error) {
+      throw translate(error);
+    }
+    // The reader stops at a terminal event, so reaching this line means that the origin is gone.
+    throw new GatewayError('origin-unavailable', 'The origin ended the stream early.');
+  }
+
+  close(): void {
+    this.#frames?.close();
+    this.#closed.abort();
+  }
+
+  async #connect(): Promise<FrameStream | undefined> {
+    const { signal } = this.#closed;
+    const { body } = await this.#open(signal);
+    return body === null ? undefined : new FrameStream(body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal });
+  }
+
+  /** The events before the first frame with an error of the origin itself, which `next` throws after them. */
+  #eventsOf(frames: readonly Frame[]): InvocationEvent[] {
+    const events: InvocationEvent[] = [];
+    for (const frame of frames) {
+      const event = EVENT_NAMES.find((name) => name === frame.event);
+      if (event === undefined) continue;
+      const place = frame.hasId ? placeOf(frame.id) : null;
+      if (place) events.push({ seq: place.seq, epoch: place.epoch ?? 0, event, data: frame.data });
+      else if (event === 'error') {
+        this.#failure = translate(errorFromEvent(JSON.parse(frame.data), this.#id));
+        break;
+      }
+    }
+    return events;
+  }
+}

@@ -1,0 +1,164 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { SequenceInput } from '../backend.ts';
+import { Random, range } from '../testing/scenario.ts';
+import { KvPool } from './kv-pool.ts';
+import type { RunCosts } from './packing.ts';
+import { separateRows } from './rows.ts';
+import { type FoundSegments, KvSegments, SEGMENT_SLOTS, segmentInput } from './segments.ts';
+
+const CONFIG = { layers: 1, kvHeads: 2, headDim: 2, ropeTheta: 10_000, ropeScaling: null } as unknown as ModelConfig;
+const PAGE = 16;
+const PAGES = 24;
+/** Only gathering costs anything, so every step wants segments. */
+const COSTS = { perRow: 1, perSegmentRun: 0, perSegment: 0 } as RunCosts;
+/** Batches after which an unwanted segment is gone. */
+const PATIENCE = 10;
+
+function sequenceOf(context: Uint32Array, writes: Uint32Array, mask: SequenceInput['mask'] = 'causal'): SequenceInput {
+  return {
+    inputs: { kind: 'tokens', tokens: new Uint32Array(writes.length) },
+    positions: range(context.length, context.length + writes.length),
+    context,
+    mask,
+    writes,
+    output: { kind: 'none' },
+  };
+}
+
+/** The pool, its segments, and batches as the backend would run them. */
+function setUp() {
+  const pool = new KvPool(CONFIG, PAGE, PAGES);
+  const segments = new KvSegments(CONFIG, pool, COSTS);
+  let next = 1;
+  const run = (batch: readonly SequenceInput[]): FoundSegments | null => {
+    const found = segments.find(batch);
+    if (found !== null) check(pool, segments, batch, found);
+    for (const { writes } of batch) {
+      pool.store(
+        Float32Array.from({ length: 2 * 4 * writes.length }, () => next++),
+        writes.length,
+        0,
+        writes,
+      );
+    }
+    segments.learn(batch, found, [separateRows(batch, [...batch.keys()])]);
+    return found;
+  };
+  return { pool, segments, run };
+}
+
+/** Asserts that every found segment holds what the pool holds, and serves one sequence. */
+function check(
+  pool: KvPool,
+  segments: KvSegments,
+  batch: readonly SequenceInput[],
+  { of, count }: FoundSegments,
+): void {
+  const { kvHeads, headDim } = CONFIG;
+  const feeds = segments.feeds(true);
+  let wrong = 0;
+  const all = of.flat();
+  assert.equal(new Set(all).size, all.length);
+  assert.ok(all.every((segment) => segment < count));
+  assert.ok(count <= (PAGE * PAGES) / SEGMENT_SLOTS);
+  batch.forEach(({ context }, index) => {
+    of[index].forEach((segment, place) => {
+      for (let plane = 0; plane < pool.planes; plane++) {
+        const data = feeds[segmentInput(plane)].data as Float32Array;
+        for (let i = 0; i < SEGMENT_SLOTS; i++) {
+          for (let head = 0; head < kvHeads; head++) {
+            const at = ((segment * kvHeads + head) * SEGMENT_SLOTS + i) * headDim;
+            const slot = context[place * SEGMENT_SLOTS + i];
+            const row = (plane * pool.slotCount + slot) * pool.rowSize + head * headDim;
+            for (let d = 0; d < headDim; d++) if (data[at + d] !== pool.data[row + d]) wrong++;
+          }
+        }
+      }
+    });
+  });
+  assert.equal(wrong, 0);
+}
+
+/** Prefills a context and decodes after it; returns the slots and the number of segments that the last of `steps` steps found. */
+function decode({ run }: ReturnType<typeof setUp>, slots: Uint32Array, prompt: number, steps: number): number {
+  run([sequenceOf(new Uint32Array(0), slots.slice(0, prompt))]);
+  let found: FoundSegments | null = null;
+  for (let at = prompt; at < prompt + steps; at++) {
+    found = run([sequenceOf(slots.slice(0, at), slots.slice(at, at + 1))]);
+  }
+  return found?.of[0].length ?? 0;
+}
+
+test('the second step after a prefill finds the whole prefix, and later steps what they add', () => {
+  const slots = new Random(1).permutation(PAGE * PAGES);
+  assert.equal(decode(setUp(), slots, 70, 1), 0);
+  assert.equal(decode(setUp(), slots, 70, 2), 2);
+  assert.equal(decode(setUp(), slots, 70, 40), 3);
+});
+
+test('a window that moves with every step fills no segments', () => {
+  const { run, segments } = setUp();
+  const slots = new Random(2).permutation(PAGE * PAGES);
+  run([sequenceOf(new Uint32Array(0), slots.slice(0, 100))]);
+  for (let at = 100; at < 300; at++) run([sequenceOf(slots.slice(at - 100, at), slots.slice(at, at + 1))]);
+  assert.equal(segments.count, 0);
+});
+
+test('any write to a slot makes its segment useless', () => {
+  const slots = range(0, PAGE * PAGES);
+  const changes: Record<string, (pool: KvPool) => void> = {
+    store: (pool) => pool.store(new Float32Array(8), 1, 0, Uint32Array.of(40)),
+    copy: (pool) => pool.copy(Uint32Array.of(300), Uint32Array.of(40)),
+    page: (pool) => pool.writePage(2, new Uint8Array(pool.pageBytes)),
+  };
+  for (const [name, change] of Object.entries(changes)) {
+    const made = setUp();
+    assert.equal(decode(made, slots, 100, 3), 3);
+    change(made.pool);
+    const found = made.run([sequenceOf(slots.slice(0, 103), slots.slice(103, 104))]);
+    assert.equal(found?.of[0].length, 1, name);
+  }
+});
+
+test('explicit masks find nothing', () => {
+  const made = setUp();
+  const slots = range(0, PAGE * PAGES);
+  decode(made, slots, 100, 3);
+  const mask = new Uint8Array(104).fill(1);
+  assert.equal(made.run([sequenceOf(slots.slice(0, 103), slots.slice(103, 104), mask)]), null);
+});
+
+test('segments that no batch wants leave, and the others move together', () => {
+  const random = new Random(3);
+  for (let history = 0; history < 20; history++) {
+    const { run, segments } = setUp();
+    const pages = [...random.permutation(PAGES)];
+    let sequences: { pages: number[]; length: number }[] = [];
+    for (let batch = 0; batch < 120; batch++) {
+      if (random.next() < 0.1) {
+        const [left] = sequences.splice(random.below(sequences.length + 1), 1);
+        if (left !== undefined) pages.unshift(...left.pages);
+      }
+      sequences = sequences.filter(({ pages: held, length }) => {
+        const isLeft = length >= held.length * PAGE;
+        if (isLeft) pages.unshift(...held);
+        return !isLeft;
+      });
+      if (random.next() < 0.2 && pages.length >= 8) sequences.push({ pages: pages.splice(0, 8), length: 0 });
+      const inputs = sequences.filter(() => random.next() < 0.9);
+      const made = inputs.map((each) => {
+        const slots = each.pages.flatMap((page) => [...range(page * PAGE, (page + 1) * PAGE)]);
+        const count = each.length === 0 ? 20 + random.below(60) : 1;
+        const before = Uint32Array.from(slots.slice(0, each.length));
+        const writes = Uint32Array.from(slots.slice(each.length, each.length + count));
+        each.length += count;
+        return sequenceOf(before, writes);
+      });
+      if (made.length > 0) run(made);
+    }
+    for (let batch = 0; batch < PATIENCE + PAGES; batch++) run([sequenceOf(new Uint32Array(0), range(0, 1))]);
+    assert.equal(segments.count, 0);
+  }
+});

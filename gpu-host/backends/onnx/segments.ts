@@ -1,0 +1,262 @@
+import { Tensor } from 'onnxruntime-node';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { SequenceInput } from '../backend.ts';
+import type { KvPool } from './kv-pool.ts';
+import type { RunCosts } from './packing.ts';
+import type { Row } from './rows.ts';
+
+/** Context slots of one segment. Longer segments leave more of each context to gather. */
+export const SEGMENT_SLOTS = 32;
+/** Most bytes of all segments of a model, 256 MiB; a batch's segments take as much as the keys and values that they copy. */
+const MAX_BYTES = 1 << 28;
+/** A segment that no run has read for this many batches makes room for another. */
+const KEPT_BATCHES = 8;
+/** Most bytes of segments filled after one batch, 32 MiB: the thread copies for about 10 ms. */
+const MAX_FILL_BYTES = 1 << 25;
+/** Most segments moved before one batch. */
+const MAX_MOVES = 8;
+const NONE: readonly number[] = [];
+
+/** The segments that hold the beginnings of a batch's contexts. */
+export interface FoundSegments {
+  /** For each sequence of the batch, its segments in order; no segment has two sequences. */
+  readonly of: readonly (readonly number[])[];
+  /** Segments in memory. A run reads all of them, whether or not its rows use them. */
+  readonly count: number;
+}
+
+/**
+ * Copies of keys and values of contexts that are decoded step by step, head by head, so that the attention reads them in place: the pool
+ * scatters a context over slots, and gathering them would copy the whole context in every step and layer. The pool remains the truth.
+ *
+ * A segment holds {@link SEGMENT_SLOTS} successive slots of a context as they were when it was filled. It serves any context that has the
+ * same slots at the same place, while the pool's versions of these slots stay the same. So a write, copy or swap of a slot makes its
+ * segments useless, without any notice. Segments in use lie at the beginning of each plane's memory, since a run reads a contiguous part.
+ */
+export class KvSegments {
+  readonly #config: ModelConfig;
+  readonly #pool: KvPool;
+  readonly #costs: RunCosts;
+  readonly #capacity: number;
+  /** For each plane of the pool, all segments, `kvHeads × SEGMENT_SLOTS × headDim` each. The system backs what is written. */
+  readonly #planes: readonly Float32Array[];
+  /** Values of a segment in one plane. */
+  readonly #size: number;
+  readonly #mostFills: number;
+  #count = 0;
+  #batch = 0;
+  readonly #slots: Uint32Array;
+  readonly #versions: Float64Array;
+  /** Batch that used each segment last. */
+  readonly #used: Float64Array;
+  /** For each slot, a segment that it ends, or -1; for each segment, another one with the same last slot. */
+  readonly #endingAt: Int32Array;
+  readonly #next: Int32Array;
+  /** For each slot, the last batch after which its context was expected to go on with this slot at the end of a segment. */
+  readonly #expected: Float64Array;
+  /** Where the search for a stale segment continues. */
+  #hand = 0;
+
+  constructor(config: ModelConfig, pool: KvPool, costs: RunCosts) {
+    this.#config = config;
+    this.#pool = pool;
+    this.#costs = costs;
+    this.#size = SEGMENT_SLOTS * pool.rowSize;
+    const bytes = this.#size * pool.planes * Float32Array.BYTES_PER_ELEMENT;
+    this.#mostFills = Math.max(1, Math.floor(MAX_FILL_BYTES / bytes));
+    this.#capacity = Math.min(Math.floor(MAX_BYTES / bytes), Math.floor(pool.nullSlot / SEGMENT_SLOTS));
+    this.#planes = Array.from({ length: pool.planes }, () => new Float32Array(this.#capacity * this.#size));
+    this.#slots = new Uint32Array(this.#capacity * SEGMENT_SLOTS);
+    this.#versions = new Float64Array(this.#capacity * SEGMENT_SLOTS);
+    this.#used = new Float64Array(this.#capacity);
+    this.#next = new Int32Array(this.#capacity);
+    this.#endingAt = new Int32Array(pool.slotCount).fill(-1);
+    this.#expected = new Float64Array(pool.slotCount).fill(Number.NEGATIVE_INFINITY);
+  }
+
+  /** Finds the segments of a batch's decode steps; null when there are none. They stay in place until {@link learn}. */
+  find(batch: readonly SequenceInput[]): FoundSegments | null {
+    this.#batch++;
+    if (this.#count === 0) return null;
+    this.#compact();
+    const taken = new Set<number>();
+    const of = batch.map((sequence) => (isStep(sequence) ? this.#segmentsOf(sequence.context, taken) : NONE));
+    if (taken.size === 0) return null;
+    for (const segment of taken) this.#used[segment] = this.#batch;
+    return { of, count: this.#count };
+  }
+
+  /** Keys and values of all segments, as inputs of the graph. */
+  feeds(isUsed: boolean): Record<string, Tensor> {
+    const { kvHeads, headDim } = this.#config;
+    const count = isUsed ? this.#count : 0;
+    const feeds: Record<string, Tensor> = {};
+    this.#planes.forEach((data, plane) => {
+      const view = data.subarray(0, count * this.#size);
+      feeds[segmentInput(plane)] = new Tensor('float32', view, [count, kvHeads, SEGMENT_SLOTS, headDim]);
+    });
+    return feeds;
+  }
+
+  get count(): number {
+    return this.#count;
+  }
+
+  /**
+   * Fills segments after a batch, for decode steps that continue earlier calls and share no prefix in a row, where the next steps save more
+   * than a run over segments costs.
+   * @param found what {@link find} returned for the batch
+   */
+  learn(batch: readonly SequenceInput[], found: FoundSegments | null, runs: readonly (readonly Row[])[]): void {
+    const steps: { readonly context: Uint32Array; readonly held: number }[] = [];
+    let wanted = 0;
+    for (const rows of runs) {
+      for (const { members, shared, slots } of rows) {
+        if (slots !== null || (members.length > 1 && shared > 0)) continue;
+        for (const { index } of members) {
+          if (!isStep(batch[index])) continue;
+          const { context } = batch[index];
+          steps.push({ context, held: found?.of[index].length ?? 0 });
+          wanted += Math.floor(context.length / SEGMENT_SLOTS);
+        }
+      }
+    }
+    const { perRow, perSegment, perSegmentRun } = this.#costs;
+    if (wanted * (SEGMENT_SLOTS * perRow - perSegment) > perSegmentRun) this.#fill(steps);
+    for (const sequence of batch) this.#expect(sequence);
+  }
+
+  #fill(steps: readonly { readonly context: Uint32Array; readonly held: number }[]): void {
+    let fills = this.#mostFills;
+    for (const { context, held } of steps) {
+      for (let end = (held + 1) * SEGMENT_SLOTS; end <= context.length; end += SEGMENT_SLOTS) {
+        if (this.#expected[context[end - 1]] < this.#batch - KEPT_BATCHES) break;
+        if (fills-- === 0) return;
+        const segment = this.#place();
+        if (segment === null) return;
+        this.#copyIn(segment, context.subarray(end - SEGMENT_SLOTS, end));
+      }
+    }
+  }
+
+  #expect({ context, mask, writes }: SequenceInput): void {
+    if (mask !== 'causal' || writes.length === 0) return;
+    const length = context.length + writes.length;
+    for (let end = SEGMENT_SLOTS; end <= length; end += SEGMENT_SLOTS) {
+      this.#expected[end <= context.length ? context[end - 1] : writes[end - 1 - context.length]] = this.#batch;
+    }
+  }
+
+  #segmentsOf(context: Uint32Array, taken: Set<number>): readonly number[] {
+    const found: number[] = [];
+    for (let start = 0; start + SEGMENT_SLOTS <= context.length; start += SEGMENT_SLOTS) {
+      let segment = this.#endingAt[context[start + SEGMENT_SLOTS - 1]];
+      while (segment >= 0 && (taken.has(segment) || !this.#holds(segment, context, start)))
+        segment = this.#next[segment];
+      if (segment < 0) break;
+      taken.add(segment);
+      found.push(segment);
+    }
+    return found;
+  }
+
+  #holds(segment: number, context: Uint32Array, start: number): boolean {
+    const at = segment * SEGMENT_SLOTS;
+    const { versions } = this.#pool;
+    for (let i = 0; i < SEGMENT_SLOTS; i++) {
+      const slot = context[start + i];
+      if (this.#slots[at + i] !== slot || this.#versions[at + i] !== versions[slot]) return false;
+    }
+    return true;
+  }
+
+  /** A place for a new segment; null when all segments are in use. */
+  #place(): number | null {
+    for (let tried = 0; tried < this.#count; tried++) {
+      this.#hand = (this.#hand + 1) % this.#count;
+      if (!this.#isStale(this.#hand)) continue;
+      this.#unlink(this.#hand);
+      return this.#hand;
+    }
+    return this.#count < this.#capacity ? this.#count++ : null;
+  }
+
+  #copyIn(segment: number, slots: Uint32Array): void {
+    const { data, slotCount, rowSize, versions } = this.#pool;
+    const { kvHeads, headDim } = this.#config;
+    const at = segment * SEGMENT_SLOTS;
+    this.#planes.forEach((into, plane) => {
+      for (let i = 0; i < SEGMENT_SLOTS; i++) {
+        const row = (plane * slotCount + slots[i]) * rowSize;
+        for (let head = 0; head < kvHeads; head++) {
+          const source = row + head * headDim;
+          const destination = ((segment * kvHeads + head) * SEGMENT_SLOTS + i) * headDim;
+          into.set(data.subarray(source, source + headDim), destination);
+        }
+      }
+    });
+    for (let i = 0; i < SEGMENT_SLOTS; i++) {
+      this.#slots[at + i] = slots[i];
+      this.#versions[at + i] = versions[slots[i]];
+    }
+    this.#used[segment] = this.#batch;
+    this.#link(segment);
+  }
+
+  /** Gives up stale segments at the end, and moves segments from there into stale ones' places. */
+  #compact(): void {
+    let moves = MAX_MOVES;
+    for (let segment = 0; segment < this.#count; segment++) {
+      while (this.#count > segment && this.#isStale(this.#count - 1)) this.#unlink(--this.#count);
+      if (segment >= this.#count - 1 || !this.#isStale(segment)) continue;
+      if (moves-- === 0) return;
+      this.#unlink(segment);
+      this.#move(--this.#count, segment);
+    }
+  }
+
+  #move(from: number, to: number): void {
+    this.#unlink(from);
+    for (const plane of this.#planes) plane.copyWithin(to * this.#size, from * this.#size, (from + 1) * this.#size);
+    const start = from * SEGMENT_SLOTS;
+    this.#slots.copyWithin(to * SEGMENT_SLOTS, start, start + SEGMENT_SLOTS);
+    this.#versions.copyWithin(to * SEGMENT_SLOTS, start, start + SEGMENT_SLOTS);
+    this.#used[to] = this.#used[from];
+    this.#link(to);
+  }
+
+  #isStale(segment: number): boolean {
+    return this.#used[segment] < this.#batch - KEPT_BATCHES;
+  }
+
+  #lastSlot(segment: number): number {
+    return this.#slots[(segment + 1) * SEGMENT_SLOTS - 1];
+  }
+
+  #link(segment: number): void {
+    const slot = this.#lastSlot(segment);
+    this.#next[segment] = this.#endingAt[slot];
+    this.#endingAt[slot] = segment;
+  }
+
+  #unlink(segment: number): void {
+    const slot = this.#lastSlot(segment);
+    if (this.#endingAt[slot] === segment) {
+      this.#endingAt[slot] = this.#next[segment];
+      return;
+    }
+    let before = this.#endingAt[slot];
+    while (this.#next[before] !== segment) before = this.#next[before];
+    this.#next[before] = this.#next[segment];
+  }
+}
+
+/** Name of the graph's input with the segments of one plane of the pool. */
+export function segmentInput(plane: number): string {
+  return `segments.${plane}`;
+}
+
+/** True for a sequence that may read segments: one input that sees its whole context. */
+function isStep({ positions, mask, attention }: SequenceInput): boolean {
+  return positions.length === 1 && mask === 'causal' && attention !== true;
+}

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const REPORT = fileURLToPath(new URL('./report.ts', import.meta.url));
+const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-report-'));
+after(() => rmSync(directory, { recursive: true, force: true }));
+
+/** Runs test files with the reporter alone. */
+function run(files: Readonly<Record<string, string>>, ...options: string[]) {
+  for (const [name, text] of Object.entries(files)) writeFileSync(path.join(directory, name), text);
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const reporter = [`--test-reporter=${REPORT}`, '--test-reporter-destination=stdout'];
+  const { stdout, stderr, status } = spawnSync(
+    process.execPath,
+    ['--test', ...options, ...reporter, ...Object.keys(files)],
+    { cwd: directory, encoding: 'utf8', env },
+  );
+  for (const name of Object.keys(files)) rmSync(path.join(directory, name));
+  return { stdout, stderr, status };
+}
+
+const TEST = "import { test } from 'node:test';";
+
+for (const isolation of ['process', 'none']) {
+  test(`each file has its duration, and each reason for a skipped test its count (isolation: ${isolation})`, () => {
+    const { stdout, stderr, status } = run(
+      {
+        'one.test.mjs': `${TEST} test('a', { skip: 'no card' }, () => undefined); test('b', { skip: 'no card' }, () => undefined);`,
+        'two.test.mjs': `${TEST} test('c', (t) => t.skip('no time')); test('d', () => undefined);`,
+      },
+      `--test-isolation=${isolation}`,
+    );
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /^Test files by duration \(2 in \d+\.\d s\):$/m);
+    for (const file of ['one', 'two']) assert.match(stdout, new RegExp(`^ +\\d+\\.\\d s  ${file}\\.test\\.mjs$`, 'm'));
+    assert.match(stdout, /^Skipped tests: 3\n +2 {2}no card\n +1 {2}no time\n$/m);
+  });
+}
+
+test('a test that is skipped without a reason fails the run', () => {
+  const { stdout, status } = run({
+    'silent.test.mjs': `${TEST} test('says nothing', { skip: true }, () => undefined);`,
+  });
+  assert.equal(status, 1);
+  assert.match(stdout, /skipped without a reason, which is an error: says nothing \(silent\.test\.mjs\)/);
+});
+
+test('a failed test fails the run', () => {
+  const { status } = run({ 'fails.test.mjs': `${TEST} test('fails', () => { throw new Error('no'); });` });
+  assert.equal(status, 1);
+});

@@ -1,0 +1,16 @@
+/** One command of `npm test`, run by the pinned Node. */
+export interface Step {
+  readonly title: string;
+  /** Deadline, about three times its duration on two cores. */
+  readonly minutes: number;
+  /** Arguments of Node; for tests without the patterns. */
+  readonly args: readonly string[];
+  /** Patterns of test files. */
+  readonly files?: readonly string[];
+}
+
+/** All steps of `npm test`, in their order. */
+export const STEPS: readonly Step[];
+
+/** The one step of `npm test PATTERN…`; `patterns` may hold options of Node's runner. */
+export function chosenTests(patterns: readonly string[]): readonly Step[];

@@ -1,0 +1,83 @@
+/**
+ * A source of items for one reader, who takes them when it can: the source calls the reader's `ready` when items come, and holds a bounded
+ * number of them until the reader takes them.
+ */
+export interface Feed<T> {
+  /**
+   * The next items in order, for the reader to keep; null after the last one. An empty list means that none wait: `ready` is called once
+   * some do, or once the feed ends. Throws the failure of the source after the items before it. The first call starts the source.
+   */
+  take(): T[] | null;
+  /** Stops the source, which then calls `ready` no more. Safe to call more than once. */
+  close(): void;
+}
+
+/** Opens a feed. @param ready called when `take` has something new to answer; never during `take` itself */
+export type OpenFeed<T> = (ready: () => void) => Feed<T>;
+
+/** The items of a feed one by one, for a reader that waits for them. Ends with the feed, or when the signal aborts. */
+export class Items<T> implements AsyncIterableIterator<T, void, undefined> {
+  readonly #feed: Feed<T>;
+  readonly #signal: AbortSignal | undefined;
+  #items: T[] = [];
+  #over = false;
+  #settle: (() => void) | undefined;
+  readonly #end = () => this.#close();
+
+  constructor(open: OpenFeed<T>, signal?: AbortSignal) {
+    this.#feed = open(() => this.#settle?.());
+    this.#signal = signal;
+    if (signal?.aborted) this.#close();
+    else signal?.addEventListener('abort', this.#end, { once: true });
+  }
+
+  /** Calls must not overlap. */
+  next(): Promise<IteratorResult<T, void>> {
+    return new Promise((resolve, reject) => {
+      const settle = () => {
+        this.#settle = undefined;
+        try {
+          const result = this.#take();
+          if (result) resolve(result);
+          else this.#settle = settle;
+        } catch (error) {
+          reject(error);
+          this.#close();
+        }
+      };
+      settle();
+    });
+  }
+
+  async return(): Promise<IteratorResult<T, void>> {
+    this.#close();
+    return { done: true, value: undefined };
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  /** Undefined while no item waits. */
+  #take(): IteratorResult<T, void> | undefined {
+    if (this.#items.length === 0 && !this.#over) {
+      const items = this.#feed.take();
+      if (items === null) this.#close();
+      else this.#items = items;
+    }
+    if (this.#over) return { done: true, value: undefined };
+    const [value] = this.#items.splice(0, 1);
+    return value === undefined ? undefined : { done: false, value };
+  }
+
+  #close(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#items = [];
+    this.#signal?.removeEventListener('abort', this.#end);
+    this.#feed.close();
+    const settle = this.#settle;
+    this.#settle = undefined;
+    settle?.();
+  }
+}

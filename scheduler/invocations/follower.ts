@@ -1,0 +1,206 @@
+import type { LiveSource } from '../live/live.ts';
+import type { Channels } from '../store/channels.ts';
+import type { Feed } from './feed.ts';
+import { FollowCursor, type LogRead, type WaitingEvents } from './follow.ts';
+import { parseBegun, parseLive } from './live.ts';
+import { ShownEvents } from './shown-events.ts';
+import type { InvocationEvent, Position } from './types.ts';
+
+/** Interval at which an idle follower reads the log, since only the log is reliable; the live tail is a hint. */
+const IDLE_READ_MS = 5000;
+/** Pause between reads of a log whose runtime cannot be reached; doubles after each read without new events. */
+const UNREACHED_READ_MS = { first: 100, most: 1000 };
+/** Pause before another read of a log that lacks events which are about to be written. */
+const EARLY_READ_MS = { first: 20, most: 250 };
+
+/** Bounds on the events that a follower holds for its reader. */
+export interface FollowHeld extends WaitingEvents {
+  /** Entries of one read; 512 by default. */
+  readonly readCount?: number;
+}
+
+export interface FollowOptions extends FollowHeld {
+  /** Runs before anything is read; its failure is the failure of the feed. */
+  readonly before?: (() => Promise<void>) | undefined;
+}
+
+/** One read of a log for a follower. */
+export interface FollowerRead extends LogRead {
+  /** Runtime of the current attempt, if it shows events before they are in the log; else ''. */
+  readonly runtime: string;
+  /** The terminal event, when the log holds no event after the reader's place and the invocation has ended. */
+  readonly end: InvocationEvent | null;
+}
+
+/** The connections of a follower. */
+export interface FollowerSources {
+  readonly live: LiveSource;
+  readonly channels: Channels;
+  /** Channel with the beginnings of attempts, terminal events and the platform's own events. */
+  readonly channel: string;
+  readonly before: (() => Promise<void>) | undefined;
+  /** Reads the log, and waits out a short absence of Redis. @throws StoreError */
+  readonly read: (after: Position, isOver: () => boolean) => Promise<FollowerRead>;
+}
+
+/**
+ * The events of one invocation for one reader: stored events, then live ones, in order, without duplicate, and with gaps only where the
+ * log has them. Ends after the terminal event. Live events of one turn of the event loop arrive together. While the reader takes nothing,
+ * the follower holds one read of the log and the live events that its bounds allow.
+ */
+export class Follower implements Feed<InvocationEvent> {
+  readonly #sources: FollowerSources;
+  readonly #ready: () => void;
+  readonly #cursor: FollowCursor;
+  readonly #shown: ShownEvents;
+  readonly #changed = () => {
+    this.#turn ??= setImmediate(() => this.#endTurn());
+  };
+  #state: 'new' | 'following' | 'ended' = 'new';
+  #failure: { readonly error: unknown } | null = null;
+  /** Events that were read and that the reader has not taken. */
+  #read: InvocationEvent[] = [];
+  #isReading = false;
+  #turn: NodeJS.Immediate | undefined;
+  /** Ends a pause before the next read, or reads an idle log. */
+  #timer: NodeJS.Timeout | undefined;
+  #timerMs = 0;
+  #isPaused = false;
+  #earlyMs = EARLY_READ_MS.first;
+  #unreachedMs = UNREACHED_READ_MS.first;
+  #stopListening: () => void = () => undefined;
+
+  /** @param ready see `OpenFeed` */
+  constructor(id: string, after: Position, sources: FollowerSources, ready: () => void, waiting: WaitingEvents = {}) {
+    this.#sources = sources;
+    this.#ready = ready;
+    this.#cursor = new FollowCursor(after, waiting);
+    this.#shown = new ShownEvents(sources.live, id, this.#cursor, this.#changed);
+  }
+
+  /** @throws StoreError `store-unavailable`, `invalid-argument`; see `EventLog.feed` */
+  take(): InvocationEvent[] | null {
+    if (this.#state === 'new') {
+      this.#state = 'following';
+      void this.#begin();
+      return [];
+    }
+    const events = this.#read.length > 0 ? this.#read : this.#cursor.drain();
+    this.#read = [];
+    if (this.#cursor.done) this.close();
+    if (events.length > 0) {
+      this.#proceed();
+      return events;
+    }
+    if (this.#failure) throw this.#failure.error;
+    if (this.#state === 'ended') return null;
+    this.#proceed();
+    return [];
+  }
+
+  close(): void {
+    this.#state = 'ended';
+    clearTimeout(this.#timer);
+    clearImmediate(this.#turn);
+    [this.#timer, this.#turn] = [undefined, undefined];
+    this.#stopListening();
+    this.#stopListening = () => undefined;
+    this.#shown.leave();
+  }
+
+  async #begin(): Promise<void> {
+    const interrupted = () => {
+      this.#cursor.interrupted();
+      this.#changed();
+    };
+    try {
+      await this.#sources.before?.();
+      if (this.#isOver()) return;
+      const stop = await this.#sources.channels.listen(this.#sources.channel, {
+        message: (payload) => {
+          const runtime = parseBegun(payload);
+          if (runtime === null) this.#cursor.live(parseLive(payload));
+          else this.#shown.begun(runtime);
+          this.#changed();
+        },
+        lost: interrupted,
+        resumed: interrupted,
+      });
+      if (this.#isOver()) stop();
+      else this.#stopListening = stop;
+      this.#proceed();
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  /** Tells the reader of everything that came in this turn of the event loop. */
+  #endTurn(): void {
+    this.#turn = undefined;
+    this.#proceed();
+    if (this.#read.length > 0 || this.#cursor.waits || this.#state === 'ended') this.#ready();
+  }
+
+  /** Reads the log when only it can supply the next events, once the reader has taken the earlier ones; else waits. */
+  #proceed(): void {
+    if (this.#isOver() || this.#isReading || this.#isPaused || this.#read.length > 0) return;
+    if (this.#cursor.behind) void this.#readLog();
+    else if (!this.#cursor.waits) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
+  }
+
+  async #readLog(): Promise<void> {
+    this.#isReading = true;
+    const [mark, attempt] = [this.#cursor.beginRead(), this.#shown.attempt];
+    try {
+      const read = await this.#sources.read(this.#cursor.position, () => this.#isOver());
+      this.#isReading = false;
+      if (this.#isOver()) return;
+      if (attempt === this.#shown.attempt) this.#shown.begun(read.runtime);
+      if (read.end) {
+        this.#read = this.#cursor.ended(read.end);
+        this.close();
+      } else this.#replay(mark, read);
+      this.#changed();
+    } catch (error) {
+      this.#isReading = false;
+      this.#fail(error);
+    }
+  }
+
+  #replay(mark: number, read: LogRead): void {
+    this.#read = this.#cursor.replay(mark, read);
+    const isNew = this.#read.length > 0;
+    this.#earlyMs = isNew ? EARLY_READ_MS.first : Math.min(2 * this.#earlyMs, EARLY_READ_MS.most);
+    this.#unreachedMs = isNew ? UNREACHED_READ_MS.first : Math.min(2 * this.#unreachedMs, UNREACHED_READ_MS.most);
+    if (!this.#cursor.isEarly || !read.complete) return;
+    this.#isPaused = true;
+    this.#rest(this.#earlyMs);
+  }
+
+  /** Restarts the timer. */
+  #rest(ms: number): void {
+    if (this.#timer && this.#timerMs === ms) {
+      this.#timer.refresh();
+      return;
+    }
+    clearTimeout(this.#timer);
+    this.#timerMs = ms;
+    this.#timer = setTimeout(() => {
+      if (this.#cursor.waits) return;
+      if (!this.#isPaused) this.#cursor.interrupted();
+      this.#isPaused = false;
+      this.#proceed();
+    }, ms);
+  }
+
+  #fail(error: unknown): void {
+    if (this.#isOver()) return;
+    this.#failure = { error };
+    this.close();
+    this.#ready();
+  }
+
+  #isOver(): boolean {
+    return this.#state === 'ended';
+  }
+}

@@ -1,0 +1,54 @@
+import { Platform } from '#test/harness/platform.ts';
+import { inTurn } from '../rounds.ts';
+import { receive } from '../streams.ts';
+import type { EngineProcess } from './engine-process.ts';
+import type { Task } from './engines.ts';
+
+const CONTEXT = 8;
+
+export interface PlatformRounds {
+  readonly bits: number;
+  readonly clients: number;
+  /** Most tokens of one invocation. */
+  readonly tokens: number;
+  readonly rounds: number;
+}
+
+export interface PlatformRound {
+  /** Tokens a second that the platform's clients received. */
+  readonly rate: number;
+  /** Tokens a second of the fastest peer. */
+  readonly peerRate: number;
+}
+
+/** Streams through gateway, runtime and GPU host, against as many sequences of a peer without a server, in turn and after a round of both. */
+export async function throughThePlatform(
+  { bits, clients, tokens, rounds }: PlatformRounds,
+  peers: readonly EngineProcess[],
+): Promise<PlatformRound[]> {
+  await using platform = await Platform.start({
+    functions: ['text-completion'],
+    env: { PIE_BITS: String(bits), PIE_MODEL: 'stories15m' },
+  });
+  const task: Task = { kind: 'decode', batch: clients, context: CONTEXT, steps: tokens };
+  const results: PlatformRound[] = [];
+  for (let round = -1; round < rounds; round++) {
+    const [rate, ...peerRates] = await inTurn<number[]>(round + 1, [
+      () => receivedPerSecond(platform, clients, tokens),
+      ...peers.map((peer) => async () => (clients * 1000) / (await peer.measure(task)).ms),
+    ]);
+    if (rate !== undefined && round >= 0) results.push({ rate, peerRate: Math.max(...peerRates) });
+  }
+  return results;
+}
+
+async function receivedPerSecond(platform: Platform, clients: number, maxTokens: number): Promise<number> {
+  const startMs = performance.now();
+  const received = await Promise.all(
+    Array.from({ length: clients }, (_, i) =>
+      receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens, temperature: 0 }),
+    ),
+  );
+  const elapsedMs = performance.now() - startMs;
+  return (received.reduce((sum, parse) => sum + parse().tokens, 0) * 1000) / elapsedMs;
+}

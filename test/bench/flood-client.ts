@@ -1,0 +1,30 @@
+/** The client of `pie bench flood` that floods, in a thread of its own, so that it delays no clock of the other client. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { submit } from '#test/harness/tenants.ts';
+
+/** Input of this thread; it posts the number of submitted invocations when the gateway has taken all. */
+export interface Flood {
+  readonly url: string;
+  readonly apiKey: string;
+  readonly name: string;
+  readonly input: unknown;
+  readonly invocations: number;
+  /** Requests on their way at once. */
+  readonly atOnce: number;
+}
+
+const { url, apiKey, name, input, invocations, atOnce } = workerData as Flood;
+const client = {
+  fetch: (route: string, init: RequestInit = {}) =>
+    fetch(`${url}${route}`, {
+      ...init,
+      headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
+    }),
+};
+let left = invocations;
+await Promise.all(
+  Array.from({ length: atOnce }, async () => {
+    while (left-- > 0) await submit(client, name, input);
+  }),
+);
+parentPort?.postMessage(invocations);

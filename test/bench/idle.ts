@@ -1,0 +1,177 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { loadConfig } from '#infra/config.ts';
+import { connectRedis } from '#infra/redis.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench, BenchReport } from './bench.ts';
+import { type PlatformProcess, processesOf } from './process-usage.ts';
+import { readCommandCounts } from './redis-commands.ts';
+import { format, formatSpread, type Spread, spread } from './statistics.ts';
+
+/** The platform settles for this long after its start before its work is measured. */
+const SETTLE_MS = 30_000;
+const QUICK_SETTLE_MS = 5000;
+/** Time over which the work of the idle platform is counted. */
+const WINDOW_MS = 30_000;
+const QUICK_WINDOW_MS = 10_000;
+const GB = 1e9;
+const AIM_GB = 0.95;
+const TOP_COMMANDS = 6;
+const ALL = 'all processes';
+const CONFIG = '[runtime]\nspare_sandboxes = 1\n';
+
+/** What a process, or several of one name, hold and do while the platform is idle. */
+interface Idle {
+  readonly processes: number;
+  readonly startedBytes: number;
+  readonly settledBytes: number;
+  readonly cpuMsPerSecond: number;
+  readonly wakeUpsPerSecond: number;
+}
+
+interface Round {
+  readonly idle: ReadonlyMap<string, Idle>;
+  /** Redis commands a second by name. */
+  readonly commands: ReadonlyMap<string, number>;
+}
+
+/** Memory and work of a platform without invocations. */
+export const idle: Bench = {
+  name: 'idle',
+  summary: 'memory, CPU and wake-ups of every process of the idle platform, and its Redis commands',
+  help: `Starts the platform with both bundled models, the first bundled functions and one spare sandbox, and invokes nothing. Reads the
+proportional memory of every process right after the start and ${SETTLE_MS / 1000} s later, then counts CPU time, wake-ups and Redis commands for
+${WINDOW_MS / 1000} s. A round is one platform. There is no baseline: the aim is ${AIM_GB} GB for all processes, and as few wake-ups as can be.`,
+  async run({ repetitions, quick, progress }) {
+    const rounds: Round[] = [];
+    for (let i = 0; i < (quick ? 1 : repetitions); i++) {
+      progress(`round ${i + 1}: starting a platform`);
+      const round = await measure(quick ? QUICK_SETTLE_MS : SETTLE_MS, quick ? QUICK_WINDOW_MS : WINDOW_MS);
+      rounds.push(round);
+      const all = round.idle.get(ALL);
+      progress(
+        `round ${i + 1}: ${gigabytes(all?.startedBytes)} GB after the start, ${gigabytes(all?.settledBytes)} GB later, ${format(all?.cpuMsPerSecond ?? Number.NaN)} ms of CPU a second`,
+      );
+    }
+    return report(rounds, quick);
+  },
+};
+
+const gigabytes = (bytes = Number.NaN): string => format(bytes / GB, 3);
+
+async function measure(settleMs: number, windowMs: number): Promise<Round> {
+  // An undefined model takes the platform's default: both bundled models.
+  await using platform = await Platform.start({ env: { PIE_MODEL: undefined }, config: CONFIG });
+  const roots = new Map([...platform.processes, ['supervisor', platform.supervisorPid]]);
+  using redis = disconnecting(connectRedis(loadConfig(platform.environment)));
+  const started = processesOf(roots);
+  await sleep(settleMs);
+  const startMs = performance.now();
+  const commandsBefore = await readCommandCounts(redis.client);
+  const settled = processesOf(roots);
+  await sleep(windowMs - (performance.now() - startMs));
+  const seconds = (performance.now() - startMs) / 1000;
+  const commandsAfter = await readCommandCounts(redis.client);
+  const after = processesOf(roots);
+  const commands = new Map<string, number>();
+  for (const [name, count] of commandsAfter) {
+    // The reading of the counts is a command, too.
+    const calls = count - (commandsBefore.get(name) ?? 0) - (name === 'info' ? 1 : 0);
+    if (calls > 0) commands.set(name, calls / seconds);
+  }
+  return { idle: idleOf(started, settled, after, seconds), commands };
+}
+
+const disconnecting = (client: ReturnType<typeof connectRedis>) => ({
+  client,
+  [Symbol.dispose]: () => client.disconnect(),
+});
+
+function idleOf(
+  started: readonly PlatformProcess[],
+  settled: readonly PlatformProcess[],
+  after: readonly PlatformProcess[],
+  seconds: number,
+): Map<string, Idle> {
+  const before = new Map(settled.map((each) => [each.pid, each.work]));
+  const of = (belongs: (each: PlatformProcess) => boolean): Idle => {
+    const own = (processes: readonly PlatformProcess[]) => processes.filter(belongs);
+    const bytes = (processes: readonly PlatformProcess[]) =>
+      own(processes).reduce((sum, { pssBytes }) => sum + pssBytes, 0);
+    const rate = (value: (work: PlatformProcess['work']) => number) =>
+      own(after).reduce((sum, { pid, work }) => sum + value(work) - value(before.get(pid) ?? NO_WORK), 0) / seconds;
+    return {
+      processes: own(after).length,
+      startedBytes: bytes(started),
+      settledBytes: bytes(settled),
+      cpuMsPerSecond: rate(({ cpuUs }) => cpuUs / 1000),
+      wakeUpsPerSecond: rate(({ waits }) => waits),
+    };
+  };
+  const names = new Set([...started, ...settled, ...after].map(({ name }) => name));
+  return new Map([
+    ...[...names].sort().map((name) => [name, of((each) => each.name === name)] as const),
+    [ALL, of(() => true)],
+  ]);
+}
+
+const NO_WORK = { cpuUs: 0, waits: 0 };
+
+function report(rounds: readonly Round[], quick: boolean): BenchReport {
+  const names = [...new Set(rounds.flatMap(({ idle }) => [...idle.keys()]))].filter((name) => name !== ALL);
+  const of = (name: string, value: (idle: Idle) => number): Spread =>
+    spread(rounds.map((round) => value(round.idle.get(name) ?? NOTHING)));
+  const commandNames = new Set(rounds.flatMap(({ commands }) => [...commands.keys()]));
+  const commandRates = [...commandNames].map((name) => ({
+    name,
+    rate: spread(rounds.map(({ commands }) => commands.get(name) ?? 0)),
+  }));
+  commandRates.sort((a, b) => b.rate.median - a.rate.median);
+  const all = spread(rounds.map(({ commands }) => [...commands.values()].reduce((sum, rate) => sum + rate, 0)));
+  const [settle, window] = quick ? [QUICK_SETTLE_MS, QUICK_WINDOW_MS] : [SETTLE_MS, WINDOW_MS];
+  return {
+    title: 'The idle platform: both bundled models, one spare sandbox, no invocation',
+    header: [
+      'process',
+      'count',
+      'MB after the start',
+      `MB ${settle / 1000} s later`,
+      'aim',
+      'CPU ms a second',
+      'wake-ups a second',
+    ],
+    rows: [...names, ALL].map((name) => [
+      name,
+      formatCount(of(name, ({ processes }) => processes)),
+      formatSpread(
+        of(name, ({ startedBytes }) => startedBytes / 1e6),
+        0,
+      ),
+      formatSpread(
+        of(name, ({ settledBytes }) => settledBytes / 1e6),
+        0,
+      ),
+      name === ALL ? `${AIM_GB * 1000}` : '',
+      formatSpread(of(name, ({ cpuMsPerSecond }) => cpuMsPerSecond)),
+      formatSpread(
+        of(name, ({ wakeUpsPerSecond }) => wakeUpsPerSecond),
+        1,
+      ),
+    ]),
+    notes: [
+      `Median (min–max) of ${rounds.length} platforms. Memory is proportional (PSS): a page that several processes map counts once in the sum. 1 MB is 1,000,000 bytes.`,
+      `CPU and wake-ups over ${window / 1000} s after that, from the scheduler's counts of all threads; a wake-up follows each voluntary wait.`,
+      `Redis commands a second, those of scripts included: ${formatSpread(all, 1)}; most often ${commandRates
+        .slice(0, TOP_COMMANDS)
+        .map(({ name, rate }) => `${name} ${format(rate.median, 1)}`)
+        .join(', ')}.`,
+    ],
+    data: rounds.map(({ idle, commands }) => ({
+      idle: Object.fromEntries(idle),
+      commands: Object.fromEntries(commands),
+    })),
+  };
+}
+
+const NOTHING: Idle = { processes: 0, startedBytes: 0, settledBytes: 0, cpuMsPerSecond: 0, wakeUpsPerSecond: 0 };
+
+const formatCount = ({ min, max }: Spread): string => (min === max ? String(min) : `${min}–${max}`);

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { belowRoots, parsePssBytes, parseStat, parseWaits, programOf, readPssBytes, readThreadWork } from './proc.ts';
+import { processesOf } from './process-usage.ts';
+
+const ROLLUP = `55e5662df000-7ffd20114000 ---p 00000000 00:00 0                          [rollup]
+Rss:                1736 kB
+Pss:                 224 kB
+Pss_Dirty:           112 kB
+SwapPss:               9 kB
+`;
+
+describe('proc', () => {
+  it('reads the proportional size, not a part of it', () => {
+    assert.equal(parsePssBytes(ROLLUP), 224 * 1024);
+    assert.equal(parsePssBytes(''), 0);
+    assert.throws(() => parsePssBytes('Rss: 1 kB'), /Pss/);
+  });
+
+  it('counts the waits that a thread chose, not those it was put into', () => {
+    assert.equal(parseWaits('State:\tS\nvoluntary_ctxt_switches:\t27\nnonvoluntary_ctxt_switches:\t99\n'), 27);
+    assert.throws(() => parseWaits('State:\tS'), /voluntary_ctxt_switches/);
+  });
+
+  it('reads a process whose name holds spaces and parentheses', () => {
+    const after = `S 77 1 1 0 -1 4194304 2 0 0 0 150 50 0 0 20 0 1 0 5 6 7`;
+    assert.deepEqual(parseStat(`42 (a (b) c) ${after}`), { parent: 77, cpuUs: 2e6 });
+  });
+
+  it('gives a process to its nearest root', () => {
+    const parents = new Map([1, 10, 11, 12, 13, 20].map((pid) => [pid, { parent: 1 }]));
+    parents.set(11, { parent: 10 }).set(12, { parent: 11 }).set(13, { parent: 12 });
+    const roots = new Map([
+      ['supervisor', 10],
+      ['runtime', 12],
+    ]);
+    assert.deepEqual(
+      [...belowRoots(parents, roots)].sort(([a], [b]) => a - b),
+      [
+        [10, 'supervisor'],
+        [11, 'supervisor'],
+        [12, 'runtime'],
+        [13, 'runtime'],
+      ],
+    );
+  });
+
+  it('names a process by its script or program', () => {
+    const sandbox = ['/usr/bin/node', '--allow-fs-read=/pie/errors.ts', '/pie/runtime/guest/main.ts', '5', ''];
+    assert.equal(programOf(sandbox), 'guest/main.ts');
+    assert.equal(programOf(['/usr/bin/bwrap', '--', '/usr/bin/node', '/pie/runtime/guest/main.ts']), 'bwrap');
+    assert.equal(programOf(['redis-server unixsocket:/tmp/redis.sock', '']), 'redis-server');
+  });
+
+  it('reads this very process', () => {
+    const resident = Number(/VmRSS:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) * 1024;
+    const pss = readPssBytes(process.pid);
+    assert.ok(pss !== undefined && pss > 0 && pss <= resident * 1.1, `${pss} of ${resident}`);
+    assert.ok((readThreadWork(process.pid)?.cpuUs ?? 0) > 0);
+    assert.equal(processesOf(new Map([['me', process.pid]])).find(({ pid }) => pid === process.pid)?.name, 'me');
+  });
+
+  it('has nothing to say of a process that has ended', () => {
+    const never = 2 ** 22 + 1;
+    assert.equal(readPssBytes(never), undefined);
+    assert.equal(readThreadWork(never), undefined);
+  });
+});

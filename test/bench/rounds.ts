@@ -1,0 +1,30 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** Pause before each side, in which what the one before left behind ends: writes to the log, refilled pools, collections of garbage. */
+const SETTLE_MS = 500;
+
+/**
+ * Runs the sides of one round one after another and returns their results in the order given. Round 0 begins with the first side, round 1
+ * with the second, and so on, so that no side always follows the same other one.
+ */
+export async function inTurn<T extends readonly unknown[]>(
+  round: number,
+  sides: { readonly [K in keyof T]: () => Promise<T[K]> },
+): Promise<T> {
+  const results: unknown[] = new Array(sides.length);
+  for (const i of rotated(sides.length, round)) {
+    await sleep(SETTLE_MS);
+    results[i] = await sides[i]?.();
+  }
+  return results as unknown as T;
+}
+
+/** The numbers from 0 to `count - 1`, beginning with `round` modulo `count`. */
+export const rotated = (count: number, round: number): number[] =>
+  Array.from({ length: count }, (_, i) => (i + round) % count);
+
+/** Index of the first place where two lists differ, a missing element included; -1 when they are equal. */
+export function firstDifference<T>(a: readonly T[], b: readonly T[]): number {
+  for (let i = 0; i < Math.max(a.length, b.length); i++) if (a[i] !== b[i]) return i;
+  return -1;
+}

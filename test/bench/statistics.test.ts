@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { formatTail, median, quantile, spread } from './statistics.ts';
+
+describe('statistics', () => {
+  it('takes quantiles by the nearest rank, of values in any order', () => {
+    const values = Array.from({ length: 100 }, (_, i) => ((i * 37) % 100) + 1);
+    assert.deepEqual(
+      [0, 0.01, 0.5, 0.95, 0.99, 1].map((q) => quantile(values, q)),
+      [1, 1, 50, 95, 99, 100],
+    );
+    assert.equal(quantile([7], 0.99), 7);
+    assert.ok(Number.isNaN(quantile([], 0.5)));
+  });
+
+  it('takes the middle of two values, not the lower one', () => {
+    assert.equal(median([3, 1]), 2);
+    assert.equal(median([10, 1, 2]), 2);
+    assert.deepEqual(spread([4, 1, 2, 10]), { median: 3, min: 1, max: 10 });
+    assert.ok(Number.isNaN(spread([]).median));
+  });
+
+  it('leaves its input as it is', () => {
+    const values = [3, 1, 2];
+    quantile(values, 0.5);
+    median(values);
+    assert.deepEqual(values, [3, 1, 2]);
+  });
+
+  it('shows a 99th percentile only of samples that have one', () => {
+    const upTo = (count: number) => Array.from({ length: count }, (_, i) => i + 1);
+    assert.equal(formatTail(upTo(5)), '3.0, max 5.0');
+    assert.equal(formatTail(upTo(100)), '50.5, max 100.0');
+    assert.equal(formatTail(upTo(1000)), '500.5, 990.0');
+    assert.equal(formatTail([]), '');
+  });
+});
