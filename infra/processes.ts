@@ -24,7 +24,7 @@ const WATCH_GPU_HOST: WatchLimits = { everyMs: 250, computingMs: 60_000, stillMs
 
 /**
  * MiB of each of V8's two halves for young objects. V8 lets them grow to 16 during a start and keeps them: all processes together hold
- * 140 MB less with 4. Benchmarks show no cost, since few objects survive a step or a request.
+ * 140 MB less with 4.
  */
 const YOUNG_MIB = 4;
 

@@ -19,8 +19,11 @@ import { Random, relativeError, rootMeanSquareError, run, sequence } from './tes
 
 const POOL = { pageSize: 16, pageCount: 24 };
 const TOLERANCE = 1e-4;
-/** Largest error when the two sides round a value to different levels: at most the error of rounding itself, see parity-table.ts. */
-const ROUNDED_APART = 1;
+/**
+ * Bounds of quantised results: rarely, the two sides round an input to different levels, and later results move. So a kind of mask is held to
+ * the tolerance by its median, and the others are few (of 84) and near. The rounding of other processors' kernels is unknown.
+ */
+const ROUNDED_APART = process.arch === 'x64' ? { outliers: 4, most: 0.2 } : { outliers: 84, most: 1 };
 /** Bounds of quantised against original weights: root mean square error of the last states of a short prompt, on tiny random models. */
 const QUANTIZED = { 8: 0.08, 4: 0.6 } as const;
 
@@ -70,24 +73,30 @@ describe('onnx against reference', () => {
                 roundedBlock: BLOCK_SIZE,
               });
         try {
-          const errors: number[] = [];
+          const errors = new Map<string, number[]>();
           for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
             const scenario = scenarioOf(model.config, new Random(31));
             const actual = await handlerValues(onnx, scenario, 32);
             const expected = await handlerValues(oracle, scenario, 32);
-            for (const handler of HANDLERS) {
-              const error = handlerError(handler, actual[handler], expected[handler]);
-              errors.push(error);
-              assert.ok(error <= (bits === 32 ? TOLERANCE : ROUNDED_APART), `${handler}, ${kind}: ${error}`);
-            }
+            errors.set(
+              kind,
+              HANDLERS.map((handler) => handlerError(handler, actual[handler], expected[handler])),
+            );
           }
-          // The two sides rarely round an input apart; when they do, later results move, so the test bounds the median. The rounding of
-          // other processors' kernels is unknown.
-          const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
+          const all = [...errors.values()].flat();
+          const medians = [...errors].map(([kind, each]) => [kind, median(each)] as const);
+          const outliers = all.filter((error) => !(error <= TOLERANCE));
+          const worstError = Math.max(...all);
           context.diagnostic(
-            `${bits} bits, ${variant}, ${errors.length} handlers and masks: median ${median.toExponential(1)}, worst ${Math.max(...errors).toExponential(1)}`,
+            `${bits} bits, ${variant}, ${all.length} handlers and masks: median ${median(all).toExponential(1)}, worst ${worstError.toExponential(1)}`,
           );
-          if (bits === 32 || process.arch === 'x64') assert.ok(median <= TOLERANCE, `median ${median}`);
+          const { outliers: allowed, most } = bits === 32 ? { outliers: 0, most: TOLERANCE } : ROUNDED_APART;
+          assert.ok(
+            outliers.length <= allowed && worstError <= most,
+            `${outliers.length} outliers, up to ${worstError}`,
+          );
+          for (const [kind, error] of medians)
+            if (allowed < all.length) assert.ok(error <= TOLERANCE, `${kind}: median ${error}`);
         } finally {
           await onnx.dispose();
         }
@@ -160,3 +169,5 @@ describe('onnx against reference', () => {
     }
   });
 });
+
+const median = (errors: readonly number[]): number => errors.toSorted((a, b) => a - b)[errors.length >> 1] ?? 0;

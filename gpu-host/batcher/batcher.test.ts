@@ -243,16 +243,16 @@ test('a closed queue drops what has not gone, and what waited for it goes on', (
 
 test('images of several queues are encoded in one step, as many as fit it, and decode goes on between two', () => {
   const trace = new Trace({ maxTokens: 20 });
-  for (const inferlet of ['a', 'b', 'c']) trace.push(inferlet, { kind: 'encode', tokens: 9 }, `${inferlet} image`);
+  for (const inferlet of ['a', 'b', 'c']) trace.push(inferlet, { kind: 'encode', tokens: 9 }, `image of ${inferlet}`);
   trace.nowMs += 1;
   trace.decode('d');
   trace.decode('e');
-  assert.deepEqual(trace.steps(), [['an image', 'b image'], ['d', 'e'], ['c image']]);
+  assert.deepEqual(trace.steps(), [['image of a', 'image of b'], ['d', 'e'], ['image of c']]);
   trace.push('a', { kind: 'encode', tokens: 50 }, 'large');
   assert.deepEqual(trace.steps(), [['large']]);
 });
 
-test('an image keeps its place in its queue until it is there, and nobody else waits for it', () => {
+test('an image keeps its place in its queue until it is there, and no other queue waits for it', () => {
   const trace = new Trace();
   const late = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'image');
   trace.push('a.1', { kind: 'forward', reads: [1] }, 'after');

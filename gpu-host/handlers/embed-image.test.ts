@@ -224,7 +224,7 @@ describe('embed-image', () => {
     must(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!));
   });
 
-  it('keeps nobody in device memory who only waits for an image', async () => {
+  it('keeps no inferlet in device memory that only waits for an image', async () => {
     const pages = 16;
     await using host = await start({ pageCount: pages, model: { prefixCache: false, swapMemoryBytes: 1 << 24 } });
     const connection = await host.connect();

@@ -7,7 +7,7 @@ const LINES = 25;
 
 /**
  * Prints the slowest test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not
- * tell a machine without a tool from a test that nobody runs.
+ * tell a machine without a tool from a test that no step runs.
  */
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const durations = new Durations();

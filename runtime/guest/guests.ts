@@ -40,6 +40,8 @@ export class Guests {
   readonly #vocabularies = new Map<string, Decoding>();
   /** Instances taken from the pool that run or are about to run, by the runtime's number. */
   readonly #instances = new Map<number, Instance>();
+  /** Invocations whose instances are being made. */
+  #preparing = 0;
   /** Resolves when the turn of the event loop that makes an instance ends. */
   #turnOver: Promise<void> | null = null;
   #deviceBusy = false;
@@ -53,9 +55,9 @@ export class Guests {
     });
   }
 
-  /** True while an invocation holds an instance. */
+  /** True while an invocation holds an instance or waits for one. */
   get busy(): boolean {
-    return this.#instances.size > 0;
+    return this.#instances.size + this.#preparing > 0;
   }
 
   /** Number of ready instances. */
@@ -179,6 +181,7 @@ export class Guests {
 
   async #prepare(instance: number, key: string): Promise<void> {
     const from = performance.now();
+    this.#preparing += 1;
     try {
       const known = this.#pool.has(key);
       const compiling = this.#programs.get(key);
@@ -195,6 +198,8 @@ export class Guests {
     } catch (error) {
       const message = cut(error instanceof Error ? error.message : String(error));
       this.#tell({ kind: 'unprepared', instance, message });
+    } finally {
+      this.#preparing -= 1;
     }
   }
 

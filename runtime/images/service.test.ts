@@ -94,7 +94,7 @@ describe('the image service', () => {
     assert.deepEqual(order, ['a', 'a', 'b', 'a', 'a']);
   });
 
-  it('leaves a worker to others, and ends images that nobody wants any more', async () => {
+  it('leaves a worker to others, and ends cancelled images', async () => {
     const service = open();
     const stop = new AbortController();
     const begun = ask(service, slow(), { signal: stop.signal });

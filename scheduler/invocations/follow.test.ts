@@ -179,7 +179,7 @@ test('whatever is shown before it is written, lost on its way, told again or lef
   );
 });
 
-/** What the store answers to a reader at `position`; the last event before later epochs is looked for one by one. */
+/** The store's answer to a reader at `position`. Searches for the last event before later epochs one event at a time. */
 function readOf(logged: readonly InvocationEvent[], epoch: number, position: Position, readCount: number): LogRead {
   const own = logged.filter((event) => position.epoch === null || event.epoch <= position.epoch);
   const last = own.at(-1)?.seq ?? 0;

@@ -122,9 +122,11 @@ export class Reaper {
     const watched = [keys.runtimes, keys.deadlines, `${keys.admission}:tenants`, keys.storedSweeps, keys.removals];
     const reply = await store.script(DUE, watched, [keys.prefix, store.clock(), OVERDUE_COUNT]);
     const [dead, overdue, waiting, expired, removals] = Array.isArray(reply) ? reply : [];
+    if (!Array.isArray(dead) || !Array.isArray(overdue))
+      throw new StoreError('store-corrupt', `The script due answered ${JSON.stringify(reply)}.`);
     return {
-      dead: (dead ?? []).map(String) as string[],
-      overdue: (overdue ?? []).map(String) as string[],
+      dead: dead.map(String),
+      overdue: overdue.map(String),
       waiting: waiting === 1,
       expired: expired === 1,
       removals: removals === 1,

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,6 +10,8 @@ import { openConnection } from '../store/connection.ts';
 export interface TestRedisOptions {
   /** Writes an append-only file, so that a restarted server keeps its data; false by default: nothing is written. */
   readonly appendOnly?: boolean;
+  /** True for a server whose files `limitFiles` limits. */
+  readonly limitedFiles?: boolean;
 }
 
 const READY_MS = 30_000;
@@ -28,19 +30,19 @@ export class TestRedis {
   /** Path of the unix socket. */
   readonly socket: string;
   readonly #directory: string;
-  readonly #appendOnly: boolean;
+  readonly #options: TestRedisOptions;
   readonly #connections = new Set<Redis>();
   #server: ChildProcess | undefined;
 
-  private constructor(directory: string, appendOnly: boolean) {
+  private constructor(directory: string, options: TestRedisOptions) {
     this.#directory = directory;
-    this.#appendOnly = appendOnly;
+    this.#options = options;
     this.socket = join(directory, 'redis.sock');
   }
 
   /** Starts a server and waits until it answers. */
   static async start(options: TestRedisOptions = {}): Promise<TestRedis> {
-    const redis = new TestRedis(await mkdtemp(join(tmpdir(), 'pie-redis-')), options.appendOnly ?? false);
+    const redis = new TestRedis(await mkdtemp(join(tmpdir(), 'pie-redis-')), options);
     await redis.restart();
     return redis;
   }
@@ -64,17 +66,26 @@ export class TestRedis {
     this.#server = undefined;
     if (!server || server.exitCode !== null || server.signalCode !== null) return;
     const exited = once(server, 'exit');
-    if (this.#appendOnly) await Promise.race([this.#written(), exited, sleep(WRITTEN_MS)]);
+    if (this.#options.appendOnly) await Promise.race([this.#written(), exited, sleep(WRITTEN_MS)]);
     server.kill('SIGKILL');
     await exited;
+  }
+
+  /** Lets no file of the server grow past `bytes`, until the next call or restart. It needs the program `prlimit`. */
+  limitFiles(bytes: number | 'unlimited'): void {
+    execFileSync('prlimit', [`--pid=${this.pid}`, `--fsize=${bytes}:`]);
   }
 
   /** Restarts the server with its saved data. */
   async restart(): Promise<void> {
     await this.kill();
+    const { appendOnly, limitedFiles } = this.#options;
     const args = ['--port', '0', '--unixsocket', this.socket, '--dir', this.#directory, '--save', ''];
-    args.push('--appendonly', this.#appendOnly ? 'yes' : 'no', '--appendfsync', 'everysec', '--loglevel', 'warning');
-    const server = spawn('redis-server', args, { stdio: 'ignore' });
+    args.push('--appendonly', appendOnly ? 'yes' : 'no', '--appendfsync', 'everysec', '--loglevel', 'warning');
+    // A server that ignores SIGXFSZ finds its files limited as on a full disk: its writes fail.
+    const server = limitedFiles
+      ? spawn('/bin/sh', ['-c', `trap '' XFSZ; exec redis-server "$@"`, 'redis-server', ...args], { stdio: 'ignore' })
+      : spawn('redis-server', args, { stdio: 'ignore' });
     // A test process that dies takes its server with it.
     const killServer = () => server.kill('SIGKILL');
     process.once('exit', killServer);

@@ -19,7 +19,7 @@ const TOP_COMMANDS = 6;
 const ALL = 'all processes';
 const CONFIG = '[runtime]\nspare_sandboxes = 1\n';
 
-/** What a process, or several of one name, hold and do while the platform is idle. */
+/** Memory and activity of one process, or of several with one name, while the platform is idle. */
 interface Idle {
   readonly processes: number;
   readonly startedBytes: number;
@@ -159,6 +159,7 @@ function report(rounds: readonly Round[], quick: boolean): BenchReport {
     ]),
     notes: [
       `Median (min–max) of ${rounds.length} platforms. Memory is proportional (PSS): a page that several processes map counts once in the sum. 1 MB is 1,000,000 bytes.`,
+      'The kernel divides by the processes of the whole machine: others that run the same Node binary, this benchmark included, take their share of its 30 MB or more from the sum.',
       `CPU and wake-ups over ${window / 1000} s after that, from the scheduler's counts of all threads; a wake-up follows each voluntary wait.`,
       `Redis commands a second, those of scripts included: ${formatSpread(all, 1)}; most often ${commandRates
         .slice(0, TOP_COMMANDS)

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readEvents, type StreamEvent } from '#test/harness/events.ts';
+import { numberOf, readEvents, type StreamEvent } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
 /** An invocation that the test follows to its end, even when processes die meanwhile. */
@@ -69,9 +69,9 @@ export async function checkEnded(platform: Platform, watched: Watched): Promise<
   const { id, events, mark, restartable } = watched;
   const told = `${mark} (${id}): ${JSON.stringify(events.slice(-3))}`;
   for (const [i, event] of events.entries()) {
-    const before = numberOf(events[i - 1]?.id ?? '0');
-    if (event.event === 'gap') assert.ok(numberOf(event.id) > before, `numbers grow; ${told}`);
-    else assert.equal(numberOf(event.id), before + 1, `numbers are left out before a gap only; ${told}`);
+    const before = numberOf(events[i - 1] ?? { id: '0' });
+    if (event.event === 'gap') assert.ok(numberOf(event) > before, `numbers grow; ${told}`);
+    else assert.equal(numberOf(event), before + 1, `numbers are left out before a gap only; ${told}`);
   }
   const terminals = events.filter(({ event }) => event === 'result' || event === 'error');
   assert.equal(terminals.length, 1, told);
@@ -98,12 +98,9 @@ export async function checkEnded(platform: Platform, watched: Watched): Promise<
 /** Events of a stream that the log must hold: all except those between a gap's `after` and the gap. */
 function keptOf(events: readonly StreamEvent[]): StreamEvent[] {
   const gaps = events.filter(({ event }) => event === 'gap');
-  const isLost = (id: number) => gaps.some((gap) => id > Number(gap.data.after) && id < numberOf(gap.id));
-  return events.filter(({ id }) => !isLost(numberOf(id)));
+  const isLost = (id: number) => gaps.some((gap) => id > Number(gap.data.after) && id < numberOf(gap));
+  return events.filter((event) => !isLost(numberOf(event)));
 }
-
-/** The number in an event's id. */
-const numberOf = (id: string): number => Number(id.split('-').at(-1));
 
 async function timesRun(platform: Platform, mark: string): Promise<number> {
   let ran = -1;

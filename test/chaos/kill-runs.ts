@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { RUNTIME } from '#infra/runtimes.ts';
 import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
-import type { StreamEvent } from '#test/harness/events.ts';
+import { numberOf, type StreamEvent } from '#test/harness/events.ts';
 import { Platform, type StartOptions } from '#test/harness/platform.ts';
 import { checkEnded, type Watched, watch } from './invocations.ts';
 
@@ -19,6 +19,8 @@ export interface KillRun {
   readonly phase: Phase;
   /** End of each invocation of the run: `result`, or the code of an error. */
   readonly endings: readonly string[];
+  /** Invocations that lost an attempt: they ended with `runtime-lost` or began again. */
+  readonly hit: number;
   /** Time from the kill to each `runtime-lost`, ms. */
   readonly knownAfterMs: readonly number[];
 }
@@ -52,8 +54,8 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
   const onEvent = (event: StreamEvent) => {
     if (phase === 'started' || phase === 'prefill' || phase === 'listening' || phase === 'child') {
       if (event.event === 'start') kill();
-    } else if (phase === 'decoding' && event.id === String(1 + killAfter)) kill();
-    else if (phase === 'ending' && event.id === String(1 + tokens)) kill();
+    } else if (phase === 'decoding' && numberOf(event) === 1 + killAfter) kill();
+    else if (phase === 'ending' && numberOf(event) === 1 + tokens) kill();
   };
   const watched: Watched[] = [];
   for (let i = 0; i < STARTED; i++) {
@@ -81,5 +83,9 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
     const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
     assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }
-  return { seed, phase, endings, knownAfterMs };
+  const begun = ({ events }: Watched) => events.filter(({ event }) => event === 'start').length;
+  const hit = watched.filter((each, i) => endings[i] === 'runtime-lost' || begun(each) > 1).length;
+  // Invocation 0 was waiting for its client when the runtime died.
+  if (phase === 'listening') assert.equal(endings[0], 'runtime-lost', `seed ${seed}`);
+  return { seed, phase, endings, hit, knownAfterMs };
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { type Platform, until } from '#test/harness/platform.ts';
-import { killRun, PHASES, startPlatform } from './kill-runs.ts';
+import { type KillRun, killRun, PHASES, startPlatform } from './kill-runs.ts';
 
 /** Each phase once; 200 runs with PIE_TEST_ALL. */
 const RUNS = process.env.PIE_TEST_ALL ? 200 : PHASES.length;
@@ -13,10 +13,14 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-test(`the runtime killed ${RUNS} times: one end for each invocation, charged for what it said, none run twice that may not`, async () => {
-  const phases = new Set<string>();
-  for (let seed = SEED; seed < SEED + RUNS; seed++) phases.add((await killRun(platform, seed)).phase);
-  assert.equal(phases.size, PHASES.length);
+test(`the runtime killed ${RUNS} times: one end for each invocation, charged for what it said, none run twice that may not`, async (t) => {
+  const runs: KillRun[] = [];
+  for (let seed = SEED; seed < SEED + RUNS; seed++) runs.push(await killRun(platform, seed));
+  assert.equal(new Set(runs.map(({ phase }) => phase)).size, PHASES.length);
+  const told = JSON.stringify(runs.map(({ phase, hit }) => [phase, hit]));
+  t.diagnostic(`invocations that lost an attempt: ${told}`);
+  // A machine under load may kill some runs' runtime after its invocations have ended.
+  assert.ok(runs.filter(({ hit }) => hit > 0).length > RUNS / 2, `most kills hit something: ${told}`);
   for (const status of ['running', 'queued']) {
     await until(`nothing is left ${status}, children included`, async () => {
       const response = await platform.fetch(`/v1/invocations?status=${status}`);

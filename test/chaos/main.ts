@@ -48,7 +48,13 @@ const endings: Record<string, number> = {};
 for (const ending of done.flatMap((run) => run.endings)) endings[ending] = (endings[ending] ?? 0) + 1;
 console.log(
   JSON.stringify(
-    { runs: done.length, endings, knownAfterMs: { median: known[known.length >> 1], most: known.at(-1) }, failures },
+    {
+      runs: done.length,
+      hits: done.filter(({ hit }) => hit > 0).length,
+      endings,
+      knownAfterMs: { median: known[known.length >> 1], most: known.at(-1) },
+      failures,
+    },
     null,
     2,
   ),

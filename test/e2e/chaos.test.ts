@@ -91,7 +91,8 @@ test('Redis dies: the stream ends with a code or goes on, and the next invocatio
   const end = terminal(events);
   assert.ok(end, 'one terminal event');
   await restarted;
-  if (end.event === 'error') assert.equal(typeof end.data.code, 'string');
+  // Redis was away longer than the gateway waits for it, or than the runtime's lease.
+  if (end.event === 'error') assert.ok(['store-unavailable', 'runtime-lost'].includes(end.data.code), end.data.code);
   else
     assert.equal(text(events), text(await invoke(platform, 'text-completion', LONG)), 'nothing is lost or said twice');
   await nextWorks();

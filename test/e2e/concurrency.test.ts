@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { modelStats } from '#test/harness/deploy.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
+import { assertBatched } from '#test/harness/functions.ts';
 import { Platform } from '#test/harness/platform.ts';
 
 const CLIENTS = 32;
 const STARTS = ['Once upon a time', 'The dog', 'Lily', 'One day', 'Tom and', 'In the park', 'A small bird', 'The sun'];
 
-test('32 at once tell what the same 32 tell one after another', async () => {
+test('32 at once share batches and tell what the same 32 tell one after another', async () => {
   await using platform = await Platform.start({ functions: ['text-completion'] });
   const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
     prompt: `${STARTS[i % STARTS.length]}${' and'.repeat(i >> 3)}`,
@@ -17,5 +19,7 @@ test('32 at once tell what the same 32 tell one after another', async () => {
     terminal(await invoke(platform, 'text-completion', input))?.data.output.text as string;
   const alone: string[] = [];
   for (const input of inputs) alone.push(await run(input));
+  await modelStats(platform, { reset: true });
   assert.deepEqual(await Promise.all(inputs.map(run)), alone);
+  assertBatched(await modelStats(platform));
 });

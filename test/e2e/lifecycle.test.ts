@@ -6,7 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import readline from 'node:readline';
 import { test } from 'node:test';
-import { invoke, terminal } from '#test/harness/events.ts';
+import { invoke, numberOf, terminal } from '#test/harness/events.ts';
 import { freePort, isAlive, Platform, ROOT } from '#test/harness/platform.ts';
 
 test('Ctrl-C drains: the running story ends with a result, no process is left; a second start finds what was deployed', async () => {
@@ -30,7 +30,7 @@ test('Ctrl-C drains: the running story ends with a result, no process is left; a
       { prompt: '', maxTokens: 200, temperature: 0 },
       {
         onEvent: (event) => {
-          if (event.id === '3') stopping = first.stop();
+          if (numberOf(event) === 3) stopping = first.stop();
         },
       },
     );

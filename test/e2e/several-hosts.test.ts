@@ -6,7 +6,7 @@ import type { Health, InvocationState } from '#gateway/app/control.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
-import { invoke, terminal, text } from '#test/harness/events.ts';
+import { invoke, readEvents, say, terminal, text } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
@@ -170,6 +170,18 @@ test('a drained one gets nothing new and ends what it has, over restarts, until 
 });
 
 test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {
+  // 16 invocations are all on one host in 1 of 30,000 runs.
+  const held = await start('held', 16, HELD);
+  const placed = new Map<string, string | undefined>();
+  const countOn = (host: string) => [...placed.values()].filter((place) => place === host).length;
+  await until('both hosts run some', async () => {
+    const response = await platform.fetch('/v1/invocations?status=running&limit=200');
+    const { invocations } = (await response.json()) as InvocationPage;
+    for (const { id, gpuHost } of invocations) if (held.includes(id)) placed.set(id, gpuHost);
+    const there = (await models()).map(({ inferlets }) => inferlets);
+    return placed.size === held.length && ['gpu-host-1', 'gpu-host-2'].every((name, i) => there[i] === countOn(name));
+  });
+  assert.ok(countOn('gpu-host-1') > 0 && countOn('gpu-host-2') > 0, JSON.stringify([...placed.values()]));
   const restarted = platform.restarted('gpu-host-2');
   // The supervisor is stopped until the platform has noticed the loss, so that it does not restart the host before.
   process.kill(platform.supervisorPid, 'SIGSTOP');
@@ -188,6 +200,13 @@ test('one of them dies: what it ran ends with a code, and the other serves every
   }
   const after = await Promise.all(Array.from({ length: 12 }, story));
   for (const events of after) assert.equal(terminal(events)?.event, 'result');
+  for (const [id, host] of placed) {
+    // An inferlet that waits for its client learns of the loss at its next call; one in a call has ended, and takes no message.
+    await say(platform, id, { text: 'go on' }).catch((error) => assert.match(String(error), /has ended/));
+    const end = terminal(await readEvents(await platform.fetch(`/v1/invocations/${id}/events`)));
+    const expected = host === 'gpu-host-1' ? undefined : 'device-lost';
+    assert.equal(end?.data.code, expected, `${host}: ${JSON.stringify(end)}`);
+  }
   await restarted;
   await until('it is seen there', async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 true CPU');
   await until('both compute again', async () => {

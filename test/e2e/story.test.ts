@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { deployWith, modelStats } from '#test/harness/deploy.ts';
-import { hold, invoke, json, readEvents, terminal, text } from '#test/harness/events.ts';
+import { hold, invoke, json, numberOf, readEvents, terminal, text } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
 /** Greedy tokens from BOS with stories15M, from llama2.c. */
@@ -28,7 +28,7 @@ test('a story streams from an inferlet, token by token, and ends with a result',
   assert.deepEqual(terminal(events)?.data.output.tokens.slice(0, GREEDY_IDS.length), GREEDY_IDS);
   assert.equal(terminal(events)?.data.output.tokens.length, 64);
   assert.deepEqual(
-    events.map((event) => Number(event.id)),
+    events.map(numberOf),
     events.map((_, i) => i + 1),
     'sequence numbers have no gap',
   );

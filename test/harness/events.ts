@@ -8,6 +8,9 @@ export interface StreamEvent {
   readonly data: any;
 }
 
+/** The number in an event's id, `<epoch>-<number>`. */
+export const numberOf = ({ id }: Pick<StreamEvent, 'id'>): number => Number(id.split('-').at(-1));
+
 /** A client: an operator with the platform's key, or a tenant with its own. */
 export type Client = Pick<Platform, 'fetch'>;
 

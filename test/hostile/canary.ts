@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { invoke, text } from '#test/harness/events.ts';
+import { invoke, numberOf, text } from '#test/harness/events.ts';
 import { type Platform, ROOT } from '#test/harness/platform.ts';
 import type { TenantClient } from '#test/harness/tenants.ts';
 
@@ -97,8 +97,9 @@ async function tell(client: TenantClient): Promise<Telling & { readonly story: s
   const endedAt = performance.now();
   const end = events.at(-1);
   if (end?.event !== 'result') throw new Error(`the canary ended with ${JSON.stringify(end?.data)}`);
-  events.forEach(({ id }, index) => {
-    if (Number(id) !== index + 1) throw new Error(`the canary heard event ${id} in the place of ${index + 1}`);
+  events.forEach((event, index) => {
+    if (numberOf(event) !== index + 1)
+      throw new Error(`the canary heard event ${event.id} in the place of ${index + 1}`);
   });
   const story = `${text(events)} | ${JSON.stringify(end.data.output)}`;
   return { story, startedAt, endedAt, msPerToken: (endedAt - startedAt) / TOKENS };

@@ -114,7 +114,7 @@ suite('a source that cannot be compiled says where', () => {
   });
 });
 
-test('a build ends when whoever asked for it dies', {
+test('a build ends when the process that started it dies', {
   skip: !existsSync('/proc/self/cmdline') && '/proc is not here',
 }, async () => {
   const path = await project('orphan', { 'index.ts': "for (;;);\nexport const run = () => '';" });

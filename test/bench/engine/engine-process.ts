@@ -3,24 +3,28 @@ import path from 'node:path';
 import type { Measured, Task } from './engines.ts';
 
 const START_TIMEOUT_MS = 60_000;
-const TASK_TIMEOUT_MS = 120_000;
+/** llama.cpp's threads wait for each other in loops, which on a busy machine takes minutes. */
+const TASK_TIMEOUT_MS = 300_000;
 
 /** An engine in a process of its own, so that the threads of idle engines take no time from the measured one. */
 export class EngineProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
+  /** File and arguments, for errors. */
+  readonly #command: string;
 
-  private constructor(child: ChildProcess) {
+  private constructor(child: ChildProcess, command: string) {
     this.#child = child;
+    this.#command = command;
   }
 
   static async start(file: string, args: readonly string[]): Promise<EngineProcess> {
     const child = fork(path.join(import.meta.dirname, file), args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
-    const started = new EngineProcess(child);
+    const started = new EngineProcess(child, [file, ...args].join(' '));
     try {
       await started.#answer(START_TIMEOUT_MS);
     } catch (error) {
       await started[Symbol.asyncDispose]();
-      throw new Error(`${file} ${args.join(' ')} did not start`, { cause: error });
+      throw error;
     }
     return started;
   }
@@ -29,7 +33,7 @@ export class EngineProcess implements AsyncDisposable {
     const answer = this.#answer(TASK_TIMEOUT_MS);
     this.#child.send(task);
     const measured = (await answer) as Measured & { error?: string };
-    if (measured.error !== undefined) throw new Error(`${this.#child.spawnargs.at(2)}: ${measured.error}`);
+    if (measured.error !== undefined) throw new Error(`${this.#command}: ${measured.error}`);
     return measured;
   }
 
@@ -50,9 +54,9 @@ export class EngineProcess implements AsyncDisposable {
         settle();
       };
       const onMessage = (message: unknown) => end(() => resolve(message));
-      const onExit = (code: number | null) => end(() => reject(new Error(`an engine's process ended with ${code}`)));
+      const onExit = (code: number | null) => end(() => reject(new Error(`${this.#command} ended with ${code}`)));
       const timer = setTimeout(
-        () => end(() => reject(new Error(`an engine did not answer within ${timeoutMs} ms`))),
+        () => end(() => reject(new Error(`${this.#command} did not answer within ${timeoutMs} ms`))),
         timeoutMs,
       );
       this.#child.once('message', onMessage);

@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { deployWith } from '#test/harness/deploy.ts';
+import { invoke, numberOf, terminal, text } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import { SlowRedis } from '#test/harness/slow-redis.ts';
+
+/** A round trip to a Redis in another region. */
+const DELAY_MS = 40;
+const CLIENTS = 12;
+const TICKS = 20;
+
+test('with a Redis that answers late, every stream is whole and in order, and all ends are told', async () => {
+  const redis = await TestRedis.start({ appendOnly: true });
+  const slow = await SlowRedis.start(redis.socket, DELAY_MS);
+  try {
+    await using platform = await Platform.start({ functions: false, env: { REDIS_URL: slow.url } });
+    const version = await deployWith(platform, 'ticker', {});
+    const streams = await Promise.all(
+      Array.from({ length: CLIENTS }, () => invoke(platform, 'ticker', { ticks: TICKS, everyMs: 5 })),
+    );
+    const whole = Array.from({ length: TICKS }, (_, tick) => `${version} ${tick}`).join('');
+    for (const events of streams) {
+      assert.equal(terminal(events)?.event, 'result', JSON.stringify(terminal(events)?.data));
+      assert.equal(text(events), whole);
+      assert.deepEqual(
+        events.map(numberOf),
+        events.map((_, i) => i + 1),
+      );
+    }
+    const response = await platform.fetch('/v1/invocations?status=succeeded&limit=200');
+    const { invocations } = (await response.json()) as { invocations: readonly unknown[] };
+    assert.equal(invocations.length, CLIENTS);
+  } finally {
+    await slow.stop();
+    await redis.stop();
+  }
+});

@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict';
+import http from 'node:http';
+import { after, before, test } from 'node:test';
+import type { InvocationState } from '#gateway/app/control.ts';
+import { deployWith } from '#test/harness/deploy.ts';
+import { invoke, numberOf, readEvents, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+
+/** More than the sockets between gateway and client hold: 4 MB and 0.1 MB while the client reads nothing. */
+const LARGE = { messages: 200, size: 60_000 };
+
+const numbers = Array.from({ length: LARGE.messages }, (_, i) => i);
+
+let platform: Platform;
+before(async () => {
+  platform = await Platform.start({ functions: false });
+  await deployWith(platform, 'large.ts', { name: 'large' });
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+/** Requests an invocation's events and reads nothing of the answer until the caller does. */
+function open(id: string): Promise<http.IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    http
+      .get(`${platform.url}/v1/invocations/${id}/events`, { headers: { authorization: `Bearer ${platform.apiKey}` } })
+      .once('response', resolve)
+      .once('error', reject);
+  });
+}
+
+/** The numbers with which messages begin. */
+const numbersOf = (events: readonly StreamEvent[]) =>
+  events.filter(({ event }) => event === 'message').map(({ data }) => Number.parseInt(data.text, 10));
+
+/** Events of the invocation; a gateway that ends a stream early adds one of its own, after which the client may resume. */
+const own = (events: readonly StreamEvent[]) => events.filter(({ data }) => data.resumable !== true);
+
+test('a client that stops reading holds up neither its invocation nor others, and finds every event later', async () => {
+  const response = await platform.fetch('/v1/functions/large/invocations', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    body: JSON.stringify(LARGE),
+  });
+  assert.equal(response.status, 202, await response.clone().text());
+  const { id } = (await response.json()) as { id: string };
+  const stalled = await open(id);
+  const others = await Promise.all([invoke(platform, 'large', LARGE), invoke(platform, 'large', LARGE)]);
+  for (const events of others) {
+    assert.equal(terminal(events)?.event, 'result', JSON.stringify(terminal(events)?.data));
+    assert.deepEqual(numbersOf(events), numbers);
+  }
+  await until('its invocation ends', async () => {
+    const state = (await (await platform.fetch(`/v1/invocations/${id}`)).json()) as InvocationState;
+    return state.status === 'succeeded';
+  });
+  assert.ok(!stalled.complete, 'the answer does not fit the sockets');
+
+  const events: StreamEvent[] = [];
+  await readEvents(new Response(ReadableStream.from(stalled)), (event) => events.push(event)).catch(() => undefined);
+  // The gateway may have ended the stream: the client then resumes it, as any client does.
+  while (terminal(own(events)) === undefined) {
+    const { length } = own(events);
+    const headers = { 'last-event-id': own(events).at(-1)?.id ?? '0' };
+    await readEvents(await platform.fetch(`/v1/invocations/${id}/events`, { headers }), (event) => events.push(event));
+    assert.ok(own(events).length > length, 'the resumed stream has events');
+  }
+  assert.deepEqual(numbersOf(own(events)), numbers);
+  assert.deepEqual(
+    own(events).map(numberOf),
+    own(events).map((_, i) => i + 1),
+  );
+  assert.equal(terminal(own(events))?.event, 'result');
+});
