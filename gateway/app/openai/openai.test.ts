@@ -106,14 +106,19 @@ for (const [where, url] of [
       );
     });
 
-    it('name the events of responses, which end by themselves', async () => {
-      const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
-      const attempt = await taken('openai-responses');
-      const event = '{"type":"response.created","sequence_number":0,"response":{"error":null}}';
-      await attempt.say(event);
-      await attempt.succeed(null);
-      const text = await (await asked).text();
-      assert.equal(text.replaceAll(': heartbeat\n\n', ''), `event: response.created\ndata: ${event}\n\n`);
+    it('name and number the events of responses, which end by themselves', async () => {
+      for (const numbered of [false, true]) {
+        const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
+        const attempt = await taken('openai-responses');
+        const types = ['response.created', 'response.in_progress', 'response.completed'];
+        const dataOf = (type: string, more: object) => JSON.stringify({ type, ...more, response: { error: null } });
+        // A tenant's own function may number its events itself.
+        for (const [i, type] of types.entries())
+          await attempt.say(dataOf(type, numbered ? { sequence_number: i } : {}));
+        await attempt.succeed(null);
+        const frames = types.map((type, i) => `event: ${type}\ndata: ${dataOf(type, { sequence_number: i })}\n\n`);
+        assert.equal((await (await asked).text()).replaceAll(': heartbeat\n\n', ''), frames.join(''));
+      }
     });
 
     it('tell a failure in the middle of a stream in a frame, without [DONE]', async () => {

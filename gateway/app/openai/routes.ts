@@ -22,10 +22,10 @@ interface Served extends Documented {
 }
 
 const SERVED: readonly Served[] = [
-  { ...ROUTES.completions, functionName: 'openai-completions', style: { named: false, done: true } },
-  { ...ROUTES.chat, functionName: 'openai-chat', style: { named: false, done: true } },
+  { ...ROUTES.completions, functionName: 'openai-completions', style: { numbered: false, done: true } },
+  { ...ROUTES.chat, functionName: 'openai-chat', style: { numbered: false, done: true } },
   // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
-  { ...ROUTES.responses, functionName: 'openai-responses', style: { named: true, done: false } },
+  { ...ROUTES.responses, functionName: 'openai-responses', style: { numbered: true, done: false } },
 ];
 
 /** `/v1/models`, `/v1/completions`, `/v1/chat/completions` and `/v1/responses`. */
