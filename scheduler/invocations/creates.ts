@@ -58,7 +58,8 @@ export class Creates {
     for (const { submission, job } of records) {
       const { id, submittedAt, deadlineMs, fingerprint } = submission;
       const fields = recordFields(keys, submission);
-      args.push(id, submittedAt, deadlineMs, fingerprint ?? '', fields.length, ...fields, job);
+      const basis = basisTexts(submission);
+      args.push(id, submittedAt, deadlineMs, fingerprint ?? '', fields.length, basis.length, ...fields, ...basis, job);
     }
     const places = records.flatMap(({ submission: { id, tenant, idempotencyKey } }) => [
       ...[keys.invocation(id), keys.listing(tenant)],
@@ -68,6 +69,10 @@ export class Creates {
     const replies = tuple(await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...places], args));
     return records.map((record, i) => () => outcomeOf(record.submission, replies[i], now));
   }
+}
+
+function basisTexts({ basis }: Submission): string[] {
+  return basis === undefined ? [] : [basis.text, basis.reference, ...basis.functions];
 }
 
 function outcomeOf({ function: name, version, limits }: Submission, reply: unknown, now: number): CreateOutcome {
@@ -96,6 +101,8 @@ function outcomeOf({ function: name, version, limits }: Submission, reply: unkno
       );
     case -7:
       throw new StoreError('quarantined', quarantineText(name, version));
+    case -9:
+      throw new StoreError('stale-resolution', `${name} has changed since its version was chosen.`);
     case -8:
       throw StoreError.from(new Error(String(value)));
     default:

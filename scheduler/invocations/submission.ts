@@ -1,4 +1,5 @@
 import type { InvocationJob } from '../admission/job.ts';
+import type { ServingBasis } from '../functions/serving.ts';
 import type { Keys } from '../keys.ts';
 import type { NewChild, NewInvocation } from './types.ts';
 
@@ -13,6 +14,8 @@ export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' |
   readonly expectedMemoryMb?: number;
   /** Models that the function names; admission expects it to use the first. */
   readonly models?: readonly string[];
+  /** The invocation is stored only while its version follows from this; without it, while its version is deployed. */
+  readonly basis?: ServingBasis;
 }
 
 /** The job as its runtime gets it, without the arrival: the script that stores the job adds that. */

@@ -6,7 +6,7 @@ import type { Call, ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
-import { findFunction } from '../routes/functions.ts';
+import { invokeFunction } from '../routes/functions.ts';
 import { idempotencyKey } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers } from './answer.ts';
@@ -39,13 +39,11 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
     const model = await findModel(control, call, modelOf(body));
-    const fn = await findFunction(control, call, functionName);
     const input = { ...body, model: model.aliasOf ?? model.name };
-    inputs.check(fn, input);
     const key = keyOf(c.req.header('idempotency-key'));
     // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
-    const { id, replayed = false } = await control.invoke(call, {
-      function: fn,
+    const { id, replayed = false } = await invokeFunction(control, call, functionName, {
+      check: (fn) => inputs.check(fn, input),
       input: JSON.stringify(input),
       ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
     });

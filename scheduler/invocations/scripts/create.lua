@@ -13,8 +13,10 @@
   ARGV[4] number of ended invocations of a tenant that are listed
   ARGV[5] time for which they are listed after their submission, ms
   ARGV[6...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
-    requests with the same idempotency key, or '' without a key; number of the following fields and values; further fields and values of
-    the record, including `prefix` (prefix of every key); the job as JSON text, without its arrival
+    requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the
+    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key); the basis: text on which the
+    choice of the version is based, its reference, and the keys of the functions that were searched, the found one last (see
+    ../../functions/scripts/include/serving.lua); the job as JSON text, without its arrival
 
   Returns for each invocation
           {1, arrival, quotas}; the same when the record already exists (a command sent twice).
@@ -22,6 +24,7 @@
           {-2, id} when that invocation is of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; only the refusal was counted (a command sent twice counts it again).
           {-5} when the version is not deployed (any more); nothing was stored.
+          {-9} when the reference is based on something else by now; nothing was stored.
           {-7} when the version is quarantined; nothing was stored.
           {-6, MiB} when the instance may take more memory than all runtimes together have; nothing was stored.
           {-8, text of the error}
@@ -29,6 +32,7 @@
 ]]
 --- @include "../../store/scripts/gather.lua"
 --- @include "./include/listing.lua"
+--- @include "../../functions/scripts/include/serving.lua"
 --- @include "../../functions/scripts/include/unfinished.lua"
 --- @include "../../quarantine/scripts/include/standing.lua"
 --- @include "../../quotas/scripts/include/limits.lua"
@@ -37,7 +41,7 @@
 --- @include "../../quotas/scripts/include/admission.lua"
 --- @include "../../admission/scripts/include/admission.lua"
 
-local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 5, 5, 5
+local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 5, 6, 5
 local arrivals, deadlines, now, idempotencyMs = KEYS[1], KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 
 -- Stored invocations that are not in their lines yet.
@@ -54,12 +58,20 @@ local function enterLines()
   entering = {}
 end
 
+-- Whether the reference still leads to the same function for the same reason; the texts of the basis are ARGV[first...last].
+local function isCurrent(first, last)
+  local functions = {unpack(ARGV, first + 2, last)}
+  local i, basis = findServing(functions, ARGV[first + 1])
+  return i == #functions and basis == ARGV[first]
+end
+
 -- Stores one invocation; `place` is the index of its first key, `at` that of its first argument.
 local function create(place, at)
   local record, listing, idempotency, waiting, job = unpack(KEYS, place, place + KEYS_OF_ONE - 1)
   local id, submittedAt, deadlineMs, fingerprint = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
   local first, last = at + HEAD_OF_ONE, at + HEAD_OF_ONE + ARGV[at + 4] - 1
-  local data = ARGV[last + 1]
+  local lastOfBasis = last + ARGV[at + 5]
+  local data = ARGV[lastOfBasis + 1]
   local given = {}
   for i = first, last, 2 do
     given[ARGV[i]] = ARGV[i + 1]
@@ -79,6 +91,9 @@ local function create(place, at)
       end
       return {0, earlierId, unpack(quotaStates(countedUse(account, fn, now)))}
     end
+  end
+  if lastOfBasis > last and not isCurrent(last + 1, lastOfBasis) then
+    return {-9}
   end
   if not isDeployed(given) then
     return {-5}
@@ -130,7 +145,7 @@ local replies, at = {}, HEAD + 1
 for i = 1, (#KEYS - 2) / KEYS_OF_ONE do
   local ok, reply = pcall(create, 3 + (i - 1) * KEYS_OF_ONE, at)
   replies[i] = ok and reply or {-8, type(reply) == 'table' and reply.err or tostring(reply)}
-  at = at + HEAD_OF_ONE + ARGV[at + 4] + 1
+  at = at + HEAD_OF_ONE + ARGV[at + 4] + ARGV[at + 5] + 1
 end
 runGathered()
 enterLines()
