@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
-import type { NewEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { FinishOutcome, NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import { LiveServer, type Unlogged } from '#scheduler/live/server.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
@@ -11,6 +12,7 @@ import { beginAttempt, eventually } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { Outbox } from './outbox.ts';
 import type { OutboxEnd, OutboxOptions } from './outbox-options.ts';
+import { WriteTicks } from './write-ticks.ts';
 
 describe('an outbox', () => {
   let redis: TestRedis;
@@ -75,6 +77,7 @@ describe('an outbox', () => {
       writer.invocations.finish(id, begun.epoch, seq, { event: 'result', data: '{}' }, null);
     return {
       id,
+      epoch: begun.epoch,
       outbox,
       ends,
       causes,
@@ -331,6 +334,35 @@ describe('an outbox', () => {
       await assert.rejects(outbox.finish(result), /lost the events 2 to 4, .* not kept/);
       assert.deepEqual(await dataOf(id), ['1']);
       assert.equal(await outbox.finish(async (seq) => seq), 2, 'the number of another end');
+    });
+
+    it('drops last events when their write is the first to find out: followers know other events by the numbers', async () => {
+      const live = new LiveServer();
+      const ticks = new WriteTicks();
+      const shows = { begin: (unlogged: () => Unlogged) => live.begin('any', 1, unlogged), ticks };
+      const { id, outbox, ends, epoch } = await attempt({ keepBytes: 300, shows });
+      await say(outbox, '1');
+      await losingWrites(redis, () => say(outbox, '2', '3', '4'));
+      outbox.add('message', '5');
+      outbox.add('message', '6');
+      await outbox.almostFlushed();
+      const finish = (terminal: TerminalEvent) =>
+        outbox.finish<FinishOutcome>(
+          (seq, last, events) => scheduler.invocations.finish(id, epoch, seq, terminal, null, last, null, events),
+          'unwritten',
+        );
+      await assert.rejects(finish({ event: 'result', data: '{}' }), /lost the events 2 to 4, .* not kept/);
+      assert.deepEqual(ends, ['broken']);
+      assert.equal(await finish({ event: 'error', data: '{}', code: 'internal', message: 'lost' }), 'ok');
+      const logged = await scheduler.events.read(id, 0);
+      assert.deepEqual(
+        logged.map(({ seq, event }) => [seq, event]),
+        [
+          [1, 'message'],
+          [7, 'error'],
+        ],
+      );
+      await live.close();
     });
 
     it('ends as lost, though nothing is written, when the attempt itself is gone', async () => {

@@ -204,7 +204,7 @@ export class Outbox implements EventSink, Reporting {
       } catch (error) {
         if (!(error instanceof SequenceGap)) throw error;
         // Extra events came from a call that the store refused midway: no other writer has this epoch.
-        if (error.lastSeq < this.#nextSeq - 1) this.#rewind(error.lastSeq);
+        if (error.lastSeq < this.#nextSeq - 1) this.#rewindOrStop(error.lastSeq);
         else if (this.#queue.length === 0) this.#nextSeq = error.lastSeq + 1;
         // They may be among the remaining events: a write of their own skips those that the log has.
         together = false;
@@ -384,6 +384,16 @@ export class Outbox implements EventSink, Reporting {
     }
     this.#pendingBytes += lengthOf(lost);
     this.#requeue(lost);
+  }
+
+  /** Like `#rewind`. Drops the queued events when it throws: followers know lost events by their numbers. */
+  #rewindOrStop(lastSeq: number): void {
+    try {
+      this.#rewind(lastSeq);
+    } catch (error) {
+      this.#stop('broken', error);
+      throw error;
+    }
   }
 
   /** Puts events that precede the queue back at its front. */

@@ -11,6 +11,8 @@ const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url)
 const BLOCK_SECONDS = 2;
 /** Time after which a blocking wait without an answer counts as lost with its connection. */
 const LOST_WAIT_MS = 1000 * BLOCK_SECONDS + 2000;
+/** Time after which a fetch without an answer counts as lost. A late answer is worth waiting for: nobody else gets its jobs for seconds. */
+const LOST_FETCH_MS = 10_000;
 /** Most jobs of one fetch: a fraction of a millisecond of Redis. */
 const MAX_TAKEN = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
@@ -77,6 +79,7 @@ export class JobFetcher {
       TAKE_JOBS,
       [`${this.#jobs}:wait`, `${this.#jobs}:active`, this.#marker, keys.runtimes],
       [`${this.#jobs}:`, this.#runtimeId, fetchToken, clock(), LOCK_MS, Math.min(most, MAX_TAKEN)],
+      LOST_FETCH_MS,
     );
     const [left, ...taken] = tuple(reply);
     this.#more = Number(left) > 0;

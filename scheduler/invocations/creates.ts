@@ -23,6 +23,8 @@ interface NewRecord {
   readonly submission: Submission;
   /** The BullMQ job, without its arrival. */
   readonly job: string;
+  /** Time at which the caller gives up, by `performance.now`. */
+  readonly until: number;
 }
 
 /** Stores the submissions of a process: those of one turn of the event loop in few script calls, so that admission runs once for them. */
@@ -43,7 +45,7 @@ export class Creates {
   /** @throws the errors of `Invocations.create`. */
   create(submission: Submission): Promise<CreateOutcome> {
     const until = performance.now() + this.#store.deadlineMs;
-    const record = { submission, job: jobText(submission) };
+    const record = { submission, job: jobText(submission), until };
     // The calls before this one end within their own deadlines. A call with no time left fails, and Redis stores nothing for it.
     return this.#abreast.run(submission.tenant, () =>
       this.#store.call(() => this.#calls.run(record), until - performance.now()),
@@ -66,7 +68,8 @@ export class Creates {
       idempotencyKey === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotencyKey),
       ...[keys.waiting(tenant), `${keys.jobs}:${id}`],
     ]);
-    const replies = tuple(await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...places], args));
+    const leftMs = Math.max(...records.map(({ until }) => until)) - performance.now();
+    const replies = tuple(await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...places], args, leftMs));
     return records.map((record, i) => () => outcomeOf(record.submission, replies[i], now));
   }
 }

@@ -220,3 +220,48 @@ test('an end that takes the last events along leaves what a write of these event
   );
   assert.deepEqual([...seen].sort(), ['ok', 'unwritten']);
 });
+
+test('a full Redis stores no submission, even beside one that a quota refuses', async () => {
+  const scheduler = openTestScheduler(redis);
+  const { invocations, quotas, store } = scheduler;
+  try {
+    await quotas.setDefaults({ 'requests-per-minute': 1 });
+    await invocations.create(submission({ id: 'first', tenant: 'a' }));
+    await store.redis.config('SET', 'maxmemory', '1');
+    const made = ['a', 'b'].map((tenant) => invocations.create(submission({ id: `second of ${tenant}`, tenant })));
+    assert.deepEqual(await Promise.all(made.map((one) => one.catch((error) => error.code))), [
+      'quota-exceeded',
+      'store-unavailable',
+    ]);
+  } finally {
+    await store.redis.config('SET', 'maxmemory', '0');
+    await scheduler.close();
+  }
+});
+
+test('a damaged count of one tenant does not keep the end of another from taking effect', async () => {
+  const scheduler = openTestScheduler(redis);
+  const { invocations, store, admission } = scheduler;
+  const { keys } = store;
+  const lease = await offer(scheduler, { slots: 2 });
+  try {
+    const epochs = new Map<string, number>();
+    for (const tenant of TENANTS) {
+      await invocations.create(submission({ id: tenant, tenant }));
+      const begun = await beginAttempt(scheduler, tenant, 'r1', tenant);
+      epochs.set(tenant, 'epoch' in begun ? begun.epoch : 0);
+    }
+    await store.redis.set(`${keys.account('a')}:open`, 'damaged');
+    const terminal: TerminalEvent = { event: 'result', data: '{}' };
+    const ends = TENANTS.map((tenant) => invocations.finish(tenant, epochs.get(tenant) ?? 0, 1, terminal, null));
+    assert.deepEqual(await Promise.all(ends), ['ok', 'ok']);
+    assert.deepEqual(await store.redis.hgetall(`${keys.account('b')}:open`), { '*': '0' });
+    assert.equal(await store.redis.zcard(keys.deadlines), 0);
+    assert.equal(await store.redis.exists(`${keys.account('b')}:redis`), 1);
+    assert.equal(await store.redis.hget(`${keys.account('b')}:redis`, 'i:b'), null);
+    assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
+  } finally {
+    await lease.release();
+    await scheduler.close();
+  }
+});

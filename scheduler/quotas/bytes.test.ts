@@ -67,7 +67,7 @@ describe('bytes in Redis', () => {
     await refused(inbox.push(id, { text: 'a' }));
     await refused(files.put(id, 'a', 'text/plain', Buffer.from('a')));
     await refused(keyValues.write('acme', 'a', Buffer.from('a')));
-    await refused(messaging.lines.push('acme', 'a', { sender: '', message: { text: 'a' } }));
+    await refused(messaging.queues.push('acme', 'a', { sender: '', message: { text: 'a' } }));
     await refused(blobs.put('acme', Buffer.from(big)));
     const child = { ...submission({ tenant: 'acme', id: 'child' }), arrival: 1, parent: id, root: id, runtimeId: 'r1' };
     await refused(invocations.beginChild({ ...child, parentEpoch: epoch }, 'token'));

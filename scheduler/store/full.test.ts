@@ -37,7 +37,7 @@ describe('a Redis whose memory is used up', () => {
     const [first, second, third] = [await begin(), await begin(), await begin()];
     const waiting = submission();
     await invocations.create(waiting);
-    assert.equal((await messaging.lines.push('t', 'line', { sender: 's', message: { text: 'before' } })).kind, 'ok');
+    assert.equal((await messaging.queues.push('t', 'line', { sender: 's', message: { text: 'before' } })).kind, 'ok');
     assert.equal(await inbox.push(first.id, { text: 'before' }), 'ok');
     assert.equal(await files.put(third.id, 'f', 'text/plain', new Uint8Array(3)), 'ok');
     await scheduler.keyValues.write('t', 'k', new Uint8Array(10));
@@ -52,7 +52,7 @@ describe('a Redis whose memory is used up', () => {
       () => invocations.append(first.id, first.epoch, 1, [event]),
       () => files.put(first.id, 'f', 'text/plain', new Uint8Array(10)),
       () => inbox.push(first.id, { text: 'x' }),
-      () => messaging.lines.push('t', 'line', { sender: 's', message: { text: 'x' } }),
+      () => messaging.queues.push('t', 'line', { sender: 's', message: { text: 'x' } }),
       () =>
         client
           .multi()
@@ -76,7 +76,7 @@ describe('a Redis whose memory is used up', () => {
     const result = { event: 'result', data: '{}' } as const;
     assert.equal(await invocations.finish(first.id, first.epoch, 1, result, null), 'ok');
     assert.equal(await invocations.fail(second.id, 'internal', 'over'), 'ok');
-    assert.ok(await messaging.lines.pull('t', 'line', AbortSignal.timeout(5000)));
+    assert.ok(await messaging.queues.pull('t', 'line', AbortSignal.timeout(5000)));
     await client.del(keys.alive(lease.id));
     await eventually(async () => (await client.exists(keys.alive(lease.id))) === 1, 'the lease is renewed');
     const lost = new Promise<void>((resolve) => {

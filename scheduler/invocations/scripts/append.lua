@@ -87,8 +87,7 @@ for i = 1, #KEYS / 2 do
   replies[i] = reply
   at = at + HEAD_OF_WRITE + 2 * tonumber(ARGV[at + 4])
 end
--- A failure here affects only the tenants' sums.
-pcall(runGathered)
+runGathered()
 for _, known in pairs(tallies) do
   local ok, quotas = pcall(function()
     if next(known.added) then

@@ -112,7 +112,7 @@ for i = 1, (#KEYS - 1) / 3 do
   at = at + HEAD_OF_END + 2 * tonumber(ARGV[at + HEAD_OF_END - 1])
 end
 for key, runs in pairs(peaks) do
-  learnPeaks(key, runs, ARGV[7])
+  isolated(learnPeaks, key, runs, ARGV[7])
 end
 settleEnds(now)
 return replies

@@ -2,6 +2,15 @@
 -- reads do not see gathered changes before `runGathered`, except through `gatheredSum`.
 local gather, addLater, expireLater, gatheredSum, runGathered
 
+-- Runs a step that several invocations share. A failure, such as a damaged key of one tenant, goes to the log of Redis: the invocations'
+-- own writes are done, and the steps of other tenants must follow.
+local function isolated(step, ...)
+  local ok, raised = pcall(step, ...)
+  if not ok then
+    redis.log(redis.LOG_WARNING, 'pie: ' .. (type(raised) == 'table' and raised.err or tostring(raised)))
+  end
+end
+
 do
 -- Keys in the order of their first use, with the command and its arguments.
 local commands, known, sums, expiries = {}, {}, {}, {}
@@ -38,15 +47,15 @@ function runGathered()
   for key, fields in pairs(sums) do
     for field, n in pairs(fields) do
       if n ~= 0 then
-        redis.call('HINCRBY', key, field, string.format('%.0f', n))
+        isolated(redis.call, 'HINCRBY', key, field, string.format('%.0f', n))
       end
     end
   end
   for _, command in ipairs(commands) do
-    redis.call(unpack(command))
+    isolated(redis.call, unpack(command))
   end
   for key, ms in pairs(expiries) do
-    redis.call('PEXPIRE', key, ms)
+    isolated(redis.call, 'PEXPIRE', key, ms)
   end
   commands, known, sums, expiries = {}, {}, {}, {}
 end

@@ -1,3 +1,4 @@
+--- @include "../../../store/scripts/gather.lua"
 -- Counts the ends of invocations, with the increase in their usage. An ended invocation of a client is no longer open.
 local ENDS = {succeeded = SUCCEEDED, failed = FAILED, cancelled = CANCELLED}
 
@@ -18,15 +19,18 @@ local function countEnd(account, fn, ofClient, status, code, now, added)
   end
 end
 
+local function closeEnded(account, fn, open)
+  redis.call('HINCRBY', account .. ':open', '*', -open)
+  if redis.call('HINCRBY', account .. ':open', fn, -open) == 0 then
+    redis.call('HDEL', account .. ':open', fn)
+  end
+end
+
 local function countEnds(now)
   for _, ends in pairs(endsCounted) do
-    local account, fn = ends.account, ends.fn
-    count(account, fn, now, ends.added)
+    isolated(count, ends.account, ends.fn, now, ends.added)
     if ends.open > 0 then
-      redis.call('HINCRBY', account .. ':open', '*', -ends.open)
-      if redis.call('HINCRBY', account .. ':open', fn, -ends.open) == 0 then
-        redis.call('HDEL', account .. ':open', fn)
-      end
+      isolated(closeEnded, ends.account, ends.fn, ends.open)
     end
   end
   endsCounted = {}
