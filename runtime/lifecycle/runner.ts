@@ -83,7 +83,7 @@ const unopened = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 
 
 /** Code and message that measurements record for ends that are not failures. */
 const FINE = { code: 'ok', message: '' };
-const LOST = { code: 'lost', message: 'Somebody else has ended it.' };
+const LOST = { code: 'lost', message: 'Another process has ended it.' };
 
 /** One run of an inferlet that is about to begin. */
 type Run = ChildAttempt;

@@ -11,7 +11,7 @@ const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url)
 const BLOCK_SECONDS = 2;
 /** Time after which a blocking wait without an answer counts as lost with its connection. */
 const LOST_WAIT_MS = 1000 * BLOCK_SECONDS + 2000;
-/** Time after which a fetch without an answer counts as lost. A late answer is worth waiting for: nobody else gets its jobs for seconds. */
+/** Time after which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for seconds. */
 const LOST_FETCH_MS = 10_000;
 /** Most jobs of one fetch: a fraction of a millisecond of Redis. */
 const MAX_TAKEN = 16;
