@@ -139,6 +139,30 @@ describe('events that are shown before they are written', () => {
     assert.deepEqual(await collect(reader.events.follow(attempt.id, 0)), follower.events, 'the log says the same');
   });
 
+  it('reach a reader that asked more than once before its follower listened, though the attempt began meanwhile', async () => {
+    const record = submission();
+    await own.invocations.create(record);
+    const open = Promise.withResolvers<void>();
+    const seen: string[] = [];
+    const feed = reader.events.feed(record.id, { epoch: null, seq: 0 }, { before: () => open.promise })(() => take());
+    const take = () => seen.push(...(feed.take() ?? []).map(({ data }) => data));
+    take();
+    take();
+    // Time for a read of the log, which would be outdated.
+    await sleep(50);
+    const attempt = await runtime.begin(record.id);
+    open.resolve();
+    const channel = reader.store.keys.live(record.id);
+    const client = own.store.redis;
+    await eventually(async () => Number((await client.pubsub('NUMSUB', channel))[1]) === 1, 'the follower listens');
+    await withoutWrites(async () => {
+      attempt.say('first');
+      await eventually(() => seen.length === 1, 'the event comes live', 3000);
+    });
+    feed.close();
+    await attempt.finish();
+  });
+
   it('of many attempts are written in one call', async () => {
     const attempts = await Promise.all(Array.from({ length: 20 }, () => runtime.begin()));
     const evals = async () => {

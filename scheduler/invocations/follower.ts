@@ -56,7 +56,8 @@ export class Follower implements Feed<InvocationEvent> {
   readonly #changed = () => {
     this.#turn ??= setImmediate(() => this.#endTurn());
   };
-  #state: 'new' | 'following' | 'ended' = 'new';
+  /** `starting`: not listening yet. A log read then would be outdated by what happens until the follower listens. */
+  #state: 'new' | 'starting' | 'following' | 'ended' = 'new';
   #failure: { readonly error: unknown } | null = null;
   /** Events that were read and that the reader has not taken. */
   #read: InvocationEvent[] = [];
@@ -81,7 +82,7 @@ export class Follower implements Feed<InvocationEvent> {
   /** @throws StoreError `store-unavailable`, `invalid-argument`; see `EventLog.feed` */
   take(): InvocationEvent[] | null {
     if (this.#state === 'new') {
-      this.#state = 'following';
+      this.#state = 'starting';
       void this.#begin();
       return [];
     }
@@ -126,8 +127,12 @@ export class Follower implements Feed<InvocationEvent> {
         lost: interrupted,
         resumed: interrupted,
       });
-      if (this.#isOver()) stop();
-      else this.#stopListening = stop;
+      if (this.#isOver()) {
+        stop();
+        return;
+      }
+      this.#stopListening = stop;
+      this.#state = 'following';
       this.#proceed();
     } catch (error) {
       this.#fail(error);
@@ -143,7 +148,7 @@ export class Follower implements Feed<InvocationEvent> {
 
   /** Reads the log when only it can supply the next events, once the reader has taken the earlier ones; else waits. */
   #proceed(): void {
-    if (this.#isOver() || this.#isReading || this.#isPaused || this.#read.length > 0) return;
+    if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#read.length > 0) return;
     if (this.#cursor.behind) void this.#readLog();
     else if (!this.#cursor.waits) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
   }
