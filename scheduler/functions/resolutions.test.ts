@@ -96,7 +96,7 @@ describe('resolutions', () => {
       ...(basis && { basis }),
     });
 
-  test('follow every change at once, in every process, for own functions and lent ones', async () => {
+  test('follow every change at once in every process, for own and lent functions', async () => {
     await fc.assert(
       fc.asyncProperty(history, async (acts) => {
         const [operator, ...gateways] = (await schedulers(3)) as [Scheduler, Scheduler, Scheduler];
@@ -138,7 +138,7 @@ describe('resolutions', () => {
     );
   });
 
-  test('never run a version that was replaced before the request, while aliases change', async () => {
+  test('never run a version that was replaced before the request', async () => {
     const [operator, ...gateways] = await schedulers(3);
     assert.ok(operator);
     const versions = [await deploy(operator, 'default', 0)];
@@ -166,7 +166,7 @@ describe('resolutions', () => {
     await Promise.all([change, ...gateways.flatMap((gateway) => [invoking(gateway), invoking(gateway)])]);
   });
 
-  test('cost one command of an invocation once they are known', async () => {
+  test('take one Redis command per invocation once they are cached', async () => {
     const [gateway] = await schedulers(1);
     assert.ok(gateway);
     await deploy(gateway, 'default', 0);
@@ -184,7 +184,7 @@ describe('resolutions', () => {
     assert.equal(calls, '10');
   });
 
-  test('are refused by the script when their basis is gone, and nothing is stored', async () => {
+  test('of a stale basis are refused by the script, which stores nothing', async () => {
     for (const byVersion of [false, true]) {
       const [gateway] = await schedulers(1);
       assert.ok(gateway);
@@ -206,11 +206,14 @@ describe('resolutions', () => {
       );
       assert.equal(await gateway.invocations.get(stale.id), null);
       assert.equal(await invoke(wired(gateway), 'acme', reference), own);
-      assert.ok((await gateway.submit(asked('acme', fresh.version, undefined))).created, 'still deployed');
+      assert.ok(
+        (await gateway.submit(asked('acme', fresh.version, undefined))).created,
+        'the version is still deployed',
+      );
     }
   });
 
-  test('refuse nothing because of a cached version alone, and check a refused version once', async () => {
+  test('check a version again before they refuse it because of a cached one', async () => {
     const [operator, gateway] = await schedulers(2);
     assert.ok(operator && gateway);
     const old = await deploy(operator, 'default', 0);

@@ -19,10 +19,10 @@ after(() => redis.stop());
 
 /** Everything that belongs to tenants and invocations. */
 const ALL = /^(invocation|account|listing|deadlines|arrivals|waiting|idempotency|admission:(ledger|learned|state))/;
-/** Without the order in which invocations start: of those that come together, tenants take turns by name. */
+/** Without the start order: of invocations that come together, tenants take turns by name. */
 const BUT_TURNS = /^(invocation|account|listing|deadlines|arrivals|idempotency)/;
 
-/** What both ways to make calls must leave behind. */
+/** Stored values that both ways to make calls must leave equal. */
 async function dump({ store }: Scheduler, wanted = ALL): Promise<Record<string, unknown>> {
   const { redis: client, keys } = store;
   const found: Record<string, unknown> = {};
@@ -76,7 +76,7 @@ function failure(error: unknown): string {
   throw error;
 }
 
-test('submissions of one turn have the outcomes and effects of submissions one after another', async () => {
+test('submissions of one turn have the same outcomes and effects as submissions one after another', async () => {
   const request = fc.record({
     tenant: fc.constantFrom('a', 'a', 'a', 'b'),
     key: fc.constantFrom(undefined, undefined, undefined, undefined, undefined, undefined, 'k', 'l'),
@@ -122,7 +122,7 @@ test('submissions of one turn have the outcomes and effects of submissions one a
   ]);
 });
 
-test('ends of one turn have the outcomes and effects of ends one after another', async () => {
+test('ends of one turn have the same outcomes and effects as ends one after another', async () => {
   const end = fc.record({
     which: fc.nat(5),
     kind: fc.constantFrom('result', 'result', 'failed', 'cancelled'),
@@ -164,7 +164,7 @@ test('ends of one turn have the outcomes and effects of ends one after another',
   assert.deepEqual([...seen].sort(), ['ended', 'ok', 'quota-exceeded', 'sequence-gap', 'stale']);
 });
 
-test('an end that takes the last events along leaves what a write of these events and then an end leave, or nothing', async () => {
+test('an end with the last events leaves the same data as an append followed by an end, or nothing', async () => {
   const event: fc.Arbitrary<NewEvent> = fc.record({
     event: fc.constantFrom('start' as const, 'message', 'log', 'metric'),
     data: fc.nat(1500).map((length) => JSON.stringify('x'.repeat(length))),
@@ -221,7 +221,7 @@ test('an end that takes the last events along leaves what a write of these event
   assert.deepEqual([...seen].sort(), ['ok', 'unwritten']);
 });
 
-test('a full Redis stores no submission, even beside one that a quota refuses', async () => {
+test('a full Redis stores no submission, also beside one that a quota refuses', async () => {
   const scheduler = openTestScheduler(redis);
   const { invocations, quotas, store } = scheduler;
   try {
@@ -239,7 +239,7 @@ test('a full Redis stores no submission, even beside one that a quota refuses', 
   }
 });
 
-test('a damaged count of one tenant does not keep the end of another from taking effect', async () => {
+test('a damaged counter of one tenant does not affect the end of another tenant', async () => {
   const scheduler = openTestScheduler(redis);
   const { invocations, store, admission } = scheduler;
   const { keys } = store;

@@ -26,7 +26,7 @@ describe('queues', () => {
     return Array.from({ length: count }, () => openScheduler({ connect: redis.connect, prefix }));
   }
 
-  test('each message goes to exactly one puller, whoever dies; what is pulled one after the other is in order', async () => {
+  test('each message reaches one puller although pullers are aborted, and returned messages keep their order', async () => {
     const step = fc.oneof(
       { weight: 4, arbitrary: fc.record({ do: fc.constant('push' as const), by: fc.nat(2) }) },
       { weight: 4, arbitrary: fc.record({ do: fc.constant('pull' as const), by: fc.nat(2) }) },
@@ -66,13 +66,13 @@ describe('queues', () => {
         const left = () => store.call((client) => client.zcard(store.keys.messageQueue('t', 'work')));
         await eventually(
           async () => (await left()) === pushed - pulled.length,
-          'what was on its way to those who died is back',
+          'messages of aborted pullers are back in the queue',
         );
         const rest = await drained(schedulers[0]!.messaging.queues, pushed - pulled.length);
         assert.deepEqual(
           rest.map(Number),
           rest.map(Number).toSorted((a, b) => a - b),
-          'what was put back is in its place',
+          'returned messages are back in their place',
         );
         assert.deepEqual(
           [...pulled, ...rest].map(Number).toSorted((a, b) => a - b),
@@ -92,7 +92,7 @@ describe('queues', () => {
     return found;
   }
 
-  test('one puller gets messages in order, and those who wait are served in order and at once', async () => {
+  test('one puller gets messages in order, and waiting pullers are served in order', async () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
     const [a, b] = [one.messaging.queues, two.messaging.queues];
     for (let i = 0; i < 20; i++) await a.push('t', 'work', envelope(String(i)));
@@ -108,7 +108,7 @@ describe('queues', () => {
     assert.equal(textOf(await Promise.race([b.pull('other', 'work', AbortSignal.timeout(20)), null])), null);
   });
 
-  test('a queue has bounds, which count what waits', async () => {
+  test('a queue is bounded in messages and bytes that wait', async () => {
     const [a] = processes(1).map(({ messaging }) => messaging.queues) as [MessageQueues];
     const big = 'x'.repeat(2 ** 20 - 100);
     let fitted = 0;
@@ -126,7 +126,7 @@ describe('queues', () => {
     );
   });
 
-  test('all queues of a tenant have one bound: what is pulled makes room, what is put back takes it, what is forgotten gives it back', async () => {
+  test('the queues of a tenant share one bound: pulls and expired queues free bytes, returned messages take them', async () => {
     const [scheduler] = processes(1) as [ReturnType<typeof processes>[0]];
     const { redis: client, keys } = scheduler.store;
     const channels = new Channels(redis.connect());
@@ -142,14 +142,14 @@ describe('queues', () => {
       assert.deepEqual(await queues.push('t', 'd', big), { kind: 'tenant-full', bytes: room });
       assert.equal((await queues.push('other', 'd', big)).kind, 'ok');
       await queues.pull('t', 'a', NEVER);
-      assert.equal(await push('d'), 'tenant-full', 'an empty queue is one all the same');
+      assert.equal(await push('d'), 'tenant-full', 'an empty queue still takes bytes');
       assert.equal(await push('a'), 'ok');
 
       const aborter = new AbortController();
       const abandoned = queues.pull('t', 'b', aborter.signal);
       aborter.abort();
       assert.equal(await abandoned, null);
-      await eventually(async () => (await client.zcard(keys.messageQueue('t', 'b'))) === 1, 'it is back');
+      await eventually(async () => (await client.zcard(keys.messageQueue('t', 'b'))) === 1, 'the message is back');
       assert.equal(await used(), room);
 
       // As after a day without use.
@@ -164,7 +164,7 @@ describe('queues', () => {
     }
   });
 
-  test('a message whose puller ended while it was on its way goes back before those behind it', async () => {
+  test('a message whose puller was aborted goes back before later messages', async () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
     for (const text of ['first', 'second']) await one.messaging.queues.push('t', 'work', envelope(text));
     const aborter = new AbortController();
@@ -174,13 +174,13 @@ describe('queues', () => {
     await eventually(async () => {
       const { keys } = one.store;
       return (await one.store.call((client) => client.zcard(keys.messageQueue('t', 'work')))) === 2;
-    }, 'it is back');
+    }, 'the messages are back');
     assert.deepEqual(await drained(two.messaging.queues, 2), ['first', 'second']);
   });
 });
 
-describe('queues of a Redis that goes away', () => {
-  test('waits outlive it, and a message that was pushed before it is there after', async () => {
+describe('queues over a restart of Redis', () => {
+  test('a waiting pull survives the restart, and so does a message pushed before it', async () => {
     const redis = await TestRedis.start({ appendOnly: true });
     const scheduler = openScheduler({ connect: redis.connect });
     const { queues } = scheduler.messaging;

@@ -15,7 +15,7 @@ after(async () => {
   await redis.stop();
 });
 
-test('an attempt that is over stores nothing, sends nothing and takes nothing, whoever runs the next', async () => {
+test('an attempt that was requeued or has ended can neither write, delete, push, pull nor broadcast', async () => {
   const { invocations, keyValues, messaging } = scheduler;
   const { queues, broadcasts } = messaging;
   const { id } = submission();
@@ -45,7 +45,7 @@ test('an attempt that is over stores nothing, sends nothing and takes nothing, w
   const second = await begin('r2');
   for (const call of all(first, 'late').filter((_, i) => i !== 3)) await assert.rejects(call, refused);
   await queues.push('t', 'queue', said('second'), second);
-  await assert.rejects(waits, refused, 'who waited from before');
+  await assert.rejects(waits, refused, 'the pull that waited from before');
   await assert.rejects(queues.pull('t', 'queue', never, first), refused);
   assert.deepEqual(await queues.pull('t', 'queue', never, second), said('second'));
   assert.equal(String((await keyValues.get('t', 'k'))?.value), 'first');

@@ -30,7 +30,7 @@ class Model {
     else this.#groups.set(group, entries);
     while (this.size > MAX_SIZE) {
       const largest = [...this.#groups.keys()].reduce((most, of) => (this.sizeOf(of) > this.sizeOf(most) ? of : most));
-      assert.ok(this.sizeOf(largest) * this.#groups.size > MAX_SIZE, 'a group above its equal part');
+      assert.ok(this.sizeOf(largest) * this.#groups.size > MAX_SIZE, 'evicts from a group above its equal part');
       const of = this.#groups.get(largest);
       of?.delete([...of.keys()][0] ?? '');
       if (of?.size === 0) this.#groups.delete(largest);
@@ -51,7 +51,7 @@ class Model {
 }
 
 describe('a fair cache', () => {
-  it('stays in its bound, and takes only from a group above its equal part, the entry unused for longest', () => {
+  it('stays in its bound and evicts the least recently used entry of a group above its equal part', () => {
     fc.assert(
       fc.property(fc.array(act, { maxLength: 200 }), (acts) => {
         const cache = new FairCache<number>(MAX_SIZE);

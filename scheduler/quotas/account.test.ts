@@ -293,7 +293,7 @@ class History {
   }
 }
 
-test('the account of a tenant is what it keeps, whatever it writes, ends, deletes, lets expire, and whenever Redis is killed', async () => {
+test('the byte account of a tenant equals its stored values after any act, expiry or SIGKILL of Redis', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60 }), async (steps) => {
       const history = new History();
@@ -309,7 +309,7 @@ test('the account of a tenant is what it keeps, whatever it writes, ends, delete
           assert.equal(account, found, `after ${one.act}`);
         }
         await history.scheduler.store.redis.sadd(history.scheduler.store.keys.tenants, TENANT);
-        assert.equal(await history.scheduler.quotas.repairAccounts(0), 0, 'nothing to put right');
+        assert.equal(await history.scheduler.quotas.repairAccounts(0), 0, 'nothing to repair');
       } finally {
         await history.scheduler.close();
       }

@@ -8,7 +8,7 @@ import { StoreError } from './errors.ts';
 
 const isFull = (error: unknown) => error instanceof StoreError && error.code === 'store-unavailable' && error.full;
 
-describe('a Redis whose memory is used up', () => {
+describe('Redis at its memory limit', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
   const leases: RuntimeLease[] = [];
@@ -22,7 +22,7 @@ describe('a Redis whose memory is used up', () => {
     await redis.stop();
   });
 
-  test('refuses what would be stored, lets everything end, keeps runtimes alive, and takes all again once it has room', async () => {
+  test('refuses new data, accepts ends and leases, and accepts data again once it has room', async () => {
     const { invocations, files, inbox, messaging, runtimes, control } = scheduler;
     const { redis: client, keys } = scheduler.store;
     const lease = await runtimes.acquire({ name: 'r', slots: 3, accepting: true });
@@ -85,7 +85,10 @@ describe('a Redis whose memory is used up', () => {
     const successor = await runtimes.acquire({ name: 'r', slots: 1 });
     leases.push(successor);
     await lost;
-    await eventually(async () => (await runtimes.alive()).some(({ id }) => id === successor.id), 'it is there');
+    await eventually(
+      async () => (await runtimes.alive()).some(({ id }) => id === successor.id),
+      'the successor is alive',
+    );
 
     await client.del('filler');
     assert.equal(await invocations.append(third.id, third.epoch, 1, [event]), 'ok');

@@ -34,7 +34,7 @@ test('the items of a turn share calls of a bounded size, in order, and each gets
   assert.deepEqual(calls, [[2, 4, 5], [6], [8]]);
 });
 
-test('an item larger than a call has a call of its own, and a failed call fails its items only', async () => {
+test('an item above the bound has its own call, and a failed call fails only its items', async () => {
   const { calls, turns } = doubling((item) => (item === 4 ? 5 : 0.5));
   const answers = [2, 4, 13, 6, 8].map((item) => turns.run(item));
   assert.deepEqual(await outcomes(answers), [4, 8, 'The call fails.', 'The call fails.', 16]);

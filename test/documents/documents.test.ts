@@ -16,7 +16,7 @@ const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8
 const blocks = (file: string, language: string): string[] =>
   [...read(file).matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code);
 
-test('each link between documents leads to a file', () => {
+test('each link between documents points to an existing file', () => {
   const documents = globSync('**/*.md', { cwd: ROOT, exclude: ['**/node_modules/**'] });
   const broken: string[] = [];
   let links = 0;
@@ -35,11 +35,11 @@ test('each link between documents leads to a file', () => {
   assert.ok(links > 50, `${links} links`);
 });
 
-test('the README stays short', () => {
+test('the README has at most 100 lines', () => {
   assert.ok(read('README.md').split('\n').length <= 101);
 });
 
-test('the configuration in the documents is accepted', async () => {
+test('the configuration in docs/configure.md is valid', async () => {
   const home = await mkdtemp(path.join(tmpdir(), 'pie-documents-'));
   try {
     const [text = ''] = blocks('docs/configure.md', 'toml');
@@ -51,7 +51,7 @@ test('the configuration in the documents is accepted', async () => {
   }
 });
 
-test('the manifest in the documents is accepted', () => {
+test('the manifest in docs/inferlets.md is valid', () => {
   const manifests = blocks('docs/inferlets.md', 'json').map((text) => parseManifest(JSON.parse(text)));
   assert.deepEqual(
     manifests.map((outcome) => outcome.ok || outcome),
