@@ -107,7 +107,7 @@ describe('webhooks', () => {
     return delivery as WebhookDelivery;
   }
 
-  it('come to their end though Redis cannot note the last attempt at once, and past what cannot be told', async () => {
+  it('settle after Redis has refused a write, and skip an unreadable record', async () => {
     const { redis, keys } = platform.scheduler.store;
     await redis.set(keys.invocation('broken'), 'no record');
     await redis.zadd(keys.webhooks, 1, 'broken');
@@ -124,7 +124,7 @@ describe('webhooks', () => {
     await redis.zrem(keys.webhooks, 'broken');
   });
 
-  it('tell an end again until it is taken, signed, under one id', async () => {
+  it('repeat a signed delivery under one id until the receiver accepts it', async () => {
     receiver.statuses = [500, 302];
     outcomes.length = 0;
     const id = await ended(receiver.url('/signed'), { text: 'done' });
@@ -137,7 +137,7 @@ describe('webhooks', () => {
     assert.equal(
       receiver.received.some(({ path }) => path === '/elsewhere'),
       false,
-      'a redirect was followed',
+      'the sender does not follow a redirect',
     );
     const key = Buffer.from((await client.operations.webhookSecret()).replace('whsec_', ''), 'base64');
     for (const { headers, body } of mine) {
@@ -155,7 +155,7 @@ describe('webhooks', () => {
     });
   });
 
-  it('tell of cancels and failures, and leave large outputs out', async () => {
+  it('report cancellations and failures, and omit large outputs', async () => {
     const { id: cancelled } = await client.submit('echo', {}, { webhook: receiver.url('/cancelled') });
     await client.cancel(cancelled);
     const large = await ended(receiver.url('/large'), 'x'.repeat(300_000));
@@ -165,7 +165,7 @@ describe('webhooks', () => {
     assert.deepEqual([dataOf('/large').outputOmitted, 'output' in dataOf('/large')], [true, false]);
   });
 
-  it('stop at 410, and do not connect to what a name leads to inside', async () => {
+  it('stop at status 410, and do not connect to private addresses behind public names', async () => {
     receiver.statuses = [410];
     const gone = await settled(await ended(receiver.url('/gone')));
     assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
@@ -180,7 +180,7 @@ describe('webhooks', () => {
     assert.equal(receiver.received.length, before);
   });
 
-  it('are not held up by another tenant’s dead endpoints, nor lost with a gateway', async () => {
+  it("are not delayed by another tenant's dead endpoints and outlive their gateway", async () => {
     const dead = createServer(() => undefined);
     dead.listen(0, '127.0.0.1');
     await once(dead, 'listening');
