@@ -46,7 +46,7 @@ const missing = await autogroupMissing();
 const skip = missing !== null && missing;
 
 describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () => {
-  it('shares a core with another session until it is heavy, then receives less than a third of what that receives, and is given back when it stops', async () => {
+  it("gets under a third of another session's time once it is heavy, and its usual weight when it stops", async () => {
     const sandbox = startSpinning();
     const other = spawn('taskset', ['-c', core, process.execPath, HOG, '1'], {
       detached: true,
@@ -86,11 +86,11 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
 });
 
 describe('a sandbox that spins (in a group on a plain directory: nothing is enforced)', () => {
-  it('gets a low weight, and the usual one when it stops', () => spinThenStop(1));
+  it('gets a low weight, and the usual weight when it stops', () => spinThenStop(1));
 
-  it('gets its usual weight back when it stops before the low one was seen', () => spinThenStop(0.15));
+  it('gets its usual weight back when it received only part of a core', () => spinThenStop(0.15));
 
-  it('leaves its tenant’s next one with a low weight from the beginning, and other tenants alone', async () => {
+  it('gives a low weight to the next sandbox of its tenant, and not to other tenants', async () => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
     const groups = new Groups(directory, ['cpu']);
     const [hog, next, other] = [groups.create(64), groups.create(64), groups.create(64)];

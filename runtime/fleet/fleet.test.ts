@@ -33,8 +33,8 @@ const FILLING = `
   }
 `;
 
-describe('a sandbox that passes its memory', () => {
-  it('loses its newest invocation, and keeps the older ones', async () => {
+describe('a sandbox that exceeds its memory', () => {
+  it('loses its newest invocation and keeps the older ones', async () => {
     const sandboxes = { ...TEST_SANDBOXES, memoryMb: 256 };
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const deployed = await platform.deploy(FILLING, { name: 'filling', limits: { memoryMb: 512 } });
@@ -66,7 +66,7 @@ const FAMILY = `
 `;
 
 describe('a busy tenant', () => {
-  it('takes spares up to its bound, children stay beside their parents, and what is idle ends', async () => {
+  it('takes spares up to its bound, runs children beside their parents, and returns idle sandboxes', async () => {
     const sandboxes = { ...TEST_SANDBOXES, perTenant: 2, spares: 1, idleMs: 1000 };
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const { fleet } = platform.runtime;
@@ -144,7 +144,7 @@ describe('the sandboxes of a runtime', () => {
     assert.deepEqual(tenants.sort(), ['default', 'none']);
   });
 
-  it('are replaced when one is killed: its invocations end as runtime-lost, once each, and the next one works', async () => {
+  it('are replaced after a kill: each invocation ends once as runtime-lost, and the next one works', async () => {
     const running = [await begin('sleep'), await begin('sleep')];
     const { process: killed } = sandboxOf('default');
     process.kill(killed.pid, 'SIGKILL');
@@ -157,7 +157,7 @@ describe('the sandboxes of a runtime', () => {
     assert.ok([...platform.runtime.fleet.sandboxes].every((sandbox) => sandbox.process.pid !== killed.pid));
   });
 
-  it('are killed when one stands still', async () => {
+  it('are killed when one hangs', async () => {
     const invocation = await begin('sleep');
     process.kill(sandboxOf('default').process.pid, 'SIGSTOP');
     const { end } = await platform.transcript(invocation);
@@ -166,7 +166,7 @@ describe('the sandboxes of a runtime', () => {
     assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
   });
 
-  it('are not killed for a guest that only computes: it is preempted', async () => {
+  it('survive a guest that only computes: the guest is preempted', async () => {
     const spinning = await begin('spin');
     const { pid } = sandboxOf('default').process;
     for (let i = 0; i < 20; i++) assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
@@ -175,7 +175,7 @@ describe('the sandboxes of a runtime', () => {
     assert.equal((await platform.transcript(spinning)).end.data.code, 'cancelled');
   });
 
-  it('yield their cores while one of their guests only computes, where the machine has a way', async (t) => {
+  it('yield their cores while a guest only computes, where the machine supports it', async (t) => {
     const [runtime] = await platform.scheduler.runtimes.list();
     if (runtime?.limits?.demotion !== 'autogroup') return t.skip(`demotion is by ${runtime?.limits?.demotion}`);
     const spinning = await begin('spin');

@@ -92,7 +92,7 @@ describe('file exchange', () => {
   });
   after(() => platform.stop());
 
-  it('goes both ways: what is sent is told and there, what is received is waited for', async () => {
+  it('sends and receives files', async () => {
     const { scheduler } = platform;
     const id = await platform.submit(version, 'both');
     const said = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
@@ -117,13 +117,13 @@ describe('file exchange', () => {
     assert.equal(end.data.usage?.messages, 3);
   });
 
-  it('refuses what no file may be, and what is too much at once or in all', async () => {
+  it('refuses invalid files and files beyond the bounds', async () => {
     const { end } = await platform.invoke(version, 'refused');
     const refused = ['invalid-argument', 'invalid-argument', 'limit-exceeded', 'invalid-argument'];
     assert.deepEqual(end.data.output, [...refused, ['ok', 'ok', 'limit-exceeded'], 'ok', 'ok', 'limit-exceeded']);
   });
 
-  it('keeps little for an inferlet that asks for much and reads nothing', async () => {
+  it('buffers little for an inferlet that requests many files and reads none', async () => {
     const { end } = await platform.invoke(version, 'large hoard');
     const outcomes = end.data.output as string[];
     assert.equal(outcomes.filter((tag) => tag === 'ok').length, 2, JSON.stringify(outcomes));

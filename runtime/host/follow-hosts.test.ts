@@ -4,7 +4,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { Draining } from './draining.ts';
 import { followHosts } from './follow-hosts.ts';
 
-test('what could not be said of a host that is lost is said later', async () => {
+test('the loss of a host is reported again after the report failed', async () => {
   let lose: () => void = () => undefined;
   let isAway = false;
   const away = () => (isAway ? Promise.reject(new Error('Redis is away')) : Promise.resolve());

@@ -5,7 +5,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 
-test('of the GPU hosts that are gone, those are lost to an inferlet that it had used', async () => {
+test('an inferlet reports only those lost GPU hosts that it had used', async () => {
   const hosts = await Promise.all([TestGpuHost.start(), TestGpuHost.start()]);
   const [used, unused] = await Promise.all(hosts.map(({ address }) => GpuHostConnection.connect(address)));
   assert.ok(used && unused);

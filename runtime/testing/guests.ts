@@ -34,7 +34,10 @@ export const COUNTING = `
   }
 `;
 
-/** Fills pages (an empty one costs nothing to give up), says so, and then does what its input `{pages, do, more?}` says. */
+/**
+ * Fills pages (an empty page costs nothing to give up), reports it, and then acts as its input `{pages, do, more?}`
+ * says.
+ */
 export const HOLDING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
   import { step } from 'pie:inferlet/fused@0.1.0';

@@ -2,13 +2,16 @@ import type { WitFunction, WitInterface, WitType } from '#wit/generate/model.ts'
 import { world } from '#wit/generated/world.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 
-/** What a guest called, with which arguments, one line a call: `interface core-name(arguments)`. */
+/** The calls of a guest with their arguments, one line a call: `interface core-name(arguments)`. */
 export interface Recording {
   readonly host: HostTable;
   readonly lines: string[];
 }
 
-/** Calls of one function after which the shapes of its answers (error or not, length of a list, case of a variant) come again. */
+/**
+ * The shapes of the answers of a function (error or not, length of a list, case of a variant) repeat after this many
+ * calls.
+ */
 const VARIANTS = 20;
 
 /**

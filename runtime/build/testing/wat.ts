@@ -4,7 +4,7 @@ import { contractText } from '../native/wrap.ts';
 /** A core module of WebAssembly text. */
 export const wat = (text: string): Promise<Uint8Array> => parse(text);
 
-/** A component of a core module, of our world unless another is given. */
+/** A component of a core module, for the inferlet world unless another is given. */
 export async function component(core: Uint8Array, wit?: string, world = 'inferlet'): Promise<Uint8Array> {
   const source = wit ?? (await contractText());
   return componentNew(await componentEmbed({ binary: core, witSource: source, world }), []);
