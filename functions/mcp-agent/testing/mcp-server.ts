@@ -10,7 +10,7 @@ export interface ServedTool {
   readonly name: string;
   readonly description: string;
   readonly inputSchema: Schema;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever the schema lets through
+  // biome-ignore lint/suspicious/noExplicitAny: any value that the schema allows
   call(args: any): string;
 }
 
@@ -30,7 +30,7 @@ interface Rpc {
  * `tools/call` as a stream with a notification before the reply. Arguments are held against the tool's schema.
  */
 export class McpServer implements AsyncDisposable {
-  /** Methods asked for, in order; `DELETE` at the end of a session. */
+  /** Requested methods, in order; `DELETE` at the end of a session. */
   readonly methods: string[] = [];
   /** Calls whose arguments the schema refused. */
   readonly refused: unknown[] = [];
