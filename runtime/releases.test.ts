@@ -34,7 +34,7 @@ export async function run(input) {
 }`;
 const TICKS = 6;
 
-describe('releases under running streams', () => {
+describe('under running streams,', () => {
   let platform: TestPlatform;
   let component: Uint8Array;
   before(async () => {

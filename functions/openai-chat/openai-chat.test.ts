@@ -227,17 +227,17 @@ describe('openai-chat', () => {
       ...{ model: CHAT, messages: QUESTION, stream: true, max_tokens: 2000, logit_bias: { 2: -100 } },
     });
     for await (const { choices } of stream) if (choices[0]?.delta.content) break;
-    await until('its inferlet is gone', async () => (await inferlets()) === 0);
+    await until('the inferlet has ended', async () => (await inferlets()) === 0);
 
     const leaving = new AbortController();
     const whole = client.chat.completions.create(
       { model: CHAT, messages: QUESTION, max_tokens: 2000, logit_bias: { 2: -100 } },
       { signal: leaving.signal },
     );
-    await until('it runs', async () => (await inferlets()) === 1);
+    await until('the inferlet runs', async () => (await inferlets()) === 1);
     leaving.abort();
     await assert.rejects(whole, OpenAI.APIUserAbortError);
-    await until('its inferlet is gone', async () => (await inferlets()) === 0);
+    await until('the inferlet has ended', async () => (await inferlets()) === 0);
   });
 
   it('lists the models', async () => {

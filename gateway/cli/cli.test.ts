@@ -43,7 +43,7 @@ function pie(
 /** No process listens on this port. */
 const NOBODY = 'http://127.0.0.1:9';
 
-describe('usage', () => {
+describe('the pie command', () => {
   const wrong: readonly [string, readonly string[], RegExp][] = [
     ['no command', [], /No command was given/],
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
@@ -118,7 +118,7 @@ describe('pie new', () => {
   });
 });
 
-describe('sources', () => {
+describe('reading a function source', () => {
   it('names the fault of a folder or its manifest', async () => {
     const folder = path.join(directory, 'broken');
     mkdirSync(folder, { recursive: true });

@@ -62,7 +62,7 @@ describe('exampleInput', () => {
 });
 
 describe('formats', () => {
-  it('prints sizes and times with units', () => {
+  it('print sizes and times with units', () => {
     assert.deepEqual([12, 1500, 2_130_000, 3e9].map(bytes), ['12 B', '1.5 KiB', '2.0 MiB', '2.8 GiB']);
     assert.deepEqual([12.3, 1234, 180_000].map(duration), ['12 ms', '1.2 s', '3 min']);
     const now = Date.parse('2026-11-20T12:00:00Z');
@@ -70,7 +70,7 @@ describe('formats', () => {
     assert.equal(ago('2026-11-18T11:59:30Z', now), '2 d ago');
   });
 
-  it('quotes words for a shell', () => {
+  it('quote words for a shell', () => {
     assert.equal(quoted('plain-1.0'), 'plain-1.0');
     assert.equal(quoted(`{"it's":1}`), `'{"it'\\''s":1}'`);
   });

@@ -13,7 +13,7 @@ interface Result {
   readonly stderr: string;
 }
 
-describe('operator commands', () => {
+describe('operator commands:', () => {
   let platform: TestPlatform;
   before(async () => {
     platform = await TestPlatform.start();

@@ -245,7 +245,7 @@ describe('a detached invocation', () => {
     assert.match(attached.stderr, /cancelled, invocation/);
   });
 
-  it('ends after --cancel-after', async () => {
+  it('ends at its --cancel-after time', async () => {
     const { code, stderr } = await pie(invoke('wait', '--cancel-after', '1s'));
     assert.equal(code, EXIT.failed);
     assert.match(stderr, /deadline-exceeded, invocation inv_/);

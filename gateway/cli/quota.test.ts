@@ -35,7 +35,7 @@ describe('pie quota and pie usage', () => {
       headers: { 'content-type': 'application/json', prefer: 'respond-async' },
     });
 
-  it('headers, API, client and commands report the same number', async () => {
+  it('report the same number as the headers, the API and the client', async () => {
     for (const [quota, limit] of [
       ['requests-per-month', '10'],
       ['tokens-per-month', '1_000'],

@@ -10,7 +10,7 @@ import { EXIT } from './failure.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
 
-describe('releases on the command line', () => {
+describe('releases on the command line:', () => {
   let platform: TestPlatform;
   let folder: string;
   before(async () => {

@@ -20,7 +20,7 @@ const LIMITS = {
 };
 const PATH = '/v1/functions/echo/invocations';
 
-describe('the bounds of one key', () => {
+describe('with bounds for each key,', () => {
   let platform: TestPlatform;
   const bodies = new Bodies(LIMITS);
   const streams = new OpenStreams(LIMITS, 'streams');

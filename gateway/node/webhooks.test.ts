@@ -115,7 +115,7 @@ describe('webhooks', () => {
     receiver.beforeAnswer = async () => void (await redis.replicaof('127.0.0.1', '1'));
     receiver.statuses = [410];
     const id = await ended(receiver.url('/away'));
-    await eventually(() => receiver.received.some(({ path }) => path === '/away'), 'it is told');
+    await eventually(() => receiver.received.some(({ path }) => path === '/away'), 'the receiver has the delivery');
     receiver.beforeAnswer = async () => undefined;
     await sleep(100);
     await redis.replicaof('NO', 'ONE');
@@ -130,7 +130,7 @@ describe('webhooks', () => {
     const id = await ended(receiver.url('/signed'), { text: 'done' });
     const { status, attempts, lastStatus, nextAt } = await settled(id);
     assert.deepEqual([status, attempts, lastStatus, nextAt], ['delivered', 3, 204, null]);
-    await eventually(() => outcomes.length === 3, 'each attempt is told');
+    await eventually(() => outcomes.length === 3, 'the receiver has each attempt');
     assert.deepEqual(outcomes, ['retry', 'retry', 'delivered']);
     const mine = receiver.received.filter(({ path }) => path === '/signed');
     assert.equal(mine.length, 3);
@@ -169,7 +169,7 @@ describe('webhooks', () => {
     receiver.statuses = [410];
     const gone = await settled(await ended(receiver.url('/gone')));
     assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
-    await eventually(() => outcomes.at(-1) === 'failed', 'that it was the last one');
+    await eventually(() => outcomes.at(-1) === 'failed', 'the attempt was the last one');
     const before = receiver.received.length;
     const { port } = new URL(receiver.url('/'));
     const id = await ended(`https://rebound.example:${port}/inside`);

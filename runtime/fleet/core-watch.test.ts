@@ -71,12 +71,12 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
         () => sandboxes,
         coreShares({ groups: null, autogroup: new AutogroupWriter() }) ?? assert.fail(),
       );
-      await eventually(() => sessionWeight(pid) === 'heavy', 'it is heavy', 60_000);
+      await eventually(() => sessionWeight(pid) === 'heavy', 'the sandbox is heavy', 60_000);
       const yielding = await received();
       assert.ok(yielding.mine * 3 <= yielding.its, JSON.stringify(yielding));
       assert.equal(sessionWeight(pid), 'heavy');
       process.kill(pid, 'SIGSTOP');
-      await eventually(() => sessionWeight(pid) === 'usual', 'it is given back', 60_000);
+      await eventually(() => sessionWeight(pid) === 'usual', 'the sandbox has its usual weight', 60_000);
     } finally {
       watch?.close();
       sandbox.kill('the test ends');
@@ -104,13 +104,13 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
     const watch = new CoreWatch(() => sandboxes, { ...shares, times });
     try {
-      await eventually(() => hog.weight === 'heavy', 'it is heavy', 60_000);
+      await eventually(() => hog.weight === 'heavy', 'the sandbox is heavy', 60_000);
       const following = { tenant: 'a', process: { pid: 2, group: next } };
       sandboxes.splice(0, 1, following, { tenant: 'b', process: { pid: 3, group: other } });
       watch.changed(following);
       assert.equal(next.weight, 'heavy');
       assert.equal(other.weight, 'usual');
-      await eventually(() => next.weight === 'usual', 'it computes nothing, and is given back', 60_000);
+      await eventually(() => next.weight === 'usual', 'the idle sandbox has its usual weight', 60_000);
     } finally {
       watch.close();
       rmSync(directory, { recursive: true });
@@ -135,9 +135,9 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const watch = new CoreWatch(() => sandboxes, { ...shares, times });
     try {
       assert.equal(group.weight, 'usual');
-      await eventually(() => group.weight === 'heavy', 'it is heavy', 60_000);
+      await eventually(() => group.weight === 'heavy', 'the sandbox is heavy', 60_000);
       spins = false;
-      await eventually(() => group.weight === 'usual', 'it is given back', 60_000);
+      await eventually(() => group.weight === 'usual', 'the sandbox has its usual weight', 60_000);
     } finally {
       watch.close();
       rmSync(directory, { recursive: true });

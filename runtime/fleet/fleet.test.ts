@@ -76,18 +76,18 @@ describe('a busy tenant', () => {
     const family = await platform.deploy(FAMILY, { name: 'family', grants: { launch: ['family'] } });
     const running: string[] = [];
     for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
-    await eventually(() => own().length === 1 && own()[0]?.runs === BUSY_RUNS, 'one sandbox has them all');
-    await eventually(spare, 'a spare is there');
+    await eventually(() => own().length === 1 && own()[0]?.runs === BUSY_RUNS, 'one sandbox has all invocations');
+    await eventually(spare, 'there is a spare');
     const parent = await platform.submit(family, { depth: 2 });
-    await eventually(() => own().length === 2 && own()[1]?.runs === 3, 'the second one has the family');
-    await eventually(spare, 'another spare is there');
+    await eventually(() => own().length === 2 && own()[1]?.runs === 3, 'the second sandbox has the family');
+    await eventually(spare, 'there is another spare');
     for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
     const total = () => own().reduce((sum, { runs }) => sum + runs, 0);
-    await eventually(() => total() === 2 * BUSY_RUNS + 3, 'all run');
+    await eventually(() => total() === 2 * BUSY_RUNS + 3, 'all invocations run');
     assert.equal(own().length, 2);
     for (const invocation of [...running, parent]) await platform.scheduler.cancel(invocation, 'enough');
     for (const invocation of [...running, parent]) await platform.transcript(invocation);
-    await eventually(() => own().length === 0, 'its sandboxes have ended');
+    await eventually(() => own().length === 0, 'the sandboxes of the tenant have ended');
   });
 });
 
@@ -101,7 +101,7 @@ describe('an invocation that waits for a sandbox', () => {
     }
     const second = await platform.submit(await platform.deploy(GUEST, {}, 'another'), { do: 'end' });
     const statusOf = async (id: string) => (await platform.scheduler.invocations.get(id))?.status;
-    await eventually(async () => (await statusOf(second)) === 'running', 'the second one waits for a sandbox');
+    await eventually(async () => (await statusOf(second)) === 'running', 'the second invocation waits for a sandbox');
     await platform.scheduler.cancel(second, 'enough');
     assert.equal((await platform.transcript(second)).end.data.code, 'cancelled');
     assert.equal(await statusOf(first), 'running');
@@ -134,12 +134,12 @@ describe('the sandboxes of a runtime', () => {
     for await (const { event } of platform.scheduler.events.follow(invocation, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return invocation;
     }
-    throw new Error('the invocation ended before it said anything');
+    throw new Error('the invocation ended before its first message');
   };
 
   it('keep a spare, and give a tenant one sandbox for all its invocations', async () => {
     await Promise.all([platform.invoke(deployed, { do: 'end' }), platform.invoke(deployed, { do: 'end' })]);
-    await eventually(() => platform.runtime.fleet.sandboxes.size === 2, 'a sandbox and a spare');
+    await eventually(() => platform.runtime.fleet.sandboxes.size === 2, 'there is a sandbox and a spare');
     const tenants = [...platform.runtime.fleet.sandboxes].map(({ tenant }) => tenant ?? 'none');
     assert.deepEqual(tenants.sort(), ['default', 'none']);
   });
@@ -183,6 +183,6 @@ describe('the sandboxes of a runtime', () => {
     await eventually(() => sessionWeight(pid) === 'heavy', 'the sandbox is demoted', 60_000);
     await platform.scheduler.cancel(spinning, 'enough');
     await platform.transcript(spinning);
-    await eventually(() => sessionWeight(pid) === 'usual', 'that is taken back', 60_000);
+    await eventually(() => sessionWeight(pid) === 'usual', 'the sandbox has its usual weight', 60_000);
   });
 });

@@ -49,7 +49,7 @@ describe('functions whose sandboxes hang or crash', () => {
     for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return id;
     }
-    throw new Error('the invocation ended before it said anything');
+    throw new Error('the invocation ended before its first message');
   };
   const endOf = async (id: string) => {
     const { events, end } = await platform.transcript(id);
@@ -75,8 +75,11 @@ describe('functions whose sandboxes hang or crash', () => {
     const { end } = await platform.transcript(await begin(culprit, 'hang'));
     assert.equal(end.data.code, 'runtime-lost', 'the function is not restartable');
     assert.match(end.data.message ?? '', /computed for 0\.5 s without answering/);
-    await eventually(() => [...platform.runtime.fleet.sandboxes].every((one) => one.process.pid !== pid), 'replaced');
-    await eventually(() => alone().length === 1, 'the neighbour, a suspect, runs again, alone');
+    await eventually(
+      () => [...platform.runtime.fleet.sandboxes].every((one) => one.process.pid !== pid),
+      'the sandbox is replaced',
+    );
+    await eventually(() => alone().length === 1, 'the neighbour, a suspect, runs again in its own sandbox');
     assert.equal(await quarantinedSince(culprit), null, 'both functions are suspects');
 
     assert.deepEqual(await endOf(await begin(culprit, 'hang')), lost);
@@ -90,7 +93,7 @@ describe('functions whose sandboxes hang or crash', () => {
     assert.equal(await quarantinedSince(neighbour), null);
     await platform.scheduler.cancel(spinning, 'enough');
     assert.deepEqual(await endOf(spinning), ['error', 'cancelled']);
-    await eventually(() => alone().length === 0, 'a sandbox for one run ends with it');
+    await eventually(() => alone().length === 0, 'the sandbox of a solitary run ends with the run');
 
     const next = await deploy('culprit');
     assert.notEqual(next.version, culprit.version);

@@ -96,14 +96,17 @@ describe('file exchange', () => {
     const { scheduler } = platform;
     const id = await platform.submit(version, 'both');
     const said = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
-    await eventually(async () => (await said()).length === 2, 'it waits');
+    await eventually(async () => (await said()).length === 2, 'the inferlet waits');
     const file = { name: 'own.bin', mediaType: 'application/x-own', bytes: 4 };
     assert.deepEqual(
       (await said()).map(({ data }) => JSON.parse(data)),
       [{ file }, { text: 'waiting' }],
     );
     await scheduler.files.put(id, 'late.bin', 'text/plain; charset=utf-8', new Uint8Array([1, 2, 254]));
-    await eventually(async () => (await scheduler.files.get(id, 'back.bin')) !== null, 'it answers');
+    await eventually(
+      async () => (await scheduler.files.get(id, 'back.bin')) !== null,
+      'the inferlet has sent its file',
+    );
     await scheduler.inbox.close(id);
     const { end } = await platform.transcript(id);
     const type = 'text/plain; charset=utf-8';

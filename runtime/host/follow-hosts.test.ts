@@ -34,9 +34,9 @@ test('the loss of a host is reported again after the report failed', async () =>
   const [, open] = connections;
   if (open) open.connected = false;
   lose();
-  await eventually(() => errors.length > 0, 'it fails');
+  await eventually(() => errors.length > 0, 'the report fails');
   isAway = false;
-  await eventually(() => said.length === 4, 'it is said');
+  await eventually(() => said.length === 4, 'the report is repeated');
   stop();
   assert.deepEqual(said, ['goes on', 'true,true', 'pauses', 'true,false']);
   assert.equal(errors.length, 1);

@@ -360,8 +360,8 @@ describe('http', () => {
     });
   });
 
-  describe('a request ends', () => {
-    it('at its time limit or at the deadline of the invocation', async () => {
+  describe('requests', () => {
+    it('end at their time limit or at the deadline of the invocation', async () => {
       assert.match(await failure(inferlet(), '/never', { timeoutMs: 30 }), /^deadline-exceeded/);
       assert.match(await failure(inferlet({ deadlineAt: Date.now() + 30 }), '/never'), /^deadline-exceeded/);
       const stuck = client({ privateHosts: [{ host: 'slow.example' }], lookup: () => new Promise(() => undefined) });
@@ -383,7 +383,7 @@ describe('http', () => {
       assert.equal(second.tag === 'err' && second.val.tag, 'closed');
     });
 
-    it('and returns its share of the 32 MiB of request bodies in flight', async () => {
+    it('return their share of the 32 MiB of bodies in flight', async () => {
       const guest = inferlet();
       const body = new Uint8Array(4 * MIB);
       const post = (path: string) => begin(guest, path, { method: 'POST', body });
@@ -400,7 +400,7 @@ describe('http', () => {
       assert.deepEqual([guest.inferlet.outgoing.bytes, guest.inferlet.outgoing.calls], [0, 0]);
     });
 
-    it('or is refused within the share of its tenant, and other tenants can still begin requests', async () => {
+    it('of one tenant leave places to other tenants', async () => {
       const http = client({ lookup: () => new Promise(() => undefined) });
       const grants = { hosts: ['slow.test'] };
       const greedy = Array.from({ length: 64 }, () => inferlet({ http, tenant: 'greedy', grants }));
@@ -413,7 +413,7 @@ describe('http', () => {
       assert.equal(http.exchanges, 0);
     });
 
-    it('with its connection when it is dropped', async () => {
+    it('close their connection when dropped', async () => {
       const guest = inferlet();
       const exchange = begin(guest, '/never');
       await eventually(() => sockets === 1);
@@ -424,7 +424,7 @@ describe('http', () => {
       await eventually(() => sockets === 0);
     });
 
-    it('with the reason when the inferlet is stopped, and no request begins later', async () => {
+    it('end with the reason when the inferlet is stopped, and none begins later', async () => {
       const http = client();
       const guest = inferlet({ http });
       const waiting = [begin(guest, '/never'), begin(guest, '/slow')].map((exchange) => whole(guest, exchange));
@@ -439,7 +439,7 @@ describe('http', () => {
       assert.equal(http.exchanges, 0);
     });
 
-    it('and gives its place among 64 to the next request', async () => {
+    it('give their place among 64 to the next request', async () => {
       const http = client();
       const guest = inferlet({ http });
       const first = Array.from({ length: 64 }, () => begin(guest, '/never'));

@@ -17,7 +17,7 @@ test('an inferlet reports only those lost GPU hosts that it had used', async () 
   await guest.queue.settle();
   assert.deepEqual([guest.inferlet.lostDevice, guest.inferlet.lostConnections], [undefined, []]);
   await Promise.all(hosts.map((host) => host.kill()));
-  await eventually(() => !used.connected && !unused.connected, 'both are gone');
+  await eventually(() => !used.connected && !unused.connected, 'both hosts are lost');
   assert.match(guest.inferlet.lostDevice ?? '', /GPU host/);
   assert.deepEqual(guest.inferlet.lostConnections, [used]);
   await guest.end();

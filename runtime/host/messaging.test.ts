@@ -130,7 +130,7 @@ describe('messaging', () => {
     value((await pulls[1]) as Outcome<Envelope>);
     assert.deepEqual([guest.inferlet.pulls.size, guest.inferlet.unread.bytes], [62, 1]);
     await guest.end();
-    await eventually(() => guest.inferlet.outgoing.calls === 0, 'its pulls end with it');
+    await eventually(() => guest.inferlet.outgoing.calls === 0, 'the pulls end with the inferlet');
   });
 
   it('bounds calls in flight, whether awaited or not', async () => {
@@ -144,7 +144,7 @@ describe('messaging', () => {
     guest.inferlet.stop(handlerError('cancelled', 'enough'));
     assert.equal(failureOf(await (pushes[0] as (typeof pushes)[0])), 'cancelled');
     assert.equal(guest.inferlet.outgoing.bytes, 32 * 2 ** 20);
-    await eventually(() => guest.inferlet.outgoing.bytes === 0, 'they settle');
+    await eventually(() => guest.inferlet.outgoing.bytes === 0, 'the pushes settle');
     assert.equal(getEventListeners(sender.inferlet.stopping, 'abort').length, 0);
     const quick = Array.from({ length: 1025 }, () => call(sender, 'push', 'quick', text('x')));
     assert.equal(getEventListeners(sender.inferlet.stopping, 'abort').length, 0);
@@ -153,7 +153,7 @@ describe('messaging', () => {
       sender.call('messaging', '[resource-drop]subscription', subscribe(sender, `churn-${i}`));
     // Each subscription opened and closed: two calls.
     assert.ok(sender.inferlet.outgoing.calls <= 1025, `${sender.inferlet.outgoing.calls} calls`);
-    await eventually(() => sender.inferlet.outgoing.calls === 0, 'all are gone');
+    await eventually(() => sender.inferlet.outgoing.calls === 0, 'all calls have settled');
   });
 
   it('loses no queued message to an inferlet that ends while it waits', async () => {

@@ -70,7 +70,7 @@ describe('the lives of children', () => {
       assert.ok((record.endedAt ?? 0) <= (parent.endedAt ?? 0), `${record.id} outlived its parent`);
       assert.equal(record.arrival, parent.arrival);
     }
-    await eventually(() => runtime.running === 0, 'all have ended');
+    await eventually(() => runtime.running === 0, 'all runs have ended');
     assert.equal((await scheduler.invocations.children()).size, 0);
     const { redis, keys } = scheduler.store;
     assert.equal(await redis.zcard(keys.deadlines), 0);
@@ -129,7 +129,7 @@ describe('the lives of children', () => {
         1,
       );
     }
-    await eventually(() => platform.runtime.running === 0, 'the runtime lets go');
+    await eventually(() => platform.runtime.running === 0, 'the runtime releases its runs');
     await eventually(async () => (await platform.freePages()) === PAGES, 'the GPU host holds nothing');
   });
 

@@ -52,7 +52,7 @@ describe('children', () => {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
       assert.notEqual(event, 'error', data);
     }
-    throw new Error('it ended without a message');
+    throw new Error('the invocation ended without a message');
   }
 
   it('have a record, log, inbox and usage of their own, and the queue position of their root', async () => {
@@ -198,7 +198,7 @@ describe('children', () => {
     await eventually(async () => (await events()).length === 2, 'the child has ended');
     const probe = redis.connect();
     const followed = async () => (await probe.pubsub('NUMSUB', scheduler.store.keys.live(own)))[1];
-    await eventually(async () => Number(await followed()) === 0, 'nobody listens to it');
+    await eventually(async () => Number(await followed()) === 0, 'the parent no longer follows the child');
     probe.disconnect();
     await scheduler.inbox.push(id, { text: 'go on' });
     const { first, second, heard, end } = output(await platform.transcript(id));
@@ -290,7 +290,7 @@ describe('children where memory and slots are short', () => {
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
     }
-    throw new Error('it ended without a message');
+    throw new Error('the invocation ended without a message');
   };
 
   it('run when every slot is taken, and give their pages to their own root', async () => {

@@ -28,11 +28,14 @@ describe('a runtime that was suspended until it lost its lease', () => {
     ] as const;
     const messages = async (id: string) =>
       (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await Promise.all(ids.map(messages))).every((count) => count > 0), 'both talk');
+    await eventually(
+      async () => (await Promise.all(ids.map(messages))).every((count) => count > 0),
+      'both invocations send messages',
+    );
     process.kill(runtime.pid, 'SIGSTOP');
     await eventually(
       async () => (await scheduler.invocations.get(ids[0]))?.status === 'failed',
-      'it is taken for dead',
+      'the runtime is declared dead',
     );
     const record = await scheduler.invocations.get(ids[0]);
     const events = await scheduler.events.read(ids[0], 0);
@@ -48,7 +51,7 @@ describe('a runtime that was suspended until it lost its lease', () => {
       'frozen',
       'the restarted invocation runs on the same runtime',
     );
-    await eventually(async () => (await platform.freePages()) === free, 'nothing is held any more');
+    await eventually(async () => (await platform.freePages()) === free, 'all pages are free');
     assert.equal(record?.failure?.code, 'runtime-lost');
     assert.deepEqual(await scheduler.events.read(ids[0], 0), events, 'no event follows the terminal event');
     assert.deepEqual(await scheduler.invocations.get(ids[0]), record);

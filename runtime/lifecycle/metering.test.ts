@@ -107,7 +107,7 @@ describe('a runtime that is killed', () => {
     const id = await platform.submit(version, { tokens: 700, pauseMs });
     const messages = async () =>
       (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await messages()) > 20, 'it talks');
+    await eventually(async () => (await messages()) > 20, 'the invocation sends messages');
     await runtime.kill();
     await platform.scheduler.runtimes.recoverOrphans();
     for (const { id: runtimeId, name } of await platform.scheduler.runtimes.list())

@@ -152,7 +152,7 @@ describe('an outbox', () => {
     await turn();
     assert.equal(calls, 0);
     assert.equal(goesOn.report({ outputTokens: 7 } as Usage), true);
-    await eventually(() => told.length === 1, 'the report is told');
+    await eventually(() => told.length === 1, 'the report is sent');
     assert.equal(calls, 0);
     ended.hurry();
     await ended.flushed();
@@ -307,7 +307,7 @@ describe('an outbox', () => {
       show(false);
       await losingWrites(redis, () => say(outbox, '2', '3'));
       show(true);
-      await eventually(() => checks() === 3, 'a look that finds the gap, and one that finds all');
+      await eventually(() => checks() === 3, 'one look finds the gap, and the next finds all events');
       assert.deepEqual(await dataOf(id), ['1', '2', '3']);
       await new Promise((resolve) => setTimeout(resolve, 200));
       assert.equal(checks(), 3, 'no event is kept');
@@ -373,7 +373,7 @@ describe('an outbox', () => {
         return begun;
       });
       show(true);
-      await eventually(() => ends.length > 0, 'the end');
+      await eventually(() => ends.length > 0, 'the outbox ends');
       assert.deepEqual(ends, ['lost']);
       assert.equal(await scheduler.invocations.get(id), null);
     });

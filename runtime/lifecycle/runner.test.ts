@@ -64,7 +64,7 @@ describe('a runtime after Redis has lost acknowledged writes', () => {
     const { id, seen, ended, texts } = await durably(redis, async () => {
       const id = await platform.submit(version, null);
       const follower = follow(id);
-      await eventually(() => follower.texts().length === 1, 'it runs');
+      await eventually(() => follower.texts().length === 1, 'the invocation runs');
       return { id, ...follower };
     });
     await losingWrites(redis, async () => {
@@ -93,15 +93,15 @@ describe('a runtime after Redis has lost acknowledged writes', () => {
     const { id, ended } = await losingWrites(redis, async () => {
       const id = await platform.submit(version, 'talk');
       const follower = follow(id);
-      await eventually(() => follower.texts().length > 2, 'it talks');
+      await eventually(() => follower.texts().length > 2, 'the invocation sends messages');
       return { id, ...follower };
     });
     await assert.rejects(ended, (error) => error instanceof StoreError && error.code === 'invalid-argument');
     assert.equal(await scheduler.invocations.get(id), null);
-    await eventually(async () => (await platform.freePages()) === free, 'its pages are free');
+    await eventually(async () => (await platform.freePages()) === free, 'the pages of the invocation are free');
     const next = await platform.submit(version, null);
     const follower = follow(next);
-    await eventually(() => follower.texts().length === 1, 'the next one runs');
+    await eventually(() => follower.texts().length === 1, 'the next invocation runs');
     await scheduler.inbox.push(next, { text: 'end' });
     await follower.ended;
     assert.equal(follower.seen.at(-1)?.event, 'result');
@@ -115,11 +115,17 @@ it('the span of a run has its failure and usage although the end could not be wr
   const platform = await TestPlatform.start({ runtime: { instruments } });
   const { store, inbox, events, invocations } = platform.scheduler;
   const id = await platform.submit(await platform.deploy(TALKER, { name: 'talker' }), null);
-  await eventually(async () => (await events.read(id, 0)).some(({ event }) => event === 'message'), 'it runs');
+  await eventually(
+    async () => (await events.read(id, 0)).some(({ event }) => event === 'message'),
+    'the invocation runs',
+  );
   // Makes further appends fail, and so the end.
   await store.redis.hset(store.keys.invocation(id), 'familyBytes', 'none');
   await inbox.push(id, { text: 'end' });
-  await eventually(async () => (await invocations.get(id))?.failure?.code === 'internal', 'the worker ends it');
+  await eventually(
+    async () => (await invocations.get(id))?.failure?.code === 'internal',
+    'the worker ends the invocation',
+  );
   assert.ok(platform.errors.length > 0, 'the runtime reports the error');
   const run = exporter.getFinishedSpans().find(({ name }) => name === 'invocation');
   assert.equal(run?.attributes['error.type'], 'internal');

@@ -106,7 +106,8 @@ describe('events that are shown before they are logged', () => {
       for await (const event of reader.events.follow(id, afterSeq)) events.push(event);
     })();
     const texts = () => events.filter(({ event }) => event === 'message').map(({ data }) => JSON.parse(data).text);
-    const hears = (text: string) => eventually(() => texts().includes(text), `it hears ${text} after ${texts()}`);
+    const hears = (text: string) =>
+      eventually(() => texts().includes(text), `the follower gets ${text} after ${texts()}`);
     return { events, ended, texts, hears };
   }
 
@@ -127,7 +128,7 @@ describe('events that are shown before they are logged', () => {
     const follower = follow(attempt.id);
     attempt.say('first');
     await follower.hears('first');
-    await eventually(async () => (await own.events.read(attempt.id, 0)).length === 1, 'it is written');
+    await eventually(async () => (await own.events.read(attempt.id, 0)).length === 1, 'the event is logged');
     await withoutWrites(async () => {
       attempt.say('second', 'third');
       await follower.hears('third');
@@ -158,7 +159,7 @@ describe('events that are shown before they are logged', () => {
       await sleep(5);
     }
     const written = async () => (await Promise.all(attempts.map(({ id }) => own.events.read(id, 0)))).flat().length;
-    await eventually(async () => (await written()) === 80, 'all of it is written');
+    await eventually(async () => (await written()) === 80, 'all events are logged');
     assert.ok((await evals()) - calls <= 3, 'at most three calls write all of them');
   });
 
@@ -186,7 +187,7 @@ describe('events that are shown before they are logged', () => {
     assert.deepEqual(follower.texts(), ['first', ...texts, 'late']);
   });
 
-  it('and events that only the log delivers keep their numbers in large bursts and with a slow Redis', async () => {
+  it('keep their numbers beside events that are only logged, in large bursts and with a slow Redis', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     const many = Array.from({ length: SHOWN_AHEAD + 88 }, (_, i) => `text ${i}`);
@@ -262,7 +263,7 @@ describe('events that are shown before they are logged', () => {
     assert.ok(await left);
   });
 
-  it('and lost with their runtime become a gap, and their numbers are not reused', async () => {
+  it('and are lost with their runtime become a gap, and their numbers are not reused', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('written');
@@ -338,7 +339,7 @@ describe('events that are shown before they are logged', () => {
     assert.deepEqual(follower.texts(), ['first', 'second']);
   });
 
-  it('and then refused by the log never share a number with the terminal event', async () => {
+  it('and that the log then refuses never share a number with the terminal event', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('fits');

@@ -30,7 +30,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
     }
-    throw new Error('it ended without holding anything');
+    throw new Error('the invocation ended before it held its pages');
   }
 
   it('ends as terminated with its output so far, waiting or computing, and the oldest continues', async () => {
@@ -70,7 +70,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.equal((await platform.transcript(oldest)).end.data.output, 'ok');
     await eventually(
       async () => (await platform.scheduler.events.read(newest, 0)).filter(isHolding).length === 2,
-      'again',
+      'the restarted invocation holds its pages',
     );
     await platform.scheduler.inbox.push(newest, { text: 'end' });
     const { events, end } = await platform.transcript(newest);
@@ -98,7 +98,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
     const id = await platform.submit(counting, { tokens: 40, pauseMs: 50 });
     const said = async () =>
       (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await said()) > 0, 'it talks');
+    await eventually(async () => (await said()) > 0, 'the invocation sends messages');
     await platform.restartGpuHost();
     const { events, end } = await platform.transcript(id);
     assert.equal(end.data.output, 40);

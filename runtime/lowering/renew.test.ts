@@ -99,7 +99,7 @@ describe('a renewed instance', () => {
 
   async function transcriptAndRenew(execution: Execution, input: string, snapshot: Snapshot): Promise<void> {
     await transcript(execution, input);
-    await eventually(() => execution.guest.isQuiet, 'the host has answered what the guest did not await');
+    await eventually(() => execution.guest.isQuiet, 'the host has answered the calls that the guest did not await');
     assert.equal(execution.renew(snapshot, OPTIONS), true);
   }
 

@@ -112,7 +112,7 @@ describe('a pool', () => {
     const light = open({ budgetBytes });
     light.admit('f', small);
     light.keep('f', 256);
-    await eventually(() => large.ready() >= 2 && light.ready() > 8, 'both are filled');
+    await eventually(() => large.ready() >= 2 && light.ready() > 8, 'both pools are filled');
     for (let last = -1; last !== large.ready() + light.ready(); await sleep(100)) last = large.ready() + light.ready();
     assert.ok(large.ready() >= 2 && large.ready() <= 8, `${large.ready()}`);
     assert.ok(light.ready() > large.ready(), `${light.ready()}`);

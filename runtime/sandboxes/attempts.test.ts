@@ -94,7 +94,7 @@ describe('code that has taken over a confined process', () => {
     await nothingHappened();
   });
 
-  it("is refused by the namespaces alone, without Node's permissions", {
+  it("is refused every attempt by the namespaces alone, without Node's permissions", {
     skip: !namespaces && 'no namespaces here',
   }, async () => {
     const program = { main: MAIN, args: [JSON.stringify(target)], read: [] };

@@ -109,7 +109,7 @@ for (const isolation of isolations) {
           starter.kill('SIGKILL');
           await exited;
         }
-        await eventually(async () => (await processesWith(mark)).length === 0, 'the process is gone', 30_000);
+        await eventually(async () => (await processesWith(mark)).length === 0, 'the process has ended', 30_000);
       }
     });
 

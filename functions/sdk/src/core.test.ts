@@ -44,7 +44,7 @@ describe('the guest library on real models', () => {
 
     for (const model of [STORIES, CHAT]) {
       const skip = model === CHAT && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
-      it(`contexts on ${model} are correct and usable`, { skip }, async () => {
+      it(`keeps contexts on ${model} correct and usable`, { skip }, async () => {
         const { holds, errors } = await call(await functionsPlatform(), 'sdk-faults', { model });
         for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
         assert.ok(Object.keys(holds).length > 10);
@@ -65,7 +65,7 @@ describe('the guest library on real models', () => {
       });
     }
 
-    it('the error message replaces half a character', async () => {
+    it('replaces half a character in the error message', async () => {
       const end = terminal(await invoke(await functionsPlatform(), 'sdk-faults', { fail: true }));
       assert.equal(end?.data.code, 'inferlet-error');
       assert.equal(end?.data.message, 'half a character: \ufffd');

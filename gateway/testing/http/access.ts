@@ -5,7 +5,7 @@ import { type Harness, JSON_TYPE, json } from './harness.ts';
 
 /** Tests of keys, headers, problems, documentation and health. */
 export function describeAccess(get: () => Harness): void {
-  describe('keys', () => {
+  describe('authentication', () => {
     it('refuses a missing, malformed or unknown key', async () => {
       const h = get();
       for (const authorization of [

@@ -5,7 +5,7 @@ import { type Answer, ASYNC, type Harness, JSON_TYPE } from './harness.ts';
 
 /** Tests of deploy targets, aliases, rollback and removal. */
 export function describeReleases(get: () => Harness): void {
-  describe('releases', () => {
+  describe('releases:', () => {
     const deploy = async (name: string, content: string, query = '', more: object = {}): Promise<Answer> => {
       const form = new FormData();
       form.set('manifest', new Blob([JSON.stringify({ name, ...more })]));

@@ -109,7 +109,7 @@ export function describeTenants(get: () => Harness): void {
       }
     });
 
-    it('the last admin key of a tenant cannot be removed', async () => {
+    it('cannot be removed if they are the last with the admin scope', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'lonely');
       const { keyId } = (await h.ask('/v1/keys/self', { headers: admin })).body;

@@ -166,7 +166,7 @@ describe('JSON schemas', () => {
     });
   }
 
-  it('any JSON contains no endless run of spaces', () => {
+  it('bound the runs of spaces in any JSON', () => {
     assert.ok(recognizes(jsonGrammar(), '{ }'));
     assert.ok(recognizes(jsonGrammar(), `{\n${' '.repeat(20)}}`));
     for (const spaces of ['  ', '\n\n', ' \n', `\n${' '.repeat(21)}`]) {
@@ -174,7 +174,7 @@ describe('JSON schemas', () => {
     }
   });
 
-  it('printed JSON on one line or on many lines is accepted', () => {
+  it('accept printed JSON on one line and on many lines', () => {
     const value = { a: [1, { b: 'c' }, []], d: {}, e: null };
     for (const indent of [0, 2, 4, '\t']) assert.ok(recognizes(jsonGrammar(), JSON.stringify(value, null, indent)));
     assert.ok(recognizes(jsonGrammar(), '{"a": [1, 2], "b": true}'));

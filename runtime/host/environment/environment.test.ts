@@ -77,7 +77,7 @@ describe('the environment of a function', () => {
     for (const { data } of lines) assert.ok(!data.includes('4f9a') && !data.includes('7c31'), data);
   });
 
-  it('a secret that cannot be opened ends the invocation with the name of the secret', async () => {
+  it('ends the invocation with the name of a secret that cannot be opened', async () => {
     const version = await platform.deploy(SOURCE, { ...manifest, name: 'unlucky' });
     const { redis, scheduler } = platform;
     const values = scheduler.store.keys.secretValues('default');

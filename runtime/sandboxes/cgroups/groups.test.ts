@@ -97,7 +97,7 @@ const probed = realGroup();
 if (probed) await new Group(probed).remove();
 const skip = probed === null && 'no cgroup2 is mounted here that this user may make groups in';
 
-describe('groups of a real cgroup2 (without its controllers: no memory is bounded)', { skip }, () => {
+describe('in a real cgroup2 (without its controllers: no memory is bounded),', { skip }, () => {
   let directory = '';
   const started: { kill(signal: 'SIGKILL'): boolean }[] = [];
   beforeEach(() => {
@@ -154,7 +154,7 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'ignore'] });
     const exited = once(child, 'exit');
     await once(child.stdout, 'data');
-    await eventually(() => pidsOf(group.directory).length === 2, 'both are in the group', 10_000);
+    await eventually(() => pidsOf(group.directory).length === 2, 'both processes are in the group', 10_000);
     await group.remove();
     assert.ok(!existsSync(group.directory));
     await exited;
