@@ -41,7 +41,7 @@ describe('a worker whose connection to the origin breaks', () => {
       seen,
       Array.from({ length: 101 }, (_, i) => i + 1),
     );
-    assert.ok(proxy.cuts() > 1, `it was cut ${proxy.cuts()} times`);
+    assert.ok(proxy.cuts() > 1, `the connection was cut ${proxy.cuts()} times`);
     cutAfter = Number.POSITIVE_INFINITY;
   });
 

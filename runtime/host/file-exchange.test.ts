@@ -49,7 +49,7 @@ const EXCHANGER = `
     },
     hoard: async () => {
       const futures = Array.from({ length: 12 }, () => receiveFile('large'));
-      // All of them are there before the first is read, since they come in order: only as many as the platform keeps for one that does not read.
+      // Files arrive in order, so this read returns after all others: the platform has kept its bound of unread files.
       await receiveFile('large').read();
       const outcomes = [];
       for (const future of futures) outcomes.push(short(await future.read()));

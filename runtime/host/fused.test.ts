@@ -33,7 +33,7 @@ test('a fused run keeps its queue open until the run is dropped', async () => {
   for (const run of [first, second]) {
     for (let finished: string | undefined; !finished; ) finished = value(await next(run)).finished;
   }
-  // Each drop counts once, however often the guest repeats it.
+  // A run counts once, however often the guest drops it.
   for (let i = 0; i < 3; i++) guest.call('fused', '[resource-drop]run', first);
   value(await queue.settle());
   assert.equal(await queues(), 1, 'the second run keeps the queue');

@@ -1,6 +1,6 @@
 /**
- * A guest that generates token by token and sends each one before it asks for the next, so that the messages of its log are the tokens that
- * it was charged for. Its input: `{tokens, pauseMs?}`.
+ * A guest that generates token by token, and sends each token before it requests the next. The messages in its log
+ * therefore equal the tokens that it was charged for. Input: `{tokens, pauseMs?}`.
  */
 export const COUNTING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';

@@ -15,8 +15,9 @@ export interface Recording {
 const VARIANTS = 20;
 
 /**
- * A host that implements the whole contract by writing down each call and answering with values made from the type and a counter of the
- * function's: the same calls get the same answers, whoever carries them, and four calls see success and failure. Futures complete a turn later.
+ * A host that implements the whole contract: it records each call, and answers with a value made from the type and from
+ * a counter for each function. The same calls therefore get the same answers through any lowering, and four calls see
+ * both success and failure. Futures complete a turn later.
  */
 export function recordingHost(): Recording {
   const lines: string[] = [];

@@ -26,8 +26,9 @@ interface Rpc {
 }
 
 /**
- * A server of the Model Context Protocol over streamable HTTP, by the book: sessions, one tool a page, `tools/list` answered in JSON and
- * `tools/call` as a stream with a notification before the reply. Arguments are held against the tool's schema.
+ * A server of the Model Context Protocol over streamable HTTP, as specified: it keeps sessions, lists one tool a page,
+ * answers `tools/list` in JSON, and `tools/call` as a stream with a notification before the reply. It checks arguments
+ * against the tool's schema.
  */
 export class McpServer implements AsyncDisposable {
   /** Requested methods, in order; `DELETE` at the end of a session. */

@@ -43,7 +43,7 @@ const build = async (directory: string) => buildComponent(directory, { store: jo
 
 async function refused(name: string, text: string): Promise<BuildFailure> {
   const outcome = await build(await project(name, text));
-  assert.ok(!outcome.ok, 'it was built');
+  assert.ok(!outcome.ok, 'the build should have failed');
   return outcome;
 }
 

@@ -57,7 +57,7 @@ describe('sets of characters', () => {
       [0xf4, 0x90, 0x80, 0x80],
       [0xff],
     ]) {
-      assert.equal(encodes(all, Uint8Array.from(bytes)), 0, 'valid UTF-8');
+      assert.equal(encodes(all, Uint8Array.from(bytes)), 0, 'the bytes are not UTF-8');
     }
   });
 
