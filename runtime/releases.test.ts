@@ -73,7 +73,7 @@ describe('under running streams,', () => {
   };
 
   // This test comes first, because pools of functions that ran shrink for minutes.
-  it('every runtime keeps instances of the versions that aliases serve, and releases others', async () => {
+  it('a runtime keeps instances of the versions that aliases serve, and releases others', async () => {
     const { fleet } = platform.runtime;
     const ready = async (count: number) => {
       for (const until = Date.now() + 60_000; fleet.readyInstances !== count && Date.now() < until; ) await sleep(20);

@@ -148,7 +148,7 @@ describe('a runtime', () => {
     );
   });
 
-  it('fails the unfinished invocations of an earlier runtime of its name, which can write no longer', async () => {
+  it('fails the unfinished invocations of an earlier runtime of its name', async () => {
     const id = await platform.submit(version, { do: 'sleep' });
     await started(platform, id);
     const predecessor = platform.runtime;

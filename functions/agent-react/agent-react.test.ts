@@ -74,7 +74,7 @@ describe('agent-react', () => {
     );
   });
 
-  it('reports a host that is not granted to the model, and ends at its bound on steps', async () => {
+  it("ends at its bound on steps when its tool's host is not granted", async () => {
     await deployGranting('agent-react', '127.0.0.1:1');
     const error = await failingFunction('agent-react', {
       question: 'Anything?',

@@ -33,7 +33,7 @@ describe('best-of-n', () => {
     );
   });
 
-  it('lets the model judge the candidates, and names the field of a bad input', async () => {
+  it("ranks the candidates by the model's judgement, and names the field of a bad input", async () => {
     const { output } = await callFunction('best-of-n', { prompt: PROMPT, n: 3, rank: 'judge', seed: 4, maxTokens: 12 });
     const scores = output.candidates.map(({ score }: { score: number }) => score);
     assert.deepEqual(

@@ -35,7 +35,7 @@ function isSentence(text: string): boolean {
 }
 
 describe('ebnf-decoding', () => {
-  it('writes a text of the grammar, the same with both engines when greedy', async () => {
+  it('gives the same tokens with both engines when greedy, and a text of the grammar if it ends', async () => {
     for (const prompt of ['Once upon a time,', 'Lily was at home. One day,']) {
       const [platform, guest] = await Promise.all(
         ['platform', 'guest'].map((engine) =>
@@ -48,7 +48,7 @@ describe('ebnf-decoding', () => {
     }
   });
 
-  it('writes a text of the grammar when it samples', async () => {
+  it('gives a text of the grammar when it samples and ends', async () => {
     const ended: string[] = [];
     await Promise.all(
       ['platform', 'guest'].flatMap((engine) =>

@@ -235,7 +235,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('bounds the memory that the matchers of one account hold', async () => {
+  it('bounds the tokens and the waiting calls that the matchers of one account hold', async () => {
     await using(new GrammarService({ operationMs: 20_000 }), async (service) => {
       const account = new GrammarAccount();
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '[^]*' }, account);

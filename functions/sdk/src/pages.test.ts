@@ -163,9 +163,9 @@ describe('gatherMasks', () => {
   });
 });
 
-describe('lists of tokens', () => {
-  it('count positions from a start', () => assert.deepEqual([...range(7, 3)], [7, 8, 9]));
-  it('share a beginning', () => {
+describe('helpers for token lists', () => {
+  it('range counts positions from a start', () => assert.deepEqual([...range(7, 3)], [7, 8, 9]));
+  it('commonPrefix returns the length of the shared beginning', () => {
     assert.equal(commonPrefix([1, 2, 3], [1, 2, 4]), 2);
     assert.equal(commonPrefix([1, 2], [1, 2, 4]), 2);
     assert.equal(commonPrefix([], [1]), 0);

@@ -69,7 +69,7 @@ describe('draw', () => {
 
   it('applies top-p after top-k', () => near(frequencies(three, { topK: 2, topP: 0.62 }), { 10: 1 }));
 
-  it('draws only tokens that the filters keep, for random numbers', () => {
+  it('draws only tokens that top-k and min-p keep, for random numbers', () => {
     fc.assert(
       fc.property(
         fc.array(fc.double({ min: 1e-6, max: 1, noNaN: true }), { minLength: 1, maxLength: 40 }),

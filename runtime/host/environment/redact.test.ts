@@ -84,7 +84,7 @@ describe('redacting secrets', () => {
     );
   });
 
-  it('redacts the secrets of all functions that exchange messages', () => {
+  it('redacts the secrets of every added function', () => {
     const all = new Redactions();
     assert.equal(all.redact('first second'), 'first second');
     all.add('a@1', redactor(new Map([['A', 'first']])));
@@ -93,7 +93,7 @@ describe('redacting secrets', () => {
     assert.equal(all.redact('first second seco', true), '[A] [B] [B]');
   });
 
-  it('returns the text itself without secrets', () => {
+  it('returns redactNothing without secrets', () => {
     assert.equal(redactor(new Map()), redactNothing);
     assert.equal(redactor(new Map([['TINY', 'abc']])), redactNothing);
   });
