@@ -39,7 +39,7 @@ describe('a file', () => {
     return file;
   };
 
-  it('refuses lists that no pages could hold before it looks at them', async () => {
+  it('refuses lists that exceed all pages before it reads their elements', async () => {
     const file = await filled();
     const unread = new Proxy(new Uint32Array(0), {
       get: (_, property) => (property === 'length' ? PAGES * PAGE_SIZE + 1 : assert.fail(`read ${String(property)}`)),
@@ -53,10 +53,10 @@ describe('a file', () => {
     assert.equal(held(), 0);
   });
 
-  it('gives back the pages of a part whose making failed', async () => {
+  it('releases the pages of an extracted file when its creation failed', async () => {
     const file = await filled();
     const freed = file.pages.slice(1);
-    // Behind the file's back: the device refuses the copy.
+    // Frees pages without the file's knowledge, so that the device refuses the copy.
     guest.call('allocate', 'free-pages', guest.queue, freed);
     for (let i = 0; i < PAGES; i++) {
       const part = file.extract(Uint32Array.of(0, 17), 0);

@@ -78,7 +78,7 @@ for (const [where, url] of [
         signal,
       });
 
-    it('stream what the function sends, through heartbeats, and end with [DONE]', async () => {
+    it('stream the messages of the function between heartbeats and end with [DONE]', async () => {
       const streaming = client().chat.completions.create(STREAMED).withResponse();
       const attempt = await taken();
       await attempt.say(chunk('a'));
@@ -106,7 +106,7 @@ for (const [where, url] of [
       );
     });
 
-    it('name and number the events of responses, which end by themselves', async () => {
+    it('name and number the events of responses and end without [DONE]', async () => {
       for (const numbered of [false, true]) {
         const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
         const attempt = await taken('openai-responses');
@@ -121,7 +121,7 @@ for (const [where, url] of [
       }
     });
 
-    it('tell a failure in the middle of a stream in a frame, without [DONE]', async () => {
+    it('report a failure within a stream as a frame, without [DONE]', async () => {
       const asked = raw(STREAMED);
       const attempt = await taken();
       await attempt.say(chunk('a'));
@@ -145,7 +145,7 @@ for (const [where, url] of [
       );
     });
 
-    it('end with an error when a part of what was streamed is void', async () => {
+    it('end a stream with an error when a part of it becomes void', async () => {
       const asked = raw(STREAMED);
       const attempt = await taken();
       await attempt.append({ event: 'gap', data: { after: 0 } });
@@ -156,7 +156,7 @@ for (const [where, url] of [
       await attempt.fail('cancelled', 'The client left.');
     });
 
-    it('tell a failure before the first frame by the status, streamed or not', async () => {
+    it('report a failure before the first frame with its HTTP status, streamed or not', async () => {
       for (const request of [STREAMED, REQUEST]) {
         const failing = client().chat.completions.create(request);
         await (await taken()).fail('device-lost', 'The device is gone.');
@@ -171,7 +171,7 @@ for (const [where, url] of [
       }
     });
 
-    it('cancel the invocation of a client that leaves, at whatever time', async () => {
+    it('cancel the invocation of a client that leaves at any time', async () => {
       const leave = async (request: typeof STREAMED | typeof REQUEST, begin: (attempt: Attempt) => Promise<void>) => {
         const leaving = new AbortController();
         const asking = client().chat.completions.create(request as typeof REQUEST, { signal: leaving.signal });
@@ -194,7 +194,7 @@ for (const [where, url] of [
       });
     });
 
-    it('refuse with 429 when too many of the tenant wait, and say when to come back', async () => {
+    it('refuse with 429 and Retry-After when too many invocations of the tenant wait', async () => {
       const waiting = Array.from({ length: MAX_WAITING }, () => client().chat.completions.create(REQUEST));
       const ids: string[] = [];
       while (ids.length < MAX_WAITING) ids.push(await next('openai-chat'));
@@ -212,7 +212,7 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
-    it('let a repeated request join the first one, and answer it again once that has ended', async () => {
+    it('attach a repeated request to the first one, and replay the answer after its end', async () => {
       const key = { 'idempotency-key': crypto.randomUUID() };
       const first = raw(REQUEST, key);
       const attempt = await taken();
@@ -233,7 +233,7 @@ for (const [where, url] of [
       assert.deepEqual([other.status, error.code], [422, 'idempotency-key-reused']);
     });
 
-    it('stream again from the beginning what a client with a key has left', async () => {
+    it('replay a stream from its beginning to a client that repeats its idempotency key', async () => {
       const key = { 'idempotency-key': crypto.randomUUID() };
       const streamed = { ...REQUEST, stream: true };
       const leave = new AbortController();
@@ -249,7 +249,7 @@ for (const [where, url] of [
       assert.equal((await platform.scheduler.invocations.get(attempt.id))?.status, 'succeeded');
     });
 
-    it('refuse what is nested too deep', async () => {
+    it('refuse a body that is nested too deep', async () => {
       const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
       const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: ['*'] } }).replace('"*"', deep);
       const response = await raw(body);
@@ -258,7 +258,7 @@ for (const [where, url] of [
       assert.match(error.message, /nests lists and objects more than 256 deep/);
     });
 
-    it('know models by their aliases', async () => {
+    it('accept the aliases of models', async () => {
       const { id, ...model } = await client().models.retrieve('gpt-4o-mini');
       assert.deepEqual([id, { ...model }], ['gpt-4o-mini', { ...model, object: 'model', aliasOf: 'tiny' }]);
       const asking = client().chat.completions.create({ ...REQUEST, model: 'gpt-4o-mini', user: null as never });
@@ -272,7 +272,7 @@ for (const [where, url] of [
       await asking;
     });
 
-    it('wait while no runtime says which models there are, as during a restart', async () => {
+    it('wait while no runtime has reported its models, as during a restart', async () => {
       const { models = [] } = (await platform.scheduler.runtimes.alive())[0] ?? {};
       await platform.lease.describe({ models: [] });
       const asked = raw(REQUEST);
@@ -285,7 +285,7 @@ for (const [where, url] of [
       assert.equal((await asked).status, 200);
     });
 
-    it("serve another tenant with the platform's function, or with its own", async () => {
+    it("serve another tenant with the platform's function, or with the tenant's own", async () => {
       const tenant = `other-${where.replaceAll(' ', '-').toLowerCase()}`;
       const theirs = client(await platform.key(['invoke'], tenant));
       const asking = theirs.chat.completions.create(REQUEST);
@@ -312,7 +312,7 @@ for (const [where, url] of [
       });
     });
 
-    it('are documented', async () => {
+    it('are part of the API documentation', async () => {
       const { paths } = (await (await fetch(`${url()}/openapi.json`)).json()) as { paths: Record<string, object> };
       for (const path of ['/v1/models/{id}', '/v1/completions', '/v1/chat/completions', '/v1/responses'])
         assert.ok(path in paths, path);
