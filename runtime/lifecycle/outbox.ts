@@ -386,7 +386,7 @@ export class Outbox implements EventSink, Reporting {
     this.#requeue(lost);
   }
 
-  /** Like `#rewind`. Drops the queued events when it throws: followers know lost events by their numbers. */
+  /** Like `#rewind`. When it throws, drops the queued events: followers have seen lost events under the numbers that they would get. */
   #rewindOrStop(lastSeq: number): void {
     try {
       this.#rewind(lastSeq);

@@ -107,7 +107,7 @@ interface Attempt extends Omit<Run, 'begin'> {
   readonly observed: ObservedRun | undefined;
 }
 
-/** What the end of a run tells besides its verdict. */
+/** Data about the end of a run, besides its verdict. */
 interface EndedRun {
   /** The most that the run held, for admission to learn from. */
   readonly peak: Peak | null;

@@ -1,4 +1,4 @@
-/** What a `TurnCalls` does with the items of a turn. */
+/** Options of `TurnCalls`. */
 export interface TurnCallsOptions<Item, Answer> {
   /** Part of one call that an item takes, above 0: a call holds items that take at most 1 together, or a single item. */
   readonly size: (item: Item) => number;

@@ -32,7 +32,7 @@ export function describeStreams(get: () => Harness): void {
       const h = get();
       await h.platform.register({ name: 'left' });
       const { id } = await json(await h.send('/v1/functions/left/invocations', { method: 'POST', headers: ASYNC }));
-      /** True while somebody follows this invocation or the logs of its function. */
+      /** True while a gateway follows this invocation or the logs of its function. */
       const isFollowed = async () => (await channels()).some((name) => name.includes(id) || name.includes(':left'));
       for (const path of [`/v1/invocations/${id}/events`, '/v1/functions/left/logs', '/v1/logs']) {
         const leave = new AbortController();

@@ -24,7 +24,7 @@
           {-2, id} when that invocation is of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; only the refusal was counted (a command sent twice counts it again).
           {-5} when the version is not deployed (any more); nothing was stored.
-          {-9} when the reference is based on something else by now; nothing was stored.
+          {-9} when the reference leads elsewhere by now; nothing was stored.
           {-7} when the version is quarantined; nothing was stored.
           {-6, MiB} when the instance may take more memory than all runtimes together have; nothing was stored.
           {-8, text of the error}
@@ -58,7 +58,7 @@ local function enterLines()
   entering = {}
 end
 
--- Whether the reference still leads to the same function for the same reason; the texts of the basis are ARGV[first...last].
+-- True when the reference still leads to the same function by the same basis; the texts of the basis are ARGV[first...last].
 local function isCurrent(first, last)
   local functions = {unpack(ARGV, first + 2, last)}
   local i, basis = findServing(functions, ARGV[first + 1])

@@ -69,7 +69,7 @@ local function finish(a, record, at)
   if a.event == 'result' and familyBytes + lastBytes + bytes > familyMost then
     return count > 0 and -6 or -2
   end
-  -- What the earlier ends of this call release is not in the sum yet.
+  -- The sum does not reflect the bytes yet that earlier ends of this call release.
   local earlier = account and gatheredSum(accountKey(account), 'bytes')
   local refusal = a.event == 'result' and account and bytesRefusal(account, earlier + lastBytes + bytes, tonumber(now))
   if refusal then
