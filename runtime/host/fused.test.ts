@@ -105,6 +105,38 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   await host.stop();
 });
 
+test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped', async () => {
+  const host = await TestGpuHost.start();
+  const connection = await GpuHostConnection.connect(host.address);
+  const guest = new TestInferlet(connection);
+  const { outgoing, tokens } = guest.inferlet;
+  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 50, until: null });
+  const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 5 };
+  const start = (pages: Uint32Array) => {
+    const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
+    return guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, request);
+  };
+  const next = (run: DeviceRun) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+  const runs = Array.from({ length: 5 }, () => start(new Uint32Array(2 << 20)));
+  assert.equal(outgoing.bytes, 32 << 20);
+  const refused = await next(runs[4] ?? assert.fail());
+  assert.match(refused.tag === 'err' ? refused.val.val : '', /4 calls with 33554432 bytes are under way/);
+  // The GPU host refuses lists of this length.
+  assert.equal((await next(runs[0] ?? assert.fail())).tag, 'err');
+  assert.equal(outgoing.bytes, 24 << 20);
+  for (const run of runs) guest.call('fused', '[resource-drop]run', run);
+  assert.deepEqual([outgoing.bytes, outgoing.calls], [0, 0]);
+  const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+  const whole = start(pages);
+  assert.equal(outgoing.calls, 1);
+  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: null, until: null });
+  for (let finished: string | undefined; !finished; ) finished = value(await next(whole)).finished;
+  assert.deepEqual([outgoing.bytes, outgoing.calls], [0, 0]);
+  await guest.end();
+  connection.close();
+  await host.stop();
+});
+
 test('a piped run streams its text while the guest sleeps, waits for room, and returns the sent text', async () => {
   const host = await TestGpuHost.start();
   const connection = await GpuHostConnection.connect(host.address);

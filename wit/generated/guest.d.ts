@@ -361,7 +361,10 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly pages: Uint32Array | readonly number[];
     readonly maxTokens: number;
     readonly sampler: Sampler;
-    /** Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache. */
+    /**
+     * Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.
+     * At most 256; with more the run fails with `invalid-argument`.
+     */
     readonly stopTokens: Uint32Array | readonly number[];
   }
   export type FinishReason = 'stop-token' | 'max-tokens' | 'stopped';

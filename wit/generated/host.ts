@@ -130,7 +130,10 @@ export interface RunRequest {
   readonly pages: Uint32Array;
   readonly maxTokens: number;
   readonly sampler: Sampler;
-  /** Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache. */
+  /**
+   * Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.
+   * At most 256; with more the run fails with `invalid-argument`.
+   */
   readonly stopTokens: Uint32Array;
 }
 

@@ -702,7 +702,8 @@ typedef struct {
   pie_list_u32 pages;
   uint32_t max_tokens;
   pie_fused_sampler sampler;
-  /* Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache. */
+  /* Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.
+   * At most 256; with more the run fails with `invalid-argument`. */
   pie_list_u32 stop_tokens;
 } pie_fused_run_request;
 enum {

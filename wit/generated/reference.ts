@@ -884,7 +884,7 @@ export const reference: ContractReference = {
       {
        "name": "stop-tokens",
        "type": "list<u32>",
-       "docs": "Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache."
+       "docs": "Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.\nAt most 256; with more the run fails with `invalid-argument`."
       }
      ]
     },
