@@ -19,14 +19,14 @@ interface Schema {
 const BOUNDS = ['minimum', 'maximum', 'maxLength', 'minItems', 'maxItems'];
 const written = (number: number): string => number.toLocaleString('en-US');
 
-/** Bounds of a field, wherever they stand in it, without those of the fields inside. */
+/** Bounds anywhere in a field, without those of nested fields. */
 function boundsOf(schema: Schema): number[] {
   const own = BOUNDS.flatMap((keyword) => (typeof schema[keyword] === 'number' ? [schema[keyword]] : []));
   const inner = [...(schema.anyOf ?? []), schema.items, schema.additionalProperties || undefined];
   return [...own, ...inner.flatMap((one) => (one === undefined ? [] : boundsOf(one)))];
 }
 
-it('the page of pie.json lists every field with its bounds and defaults, and nothing else', () => {
+it('MANIFEST.md lists exactly the fields of pie.json, with their bounds and defaults', () => {
   const fields = new Map<string, Schema>();
   const look = ({ properties = {} }: Schema, path: string) => {
     for (const [name, inner] of Object.entries(properties)) {

@@ -8,7 +8,7 @@ import { codeLines, componentBytes, inferlets, libraryLines, linesOf, type Row, 
 const MAX_SCRIPTED_BYTES = 2_000_000;
 const MAX_NATIVE_BYTES = 200_000;
 
-/** Bytes as the table rounds them. */
+/** Bytes of a size in the table, which is rounded. */
 function bytesOf({ name, size }: Row): number {
   const [, number, unit] = /^([0-9.]+) (KB|MB)$/.exec(size) ?? [];
   assert.ok(unit, `${name}: ${size}`);
@@ -16,7 +16,7 @@ function bytesOf({ name, size }: Row): number {
 }
 
 describe('the table of functions/README.md', () => {
-  it('has every inferlet with its lines, and the library', async () => {
+  it('lists every inferlet and the library with their lines of code', async () => {
     const names = await inferlets();
     const expected = await Promise.all(names.map(async (name) => ({ name, lines: await linesOf(name) })));
     expected.push({ name: 'sdk', lines: await libraryLines() });
@@ -24,7 +24,7 @@ describe('the table of functions/README.md', () => {
     assert.deepEqual(written, expected, 'run npm run functions:table');
   });
 
-  it('has no component that is too large, nor is the largest by now', async () => {
+  it('lists no component above the size bound, and the largest one is still within it when built', async () => {
     const rows = (await writtenRows()).filter(({ name }) => name !== 'sdk');
     for (const row of rows) {
       const most = row.name.startsWith('native') ? MAX_NATIVE_BYTES : MAX_SCRIPTED_BYTES;
@@ -40,7 +40,7 @@ describe('the table of functions/README.md', () => {
     }
   });
 
-  it('counts lines with code', () => {
+  it('counts only lines with code', () => {
     const text = '/* one */\n\n/** a\n * b */ let x = 1;\n// c\nlet y = 2; // d\n  /* e\n  */\n}\n';
     assert.equal(codeLines(text), 3);
   });

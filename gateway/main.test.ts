@@ -16,7 +16,7 @@ import { TestPlatform } from './testing/platform.ts';
 
 const MAIN = new URL('main.ts', import.meta.url).pathname;
 
-describe('the gateway as a process', () => {
+describe('the gateway process', () => {
   let platform: TestPlatform;
   let home: string;
   const children = new Set<ChildProcess>();
@@ -81,7 +81,7 @@ describe('the gateway as a process', () => {
     assert.match((await credentials()).apiKey, /^pie_/);
   });
 
-  it('a stream survives its death: the client goes on at its successor', async () => {
+  it('a client continues its stream at the successor of a killed gateway', async () => {
     const PIE_PORT = String(await freePort());
     const first = await start({ PIE_PORT });
     const { apiKey, url } = await credentials();
@@ -99,7 +99,7 @@ describe('the gateway as a process', () => {
     await end(second.child, 'SIGTERM');
   });
 
-  it('lets a running stream finish when it is told to stop', async () => {
+  it('finishes a running stream after it is told to stop', async () => {
     const { child } = await start();
     const { apiKey, url } = await credentials();
     const stream = await new PieClient({ url, apiKey }).invoke('echo', { prompt: 'a' });

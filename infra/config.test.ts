@@ -15,7 +15,7 @@ function withToml(text: string, environment: NodeJS.ProcessEnv = {}) {
   return loadConfig({ PIE_HOME: home, ...environment });
 }
 
-test('several GPU hosts: all have all models, each CUDA model a card of its own, on from the first', () => {
+test('each of several GPU hosts has all models, and each CUDA model gets its own card, counted from its device', () => {
   const { gpuHosts, spread } = withToml(
     `[gpu_host]\ncount = 3\nspread = "invocation"\n[[model]]\nname = "a"\nbackend = "cuda"\ndevice = 1\n[[model]]\nname = "b"`,
   );
@@ -32,7 +32,7 @@ test('several GPU hosts: all have all models, each CUDA model a card of its own,
   assert.throws(() => withToml('[gpu_host]\ncount = 2\naddress = "127.0.0.1:9"'), /count.*must be 1/s);
 });
 
-test('defaults: a private Redis, one GPU host with a story teller and a chat model', () => {
+test('the defaults are a private Redis and one GPU host with stories15m and minimind2-small', () => {
   const config = withToml('');
   assert.equal(config.port, 8787);
   assert.equal(config.redis.kind, 'private');
@@ -50,7 +50,7 @@ test('defaults: a private Redis, one GPU host with a story teller and a chat mod
   );
 });
 
-test('a Redis of our own has a share of the memory, unless the file says how much', () => {
+test('a private Redis gets a share of the memory unless the file sets it', () => {
   const { redis } = withToml('');
   assert.ok(redis.kind === 'private' && redis.maxMemoryMb >= 256 && redis.maxMemoryMb < os.totalmem() / 2 ** 20);
   assert.deepEqual([redisShareMb(100), redisShareMb(64 * 1024)], [256, 16 * 1024]);
@@ -64,7 +64,7 @@ test('a Redis of our own has a share of the memory, unless the file says how muc
   assert.throws(() => withToml('[redis]\nmax_memory_mb = 1\n'), ConfigError);
 });
 
-test('running inferlets have half of the memory, unless the file says how much', () => {
+test('running inferlets get half of the memory unless the file sets it', () => {
   const { runtime } = withToml('');
   assert.ok(runtime.memoryMb >= 256 && runtime.memoryMb < os.totalmem() / 2 ** 20);
   assert.deepEqual([runtimeShareMb(100), runtimeShareMb(64 * 1024)], [256, 32 * 1024]);
@@ -72,7 +72,7 @@ test('running inferlets have half of the memory, unless the file says how much',
   assert.throws(() => withToml('[runtime]\ntotal_memory_mb = 1\n'), ConfigError);
 });
 
-test('runtimes, gateway and GPU hosts are watched, Redis is not', () => {
+test('the supervisor watches runtimes, gateway and GPU hosts, and not Redis', () => {
   const children = processStages(withToml('')).flat();
   const watched = children.filter(({ watch }) => watch !== undefined).map(({ name }) => name);
   assert.deepEqual(watched.toSorted(), ['gateway', 'gpu-host-1', 'runtime-1']);
@@ -90,7 +90,7 @@ test('the environment wins over the file', () => {
   );
 });
 
-test('aliases of models, and how many invocations may wait', () => {
+test('a model has aliases, and admission has max_waiting', () => {
   const { gpuHosts, admission } = withToml(
     '[admission]\nmax_waiting = 7\n[[model]]\nname = "m"\naliases = ["gpt-4o"]\n',
   );
@@ -100,7 +100,7 @@ test('aliases of models, and how many invocations may wait', () => {
   );
 });
 
-test('memory and batching of a model, with defaults', () => {
+test('a model has memory and batching settings with defaults', () => {
   const text = `
     [[model]]
     name = "plain"
@@ -128,7 +128,7 @@ test('memory and batching of a model, with defaults', () => {
   assert.deepEqual(policyOf('batch_policy = "eager"'), { kind: 'eager' });
 });
 
-test('a model on a card', () => {
+test('a CUDA model has a device, memory, precision, pages and a step deadline', () => {
   const text = '[[model]]\nname = "m"\nbackend = "cuda"\n';
   const modelOf = (lines: string, environment?: NodeJS.ProcessEnv) =>
     withToml(`${text}${lines}`, environment).gpuHosts[0]?.models[0];
@@ -150,7 +150,7 @@ test('a model on a card', () => {
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');
 });
 
-test('models that share a card: who takes all that is free is refused', () => {
+test('of models that share a card, one that would take all free memory is refused', () => {
   const models = (first: string, second: string, environment?: NodeJS.ProcessEnv) =>
     withToml(
       `[[model]]\nname = "m"\nbackend = "cuda"\n${first}\n[[model]]\nname = "n"\nbackend = "cuda"\n${second}`,
@@ -171,7 +171,7 @@ test('models that share a card: who takes all that is free is refused', () => {
   assert.throws(() => withToml(two, { PIE_BACKEND: 'cuda' }), refused('m'));
 });
 
-test('several GPU hosts with models on several cards: none has a card of another', () => {
+test('several GPU hosts with models on several cards share no card', () => {
   const { gpuHosts } = withToml(
     '[gpu_host]\ncount = 3\n[[model]]\nname = "a"\nbackend = "cuda"\ndevice = 1\n[[model]]\nname = "b"\n' +
       '[[model]]\nname = "c"\nbackend = "cuda"\ndevice = 3',
@@ -186,7 +186,7 @@ test('several GPU hosts with models on several cards: none has a card of another
   );
 });
 
-test('adapters of a model, with the memory that they may take', () => {
+test('a model has adapters and a bound for their memory', () => {
   const adapters = [{ name: 'pirate', source: 'file:/adapters/pirate' }];
   const text = '[[model]]\nname = "m"\nadapters = [{ name = "pirate", source = "file:/adapters/pirate" }]\n';
   const [set, more] = withToml(`${text}[[model]]\nname = "n"\nadapter_memory_mb = 64`).gpuHosts[0]?.models ?? [];
@@ -194,14 +194,14 @@ test('adapters of a model, with the memory that they may take', () => {
   assert.deepEqual([more?.adapters, more?.adapterMemoryMb], [[], 64]);
 });
 
-test('hosts with private addresses that functions may be granted', () => {
+test('http and webhooks have separate lists of private hosts', () => {
   assert.deepEqual(withToml('').http.privateHosts, []);
   const hosts = ['127.0.0.1', 'tools.internal', '*.lan', '[::1]:8080', 'localhost:*'];
   const named = hosts.map((host) => ({ host }));
   assert.deepEqual(withToml(`[http]\nprivate_hosts = ${JSON.stringify(hosts)}`).http.privateHosts, named);
   const text = 'private_hosts = ["10.0.0.1", { host = "tools.internal:8080", tenant = "acme" }, { host = "db.lan" }]';
   const { http, webhooks } = withToml(`[webhooks]\n${text}`);
-  assert.deepEqual(http.privateHosts, [], 'what is for webhooks is not for inferlets');
+  assert.deepEqual(http.privateHosts, [], 'private hosts of webhooks do not apply to inferlets');
   assert.deepEqual(webhooks.privateHosts, [
     { host: '10.0.0.1' },
     { host: 'tools.internal:8080', tenant: 'acme' },
@@ -209,7 +209,7 @@ test('hosts with private addresses that functions may be granted', () => {
   ]);
 });
 
-test('what all requests to the gateway may hold', () => {
+test('the gateway bounds body memory, body time and streams', () => {
   assert.deepEqual(withToml('').gateway, {
     heldBodyBytes: 256 * 2 ** 20,
     bodyGraceMs: 20_000,
@@ -230,7 +230,7 @@ test('what all requests to the gateway may hold', () => {
   assert.throws(() => withToml('[gateway]\nbody_memory_mb = 64'), /gateway\.body_memory_mb/);
 });
 
-test('telemetry: off without an endpoint; the standard variables win', () => {
+test('telemetry is off without an endpoint, and the OpenTelemetry variables win over the file', () => {
   const off = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
   assert.deepEqual(withToml('').telemetry, off);
   const text = '[telemetry]\notlp_endpoint = "http://127.0.0.1:4318/"\nsample_ratio = 0.5\nmetrics_public = true\n';
@@ -261,17 +261,17 @@ for (const [what, text, says] of [
   ['a value out of range', '[[model]]\nname = "m"\npage_size = 64', /model\.0\.page_size/],
   ['tensor parallelism', '[[model]]\nname = "m"\ntensor_parallel_size = 2', /tensor_parallel_size/],
   [
-    'a host that is none',
+    'a host that is a URL',
     '[http]\nprivate_hosts = ["http://localhost"]',
     /http\.private_hosts\.0\.host: must be a host/,
   ],
   [
-    'a port that is none',
+    'a port out of range',
     '[webhooks]\nprivate_hosts = ["a.lan:65536"]',
     /webhooks\.private_hosts\.0\.host: .*1 to 65535/,
   ],
   [
-    'a tenant that is none',
+    'a malformed tenant name',
     '[http]\nprivate_hosts = [{ host = "a.lan", tenant = "A" }]',
     /0\.tenant: must be the name/,
   ],
@@ -280,9 +280,13 @@ for (const [what, text, says] of [
     '[http]\nprivate_hosts = [{ tenant = "a" }]',
     /http\.private_hosts\.0\.host: must be a host/,
   ],
-  ['a list that is none', '[http]\nprivate_hosts = "a.lan"', /http\.private_hosts: must be a list of hosts/],
-  ['an alias that is a name', '[[model]]\nname = "m"\n[[model]]\nname = "n"\naliases = ["m"]', /same name or alias/],
-  ['two models of one name', '[[model]]\nname = "m"\n[[model]]\nname = "m"', /same name/],
+  ['hosts that are not a list', '[http]\nprivate_hosts = "a.lan"', /http\.private_hosts: must be a list of hosts/],
+  [
+    'an alias equal to a model name',
+    '[[model]]\nname = "m"\n[[model]]\nname = "n"\naliases = ["m"]',
+    /same name or alias/,
+  ],
+  ['two models with one name', '[[model]]\nname = "m"\n[[model]]\nname = "m"', /same name/],
   [
     'a policy without its setting',
     '[[model]]\nname = "m"\nbatch_policy = "k-only"\nbatch_policy_ms = 5',
@@ -294,37 +298,37 @@ for (const [what, text, says] of [
     /batch_policy_ms: means nothing to adaptive/,
   ],
   [
-    'bits of a model on a card',
+    'bits for a CUDA model',
     '[[model]]\nname = "m"\nbackend = "cuda"\nbits = 8',
     /model\.0\.bits: means nothing to cuda; it has precision/,
   ],
-  ['keys and values in 8 bits on the CPU', '[[model]]\nname = "m"\nkv = "fp8"', /model\.0\.kv: means nothing to onnx/],
+  ['an fp8 cache on the CPU', '[[model]]\nname = "m"\nkv = "fp8"', /model\.0\.kv: means nothing to onnx/],
   [
-    'keys and values in 8 bits beside float32',
+    'an fp8 cache beside float32',
     '[[model]]\nname = "m"\nbackend = "cuda"\nprecision = "float32"\nkv = "fp8"',
     /model\.0\.kv: does not go with precision = "float32"/,
   ],
   [
-    'keys and values of another width',
+    'a cache of another width',
     '[[model]]\nname = "m"\nbackend = "cuda"\nkv = "int4"',
     /model\.0\.kv: must be "fp8", or left out/,
   ],
-  ['a card for the CPU', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: means nothing to onnx/],
-  ['a pool of no pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],
+  ['a device for a CPU model', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: means nothing to onnx/],
+  ['a pool without pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],
   ['an unknown policy', '[[model]]\nname = "m"\nbatch_policy = "psychic"', /batch_policy/],
   [
-    'an adapter that is no directory',
+    'an adapter source that is no directory',
     '[[model]]\nname = "m"\nadapters = [{ name = "a", source = "hf:me/a" }]',
     /model\.0\.adapters\.0\.source: must be file:/,
   ],
   [
-    'two adapters of one name',
+    'two adapters with one name',
     '[[model]]\nname = "m"\nadapters = [{ name = "a", source = "file:a" }, { name = "a", source = "file:b" }]',
     /model\.0\.adapters: two of them are named "a"/,
   ],
   ['broken TOML', '[[model', /pie\.toml/],
 ] as const) {
-  test(`${what} is refused, with its place`, () => {
+  test(`${what} is refused with its place`, () => {
     assert.throws(
       () => withToml(text),
       (error) => error instanceof ConfigError && says.test(error.message),
@@ -332,16 +336,16 @@ for (const [what, text, says] of [
   });
 }
 
-test('a wrong variable is refused', () => {
+test('a wrong environment variable is refused', () => {
   assert.throws(() => withToml('', { PIE_PORT: '99999' }), /PIE_PORT/);
 });
 
-test('sockets of a home with a long path go where their path is short', () => {
+test('a home with a long path gets a run directory with a short path for its sockets', () => {
   const config = loadConfig({ PIE_HOME: path.join(home, 'x'.repeat(120)) });
   assert.ok(Buffer.byteLength(config.runDirectory) <= 80);
 });
 
-test('retention: defaults, times with units, and what cannot be kept for longer than what it hangs on', () => {
+test('retention has defaults and units, and refuses wrong units, order or bounds', () => {
   const DAY_MS = 86_400_000;
   assert.deepEqual(withToml('').retention, {
     recordMs: 7 * DAY_MS,
@@ -377,7 +381,7 @@ test('retention: defaults, times with units, and what cannot be kept for longer 
     assert.throws(() => withToml(`[retention]\n${wrong}\n`), ConfigError, wrong);
 });
 
-test('isolation: automatic unless it is named, and nothing but the names is taken', () => {
+test('isolation is auto unless the file names namespaces or process, and other values are refused', () => {
   assert.equal(withToml('').runtime.isolation, 'auto');
   assert.equal(withToml('[runtime]\nisolation = "namespaces"').runtime.isolation, 'namespaces');
   assert.equal(withToml('[runtime]\nisolation = "process"').runtime.isolation, 'process');

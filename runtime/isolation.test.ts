@@ -27,20 +27,20 @@ describe('a runtime on a machine without user namespaces', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('starts with the layers of the process, and says so', async () => {
+  it('starts with the process layers and reports them', async () => {
     const [runtime] = await platform.scheduler.runtimes.list();
     assert.equal(runtime?.isolation?.layers, 'process');
     assert.match(runtime?.isolation?.notice ?? '', /without namespaces: .*setting up uid map: Permission denied/);
   });
 
-  it('builds, examines and runs what is deployed', async () => {
+  it('builds, inspects and runs a deployed function', async () => {
     const version = await platform.deploy(ECHO);
     assert.ok(Number(version.build?.coldStartMs) > 0);
     const { end } = await platform.invoke(version, 'abc');
     assert.deepEqual([end.event, end.data.output], ['result', 5]);
   });
 
-  it('does not start when namespaces are demanded, and leaves nothing registered', async () => {
+  it('does not start when namespaces are required, and leaves no registration', async () => {
     const starting = platform.startRuntime({ name: 'runtime-strict', isolation: 'namespaces' });
     await assert.rejects(
       starting,

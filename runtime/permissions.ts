@@ -7,13 +7,7 @@ import { ownGroup } from './sandboxes/cgroups/own-group.ts';
 const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 
 /**
- * V8 counts inferlets' linear memories as external. By default it starts a full collection for about every 64 MB of external memory: four
- * times a second under load, half a core, with pauses of 20 ms. Counted with the heap, it may first grow to a multiple of the live memory.
- */
-const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-memory-max-growing-factor=2'];
-
-/**
- * Puts this process under Node's permission model, and sets V8's collection flags. The process may read files (models may be anywhere),
+ * Puts this process under Node's permission model. The process may read files (models may be anywhere),
  * write artifacts, its socket and its control group, connect, and start children (builds and examinations, confined by `runtime/sandboxes`)
  * and worker threads (grammars, images and texts, which may only read their own code and tokenizers). It may use no addons or inspector.
  * Node reads flags at the start, so this replaces the process image once (same pid, arguments, streams). Call it before opening anything.
@@ -40,7 +34,6 @@ export function enterPermissions(): void {
     '--disable-warning=PERM0002',
     '--disable-warning=PERM0006',
     '--disable-warning=ExperimentalWarning',
-    ...COLLECTING,
   ];
   process.execve(process.execPath, [process.execPath, ...flags, ...process.execArgv, ...process.argv.slice(1)], {
     ...process.env,

@@ -9,7 +9,7 @@ import { checkWorld } from './build/artifact/world.ts';
 import { testComponent } from './testing/components.ts';
 import { TestPlatform, type Transcript } from './testing/platform.ts';
 
-/** Says which version it is some times, then answers it. */
+/** Sends the name of its version several times, then returns it. */
 const TICKER = `import { functionVersion, sleep } from 'pie:inferlet/runtime@0.1.0';
 import { send } from 'pie:inferlet/session@0.1.0';
 export async function run(input) {
@@ -20,7 +20,7 @@ export async function run(input) {
   }
   return JSON.stringify(functionVersion());
 }`;
-/** Waits for a word of its client, then launches the function `family`. */
+/** Waits for a message of its client, then launches the function `family`. */
 const FAMILY = `import { Child } from 'pie:inferlet/children@0.1.0';
 import { receive } from 'pie:inferlet/session@0.1.0';
 export async function run(input) {
@@ -34,7 +34,7 @@ export async function run(input) {
 }`;
 const TICKS = 6;
 
-describe('releases under running streams', () => {
+describe('under running streams,', () => {
   let platform: TestPlatform;
   let component: Uint8Array;
   before(async () => {
@@ -45,7 +45,7 @@ describe('releases under running streams', () => {
 
   const deploy = (description: string, min = 0, name = 'ticker'): Promise<FunctionVersion> =>
     platform.deploy(component, { name, description, pool: { min } });
-  /** An invocation by reference, as the gateway makes it. */
+  /** Makes an invocation by reference, as the gateway does. */
   async function invoke(name: string, random?: number, ticks = TICKS): Promise<{ id: string; version: string }> {
     const found = await platform.scheduler.functions.resolve('default', name, '', random);
     assert.ok(found, `there is no ${name}`);
@@ -72,8 +72,8 @@ describe('releases under running streams', () => {
     );
   };
 
-  // The first test: pools of functions that ran shrink for minutes.
-  it('every runtime keeps instances ready of what aliases serve, for every tenant, and gives back what left service', async () => {
+  // This test comes first, because pools of functions that ran shrink for minutes.
+  it('a runtime keeps instances of the versions that aliases serve, and releases others', async () => {
     const { fleet } = platform.runtime;
     const ready = async (count: number) => {
       for (const until = Date.now() + 60_000; fleet.readyInstances !== count && Date.now() < until; ) await sleep(20);
@@ -89,7 +89,7 @@ describe('releases under running streams', () => {
     assert.ok(outcome.ok);
     await ready(5);
     await platform.deploy(component, { name: 'served', limits: { memoryMb: 40 } });
-    // In use a moment ago by its build, so one is kept.
+    // The build used an instance a moment ago, so one is kept.
     await ready(3);
     await platform.scheduler.releases.rollback('default', 'served', 'live', { by: 'key_test' });
     await ready(5);
@@ -98,7 +98,7 @@ describe('releases under running streams', () => {
     await platform.scheduler.removals.removeFunction('default', 'served');
   });
 
-  it('flips, a split, a rollback and a removal lose no stream, and each is of one version', async () => {
+  it('switches, splits, rollbacks and removals break no stream, and each stream is of one version', async () => {
     const { releases, removals, functions, blobs } = platform.scheduler;
     const streams: Promise<void>[] = [];
     const start = async (count: number, random?: (i: number) => number) => {
@@ -113,7 +113,7 @@ describe('releases under running streams', () => {
     const first = await deploy('one');
     assert.deepEqual(new Set(await start(6)), new Set([first.version]));
     const second = await deploy('two');
-    assert.deepEqual(new Set(await start(6)), new Set([second.version]), 'from the flip on');
+    assert.deepEqual(new Set(await start(6)), new Set([second.version]), 'the new version from the switch on');
     const shares = [
       { version: second.version, weight: 75 },
       { version: first.version, weight: 25 },
@@ -133,10 +133,10 @@ describe('releases under running streams', () => {
     await Promise.all(streams);
     await removals.sweep();
     assert.deepEqual(await removals.draining('default', 'ticker'), []);
-    assert.ok(!(await blobs.has(first.componentHash)), 'nothing is left');
+    assert.ok(!(await blobs.has(first.componentHash)), 'no version is left');
   });
 
-  it('what runs of a removed function may launch its own, and nothing else may', async () => {
+  it('only running invocations of a removed function may still launch it', async () => {
     const family = await testComponent(FAMILY);
     await platform.deploy(family, { name: 'family', grants: { launch: ['family'] } });
     await platform.deploy(family, { name: 'stranger', grants: { launch: ['family'] } });
@@ -153,7 +153,7 @@ describe('releases under running streams', () => {
     await platform.scheduler.removals.removeFunction('default', 'stranger');
   });
 
-  it('a removal at once cancels what runs', async () => {
+  it('a removal with `now` cancels running invocations', async () => {
     await deploy('long', 0, 'cancelled');
     const { id } = await invoke('cancelled', 0, 400);
     const transcript = platform.transcript(id);
@@ -162,7 +162,7 @@ describe('releases under running streams', () => {
     assert.equal((await transcript).end.data.code, 'cancelled');
   });
 
-  it('a deploy measures cold and warm starts, and reads the same imports as the build', async () => {
+  it('a deploy measures cold and warm starts and reads the same imports as the build', async () => {
     const version = await platform.deploy(component, { name: 'measured', limits: { memoryMb: 24 } });
     const { coldStartMs, warmStartMs, instanceBytes, poolBytes } = version.build as Record<string, number>;
     assert.ok(coldStartMs! > 0 && warmStartMs! >= 0 && coldStartMs! > warmStartMs!, `${coldStartMs} ${warmStartMs}`);

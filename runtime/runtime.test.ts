@@ -21,7 +21,7 @@ describe('a runtime', () => {
   });
   after(() => platform.stop());
 
-  it('streams what an inferlet says, then its result with what it used', async () => {
+  it('streams the messages of an inferlet, then its result with its usage', async () => {
     const { events, messages, logs, end } = await invoke({ do: 'generate', count: 5 });
     assert.deepEqual(
       events.map(({ seq }) => seq),
@@ -40,7 +40,7 @@ describe('a runtime', () => {
     await allFree();
   });
 
-  it('gives the same answers to many at once as to one after the other', async () => {
+  it('gives the same answers to concurrent invocations as to consecutive ones', async () => {
     const wishes = Array.from({ length: 12 }, (_, i) => ({ do: 'generate', count: 8, prompt: [1, 3 + i] }));
     const together = await Promise.all(wishes.map((wish) => invoke(wish)));
     for (const [i, wish] of wishes.entries()) {
@@ -61,7 +61,7 @@ describe('a runtime', () => {
     [{ do: 'generate', count: 400 }, 'inferlet-error', /context-overflow/],
   ];
   for (const [wish, code, message] of endings) {
-    it(`says why an inferlet failed: ${JSON.stringify(wish)} is ${code}`, async () => {
+    it(`reports the failure of an inferlet: ${JSON.stringify(wish)} is ${code}`, async () => {
       const { end } = await invoke(wish);
       assert.equal(end.event, 'error');
       assert.equal(end.data.code, code);
@@ -73,7 +73,7 @@ describe('a runtime', () => {
   it('ends an inferlet at its deadline', async () => {
     let deadlineMs = 400;
     let transcript = await invoke({ do: 'sleep' }, deadlineMs);
-    // One that begins when its time is over has nothing to say.
+    // An invocation that begins after its deadline sends no message, so it is repeated.
     for (; transcript.messages.length === 0; transcript = await invoke({ do: 'sleep' }, deadlineMs)) deadlineMs *= 2;
     const { messages, end } = transcript;
     assert.deepEqual(messages, ['sleeping', 'deadline-exceeded true']);
@@ -92,7 +92,7 @@ describe('a runtime', () => {
     assert.equal(end.data.code, 'output-limit');
   });
 
-  it('cancels one that sleeps, and one that spins', async () => {
+  it('cancels a sleeping inferlet, and a spinning one', async () => {
     const cancelled = async (wish: Record<string, unknown>): Promise<Transcript> => {
       const id = await platform.submit(version, wish);
       await started(platform, id);
@@ -110,7 +110,7 @@ describe('a runtime', () => {
     );
   });
 
-  it('hands the messages of its client to an inferlet, in order, until there are no more', async () => {
+  it("delivers the client's messages to an inferlet in order, until the end", async () => {
     const id = await platform.submit(version, { do: 'receive' });
     await platform.scheduler.inbox.push(id, { text: 'one' });
     await started(platform, id);
@@ -122,7 +122,7 @@ describe('a runtime', () => {
     assert.deepEqual(messages, ['heard 1', 'heard 2', 'heard 3']);
   });
 
-  it('blames the device for what the device broke, and goes on when it is back', async () => {
+  it('reports a device failure as such, and continues when the device is back', async () => {
     const id = await platform.submit(version, { do: 'generate', count: 100, pauseMs: 20 });
     await started(platform, id);
     await platform.killGpuHost();
@@ -148,7 +148,7 @@ describe('a runtime', () => {
     );
   });
 
-  it('fails what a predecessor of its name left unfinished, which can write no more', async () => {
+  it('fails the unfinished invocations of an earlier runtime of its name', async () => {
     const id = await platform.submit(version, { do: 'sleep' });
     await started(platform, id);
     const predecessor = platform.runtime;
@@ -159,12 +159,12 @@ describe('a runtime', () => {
     assert.equal((await invoke({ do: 'echo', value: 1 })).end.data.output, 1);
   });
 
-  it('reports no errors of its own', () => {
+  it('reports no errors', () => {
     assert.deepEqual(platform.errors, []);
   });
 });
 
-/** Waits until an invocation has said something. */
+/** Waits until an invocation has sent a message. */
 async function started(platform: TestPlatform, id: string): Promise<void> {
   for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
     if (event === 'log' || event === 'message') return;

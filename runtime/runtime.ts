@@ -1,8 +1,8 @@
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { PrivateHost } from '#scheduler/addresses/reach.ts';
-import type { Peak } from '#scheduler/admission/admission.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { Peak } from '#scheduler/admission/learned.ts';
 import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';

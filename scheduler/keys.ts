@@ -145,20 +145,20 @@ export interface Keys {
   topic(tenant: string, name: string): string;
   /** Channel: broadcasts for the subscriptions of one process. */
   broadcastChannel(processId: string): string;
-  /** Sorted set: messages of a line, by number. */
-  line(tenant: string, name: string): string;
-  /** Hash: `bytes` of a line's messages, and the `last` number given out. */
-  lineState(tenant: string, name: string): string;
-  /** Hash: `bytes` of all lines of a tenant, and the bytes of each line by its key. */
-  linesUsage(tenant: string): string;
-  /** Sorted set: keys of a tenant's lines, by expiry (ms since the epoch). */
-  linesExpiries(tenant: string): string;
+  /** Sorted set: messages of a message queue, by number. */
+  messageQueue(tenant: string, name: string): string;
+  /** Hash: `bytes` of a message queue's messages, and the `last` number given out. */
+  messageQueueState(tenant: string, name: string): string;
+  /** Hash: `bytes` of all message queues of a tenant, and the bytes of each queue by its key. */
+  messageQueuesUsage(tenant: string): string;
+  /** Sorted set: keys of a tenant's message queues, by expiry (ms since the epoch). */
+  messageQueuesExpiries(tenant: string): string;
   /** Hash: the last metrics of each process, process to JSON text. */
   readonly metrics: string;
   /** Sorted set: processes with metrics, by the expiry of those metrics (ms since the epoch). */
   readonly metricsExpiries: string;
-  /** Channel: a message was put into a line. */
-  lineChannel(tenant: string, name: string): string;
+  /** Channel: a message was put into a message queue. */
+  messageQueueChannel(tenant: string, name: string): string;
 }
 
 /** Name of the BullMQ queue of invocations. */
@@ -237,12 +237,12 @@ export function createKeys(prefix = 'pie'): Keys {
     storedSweeps: at('store-sweeps'),
     topic: (tenant, name) => at('topic', tenant, name),
     broadcastChannel: (processId) => at('broadcasts', processId),
-    line: (tenant, name) => at('line', tenant, name, 'messages'),
-    lineState: (tenant, name) => at('line', tenant, name, 'state'),
-    linesUsage: (tenant) => at('lines', tenant, 'usage'),
-    linesExpiries: (tenant) => at('lines', tenant, 'expiries'),
+    messageQueue: (tenant, name) => at('line', tenant, name, 'messages'),
+    messageQueueState: (tenant, name) => at('line', tenant, name, 'state'),
+    messageQueuesUsage: (tenant) => at('lines', tenant, 'usage'),
+    messageQueuesExpiries: (tenant) => at('lines', tenant, 'expiries'),
     metrics: at('metrics'),
     metricsExpiries: at('metrics', 'expiries'),
-    lineChannel: (tenant, name) => at('line', tenant, name, 'channel'),
+    messageQueueChannel: (tenant, name) => at('line', tenant, name, 'channel'),
   };
 }

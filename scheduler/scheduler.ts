@@ -10,6 +10,7 @@ import { Blobs } from './functions/blobs.ts';
 import { Functions } from './functions/functions.ts';
 import { Releases } from './functions/releases.ts';
 import { Removals } from './functions/removals.ts';
+import { Resolutions } from './functions/resolutions.ts';
 import { Drains } from './gpu-hosts/drains.ts';
 import { type CancelOutcome, Control } from './invocations/control.ts';
 import { EventLog } from './invocations/event-log.ts';
@@ -86,6 +87,7 @@ export class Scheduler {
   readonly reaper: Reaper;
   readonly functions: Functions;
   readonly releases: Releases;
+  readonly resolutions: Resolutions;
   readonly removals: Removals;
   readonly blobs: Blobs;
   readonly builds: Builds;
@@ -133,6 +135,7 @@ export class Scheduler {
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
     this.drains = new Drains(store, channels);
     this.functions = new Functions(store);
+    this.resolutions = new Resolutions(store, this.functions);
     this.releases = new Releases(store, this.functions, channels);
     this.removals = new Removals({
       store,

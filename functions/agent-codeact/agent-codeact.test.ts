@@ -7,7 +7,7 @@ const block = (code: string) => `I try.\n\`\`\`js\n${code}\n\`\`\``;
 const outputs = (messages: readonly string[]) => messages.flatMap((message) => JSON.parse(message).output as string[]);
 
 describe('agent-codeact', () => {
-  it('runs the code that the model writes, with state, functions and faults, and computes no token twice', async () => {
+  it("runs the model's code with kept state, functions and errors, and computes no token twice", async () => {
     await using server = await ToolServer.start({ price: ([item]) => ({ tea: 3, cake: 4 })[item as 'tea'] });
     await deployGranting('agent-codeact', server.host);
     const before = await countersOf(CHAT, { reset: true });
@@ -31,7 +31,7 @@ describe('agent-codeact', () => {
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens);
   });
 
-  it('gives the code the language and its functions, and nothing else of the inferlet', async () => {
+  it('gives the code the language and the listed functions, and no other part of the inferlet', async () => {
     const escapes = [
       'typeof globalThis + typeof wit + typeof setTimeout + typeof eval + typeof Function',
       '(() => 0).constructor("return globalThis")()',
@@ -53,7 +53,7 @@ describe('agent-codeact', () => {
     ]);
   });
 
-  it('ends with its CPU time when the code does not end', async () => {
+  it('ends at its CPU limit when the code does not end', async () => {
     await deployChanged('agent-codeact', { limits: { cpuMs: 1000 } });
     const error = await failingFunction('agent-codeact', { task: 'Wait.', script: [block('for (;;);')] });
     assert.match(`${error.code}`, /limit|cpu/);

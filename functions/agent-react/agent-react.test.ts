@@ -22,7 +22,7 @@ describe('agent-react', () => {
     const together = barrier(2);
     await using server = await ToolServer.start({
       weather: async ({ city: name }) => {
-        // Neither is answered before the other has come.
+        // The test's server answers neither request before both have arrived.
         await together();
         return { city: name, celsius: name === 'Rome' ? 21 : 12 };
       },
@@ -50,11 +50,11 @@ describe('agent-react', () => {
       ],
     );
     assert.deepEqual(server.requests.map(({ body }) => body.city).sort(), ['Oslo', 'Rome']);
-    // Each token of the conversation was computed once; the one that ends the text is none of them.
+    // Each token of the conversation is computed once, except the token that ends the text, which is not computed.
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens);
   });
 
-  it('does so with a model that has no chat template, one call a turn', async () => {
+  it('calls one tool a turn with a model that has no chat template', async () => {
     await using server = await ToolServer.start({ double: ({ n }) => 2 * n });
     await deployGranting('agent-react', server.host);
     const before = await countersOf(STORIES, { reset: true });
@@ -70,11 +70,11 @@ describe('agent-react', () => {
     assert.deepEqual(server.requests, [{ path: 'double', body: { n: 21 } }]);
     assert.ok(
       tokens + prefix.hitTokens - before.prefix.hitTokens <= output.tokens,
-      `${tokens} computed for a text of ${output.tokens}`,
+      `${tokens} tokens computed for a text of ${output.tokens}`,
     );
   });
 
-  it('tells the model of a host that was not granted, and ends at its bound on steps', async () => {
+  it("ends at its bound on steps when its tool's host is not granted", async () => {
     await deployGranting('agent-react', '127.0.0.1:1');
     const error = await failingFunction('agent-react', {
       question: 'Anything?',

@@ -9,7 +9,7 @@ const SINK = 4;
 const slack = (window: number): number => Math.ceil(window / 4);
 
 describe('attention-sink', () => {
-  it('reads four times the context with bounded memory, fluently', async () => {
+  it('reads four times the context with bounded memory and low perplexity', async () => {
     const text = await longStory();
     const wide = await callFunction('attention-sink', { text, window: 96, maxTokens: 20 });
     assert.ok(wide.output.tokens >= 4 * CONTEXT, `${wide.output.tokens} tokens`);
@@ -28,7 +28,7 @@ describe('attention-sink', () => {
     assert.equal(written.length, 20);
   });
 
-  it('reads and writes what the reference reads and writes', async () => {
+  it('gives the same tokens and perplexity on the device and the reference', async () => {
     const text = 'The quick brown fox jumps over the lazy dog, '.repeat(6);
     const [onnx, reference] = await Promise.all(
       [TINY, TINY_REFERENCE].map((model) => callFunction('attention-sink', { text, window: 24, maxTokens: 12, model })),
@@ -40,7 +40,7 @@ describe('attention-sink', () => {
     assert.ok(difference < 1e-4, `${difference} nats`);
   });
 
-  it('says what a plain context says as long as all is in sight', async () => {
+  it('writes the same as text-completion while the whole text fits the window', async () => {
     const prompt = 'Once upon a time there was a little dog.';
     const windowed = await callFunction('attention-sink', { text: prompt, window: 120, maxTokens: 40 });
     const plain = await callFunction('text-completion', { prompt, temperature: 0, maxTokens: 40 });

@@ -11,7 +11,7 @@ import { call, modelStats } from '#test/harness/deploy.ts';
 import { assertBatched } from '#test/harness/functions.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 
-/** Five characters and three special tokens, of which one begins and one ends a text; both end a continuation. */
+/** Five characters and three special tokens: one begins a text, one ends it, and both end a continuation. */
 const VOCABULARY = 8;
 const STOPS = [1, 2];
 const PROMPT = '!#$!';
@@ -50,12 +50,12 @@ describe('beam-search', () => {
   const search = async (input: object): Promise<Found[]> =>
     (await call(platform, 'beam-search', { prompt: PROMPT, ...input })).beams;
 
-  it('finds what brute force finds, in its order', async () => {
+  it('finds the same texts as brute force, in the same order', async () => {
     const all = await everything(3);
     const expected = all.sort((a, b) => b.logProbability - a.logProbability).slice(0, 64);
     await modelStats(platform, { reset: true });
     same(await search({ beams: 64, maxTokens: 3 }), expected, ({ logProbability }) => logProbability);
-    // The prompt, and each of the 1 + 6 + 36 texts that go on, once; many at a time, however the machine is loaded.
+    // The prompt and each of the 1 + 6 + 36 continued texts are computed once, many at a time on any machine.
     const stats = await modelStats(platform);
     assert.equal(
       stats.batchSizes.reduce((sum, batches, size) => sum + batches * size, 0),
@@ -70,7 +70,7 @@ describe('beam-search', () => {
     same(await search({ beams: 64, maxTokens: 2, lengthPenalty: 1 }), expected, average);
   });
 
-  it('is greedy with one beam', async () => {
+  it('equals greedy decoding with one beam', async () => {
     let tokens: number[] = [];
     while (tokens.length < 6 && !STOPS.includes(tokens.at(-1) ?? 0)) {
       const row = await rowAfter(tokens);
@@ -83,7 +83,7 @@ describe('beam-search', () => {
     );
   });
 
-  /** Every continuation up to a length, with its probability as the float64 reference has it. */
+  /** Every continuation up to a length, with its probability by the float64 reference. */
   async function everything(length: number, before: Found = START): Promise<Found[]> {
     const row = await rowAfter(before.tokens);
     const next = row.map((value, token) => ({ token, logProbability: before.logProbability + value }));
@@ -95,7 +95,7 @@ describe('beam-search', () => {
     return (await Promise.all(found)).flat();
   }
 
-  /** Logarithm of each token's probability to follow. */
+  /** Log-probability of each token as the next one. */
   async function rowAfter(tokens: readonly number[]): Promise<number[]> {
     const inputs = Uint32Array.from([...prompt, ...tokens]);
     const [output] = await backend.forward([
@@ -123,6 +123,6 @@ function same(beams: readonly Found[], expected: readonly Found[], score: (found
     expected.map(({ tokens, ended }) => [tokens, ended]),
   );
   for (const [i, beam] of beams.entries()) {
-    assert.ok(Math.abs(beam.score - score(expected[i] as Found)) < 1e-3, `${beam.score} of beam ${i}`);
+    assert.ok(Math.abs(beam.score - score(expected[i] as Found)) < 1e-3, `beam ${i} has the score ${beam.score}`);
   }
 }

@@ -12,7 +12,7 @@ const CANDIDATES = [
 ];
 
 describe('best-of-n', () => {
-  it('computes the prompt once, writes in joint batches and keeps the most probable', async () => {
+  it('computes the prompt once, decodes in joint batches and returns the most probable candidate', async () => {
     const count = await tokenCounter(STORIES);
     const before = await countersOf(STORIES, { reset: true });
     const { output } = await callFunction('best-of-n', { prompt: PROMPT, n: 4, script: CANDIDATES });
@@ -22,18 +22,18 @@ describe('best-of-n', () => {
     assert.equal(output.best, order[0]);
 
     const own = CANDIDATES.map((text) => count.more(text)).reduce((a, b) => a + b, 0);
-    // The last token of the prompt is computed by each candidate. Scores come with the tokens.
+    // Each candidate computes the last token of the prompt. Scores come with the tokens.
     assert.equal(stats.tokens, count.begin(PROMPT) - 1 + CANDIDATES.length + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(CANDIDATES.length * count.begin(PROMPT) + own > 2 * stats.tokens);
-    // Its candidates compute in the sandbox between two steps, so how many steps are joint depends on the machine.
+    // The candidates compute in the sandbox between two steps, so the number of joint steps depends on the machine.
     assert.ok(
       stats.batchSizes.some((batches, size) => size > 1 && batches > 0),
       `${stats.batchSizes}`,
     );
   });
 
-  it('asks the model for its opinion, and names the field of a bad input', async () => {
+  it("ranks the candidates by the model's judgement, and names the field of a bad input", async () => {
     const { output } = await callFunction('best-of-n', { prompt: PROMPT, n: 3, rank: 'judge', seed: 4, maxTokens: 12 });
     const scores = output.candidates.map(({ score }: { score: number }) => score);
     assert.deepEqual(

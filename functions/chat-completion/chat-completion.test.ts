@@ -11,7 +11,7 @@ import { CHAT, countersOf, deployFunction, functionsPlatform, refusedInput } fro
 const QUESTION = 'What is the capital of France?';
 const SECOND = 'And of Spain?';
 const MAX_TOKENS = 10;
-/** The template of the model, written by hand. */
+/** The model's chat template, written by hand. */
 const opening = `<|im_start|>system\nYou are a helpful assistant<|im_end|>\n<|im_start|>user\n${QUESTION}<|im_end|>\n<|im_start|>assistant\n`;
 
 describe('chat-completion', () => {
@@ -25,7 +25,7 @@ describe('chat-completion', () => {
   });
   after(() => backend?.dispose());
 
-  it('answers each turn as the reference does, and computes nothing twice', async () => {
+  it('answers each turn like the reference, and computes no token twice', async () => {
     const messages = [{ role: 'user', content: QUESTION }];
     await countersOf(CHAT, { reset: true });
     const { output, text } = await talk(
@@ -54,7 +54,7 @@ describe('chat-completion', () => {
     assert.deepEqual(await refusedInput('chat-completion', { messages }), { status: 422, field: '/messages/0/role' });
   });
 
-  /** The whole conversation, as the reference has it so far. */
+  /** The whole conversation so far, by the reference. */
   let reference: number[] = [];
 
   /** The greedy continuation of a text by the float64 reference. */
@@ -85,7 +85,7 @@ describe('chat-completion', () => {
     return tokenizer.decode(answer);
   }
 
-  /** Invokes it, says one thing more, and hangs up. */
+  /** Invokes the function, sends one further message, and closes the session. */
   async function talk(
     input: object,
     ...more: readonly string[]

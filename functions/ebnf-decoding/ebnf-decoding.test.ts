@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { callFunction, failingFunction } from '#test/harness/functions.ts';
 
-/** Clauses within clauses, which no regular expression holds to. */
+/** Nested clauses, which no regular expression can match. */
 const CLAUSES = `
 # the little girl who saw a cat, was happy.
 root ::= " " who did "."
@@ -10,7 +10,7 @@ who ::= ("the " | "a ") ("little " | "big ")? ("girl" | "boy" | "cat" | "dog") (
 did ::= " saw " who | " had " who | " was " ("happy" | "sad" | "very "+ "tired")
 `;
 
-/** Reads one `who` from `at`; the place behind it, or -1. */
+/** Parses one `who` from `at`; returns the position after it, or -1. */
 function readWho(text: string, at: number): number {
   const place = behind(text, at, /(the|a) ((little|big) )?(girl|boy|cat|dog)/y);
   if (place < 0 || !text.startsWith(' who', place)) return place;
@@ -35,7 +35,7 @@ function isSentence(text: string): boolean {
 }
 
 describe('ebnf-decoding', () => {
-  it('gives a text of the grammar, the same from both engines when greedy', async () => {
+  it('gives the same tokens with both engines when greedy, and a text of the grammar if it ends', async () => {
     for (const prompt of ['Once upon a time,', 'Lily was at home. One day,']) {
       const [platform, guest] = await Promise.all(
         ['platform', 'guest'].map((engine) =>
@@ -48,7 +48,7 @@ describe('ebnf-decoding', () => {
     }
   });
 
-  it('gives a text of the grammar when it draws', async () => {
+  it('gives a text of the grammar when it samples and ends', async () => {
     const ended: string[] = [];
     await Promise.all(
       ['platform', 'guest'].flatMap((engine) =>
@@ -64,7 +64,7 @@ describe('ebnf-decoding', () => {
     assert.ok(ended.includes('platform') && ended.includes('guest'), ended.join());
   });
 
-  it('refuses what it cannot read', async () => {
+  it('refuses broken grammars', async () => {
     for (const engine of ['platform', 'guest']) {
       const { message } = await failingFunction('ebnf-decoding', { grammar: 'root ::= other', engine });
       assert.match(message, /^invalid-argument: .*other/);

@@ -12,7 +12,7 @@ const of = (...names: string[]) => ({
 const AFTER = 'I wait for both of them and count the sheep on the hill';
 const SCRIPT = [`\nconvert(unit="F")\nweather(city="Rome")\n${AFTER}`, ' It is 70 degrees.'];
 
-/** Invokes with a task of its own wording, so that no prefix of another is recognised. */
+/** Invokes with a task of its own wording, so that the prefix cache finds no other prompt's prefix. */
 async function ask(
   server: ToolServer,
   wording: string,
@@ -73,7 +73,7 @@ async function ask(
 }
 
 describe('function-calling', () => {
-  it('prefills less, overlaps tools with decoding and drops specifications, step by step of its stack', async (t) => {
+  it('prefills less, runs tools during decoding and hides used specifications, each option in turn', async (t) => {
     const log: string[] = [];
     let sawAfter: PromiseWithResolvers<void> | undefined;
     await using server = await ToolServer.start({
@@ -95,7 +95,7 @@ describe('function-calling', () => {
     );
     for (const { firedAt, generated } of plain.calls) assert.equal(firedAt, generated);
 
-    // 1: the specifications come from the export of the invocation before.
+    // 1: the specifications come from the export of the previous invocation.
     const first = await ask(server, 'blue', { ...off, reuse: true });
     const second = await ask(server, 'blue', { ...off, reuse: true });
     // The export computes the last token, and the continuation computes it again.
@@ -103,10 +103,10 @@ describe('function-calling', () => {
     assert.equal(first.prefilled + first.known, first.specTokens + rest + 1);
     assert.ok(second.specTokens > 32);
     assert.equal(second.prefilled, rest);
-    // The tokens come from the export: the prefix cache supplied none.
+    // The tokens come from the export, so the prefix cache supplied none.
     assert.equal(second.known, 0);
 
-    // 2: the server does not answer before it has seen what was decoded after the call.
+    // 2: the server answers only after it has seen text that was decoded after the call.
     log.length = 0;
     sawAfter = Promise.withResolvers();
     const eager = await ask(server, 'blue', { ...off, reuse: true, eager: true }, (text) => {
@@ -114,19 +114,19 @@ describe('function-calling', () => {
       log.push('decoded on');
       sawAfter?.resolve();
     });
-    // Which of the two is told first is a matter of the machine's time; the answer to the one came after the other.
+    // The order of the two entries depends on the machine; the answer to the request came after the other entry.
     assert.deepEqual(log.toSorted(), ['decoded on', 'request']);
     for (const { firedAt, generated } of eager.calls) assert.ok(firedAt < generated, `${firedAt} of ${generated}`);
     assert.equal(eager.prefilled, second.prefilled);
     assert.equal(eager.hidden, 0);
     assert.equal(eager.entropy, second.entropy);
 
-    // 3: the specification that was used once is out of sight, the one that was not used is not.
+    // 3: the specification that was used once is hidden, and the unused one is not.
     const whole = await ask(server, 'blue', { discard: true });
     assert.equal(whole.answer, plain.answer);
     assert.ok(whole.hidden > 8 && whole.hidden < whole.specTokens);
     assert.notEqual(whole.entropy, eager.entropy);
-    // What is filled in is computed in two steps, before and after the mask, but none of it twice.
+    // The filled-in text is computed in two steps, before and after the mask, but no token twice.
     assert.equal(whole.computed, second.computed);
 
     for (const [name, { prefilled, hidden, wallMs }] of Object.entries({ plain, first, second, eager, whole })) {

@@ -20,13 +20,13 @@ const sorted = (text: string) =>
     .split(' ')
     .sort((a, b) => Number(a) - Number(b));
 
-/** How many neighbours are in order, out of ten. */
+/** Number of ordered neighbours, out of ten. */
 function score(numbers: readonly string[]): number {
   const right = numbers.slice(1).filter((number, i) => Number(numbers[i]) < Number(number)).length;
   return Math.round((10 * right) / (numbers.length - 1));
 }
 
-/** An operation of a model that is right once, and never right at first when merging four. */
+/** The replies of a model that is right once, and at first wrong when it merges four. */
 function operate(kind: string, given: string): Operation {
   const right = sorted(given);
   const attempts =
@@ -39,7 +39,7 @@ function operate(kind: string, given: string): Operation {
 const best = ({ thoughts }: Operation) => thoughts.reduce((a, b) => (b.score > a.score ? b : a)).text;
 
 describe('graph-of-thought', () => {
-  it('sorts by parts, merges and a refinement; operations run side by side and share their beginning', async () => {
+  it('sorts by parts, merges and a refinement; concurrent operations share their beginning', async () => {
     const count = await tokenCounter(STORIES);
     const parts = PARTS.map((part) => operate('Part', part));
     const [a, b, c, d] = parts.map(best);
@@ -66,18 +66,19 @@ describe('graph-of-thought', () => {
     const asked = ({ kind, given }: Operation) => count.more(`${kind}: ${given}\nResult:`);
     const said = ({ thoughts }: Operation) =>
       thoughts.map(({ text, score }) => count.more(` ${text}\n`, JUDGE, ` ${score}\n`));
-    // An operation's last token is computed by each of its thoughts, and of each thought all but the last.
+    // Each thought of an operation computes the operation's last token, and of each thought all tokens but the last are
+    // computed.
     const own = operations.map((operation) => asked(operation) - 1 + sum(said(operation)));
     assert.equal(stats.tokens, task - 1 + sum(own) + operations.length);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     const alone = sum(
       operations.map((operation) => sum(said(operation).map((tokens) => task + asked(operation) + tokens))),
     );
-    assert.ok(alone > 1.9 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
+    assert.ok(alone > 1.9 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with sharing`);
     assertBatched(stats);
   });
 
-  it('thinks by itself, and names the field of a bad input', async () => {
+  it("works with the model's own replies, and names the field of a bad input", async () => {
     const { output } = await callFunction('graph-of-thought', {
       task: 'Tell more.',
       parts: ['a dog', 'a cat', 'a bird'],

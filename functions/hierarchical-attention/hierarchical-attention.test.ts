@@ -6,17 +6,17 @@ const CONTEXT = 256;
 const PAGE = 16;
 
 describe('hierarchical-attention', () => {
-  it('reads four times the context with bounded memory, and landmarks help', async () => {
+  it('reads four times the context with bounded memory, and landmarks lower the perplexity', async () => {
     const text = await longStory();
     const [landmarks, blocks] = await Promise.all([
       callFunction('hierarchical-attention', { text, block: 48, landmarks: 8, maxTokens: 20 }),
       callFunction('hierarchical-attention', { text, block: 48, landmarks: 0, maxTokens: 20 }),
     ]);
     assert.ok(landmarks.output.tokens >= 4 * CONTEXT, `${landmarks.output.tokens} tokens`);
-    // Sink, landmarks, a block, what it went on with.
+    // The sink, the landmarks, a block, and the tokens of the next step.
     const bound = 4 + 96 + 48 + 20;
     assert.ok(landmarks.output.mostHeld <= bound, `${landmarks.output.mostHeld}`);
-    // What is held, and the part of it that is kept, while it is copied.
+    // The held tokens, and the copy of the kept part.
     assert.ok(
       (landmarks.usage.kvPagesPeak ?? 0) <= 2 * Math.ceil(bound / PAGE),
       `${landmarks.usage.kvPagesPeak} pages`,
@@ -28,7 +28,7 @@ describe('hierarchical-attention', () => {
     );
   });
 
-  it('reads and writes what the reference reads and writes', async () => {
+  it('gives the same tokens and perplexity on the device and the reference', async () => {
     const text = 'The quick brown fox jumps over the lazy dog, '.repeat(6);
     const [onnx, reference] = await Promise.all(
       [TINY, TINY_REFERENCE].map((model) =>

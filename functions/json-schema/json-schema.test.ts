@@ -5,10 +5,10 @@ import { callFunction, failingFunction, refusedInput } from '#test/harness/funct
 
 const SEED = 20;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 100 : 40;
-/** Invocations at once. */
+/** Number of concurrent invocations. */
 const WIDTH = 10;
 
-/** Numbers of a linear congruential generator (Numerical Recipes), from 0 to `below` - 1. */
+/** Random numbers of a linear congruential generator (Numerical Recipes), from 0 to `below` - 1. */
 function randomFrom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -52,7 +52,7 @@ function randomSchema(pick: (below: number) => number, depth: number): Schema {
 }
 
 describe('json-schema', () => {
-  it(`fits ${SCHEMAS} random schemas (seed ${SEED})`, async () => {
+  it(`writes JSON that fits ${SCHEMAS} random schemas (seed ${SEED})`, async () => {
     const pick = randomFrom(SEED);
     const schemas = Array.from({ length: SCHEMAS }, () => randomSchema(pick, 3));
     const kinds = new Set<string>();
@@ -70,7 +70,7 @@ describe('json-schema', () => {
     assert.deepEqual([...kinds].sort(), ['array', 'boolean', 'null', 'number', 'object', 'string']);
   });
 
-  it('says when the JSON did not become complete, and refuses what no grammar can keep', async () => {
+  it('reports incomplete JSON, and refuses schemas that no grammar can express', async () => {
     const schema = { type: 'array', items: { type: 'string' }, minItems: 50 };
     const cut = await failingFunction('json-schema', { schema, maxTokens: 10 });
     assert.match(cut.message, /^limit-exceeded: .*10 tokens/);

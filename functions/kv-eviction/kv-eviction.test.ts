@@ -18,7 +18,7 @@ const CONTEXT = 256;
 const PAGE = 16;
 
 describe('kv-eviction', () => {
-  it('holds what a window of the same budget holds, and finds the text likelier', async () => {
+  it('holds as much as a window of the same budget, with a lower perplexity', async () => {
     const text = await longStory();
     const [attention, recent] = await Promise.all(
       ['attention', 'recent'].map((policy) =>
@@ -28,9 +28,9 @@ describe('kv-eviction', () => {
     assert.ok(attention && recent);
     assert.ok(attention.output.tokens >= 4 * CONTEXT, `${attention.output.tokens} tokens`);
     for (const { output, usage } of [attention, recent]) {
-      // Sixteen tokens are read at once, so the last step before an eviction may pass the bound by fifteen.
+      // Each step reads sixteen tokens, so the last step before an eviction may exceed the bound by fifteen.
       assert.ok(output.mostHeld >= 96 + 48 && output.mostHeld < 96 + 48 + 16, `${output.mostHeld}`);
-      // The cache, and its copy while it is evicted.
+      // The cache, and its copy during an eviction.
       assert.ok((usage.kvPagesPeak ?? 0) <= (96 + 48) / PAGE + 96 / PAGE + 2, `${usage.kvPagesPeak} pages`);
     }
     const { perplexity } = attention.output;
@@ -39,7 +39,7 @@ describe('kv-eviction', () => {
     assert.equal(attention.output.written.length, 20);
   });
 
-  it('reads and writes what the reference reads and writes', async () => {
+  it('gives the same tokens and perplexity on the device and the reference', async () => {
     const input = {
       text: 'The quick brown fox jumps over the lazy dog, '.repeat(6),
       budget: 24,
@@ -56,8 +56,8 @@ describe('kv-eviction', () => {
     assert.ok(difference < 1e-4, `${difference} nats`);
   });
 
-  it('keeps what the reference says got most attention, old attention counting less', async () => {
-    // A token a byte, behind the one that begins a text: four reads of sixteen, the last of which finds no room.
+  it('keeps the tokens with the most attention by the reference, with a decay for older attention', async () => {
+    // One token a byte, after the token that begins a text: four reads of sixteen, the last of which finds no room.
     const text = 'The quick brown fox jumps over the lazy dog and then it sleeps.';
     const [budget, recent, step, forget] = [24, 8, 16, 0.8];
     const { output } = await callFunction('kv-eviction', { text, budget, recent, model: TINY });
@@ -80,11 +80,11 @@ describe('kv-eviction', () => {
       .sort((a, b) => a - b);
     const rest = tokens.map((_, token) => token).slice(border);
     assert.deepEqual(output.held, [...heavy, ...rest]);
-    // Neither the first ones nor the last ones.
+    // The kept tokens are neither the first nor the last ones.
     assert.ok(heavy.some((token, i) => token !== i) && heavy[0] !== border - heavy.length, `${heavy}`);
   });
 
-  it('names what is wrong with its input', async () => {
+  it('names the field of a bad input', async () => {
     assert.match(
       (await failingFunction('kv-eviction', { text: 'x', budget: 8, recent: 8 })).message,
       /^invalid-argument: recent/,

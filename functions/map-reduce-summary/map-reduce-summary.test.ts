@@ -6,7 +6,7 @@ import { tokenCounter } from '#test/harness/tokens.ts';
 const sentence = (i: number) => `On day ${i} Tim went to the park with his mom and saw a big dog.`;
 
 describe('map-reduce-summary', () => {
-  it('summarizes parts in forks of one instruction, in joint batches, and then the summaries', async () => {
+  it('summarizes parts in forks of one instruction in joint batches, and then the summaries', async () => {
     const script = ['One.', 'Two.', 'Three.', 'Four.', 'All in all.'];
     await countersOf(STORIES, { reset: true });
     const { output, messages } = await callFunction('map-reduce-summary', {
@@ -25,20 +25,20 @@ describe('map-reduce-summary', () => {
     const { begin, more } = await tokenCounter(STORIES);
     const parts = [...[1, 2, 3, 4].map(sentence), 'One. Two. Three. Four.'].map((part) => `${part}\n\nIn short:`);
     const once = begin('Say in short what happens in this text.\n\nText: ') + more(...parts, ...script);
-    // Each fork computes the instruction's last token; what parts have in common may be recognised.
-    assert.ok(stats.tokens <= once + parts.length, `${stats.tokens} computed, ${once} if each were computed once`);
+    // Each fork computes the instruction's last token; the prefix cache may recognise what parts have in common.
+    assert.ok(stats.tokens <= once + parts.length, `${stats.tokens} tokens computed, ${once} if each is computed once`);
     assertBatched(stats);
   });
 
-  it('takes a text of several times the context', async () => {
+  it('summarizes a text of several times the context', async () => {
     const text = Array.from({ length: 60 }, (_, i) => sentence(i)).join(' ');
     const { output } = await callFunction('map-reduce-summary', { text, summaryTokens: 24, concurrency: 16 });
     assert.ok(output.levels[0] > 8 && output.levels.length > 2 && output.levels.at(-1) === 1, `${output.levels}`);
     assert.ok(output.summary.length > 0);
   });
 
-  it('refuses summaries that do not get shorter', async () => {
-    // Two of eight tokens and the space between them are too long for one part of sixteen.
+  it('refuses summaries that do not become shorter', async () => {
+    // Two summaries of eight tokens and the space between them are too long for one part of sixteen.
     const reply = 'Tim was happy and he went home.';
     const endless = { text: `${reply} ${reply}`, chunkTokens: 16, summaryTokens: 8, script: Array(100).fill(reply) };
     assert.match(

@@ -6,7 +6,7 @@ import { McpServer } from './testing/mcp-server.ts';
 import { tools } from './testing/tools.ts';
 
 describe('mcp-agent', () => {
-  it('holds a whole conversation with a server, and computes no token of it twice', async () => {
+  it('completes a conversation with an MCP server, and computes no token twice', async () => {
     await using server = await McpServer.start(tools);
     await deployGranting('mcp-agent', server.host);
     const before = await countersOf(CHAT, { reset: true });
@@ -38,7 +38,7 @@ describe('mcp-agent', () => {
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens - 1);
   });
 
-  it('cannot say what the schemas do not allow', async () => {
+  it('cannot write arguments that the schemas forbid', async () => {
     await using server = await McpServer.start(tools);
     await deployGranting('mcp-agent', server.host);
     const { message } = await failingFunction('mcp-agent', {
@@ -51,7 +51,7 @@ describe('mcp-agent', () => {
     assert.equal(server.methods.at(-1), 'DELETE');
   });
 
-  it('lets models of any size make valid calls only', async () => {
+  it('makes only valid calls with a small and a larger model', async () => {
     await using server = await McpServer.start(tools);
     await deployGranting('mcp-agent', server.host);
     for (const model of [STORIES, CHAT]) {

@@ -43,7 +43,7 @@ function divergence(full: Row, other: Row): number {
 const mean = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
 
 describe('modular-caching', () => {
-  it('computes each module once, in whatever prompt it is, and then the question only', async () => {
+  it('computes each module once for all prompts, and otherwise only the question', async () => {
     const count = await tokenCounter(STORIES);
     const ask = async (use: readonly string[], keep = true) => {
       await countersOf(STORIES, { reset: true });
@@ -72,7 +72,7 @@ describe('modular-caching', () => {
     assert.equal(other.promptTokens, count.begin(LIBRARY.system) + count.more(dog, girl, bird, QUESTION));
   });
 
-  it('computes what attention within modules would, which is near to what full attention says', async (test) => {
+  it('equals attention restricted to modules, and stays close to full attention', async (test) => {
     await deployFrom(path.join(import.meta.dirname, 'fixtures/uncached.ts'), 'modular-caching-uncached');
     const compare = async (use: readonly string[]) => {
       const { output: said } = await callFunction('modular-caching', {
@@ -114,7 +114,7 @@ describe('modular-caching', () => {
     await callFunction('modular-caching', { ...LIBRARY, use: [], question: QUESTION, maxTokens: 1, keep: false });
   });
 
-  it('names what is wrong with an input', async () => {
+  it('names the field of a bad input', async () => {
     const input = { ...LIBRARY, question: QUESTION };
     assert.match((await failingFunction('modular-caching', { ...input, use: ['cat'] })).message, /has no module "cat"/);
     assert.deepEqual(await refusedInput('modular-caching', { ...input, use: 'dog' }), { status: 422, field: '/use' });

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { callFunction, failingFunction, refusedInput } from '#test/harness/functions.ts';
 
 describe('native-completion', () => {
-  it('says what text-completion says, to a stop token and with a seed', async () => {
+  it('gives the text of text-completion, up to a stop token and with a seed', async () => {
     const inputs = [
       { prompt: 'Once upon a time', temperature: 0 },
       { prompt: '', temperature: 0, maxTokens: 40 },
@@ -27,7 +27,7 @@ describe('native-completion', () => {
     assert.ok(messages.length > 2, `${messages.length} messages`);
   });
 
-  it('fails with a reason, and names the field of a bad input', async () => {
+  it('reports the reason of a failure, and names the field of a bad input', async () => {
     const error = await failingFunction('native-completion', { prompt: 'word '.repeat(300) });
     assert.match(error.message ?? error.detail, /longer than the model's context/);
     assert.deepEqual(await refusedInput('native-completion', { seed: -1 }), { status: 422, field: '/seed' });

@@ -75,7 +75,8 @@ export const run = serve(async (input: Input, invocation) => {
       if (delta) await send(delta, { logprobs: logs });
     };
     const stop = stopsOf(input.stop);
-    const frame = stream && !texts ? frameAround((content) => deltaChunk({ content }), deltaChunk(opening)) : undefined;
+    const frame =
+      stream && !texts ? frameAround((content) => deltaChunk({ content }), [deltaChunk(opening)]) : undefined;
     const options = { sampling: input, choice: index, stop, topLogprobs: texts && (top_logprobs ?? 0), frame };
     const answered = await answer(fork, conversation, options, emit);
     if (!begun) await send(opening);

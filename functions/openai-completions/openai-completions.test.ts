@@ -9,7 +9,7 @@ import { openAiClient } from '../openai-shared/testing.ts';
 const PROMPT = 'Once upon a time';
 
 describe('openai-completions', () => {
-  it('at temperature 0 says what text-completion says, whole and streamed', async () => {
+  it('gives the text of text-completion at temperature 0, in one piece and as a stream', async () => {
     const client = await openAiClient();
     const { output } = await callFunction('text-completion', { prompt: PROMPT, temperature: 0, maxTokens: 20 });
     const request = { model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 20 };
@@ -39,7 +39,7 @@ describe('openai-completions', () => {
     assert.deepEqual([text, finishes, usages], [output.text, ['length'], [usage?.total_tokens]]);
   });
 
-  it('tells log-probabilities as the float64 reference does, of what is said and of what is given', async () => {
+  it("reports the float64 reference's log-probabilities for prompts and generated text", async () => {
     const client = await openAiClient();
     const score = async (model: string) => {
       const prompt = [1, 72, 105, 33, 32, 79, 110, 99, 101];
@@ -72,7 +72,7 @@ describe('openai-completions', () => {
     const again = given.choices[0]?.logprobs?.token_logprobs?.slice(-6) ?? [];
     assert.equal(told.length, 6);
     for (const [i, logprob] of told.entries()) assert.ok(Math.abs(logprob - (again[i] ?? 0)) < 1e-3);
-    // Forced words are scored like chosen ones.
+    // Forced words are scored like sampled ones.
     const forced = await client.completions.create({
       ...{
         model: STORIES,
@@ -98,7 +98,7 @@ describe('openai-completions', () => {
     for (const [i, logprob] of rescored.entries()) assert.ok(Math.abs(logprob - (told[i] ?? 0)) < 1e-3);
   });
 
-  it('gives n choices, several prompts, and the same again for a seed', async () => {
+  it('gives n choices, accepts several prompts, and repeats its output for a seed', async () => {
     const client = await openAiClient();
     const ask = async (n: number, prompt: string | string[] = PROMPT): Promise<string[]> => {
       const { choices } = await client.completions.create({ model: STORIES, prompt, n, seed: 11, max_tokens: 16 });
@@ -117,7 +117,7 @@ describe('openai-completions', () => {
     assert.notEqual(second, first);
   });
 
-  it('ends at a stop string, and heeds biases and penalties', async () => {
+  it('ends at a stop string, and applies biases and penalties', async () => {
     const client = await openAiClient();
     const ask = async (more: object): Promise<{ text: string; finish_reason: string }> => {
       const { choices } = await client.completions.create({
@@ -151,11 +151,11 @@ describe('openai-completions', () => {
     assert.ok(words((await ask({ frequency_penalty: 2, presence_penalty: 2 })).text) > words(plain));
   });
 
-  it('places tokens where they are in the text, whatever is held back, echoed or cut off', async () => {
+  it('reports the offset of each token in the text, also with stop strings and echo', async () => {
     const client = await openAiClient();
     const request = { model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 12, logprobs: 0 };
     const plain = (await client.completions.create(request)).choices[0]?.text ?? '';
-    // Text that begins like a stop string is held back; the last stop is found, in the middle of what is said.
+    // Text that begins like a stop string is held back; the last stop is found in the middle of the output.
     const stops = [`${plain.slice(1, 8)}X`, `${plain.slice(12, 15)}X`, plain.slice(20, 24)];
     for (const more of [{ stop: stops }, { stop: stops, echo: true }, { stop: stops.slice(0, 2) }]) {
       const { choices } = await client.completions.create({ ...request, ...more });
@@ -168,14 +168,14 @@ describe('openai-completions', () => {
       assert.equal(text, choices[0]?.text);
       assert.deepEqual([streamed('tokens'), streamed('text_offset')], [tokens, offsets]);
       assert.ok(tokens.length > 4 && tokens.join('').startsWith(text));
-      // The last one may begin before a stop string and end in it.
+      // The last token may begin before a stop string and end in it.
       for (const [i, token] of tokens.slice(0, -1).entries())
         assert.equal(text.slice(offsets[i], (offsets[i] ?? 0) + token.length), token);
       assert.ok((offsets.at(-1) ?? 0) < text.length);
     }
   });
 
-  it('counts what the prefix cache had', async () => {
+  it('counts the tokens that the prefix cache supplied', async () => {
     const client = await openAiClient();
     const prompt = `A story that nobody has told before, number ${Date.now()}: there were three foxes in a wood and`;
     const ask = () => client.completions.create({ model: CHAT, prompt, max_tokens: 1 });
@@ -185,7 +185,7 @@ describe('openai-completions', () => {
     assert.ok(before < 16 && cached >= 16 && cached < prompt_tokens, `${before}, then ${cached} of ${prompt_tokens}`);
   });
 
-  it('refuses with the parameter what it does not do', async () => {
+  it('refuses unsupported parameters by name', async () => {
     const client = await openAiClient();
     const refused = async (more: object, param: string | undefined, code = 'invalid-parameter') => {
       const asked = client.completions.create({ model: STORIES, prompt: PROMPT, ...more });
@@ -203,7 +203,7 @@ describe('openai-completions', () => {
     await refused({ logit_bias: { 99999: 1 } }, 'logit_bias.99999');
     await refused({ reasoning: 'hard' }, 'reasoning');
     await refused({ prompt: 'word '.repeat(300), stream: true }, 'prompt', 'context_length_exceeded');
-    // Too long even to be tokenized.
+    // This prompt is too long to be tokenized.
     await refused({ prompt: 'word '.repeat(200_000) }, 'prompt', 'context_length_exceeded');
   });
 });

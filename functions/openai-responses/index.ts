@@ -59,25 +59,24 @@ export const run = serve(async (input: Input, invocation) => {
   const base = { id, object: 'response', created_at: created, ...head, ...echoed(input) };
   const texts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
 
-  let sequence = 0;
-  const send = async (type: string, event: object) => {
-    if (stream) await sendJson({ type, sequence_number: sequence++, ...event });
+  // The gateway numbers the events of a stream, since the platform sends those of a piped text.
+  const send = async (event: object) => {
+    if (stream) await sendJson(event);
   };
   const output = new Output(id, texts, send);
-  let begun = false;
-  const start = async () => {
-    if (begun) return;
-    begun = true;
-    const response = { ...base, ...outcome('in_progress') };
-    await send('response.created', { response });
-    await send('response.in_progress', { response });
+  const begun = { ...base, ...outcome('in_progress') };
+  const start = ['response.created', 'response.in_progress'].map((type) => ({ type, response: begun }));
+  const frame = stream && !texts ? output.textFrame(start) : undefined;
+  const options = { sampling: input, choice: 0, stop: [], topLogprobs: texts && topLogprobs, frame };
+  const sendStart = async () => {
+    for (const event of start.splice(0)) await send(event);
   };
-  const options = { sampling: input, choice: 0, stop: [], topLogprobs: texts && topLogprobs };
   const answered = await answer(ctx, conversation, options, async (part) => {
-    await start();
+    if (part.kind === 'piped') start.length = 0;
+    await sendStart();
     await output.take(part);
   });
-  await start();
+  await sendStart();
   const cut = answered.finish === 'length';
   const items = await output.end(cut ? 'incomplete' : 'completed');
   const response = {
@@ -93,7 +92,7 @@ export const run = serve(async (input: Input, invocation) => {
     },
   };
   if (!stream) return response;
-  await send(cut ? 'response.incomplete' : 'response.completed', { response });
+  await send({ type: cut ? 'response.incomplete' : 'response.completed', response });
   return null;
 });
 

@@ -32,12 +32,12 @@ async function eventsOf(client: OpenAI, request: Omit<Request, 'stream'>): Promi
   return events;
 }
 
-/** Kinds of events in order, each run of the same kind once. */
+/** Kinds of events in order, where repetitions of a kind count once. */
 const kinds = (events: Events): string[] =>
   events.map(({ type }) => type.slice('response.'.length)).filter((type, i, all) => type !== all[i - 1]);
 
 describe('openai-responses', () => {
-  it('answers as the chat API does, whole and event by event', async () => {
+  it('gives the answers of the chat API, in one piece and as events', async () => {
     const client = await openAiClient();
     const chat = await client.chat.completions.create({
       ...{ model: CHAT, temperature: 0, max_tokens: 24 },
@@ -80,7 +80,7 @@ describe('openai-responses', () => {
     assert.equal(kinds(await eventsOf(client, { ...request, max_output_tokens: 2 })).at(-1), 'incomplete');
   });
 
-  it('calls a function, event by event, and takes its result', async () => {
+  it('calls a function in events, and accepts its result', async () => {
     const client = await openAiClient();
     const request = { model: CHAT, input: QUESTION, tools: [clock], tool_choice: 'required' as const, temperature: 0 };
     const events = await eventsOf(client, request);
@@ -100,7 +100,7 @@ describe('openai-responses', () => {
     assert.ok(['UTC', 'CET'].includes(JSON.parse(call.arguments).zone));
     const answered = await client.responses.create({
       ...{ model: CHAT, tools: [clock], tool_choice: 'none', temperature: 0, max_output_tokens: 8 },
-      // Parameters that clients send by habit.
+      // Usual parameters of OpenAI clients.
       ...{ store: false, service_tier: 'auto', prompt_cache_key: 'a', safety_identifier: 'b', truncation: 'disabled' },
       ...{ text: { verbosity: 'low' }, reasoning: { effort: 'low' }, include: ['reasoning.encrypted_content'] },
       input: [
@@ -113,7 +113,7 @@ describe('openai-responses', () => {
     assert.notEqual(answered.output_text, '');
   });
 
-  it('keeps to a schema, and tells log-probabilities when asked', async () => {
+  it('writes JSON that fits the schema, and reports log-probabilities on request', async () => {
     const client = await openAiClient();
     const schema = {
       type: 'object',
@@ -133,7 +133,7 @@ describe('openai-responses', () => {
     assert.ok((part.logprobs?.[0]?.top_logprobs.length ?? 0) > 0);
   });
 
-  it('refuses what it does not do', async () => {
+  it('refuses unsupported parameters', async () => {
     const client = await openAiClient();
     const refused = async (more: object, param: string) => {
       for (const stream of [false, true]) {

@@ -1,13 +1,22 @@
+import type { MessageFrame } from '@pie/inferlet';
 import type { Part } from '../openai-shared/chat.ts';
+import { frameAround } from '../openai-shared/generate.ts';
 import { chatLogprobs, type TokenTexts } from '../openai-shared/logprobs.ts';
 
-type Send = (type: string, event: object) => Promise<void>;
+type Send = (event: object) => Promise<void>;
 type Status = 'in_progress' | 'completed' | 'incomplete';
 
 /** The item under construction: text or a call. */
 type Open =
-  | { readonly kind: 'message'; readonly id: string; text: string; readonly logprobs: object[] }
+  | Message
   | { readonly kind: 'call'; readonly id: string; readonly callId: string; readonly name: string; text: string };
+
+interface Message {
+  readonly kind: 'message';
+  readonly id: string;
+  text: string;
+  readonly logprobs: object[];
+}
 
 /** Builds the items of a response's output and sends their events. */
 export class Output {
@@ -23,6 +32,12 @@ export class Output {
     this.#send = send;
   }
 
+  /** The frame in which the platform sends the text of the first item, behind `start` and the events that open the item. */
+  textFrame(start: readonly object[]): MessageFrame {
+    const message = this.#newMessage();
+    return frameAround((text) => deltaOf(message.id, 0, text, []), [...start, ...openingOf(message.id, 0)]);
+  }
+
   /** Takes the next part of the answer. */
   async take(part: Part): Promise<void> {
     switch (part.kind) {
@@ -31,9 +46,12 @@ export class Output {
         const logprobs = this.#texts ? chatLogprobs(this.#texts, part.logs) : [];
         open.text += part.text;
         open.logprobs.push(...logprobs);
-        await this.#tell('output_text.delta', { content_index: 0, delta: part.text, logprobs });
+        await this.#send(deltaOf(open.id, this.#index, part.text, logprobs));
         return;
       }
+      case 'piped':
+        this.#open = { ...this.#newMessage(), text: part.text };
+        return;
       case 'call':
         await this.#close('completed');
         await this.#openCall(part.name);
@@ -54,25 +72,23 @@ export class Output {
     return this.#items;
   }
 
-  async #openMessage() {
+  async #openMessage(): Promise<Message> {
     await this.#close('completed');
-    const open = { kind: 'message' as const, id: `msg_${this.#idSuffix}_${this.#index}`, text: '', logprobs: [] };
+    const open = this.#newMessage();
     this.#open = open;
-    await this.#send('response.output_item.added', {
-      output_index: this.#index,
-      item: { id: open.id, type: 'message', status: 'in_progress', role: 'assistant', content: [] },
-    });
-    await this.#tell('content_part.added', { content_index: 0, part: textPart('', []) });
-    return open as Extract<Open, { kind: 'message' }>;
+    for (const event of openingOf(open.id, this.#index)) await this.#send(event);
+    return open;
+  }
+
+  #newMessage(): Message {
+    return { kind: 'message', id: `msg_${this.#idSuffix}_${this.#index}`, text: '', logprobs: [] };
   }
 
   async #openCall(name: string): Promise<void> {
     const id = `${this.#idSuffix}_${this.#index}`;
     this.#open = { kind: 'call', id: `fc_${id}`, callId: `call_${id}`, name, text: '' };
-    await this.#send('response.output_item.added', {
-      output_index: this.#index,
-      item: itemOf(this.#open, 'in_progress'),
-    });
+    const item = itemOf(this.#open, 'in_progress');
+    await this.#send({ type: 'response.output_item.added', output_index: this.#index, item });
   }
 
   async #close(status: Status): Promise<void> {
@@ -86,20 +102,38 @@ export class Output {
     } else {
       await this.#tell('function_call_arguments.done', { name: open.name, arguments: open.text });
     }
-    await this.#send('response.output_item.done', { output_index: this.#index, item });
+    await this.#send({ type: 'response.output_item.done', output_index: this.#index, item });
     this.#items.push(item);
     this.#open = undefined;
   }
 
   /** Sends an event of the open item. */
   #tell(type: string, event: object): Promise<void> {
-    return this.#send(`response.${type}`, { item_id: this.#open?.id, output_index: this.#index, ...event });
+    return this.#send({ type: `response.${type}`, item_id: this.#open?.id, output_index: this.#index, ...event });
   }
 
   get #index(): number {
     return this.#items.length;
   }
 }
+
+/** The events that open a message. */
+const openingOf = (id: string, index: number): object[] => [
+  {
+    type: 'response.output_item.added',
+    output_index: index,
+    item: { id, type: 'message', status: 'in_progress', role: 'assistant', content: [] },
+  },
+  {
+    type: 'response.content_part.added',
+    ...{ item_id: id, output_index: index, content_index: 0, part: textPart('', []) },
+  },
+];
+
+const deltaOf = (id: string, index: number, delta: string, logprobs: readonly object[]): object => ({
+  type: 'response.output_text.delta',
+  ...{ item_id: id, output_index: index, content_index: 0, delta, logprobs },
+});
 
 const textPart = (text: string, logprobs: readonly object[]) => ({
   type: 'output_text',

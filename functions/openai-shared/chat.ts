@@ -19,7 +19,7 @@ export interface Conversation {
 export type Part =
   | ({ readonly kind: 'text' } & Piece)
   /** Text that the platform has already sent, in the frame of the options. */
-  | { readonly kind: 'piped' }
+  | { readonly kind: 'piped'; readonly text: string }
   | { readonly kind: 'call'; readonly index: number; readonly name: string }
   | { readonly kind: 'arguments'; readonly index: number; readonly text: string }
   /** The call's arguments are complete. */
@@ -136,7 +136,7 @@ class Turn {
     );
     if (frame && said.text !== '') {
       this.#text += said.text;
-      await this.#emit({ kind: 'piped' });
+      await this.#emit({ kind: 'piped', text: said.text });
     }
     return said;
   }

@@ -80,11 +80,11 @@ export async function generate(
   return { text, reason, logs: placed.slice(0, told), tokens: tokens.length, stoppedBy };
 }
 
-/** The frame of a message that carries a piece of text. `message` makes the whole message for a given text. */
-export function frameAround(message: (text: string) => object, opening?: object): MessageFrame {
+/** The frame of messages that carry a piece of text each, behind `opening`. `message` makes the whole message for a given text. */
+export function frameAround(message: (text: string) => object, opening: readonly object[] = []): MessageFrame {
   const mark = JSON.stringify('\u0000');
   const [before = '', after = ''] = JSON.stringify(message('\u0000')).split(mark);
-  return { before, after, ...(opening && { opening: JSON.stringify(opening) }) };
+  return { before, after, opening: opening.map((first) => JSON.stringify(first)) };
 }
 
 /** The API's finish reason of a choice. */

@@ -7,7 +7,7 @@ const PROMPT =
   'In the big blue house by the river lived a kind old woman and her three small cats. The name of the first cat was';
 
 describe('output-validation', () => {
-  it('goes on from the saved prompt until the text is valid', async () => {
+  it('restarts from the saved prompt until the text is valid', async () => {
     const script = [' the the the.', ' of a tree.', ' Lily.', ' Tom.'];
     const count = await tokenCounter(STORIES);
     const before = await countersOf(STORIES, { reset: true });
@@ -18,7 +18,7 @@ describe('output-validation', () => {
     });
     const { tokens, prefix } = await countersOf();
     assert.deepEqual(output, { valid: true, text: ' Lily.', rejected: script.slice(0, 2) });
-    // The prompt once, except its last token, which each attempt computes; and each attempt's tokens.
+    // The prompt once, except its last token, which each attempt computes; and the tokens of each attempt.
     const said = script
       .slice(0, 3)
       .map((text) => count.more(text))
@@ -28,7 +28,7 @@ describe('output-validation', () => {
     assert.ok(tokens < 3 * count.begin(PROMPT));
   });
 
-  it('says what it has rejected when no attempt is valid, and does not say the same again', async () => {
+  it('returns the rejected texts when no attempt is valid, and never repeats one', async () => {
     const input = { prompt: PROMPT, pattern: '^never$', attempts: 3, maxTokens: 8, seed: 2 ** 32 - 1 };
     const { output } = await callFunction('output-validation', input);
     assert.equal(output.valid, false);

@@ -26,10 +26,10 @@ describe('parallel-generation', () => {
     });
     const stats = await countersOf(STORIES);
     const texts = output.branches.map(({ text }: { text: string }) => text);
-    assert.equal(new Set(texts).size, BRANCHES, 'the seeds differ, so do the texts');
+    assert.equal(new Set(texts).size, BRANCHES, 'different seeds give different texts');
     const lengths = output.branches.map((branch: { tokens: number[] }) => branch.tokens.length);
     assertBatched(stats);
-    // Each of them once: the prompt, and what every fork fed back.
+    // The prompt and the decoded tokens of every fork are computed once.
     const decoded = lengths.reduce((sum: number, length: number) => sum + length, 0);
     assert.ok(stats.tokens < decoded + 40, `${stats.tokens} computed, ${decoded} decoded`);
   });

@@ -9,7 +9,7 @@ const PREFIX =
 const MAX_TOKENS = 16;
 
 describe('prefix-caching', () => {
-  it('computes the prefix in the first run only, and says what a run without any cache says', async () => {
+  it('computes the prefix in the first run only, and writes the same as without any cache', async () => {
     const count = await tokenCounter(STORIES);
     const before = await countersOf(STORIES);
     const ask = async (question: string, keep = true) => {
@@ -20,7 +20,7 @@ describe('prefix-caching', () => {
       return { ...output, stats: await countersOf() };
     };
     const [question, another] = [' One night, the mouse', ' One day, a fox came to'];
-    // The last of the tokens is not computed.
+    // The last token is not computed.
     const first = await ask(question);
     assert.equal(first.cached, false);
     assert.equal(first.stats.tokens, count.begin(PREFIX) + count.more(question) + MAX_TOKENS - 1);

@@ -8,7 +8,7 @@ const LIONS = ' The lions are the best.';
 const MAX_TOKENS = 8;
 
 describe('prefix-tree', () => {
-  it('computes of each prompt what no prompt before it began with, and says what it would say without the tree', async () => {
+  it('computes of each prompt only the part that no earlier prompt shares, with the same output', async () => {
     const count = await tokenCounter(STORIES);
     const before = await countersOf();
     const ask = async (prompts: readonly string[], capacity = 4096) => {
@@ -35,7 +35,7 @@ describe('prefix-tree', () => {
     assert.equal(warm.stats.tokens, first.length * generate);
     assert.deepEqual(warm.texts, cold.texts);
 
-    // One that leaves an edge in its middle, one that ends there, one that goes on behind a leaf.
+    // The prompts leave an edge in its middle, end there, and continue below a leaf.
     const second = [
       `${RULES.slice(0, RULES.indexOf(' children'))} dogs bark`,
       `${RULES}${LIONS}`,
@@ -55,7 +55,7 @@ describe('prefix-tree', () => {
         assert.equal(texts[i], output.text);
       }
     }
-    // All leaves and what they hung on.
+    // All leaves and their parents.
     assert.ok((await ask([RULES], 0)).evicted >= first.length + second.length);
     assert.equal((await countersOf()).exports, before.exports);
   });

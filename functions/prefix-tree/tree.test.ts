@@ -12,7 +12,7 @@ const textsOf = (node: TreeNode, before = ''): string[] => {
 describe('the radix tree', () => {
   const text = fc.array(fc.integer({ min: 0, max: 2 }), { minLength: 1, maxLength: 12 });
 
-  it('holds every text, each common beginning once, and forks at first tokens that differ', () => {
+  it('holds every text and each common beginning once, and forks at the first different token', () => {
     fc.assert(
       fc.property(fc.array(text, { maxLength: 12 }), (texts) => {
         const root = emptyTree();
@@ -34,14 +34,14 @@ describe('the radix tree', () => {
     );
   });
 
-  it('finds what was saved below a node that an edge was split at', () => {
+  it('finds the saved text below a node that splits its edge', () => {
     const root = emptyTree();
     insert(root, [1, 2, 3, 4], 1).saved = true;
     assert.deepEqual(savedBelow(insert(root, [1, 2], 2)), [3, 4]);
     assert.equal(savedBelow(insert(root, [1, 2, 9], 3)), undefined);
   });
 
-  it('cuts off what was used longest ago, leaves before what they hang on', () => {
+  it('evicts the least recently used texts first, and leaves before their parents', () => {
     const root = emptyTree();
     insert(root, [1, 2, 3], 1);
     insert(root, [1, 2, 4], 2);

@@ -24,7 +24,7 @@ const questions: readonly [string, number][] = [
 describe('rag', () => {
   after(() => callFunction('rag', { index, passages: [] }));
 
-  it('indexes, finds, and answers from what it found', async () => {
+  it('indexes texts, finds passages and answers from them', async () => {
     const { output } = await callFunction('rag', {
       index,
       passages,
@@ -37,7 +37,7 @@ describe('rag', () => {
     assert.equal(output.found[0].text, passages[2]);
   });
 
-  it('finds in a later invocation, and computes the question and the answer only', async () => {
+  it('searches the index of an earlier invocation, and computes only the question and the answer', async () => {
     const { begin, more } = await tokenCounter(STORIES);
     for (const [question, expected] of questions) {
       const before = await countersOf(STORIES, { reset: true });
@@ -50,7 +50,7 @@ describe('rag', () => {
     }
   });
 
-  it('says when there is nothing to search', async () => {
+  it('reports an empty index', async () => {
     const { message } = await failingFunction('rag', { index: 'rag-none', question: 'What?' });
     assert.match(message, /not-found: The index "rag-none" is empty/);
   });

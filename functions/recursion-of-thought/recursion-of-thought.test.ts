@@ -12,7 +12,7 @@ interface Rehearsed {
   readonly answer: string;
 }
 
-/** A good model's parts and answer for the sum of the numbers from `first` to `last`. */
+/** The parts and answers of a model that adds the numbers from `first` to `last` correctly. */
 function rehearse(first: number, last: number): Rehearsed {
   const middle = (first + last - 1) / 2;
   const parts = first < last ? [rehearse(first, middle), rehearse(middle + 1, last)] : [];
@@ -24,7 +24,7 @@ const answers = ({ parts }: Rehearsed) => `Answers: ${parts.map(({ answer }) => 
 const divided = ({ parts }: Rehearsed) => parts.map(({ problem }) => problem).join('; ');
 
 describe('recursion-of-thought', () => {
-  it('solves 32 parts five levels down, all on the same rules, in joint batches', async () => {
+  it('solves 32 parts at a depth of five with shared rules and joint batches', async () => {
     const count = await tokenCounter(STORIES);
     const whole = rehearse(1, 2 ** DEPTH);
     const nodes = flat(whole);
@@ -57,7 +57,7 @@ describe('recursion-of-thought', () => {
     assertBatched(stats);
   });
 
-  it('answers most of 32 parts in the same batches', async () => {
+  it('answers most of the 32 parts in the same batches', async () => {
     const whole = rehearse(1, 2 ** DEPTH);
     const script = Object.fromEntries(
       flat(whole).map((node) => [node.problem, node.parts.length > 0 ? [divided(node)] : []]),
@@ -74,7 +74,7 @@ describe('recursion-of-thought', () => {
     assertBatched(await countersOf());
   });
 
-  it('divides by itself as deep as it is told to, and names the field of a bad input', async () => {
+  it("divides by the model's own replies down to the given depth, and names the field of a bad input", async () => {
     const { output } = await callFunction('recursion-of-thought', {
       problem: 'The dog and the cat',
       depth: 2,

@@ -28,7 +28,7 @@ describe('regex', () => {
     }
   });
 
-  it('keeps the distribution inside of what is allowed', async () => {
+  it("keeps the model's distribution among the allowed tokens", async () => {
     const platform = await functionsPlatform();
     await deployFrom(path.join(ROOT, 'functions/regex/fixtures/distribution.ts'), 'regex-distribution');
     const input = { prompt: 'The little girl had a', pattern: ' (cat|dog|doll|big ball)', draws: DRAWS };
@@ -37,7 +37,7 @@ describe('regex', () => {
       drawn.reduce((sum: number, count: number) => sum + count, 0),
       DRAWS,
     );
-    // Rare tokens count as one: the test needs some five of each.
+    // Rare tokens are joined: the test needs about five samples of each.
     let chiSquared = 0;
     let kinds = 0;
     let rare = { probability: 0, count: 0 };
@@ -51,12 +51,12 @@ describe('regex', () => {
     }
     if (rare.probability > 0) add(rare.probability, rare.count);
     assert.ok(kinds >= 4, `${kinds} kinds of tokens`);
-    // Passed once in a thousand by chance with so many degrees of freedom; the seeds are fixed.
+    // Exceeded once in a thousand by chance with this many degrees of freedom; the seeds are fixed.
     const bound = [0, 10.8, 13.8, 16.3, 18.5, 20.5, 22.5, 24.3, 26.1][kinds - 1] ?? 40;
     assert.ok(chiSquared < bound, `${chiSquared} of ${JSON.stringify({ expected, drawn })}`);
   });
 
-  it('says what is wrong with a pattern', async () => {
+  it('reports the fault of a pattern', async () => {
     assert.match((await failingFunction('regex', { pattern: '(' })).message, /^invalid-argument: /);
   });
 });

@@ -14,7 +14,7 @@ const CHAINS = [
 ];
 
 describe('self-consistency', () => {
-  it('takes the answer of the majority, over chains that share the question and their batches', async () => {
+  it('returns the majority answer over chains that share the question and their batches', async () => {
     const count = await tokenCounter(STORIES);
     const before = await countersOf(STORIES, { reset: true });
     const { output, messages } = await callFunction('self-consistency', {
@@ -33,14 +33,14 @@ describe('self-consistency', () => {
 
     const prompt = count.begin(PROMPT);
     const own = CHAINS.map((text) => count.more(text)).reduce((a, b) => a + b, 0);
-    // The last token of the prompt is computed by each chain.
+    // Each chain computes the last token of the prompt.
     assert.equal(stats.tokens, prompt - 1 + CHAINS.length + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(CHAINS.length * prompt + own > 1.7 * stats.tokens);
     assertBatched(stats);
   });
 
-  it('samples different chains, equal ones for equal seeds; says what is wrong with a pattern', async () => {
+  it('samples different chains, repeats them for a seed, and reports a broken pattern', async () => {
     const input = {
       prompt: 'Lily had a pet. It was a',
       answer: '^ ?[a-z]+',

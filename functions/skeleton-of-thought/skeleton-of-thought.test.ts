@@ -13,7 +13,7 @@ const MORE = [
 ];
 
 describe('skeleton-of-thought', () => {
-  it('spells out all points at once on the one skeleton', async () => {
+  it('expands all points of one skeleton at the same time', async () => {
     const count = await tokenCounter(STORIES);
     const before = await countersOf(STORIES, { reset: true });
     const { output, messages } = await callFunction('skeleton-of-thought', {
@@ -24,7 +24,7 @@ describe('skeleton-of-thought', () => {
     const stats = await countersOf();
     const answer = POINTS.map((point, i) => `${i + 1}. ${point}: ${MORE[i]}`).join('\n');
     assert.deepEqual(output, { skeleton: POINTS, answer });
-    // Points arrive while others are being spelled out.
+    // Points arrive interleaved.
     const order = messages.map((message) => JSON.parse(message).point);
     assert.ok(order.lastIndexOf(1) > order.indexOf(4), `${order}`);
 
@@ -32,14 +32,14 @@ describe('skeleton-of-thought', () => {
       count.begin(`${QUESTION}\n`) +
       POINTS.map((point, i) => count.more(`${i + 1}.`, ` ${point}\n`)).reduce((a, b) => a + b, 0);
     const own = POINTS.map((point, i) => count.more(`${i + 1}. ${point}:`, ` ${MORE[i]}\n`)).reduce((a, b) => a + b, 0);
-    // Of each context but the last token is computed, and of a fork its beginning's last one.
+    // Of each context all tokens but the last are computed, and of a fork also the last token of its beginning.
     assert.equal(stats.tokens, skeleton - 1 + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(POINTS.length * skeleton + own > 2 * stats.tokens);
     assertBatched(stats);
   });
 
-  it('writes by itself, and names the field of a bad input', async () => {
+  it("works with the model's own replies, and names the field of a bad input", async () => {
     const { output } = await callFunction('skeleton-of-thought', {
       question: 'What did Lily do?',
       points: 3,

@@ -5,7 +5,7 @@ import { callFunction, countersOf, STORIES } from '#test/harness/functions.ts';
 const PROMPT = 'Tim likes the red ball. Tim likes the blue ball. Tim likes the red ball. Tim likes';
 
 describe('speculative-decoding', () => {
-  it('says what one token at a time says, in fewer passes', async () => {
+  it('gives the tokens of text-completion in fewer passes', async () => {
     const input = { prompt: PROMPT, temperature: 0, maxTokens: 48 };
     const plain = (await callFunction('text-completion', input)).output;
     await countersOf(STORIES, { reset: true });
@@ -13,7 +13,7 @@ describe('speculative-decoding', () => {
     const { batchSizes } = await countersOf();
     assert.deepEqual(output.tokens, plain.tokens);
     assert.equal(messages.join(''), plain.text);
-    // The device's own count agrees.
+    // The device counts the same number.
     assert.equal(
       batchSizes.reduce((sum, count) => sum + count, 0),
       output.forwardCalls,
@@ -24,7 +24,7 @@ describe('speculative-decoding', () => {
     assert.ok(output.forwardCalls < 0.7 * output.tokens.length, String(output.forwardCalls));
   });
 
-  it('draws what is drawn one token at a time', async () => {
+  it('samples the same tokens as text-completion', async () => {
     const input = { prompt: PROMPT, temperature: 0.7, seed: 11, maxTokens: 48 };
     const plain = (await callFunction('text-completion', input)).output;
     const { output } = await callFunction('speculative-decoding', input);

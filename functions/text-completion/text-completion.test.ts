@@ -3,13 +3,13 @@ import { describe, it } from 'node:test';
 import { callFunction, refusedInput } from '#test/harness/functions.ts';
 
 describe('text-completion', () => {
-  it('at temperature 0 says what llama2.c says', async () => {
+  it('gives the text of llama2.c at temperature 0', async () => {
     const { output, messages } = await callFunction('text-completion', { prompt: '', temperature: 0, maxTokens: 11 });
     assert.deepEqual(output.tokens, [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257]);
     assert.equal(messages.join(''), output.text);
   });
 
-  it('ends at a stop string that lies across token borders', async () => {
+  it('ends at a stop string that crosses token borders', async () => {
     const whole = await callFunction('text-completion', { prompt: 'Once upon a time', temperature: 0, maxTokens: 24 });
     const { text, tokens } = whole.output;
     // From the middle of one word to the middle of the next.

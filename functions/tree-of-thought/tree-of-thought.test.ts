@@ -36,7 +36,7 @@ const solvable = (left: readonly number[]): boolean =>
   left.length === 1 ? left[0] === 24 : moves(left).some((move) => solvable(move.left));
 const verdict = ({ left }: State): string => (solvable(left) ? 'sure' : 'impossible');
 
-/** A good model's replies, in the order of the requests. The useful proposal of each step is the last one. */
+/** Replies of a good model in the order of the requests. The useful proposal of each step is the last one. */
 function rehearse(): {
   replies: string[];
   best: readonly string[];
@@ -51,7 +51,7 @@ function rehearse(): {
   let states: State[] = [{ thoughts: [], left: [4, 9, 10, 13] }];
   for (let step = 0; step < STEPS; step++) {
     const next = states.flatMap(({ thoughts, left }) => {
-      // Equal numbers make equal thoughts: what those compute alike would be found by the host's own cache.
+      // Equal numbers make equal thoughts, whose equal tokens the host's own cache would find.
       const all = [...new Map(moves(left).map((move) => [move.thought, move])).values()].sort(
         (a, b) => Number(solvable(a.left)) - Number(solvable(b.left)),
       );
@@ -74,7 +74,7 @@ function rehearse(): {
 }
 
 describe('tree-of-thought', () => {
-  it('finds what leads to the end, computes what states share once, and thinks in joint batches', async () => {
+  it('finds the best path, computes the shared part of states once, and decodes in joint batches', async () => {
     const count = await tokenCounter(STORIES);
     const { replies, best, lines, verdicts, naive } = rehearse();
     const before = await countersOf(STORIES, { reset: true });
@@ -99,12 +99,12 @@ describe('tree-of-thought', () => {
     assert.equal(stats.tokens, root - 1 + sum(lines.map(said)) + sum(verdicts.map(judged)) + answer);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     const alone = sum(naive.map((path, i) => 2 * (root + sum(path.map(said))) + judged(verdicts[i]!)));
-    assert.ok(alone > 4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
+    assert.ok(alone > 4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with sharing`);
 
     assertBatched(stats);
   });
 
-  it('thinks by itself, and names the field of a bad input', async () => {
+  it("works with the model's own replies, and names the field of a bad input", async () => {
     const { output, messages } = await callFunction('tree-of-thought', {
       problem: 'The dog is sad.',
       steps: 2,

@@ -8,7 +8,7 @@ const PAGE = 16;
 const slack = (window: number): number => Math.ceil(window / 4);
 
 describe('windowed-attention', () => {
-  it('reads four times the context with bounded memory, fluently', async () => {
+  it('reads four times the context with bounded memory and low perplexity', async () => {
     const text = await longStory();
     const wide = await callFunction('windowed-attention', { text, window: 96, maxTokens: 20 });
     assert.ok(wide.output.tokens >= 4 * CONTEXT, `${wide.output.tokens} tokens`);
@@ -22,7 +22,7 @@ describe('windowed-attention', () => {
     assert.equal(wide.output.written.length, 20);
   });
 
-  it('reads and writes what the reference reads and writes', async () => {
+  it('gives the same tokens and perplexity on the device and the reference', async () => {
     const text = 'The quick brown fox jumps over the lazy dog, '.repeat(6);
     const [onnx, reference] = await Promise.all(
       [TINY, TINY_REFERENCE].map((model) =>
@@ -36,7 +36,7 @@ describe('windowed-attention', () => {
     assert.ok(difference < 1e-4, `${difference} nats`);
   });
 
-  it('says what a plain context says as long as all is in sight', async () => {
+  it('writes the same as text-completion while the whole text fits the window', async () => {
     const prompt = 'Once upon a time there was a little dog.';
     const windowed = await callFunction('windowed-attention', { text: prompt, window: 120, maxTokens: 40 });
     const plain = await callFunction('text-completion', { prompt, temperature: 0, maxTokens: 40 });

@@ -1,3 +1,4 @@
+import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
@@ -39,10 +40,10 @@ export interface ControlPlane {
   removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null>;
 
   /**
-   * Creates an invocation and queues it. The input is JSON text that the version's schema has accepted. Stores nothing when it throws
-   * `idempotency-key-reused`, `idempotency-in-flight` (with the member `invocation`) or `invalid-webhook`.
+   * Creates an invocation and queues it. Null when the reference leads to no version. Stores nothing when it throws the error of
+   * `request.check`, `idempotency-key-reused`, `idempotency-in-flight` (with the member `invocation`) or `invalid-webhook`.
    */
-  invoke(call: Call, request: InvokeRequest): Promise<Invoked>;
+  invoke(call: Call, request: InvokeRequest): Promise<Invoked | null>;
   invocation(call: Call, id: string): Promise<HeldInvocation | null>;
   /**
    * The events after a place: stored events, then live ones. Ends after `result` or `error`. `take` throws when the store stays away for
@@ -161,7 +162,9 @@ export interface Deployed {
 }
 
 export interface InvokeRequest {
-  readonly function: FunctionVersion;
+  readonly function: FunctionReference;
+  /** Throws when the version does not take the input. The gateway that chooses the version calls it, before it stores anything. */
+  readonly check: (version: CheckedFunction) => void;
   /** JSON text. */
   readonly input: string;
   /** A second request of the tenant with the same key gets the first request's invocation. */

@@ -40,10 +40,10 @@ function pie(
   });
 }
 
-/** No process listens on that port. */
+/** No process listens on this port. */
 const NOBODY = 'http://127.0.0.1:9';
 
-describe('usage', () => {
+describe('the pie command', () => {
   const wrong: readonly [string, readonly string[], RegExp][] = [
     ['no command', [], /No command was given/],
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
@@ -63,7 +63,7 @@ describe('usage', () => {
     ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
   ];
   for (const [name, args, expected] of wrong) {
-    it(`refuses ${name} with exit code 1 and what to do`, async () => {
+    it(`refuses ${name} with an exit code and advice`, async () => {
       const { code, stderr } = await pie(args);
       assert.equal(code, EXIT.usage, stderr);
       assert.match(stderr, expected);
@@ -88,7 +88,7 @@ describe('usage', () => {
     }
   });
 
-  it('writes a completion script that the shell takes', async () => {
+  it('writes a completion script that the shell accepts', async () => {
     const { code, stdout } = await pie(['completion', 'bash']);
     assert.equal(code, EXIT.ok);
     const file = path.join(directory, 'completion.bash');
@@ -100,7 +100,7 @@ describe('usage', () => {
 });
 
 describe('pie new', () => {
-  it('leaves nothing behind at Ctrl-C', async () => {
+  it('leaves no files behind after Ctrl-C', async () => {
     const aside = path.join(directory, 'aside');
     mkdirSync(aside);
     const { code } = await pie(['new', 'hello'], { TMPDIR: aside }, BIN, (child) => {
@@ -118,8 +118,8 @@ describe('pie new', () => {
   });
 });
 
-describe('sources', () => {
-  it('says what is wrong with a folder or its manifest', async () => {
+describe('reading a function source', () => {
+  it('names the fault of a folder or its manifest', async () => {
     const folder = path.join(directory, 'broken');
     mkdirSync(folder, { recursive: true });
     assert.match((await pie(['deploy', 'broken'])).stderr, /no entry file/);
@@ -132,14 +132,14 @@ describe('sources', () => {
   });
 });
 
-describe('a platform that is not there', () => {
-  it('without credentials ends with 4 and says how to get some', async () => {
+describe('without a running platform', () => {
+  it('the command exits with 4 and explains how to get credentials', async () => {
     const { code, stderr } = await pie(['list']);
     assert.equal(code, EXIT.unreachable);
     assert.match(stderr, /no address and key[\s\S]*npm start/);
   });
 
-  it('refused connections end with 4', async () => {
+  it('the command exits with 4 when the connection is refused', async () => {
     const { code, stderr } = await pie(['list'], {
       PIE_URL: NOBODY,
       PIE_API_KEY: 'pie_x',
@@ -148,7 +148,7 @@ describe('a platform that is not there', () => {
     assert.match(stderr, /Nothing answers at[\s\S]*refused[\s\S]*pie doctor/);
   });
 
-  it('tells programs in JSON', async () => {
+  it('--json reports the error as JSON', async () => {
     const { code, stdout, stderr } = await pie(['list', '--json']);
     assert.equal(code, EXIT.unreachable);
     assert.equal(stdout, '');
@@ -157,7 +157,7 @@ describe('a platform that is not there', () => {
     assert.match(error.hint, /npm start/);
   });
 
-  it('takes credentials.json of the home, and says when it is broken', async () => {
+  it('the command reads credentials.json from its home and reports a broken file', async () => {
     const home = path.join(directory, 'other');
     mkdirSync(home);
     const file = path.join(home, 'credentials.json');
@@ -174,7 +174,7 @@ describe('a platform that is not there', () => {
 });
 
 describe('bin.js', () => {
-  it('says what to do when nothing is installed', async () => {
+  it('says what to do when no packages are installed', async () => {
     const folder = path.join(directory, 'clone/gateway/cli');
     mkdirSync(folder, { recursive: true });
     writeFileSync(path.join(directory, 'clone/package.json'), '{"type":"module"}');

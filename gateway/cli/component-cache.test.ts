@@ -7,7 +7,7 @@ import { trimComponentCache } from './component-cache.ts';
 
 const HOUR_MS = 3_600_000;
 
-it('of compiled components those go that were used longest ago, until the others fit', () => {
+it('trimComponentCache removes the components that were used longest ago until the rest fit', () => {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-components-'));
   const now = Date.now();
   const put = (name: string, bytes: number, ageMs: number) => {
@@ -20,12 +20,12 @@ it('of compiled components those go that were used longest ago, until the others
     put('c.wasm', 400, HOUR_MS);
     mkdirSync(path.join(folder, '.tmp-1-of-another-build'));
     trimComponentCache(folder, 1200, now);
-    assert.equal(readdirSync(folder).length, 4, 'all fit');
+    assert.equal(readdirSync(folder).length, 4, 'all components fit');
     trimComponentCache(folder, 1000, now);
     assert.deepEqual(readdirSync(folder).sort(), ['.tmp-1-of-another-build', 'a.wasm', 'c.wasm']);
     put('new.wasm', 5000, 0);
     trimComponentCache(folder, 1000, now);
-    assert.deepEqual(readdirSync(folder).sort(), ['.tmp-1-of-another-build', 'new.wasm'], 'what was just made stays');
+    assert.deepEqual(readdirSync(folder).sort(), ['.tmp-1-of-another-build', 'new.wasm'], 'the newest component stays');
     trimComponentCache(path.join(folder, 'nowhere'), 1000, now);
   } finally {
     rmSync(folder, { recursive: true });

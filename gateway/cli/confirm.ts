@@ -9,7 +9,9 @@ import { EXIT, Failure } from './failure.ts';
 export async function confirm(question: string, yes: boolean, signal: AbortSignal): Promise<void> {
   if (yes) return;
   if (!process.stdin.isTTY) {
-    throw new Failure(`${question} Nobody is there to answer.`, { advice: 'Say so with --yes.' });
+    throw new Failure(`${question} The input is not a terminal, so you cannot answer.`, {
+      advice: 'Repeat the command with --yes.',
+    });
   }
   const lines = readline.createInterface({ input: process.stdin, output: process.stderr });
   try {

@@ -1,6 +1,6 @@
 import { PieError } from '../client/errors.ts';
 
-/** Exit codes. README.md documents them; scripts rely on them. */
+/** Exit codes. README.md of this folder documents them; scripts rely on them. */
 export const EXIT = {
   ok: 0,
   /** The command line is wrong, or a file that it names. */

@@ -19,32 +19,32 @@ before(() => {
 after(() => rmSync(folder, { recursive: true, force: true }));
 
 describe('findFunction', () => {
-  it('takes a folder with its manifest', () => {
+  it('accepts a folder with a manifest', () => {
     const { manifest, entry, kind } = findFunction(path.join(folder, 'story'), undefined);
     assert.deepEqual(manifest, { name: 'story-teller', main: 'index.ts', limits: { pages: 9 } });
     assert.equal(entry, path.join(folder, 'story/index.ts'));
     assert.equal(kind, 'source');
   });
 
-  it('takes the manifest beside a file that is its main, and only then', () => {
+  it('uses the manifest beside a file only when the file is its main', () => {
     assert.equal(findFunction(path.join(folder, 'story/index.ts'), undefined).manifest.name, 'story-teller');
     assert.deepEqual(findFunction(path.join(folder, 'story/helper.ts'), undefined).manifest, { name: 'helper' });
   });
 
-  it('makes a name of a file without manifest, unless one is given', () => {
+  it('derives a name from a file without a manifest, unless a name is given', () => {
     assert.equal(findFunction(path.join(folder, 'My First.js'), undefined).manifest.name, 'my-first');
     assert.equal(findFunction(path.join(folder, 'My First.js'), 'other').manifest.name, 'other');
   });
 
-  it('knows a component', () => assert.equal(findFunction(path.join(folder, 'a.wasm'), 'a').kind, 'component'));
+  it('recognises a component', () => assert.equal(findFunction(path.join(folder, 'a.wasm'), 'a').kind, 'component'));
 });
 
 describe('exampleInput', () => {
-  it('is the schema’s own example when it has one', () => {
+  it('is the example of the schema if it has one', () => {
     assert.deepEqual(exampleInput({ name: 'f', input: { examples: [{ prompt: 'Once' }] } }), { prompt: 'Once' });
   });
 
-  it('else fills in what is required', () => {
+  it('fills in the required fields otherwise', () => {
     const input = {
       required: ['text', 'count', 'mode', 'all'],
       properties: {
@@ -62,7 +62,7 @@ describe('exampleInput', () => {
 });
 
 describe('formats', () => {
-  it('sizes and times with their units', () => {
+  it('print sizes and times with units', () => {
     assert.deepEqual([12, 1500, 2_130_000, 3e9].map(bytes), ['12 B', '1.5 KiB', '2.0 MiB', '2.8 GiB']);
     assert.deepEqual([12.3, 1234, 180_000].map(duration), ['12 ms', '1.2 s', '3 min']);
     const now = Date.parse('2026-11-20T12:00:00Z');
@@ -70,7 +70,7 @@ describe('formats', () => {
     assert.equal(ago('2026-11-18T11:59:30Z', now), '2 d ago');
   });
 
-  it('words as a shell takes them', () => {
+  it('quote words for a shell', () => {
     assert.equal(quoted('plain-1.0'), 'plain-1.0');
     assert.equal(quoted(`{"it's":1}`), `'{"it'\\''s":1}'`);
   });

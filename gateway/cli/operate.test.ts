@@ -13,7 +13,7 @@ interface Result {
   readonly stderr: string;
 }
 
-describe('operating', () => {
+describe('operator commands:', () => {
   let platform: TestPlatform;
   before(async () => {
     platform = await TestPlatform.start();
@@ -42,7 +42,7 @@ describe('operating', () => {
     return stdout;
   }
 
-  it('ps shows what waits and runs, and with --all what has ended, as a table or as lines of JSON', async () => {
+  it('ps lists queued and running invocations, and with --all ended ones, as a table or as lines of JSON', async () => {
     const client = platform.client();
     const { id: done } = await client.submit('echo', {});
     await (await platform.attempt(done)).succeed(1, { inputTokens: 1200, outputTokens: 34, cpuMs: 5, gpuMs: 0.4 });
@@ -73,10 +73,10 @@ describe('operating', () => {
       if (!watched && text.includes(done)) watched = child.kill('SIGINT');
     });
     assert.equal(code, EXIT.ok);
-    assert.equal(stdout.includes('\x1b'), false, 'escape codes in a pipe');
+    assert.equal(stdout.includes('\x1b'), false, 'no escape codes in a pipe');
   });
 
-  it('says where an invocation starts again, and counts what all its attempts used', async () => {
+  it('attach and status show a second attempt and the usage of all attempts', async () => {
     await platform.register({ name: 'again', restartable: true });
     const client = platform.client();
     const { id } = await client.submit('again', {});
@@ -101,7 +101,7 @@ describe('operating', () => {
     assert.match(state, /^ID +FUNCTION[\s\S]*begun 2 times[\s\S]*outputTokens 5/);
   });
 
-  it('cancel takes ids, a function, or all, and asks before it takes several', async () => {
+  it('cancel takes ids, a function or all, and asks before it cancels several', async () => {
     const client = platform.client();
     const ids: string[] = [];
     for (const name of ['echo', 'echo', 'other']) ids.push((await client.submit(name, {})).id);
@@ -120,7 +120,7 @@ describe('operating', () => {
     for (const each of wrong) assert.equal(each.code, EXIT.usage);
   });
 
-  it('invoke hands on deadline, webhook and key; status shows them', async () => {
+  it('invoke passes on deadline, webhook and key, and status shows them', async () => {
     const once = ['invoke', 'echo', '--async', '--cancel-after', '5m', '--webhook', 'https://example.com/x'];
     const id = (await ok([...once, '--idempotency-key', 'once'])).trim();
     assert.equal((await platform.scheduler.invocations.get(id))?.deadlineMs, 300_000);
@@ -136,7 +136,7 @@ describe('operating', () => {
     assert.deepEqual([soon.code, inside.code], [EXIT.usage, EXIT.refused]);
   });
 
-  it('logs filter, and cover all functions without a name', async () => {
+  it('logs filters, and covers all functions without a name', async () => {
     const client = platform.client();
     for (const [name, message] of [
       ['echo', 'from echo'],
@@ -158,7 +158,7 @@ describe('operating', () => {
     for (const each of wrong) assert.equal(each.code, EXIT.usage);
   });
 
-  it('webhooks secret shows it and rotates it', async () => {
+  it('webhooks secret shows the secret and rotates it', async () => {
     const first = await ok(['webhooks', 'secret']);
     assert.match(first, /^whsec_/);
     const { secret } = JSON.parse(await ok(['webhooks', 'secret', '--rotate', '--json']));
@@ -166,7 +166,7 @@ describe('operating', () => {
     assert.equal(await ok(['webhooks', 'secret']), `${secret}\n`);
   });
 
-  it('ps --hosts shows what computes on each GPU host and what it does, and which one is away', async () => {
+  it('ps --hosts shows models, load and connection of each GPU host', async () => {
     const hosted = { name: 'tiny', backend: 'cuda', precision: 'bf16', pageSize: 16, pageCount: 64 };
     const memory = { takenBytes: 3 * 2 ** 30, totalBytes: 4 * 2 ** 30 };
     platform.lease.reportLoad(() => ({
@@ -229,7 +229,7 @@ describe('operating', () => {
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
 
-    // A wait for a drained host's last invocation outlasts a restart of the runtime.
+    // Waiting for the last invocation of a drained host outlasts a restart of the runtime.
     const { runtimes } = platform.scheduler;
     const list = runtimes.list.bind(runtimes);
     const idle = async () => (await list()).map((runtime) => ({ ...runtime, load: { running: 0 } }));

@@ -94,7 +94,7 @@ after(async () => {
 });
 
 describe('pie deploy', () => {
-  it('says what was deployed and what to type next, and finds unchanged content again', async () => {
+  it('reports the deployed version and the next command, and recognises unchanged content', async () => {
     const source = path.join(home, 'Little One.js');
     // Unique to this run, because all platforms of a user share the component cache.
     writeFileSync(source, `export const run = () => ({ one: 1, at: ${Date.now()} });`);
@@ -118,7 +118,7 @@ describe('pie deploy', () => {
     assert.equal((await pie(['invoke', 'little-one'])).code, EXIT.refused);
   });
 
-  it('takes several, and deploys those that can be', async () => {
+  it('deploys the valid functions among several', async () => {
     const [good, bad, other] = ['good', 'bad', 'other'].map((name) => path.join(home, `${name}.js`)) as [
       string,
       string,
@@ -137,10 +137,10 @@ describe('pie deploy', () => {
     assert.equal((await pie(['deploy', good, other, '--name', 'both'])).code, EXIT.usage);
   });
 
-  it('shows file and line of a fault, and stores nothing', async () => {
+  it('shows file and line of a fault and stores nothing', async () => {
     const source = path.join(home, 'faulty.ts');
     writeFileSync(source, 'const a = 1;\nexport const run = () => a +;\n');
-    // A component cache that cannot be created is no fault.
+    // A component cache that cannot be created is not an error.
     const { code, stderr } = await pie(['deploy', source], { env: { XDG_CACHE_HOME: source } });
     assert.equal(code, EXIT.refused);
     assert.match(stderr, /faulty\.ts:2:29: Unexpected ";"\n {4}export const run/);
@@ -151,7 +151,7 @@ describe('pie deploy', () => {
     assert.doesNotMatch(await ok(['list']), /faulty/);
   });
 
-  it('refuses what is no component, by code', async () => {
+  it('refuses files that are not inferlet components, by code', async () => {
     const file = path.join(home, 'bytes.wasm');
     const cases = { 'not-wasm': 'text', 'core-module': '\0asm\x01\0\0\0' };
     for (const [code, bytes] of Object.entries(cases)) {
@@ -164,7 +164,7 @@ describe('pie deploy', () => {
 });
 
 describe('pie invoke', () => {
-  it('talks: messages from the command line, then from standard input', async () => {
+  it('sends messages from the command line, then from standard input', async () => {
     const spoken = await ok(invoke('chat', '--message', 'hello', '--message', 'bye'));
     assert.equal(spoken, 'begin\nyou said hello\n');
     const typed = await ok(invoke('chat', '--interactive'), { input: 'one\ntwo\n' });
@@ -175,7 +175,7 @@ describe('pie invoke', () => {
     assert.deepEqual(last.data.output, { heard: [], closed: true });
   });
 
-  it('prints one event a line with --json, numbered from 1', async () => {
+  it('prints one JSON event a line with --json, numbered from 1', async () => {
     const lines = (await ok(invoke('chat', '--message', 'bye', '--json'))).trim().split('\n');
     const events = lines.map((line) => JSON.parse(line) as { id: string; event: string });
     const [epoch] = events[0]?.id.split('-') ?? [];
@@ -186,13 +186,13 @@ describe('pie invoke', () => {
     assert.equal(events[0]?.event, 'start');
   });
 
-  it('ends with 3 when the function fails, with its cause', async () => {
+  it('exits with 3 and the cause when the function fails', async () => {
     const { code, stderr } = await pie(invoke('throw'));
     assert.equal(code, EXIT.failed);
     assert.match(stderr, /error: TypeError: thrown on purpose[\s\S]*inferlet-error, invocation inv_/);
   });
 
-  it('ends with 2 when it is refused', async () => {
+  it('exits with 2 when the request is refused', async () => {
     for (const [args, env, code] of [
       [['invoke', 'nobody'], {}, 'unknown-function'],
       [['list'], { PIE_API_KEY: 'pie_wrong' }, 'unauthorized'],
@@ -203,7 +203,7 @@ describe('pie invoke', () => {
     }
   });
 
-  it('stops what nobody reads any more', async () => {
+  it('exits with 0 and no error when the reader closes standard output', async () => {
     let left = false;
     const { code, stderr } = await pie(invoke('chat', '--message', 'one', '--message', 'two', '--json'), {
       watch: (child) => {
@@ -216,7 +216,7 @@ describe('pie invoke', () => {
     assert.equal(stderr, '');
   });
 
-  it('cancels at Ctrl-C and says so', async () => {
+  it('cancels at Ctrl-C and reports the cancellation', async () => {
     let interrupted = false;
     const { code, stdout, stderr } = await pie(invoke('wait'), {
       watch: (child, text) => {
@@ -230,8 +230,8 @@ describe('pie invoke', () => {
   });
 });
 
-describe('an invocation on its own', () => {
-  it('is started, looked at, attached to and cancelled', async () => {
+describe('a detached invocation', () => {
+  it('can be started, inspected, attached to and cancelled', async () => {
     const id = (await ok(invoke('wait', '--async'))).trim();
     assert.match(id, /^inv_/);
     const [attached] = await Promise.all([
@@ -245,13 +245,13 @@ describe('an invocation on its own', () => {
     assert.match(attached.stderr, /cancelled, invocation/);
   });
 
-  it('ends when it was told to, running or not', async () => {
+  it('ends at its --cancel-after time', async () => {
     const { code, stderr } = await pie(invoke('wait', '--cancel-after', '1s'));
     assert.equal(code, EXIT.failed);
     assert.match(stderr, /deadline-exceeded, invocation inv_/);
   });
 
-  it('exchanges files, and says so', async () => {
+  it('exchanges files and reports them', async () => {
     const id = (await ok(invoke('file', '--async'))).trim();
     writeFileSync(path.join(home, 'note.txt'), 'abc');
     const put = ['files', 'put', id, 'note.txt', '--name', 'given.txt', '--type', 'text/plain'];
@@ -270,7 +270,7 @@ describe('an invocation on its own', () => {
     assert.equal((await pie(put)).code, EXIT.refused, 'the invocation has ended');
   });
 
-  it('leaves its log behind', async () => {
+  it('keeps its log after its end', async () => {
     await ok(invoke('log'));
     assert.match(await ok(['logs', 'talker', '--level', 'warn']), /warn {3}inv_\w+ {2}about to finish/);
     const written = await ok([
@@ -301,13 +301,13 @@ describe('an invocation on its own', () => {
 });
 
 describe('pie doctor', () => {
-  it('finds everything in order', async () => {
+  it('reports no failure on a working platform', async () => {
     const { healthy, findings } = JSON.parse(await ok(['doctor', '--json'])) as {
       healthy: boolean;
       findings: { name: string; state: string; detail: string }[];
     };
     assert.ok(healthy);
-    // These may warn: an unused card is worth a hint, and so are namespaces and control groups that this machine lacks.
+    // These checks may warn: an unused card gives a hint, and the machine may lack namespaces or control groups.
     const hints = ['cards', 'devices', 'isolation of runtime-1', 'limits of runtime-1'];
     assert.deepEqual(
       findings.filter(({ name, state }) => state === 'failed' || (state === 'warning' && !hints.includes(name))),
@@ -330,7 +330,7 @@ describe('pie doctor', () => {
 });
 
 describe('@pie/inferlet', () => {
-  it('decodes the same tokens in every way, and fails with the right codes', async () => {
+  it('decodes the same tokens by every decoding method and fails with the right codes', async () => {
     const { holds, errors } = JSON.parse(await ok(['invoke', 'conformance'])) as {
       holds: Record<string, boolean>;
       errors: Record<string, string>;

@@ -35,7 +35,7 @@ describe('pie quota and pie usage', () => {
       headers: { 'content-type': 'application/json', prefer: 'respond-async' },
     });
 
-  it('headers, API, client, command and usage agree on one number', async () => {
+  it('report the same number as the headers, the API and the client', async () => {
     for (const [quota, limit] of [
       ['requests-per-month', '10'],
       ['tokens-per-month', '1_000'],
@@ -75,7 +75,7 @@ describe('pie quota and pie usage', () => {
     assert.match(stdout, /^at,tenant,function,requests[^\n]*\r\n[^,]+,default,story,2,2,1,0,0,30,12,10,/);
   });
 
-  it('says what is wrong with a limit', async () => {
+  it('explain a wrong limit', async () => {
     assert.deepEqual((await pie('quota', 'set', 'tokens-per-day', 'lots')).code, 1);
     const { code, stderr } = await pie('quota', 'set', 'dreams-per-day', '1');
     assert.equal(code, 2);

@@ -10,7 +10,7 @@ import { EXIT } from './failure.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
 
-describe('releases on the command line', () => {
+describe('releases on the command line:', () => {
   let platform: TestPlatform;
   let folder: string;
   before(async () => {
@@ -51,14 +51,14 @@ describe('releases on the command line', () => {
     assert.equal(code, EXIT.ok, stderr);
     return stdout;
   }
-  /** A component with a manifest of its own. */
+  /** A component with its own manifest. */
   function source(content: string, manifest: object): string {
     writeFileSync(path.join(folder, 'story.wasm'), componentBytes(content));
     writeFileSync(path.join(folder, 'pie.json'), JSON.stringify({ name: 'story', main: 'story.wasm', ...manifest }));
     return folder;
   }
 
-  it('deploys with a word and a tag, shows what it measured, and plans without storing', async () => {
+  it('deploy stores a message and a tag and shows measurements, and --dry-run stores nothing', async () => {
     const planned = await pie('deploy', source('1', { limits: { pages: 4 } }), '--dry-run');
     assert.equal(planned.code, EXIT.ok, planned.stderr);
     assert.match(planned.stdout, /version +would be a new one\n {2}serves +live: would serve/);
@@ -81,7 +81,7 @@ describe('releases on the command line', () => {
     );
   });
 
-  it('says of several what will not work, each on a line', async () => {
+  it('deploy prints the warnings of several functions, one per line', async () => {
     const folders = ['one', 'two'].map((name) => {
       const of = path.join(folder, name);
       mkdirSync(of);
@@ -99,7 +99,7 @@ describe('releases on the command line', () => {
     await ok('remove', 'two');
   });
 
-  it('divides an alias, rolls it back after it has said what changes, and removes with what drains', async () => {
+  it('alias splits traffic, rollback shows the changes first, and remove lists draining versions', async () => {
     const [second, first] = JSON.parse(await ok('versions', 'story', '--json')).map(
       (v: { version: string }) => v.version,
     );

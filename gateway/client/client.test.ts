@@ -39,7 +39,7 @@ describe('PieClient', () => {
     await assert.rejects(client.function('story'), { name: 'PieError', code: 'unknown-function', status: 404 });
   });
 
-  it('turns a problem into one typed error', async () => {
+  it('turns a problem into a single typed error', async () => {
     await assert.rejects(client.invoke('echo', { prompt: 1 }, { requestId: 'mine' }), (error: PieError) => {
       assert.deepEqual(
         [error.name, error.code, error.status, error.field, error.requestId, error.retryable],
@@ -50,7 +50,7 @@ describe('PieClient', () => {
     });
   });
 
-  it('tells an unreachable gateway, and a server that is none, apart', async () => {
+  it('distinguishes an unreachable gateway from a server that is not a gateway', async () => {
     const unreachable = new PieClient({ url: 'http://127.0.0.1:9', apiKey: 'x', reconnectMs: 0 });
     await assert.rejects(unreachable.functions(), { code: 'connection-failed', status: 0 });
     await assert.rejects(unreachable.invoke('echo', {}), { code: 'connection-failed' });
@@ -65,7 +65,7 @@ describe('PieClient', () => {
     other.close();
   });
 
-  it('streams, waits, submits, talks and cancels', async () => {
+  it('streams, waits, submits, sends messages and cancels', async () => {
     const story = await client.invoke('echo', { prompt: 'a' });
     const attempt = await platform.attempt(story.id);
     await client.send(story.id, 'hello');
@@ -99,7 +99,7 @@ describe('PieClient', () => {
     assert.equal((await client.ready()).ready, true);
   });
 
-  it('sees every event once and in order over a wire that is cut again and again', async () => {
+  it('receives every event once and in order over a connection that is cut repeatedly', async () => {
     let next = 700;
     const proxy = await startCuttingProxy(new URL(platform.url), () => (next = 700 + ((next * 7919) % 2500)));
     try {
@@ -126,7 +126,7 @@ describe('PieClient', () => {
     }
   });
 
-  it('goes on at the next gateway when its own stops', async () => {
+  it('continues at the next gateway when its own stops', async () => {
     const { port } = new URL(platform.url);
     const first = await serve(platform.control, { host: '127.0.0.1', port: 0 });
     const stream = await platform.client(platform.apiKey, first.url).invoke('echo', { prompt: 'a' });
@@ -145,7 +145,7 @@ describe('PieClient', () => {
     assert.notEqual(port, '');
   });
 
-  it('gives up on a gateway that stays away, and names the invocation', async () => {
+  it('gives up on a gateway that stays away and names the invocation', async () => {
     const gateway = await serve(platform.control, { host: '127.0.0.1', port: 0 });
     const wired = new PieClient({ url: gateway.url, apiKey: platform.apiKey, reconnectMs: 200 });
     const stream = await wired.invoke('echo', { prompt: 'a' });
@@ -153,7 +153,7 @@ describe('PieClient', () => {
     await assert.rejects(stream[Symbol.asyncIterator]().next(), { name: 'PieError', invocation: stream.id });
   });
 
-  it('stops with the reason of its signal', async () => {
+  it('rejects with the reason of its abort signal', async () => {
     const stop = new AbortController();
     const stream = await client.invoke('echo', { prompt: 'a' }, { signal: stop.signal });
     const next = stream[Symbol.asyncIterator]().next();
@@ -162,7 +162,7 @@ describe('PieClient', () => {
     await assert.rejects(client.functions({ signal: stop.signal }), { message: 'enough' });
   });
 
-  it('stops in the middle of an answer, whatever was collected in the meantime', { timeout: 20_000 }, async () => {
+  it('aborts in the middle of an answer, also after garbage collections', { timeout: 20_000 }, async () => {
     let left: () => void = () => undefined;
     const closed = new Promise<void>((resolve) => {
       left = resolve;
@@ -180,7 +180,7 @@ describe('PieClient', () => {
     await once(slow, 'connection');
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
-    // Objects that the answer depends on would be collected only some turns after the answer has begun.
+    // The garbage collector would free objects that the answer depends on only some turns after the answer has begun.
     for (let i = 0; i < 10; i++) {
       await new Promise((resolve) => setTimeout(resolve, 10));
       collect();
@@ -191,7 +191,7 @@ describe('PieClient', () => {
     slow.close();
   });
 
-  it('attaches to what a request of its own has begun whose answer was lost', async () => {
+  it('attaches to the invocation that its own request began when the answer was lost', async () => {
     for (const way of ['invoke', 'invokeAndWait', 'submit'] as const) {
       let first = true;
       // The proxy cuts the first answer within its head.
@@ -219,7 +219,7 @@ describe('PieClient', () => {
           assert.deepEqual([output, messages], [7, [{ text: 'a' }]]);
         }
         const now = await platform.scheduler.invocations.recent('default', 'echo', 1000);
-        assert.equal(now.filter((each) => !known.has(each.id)).length, 1, 'it was invoked twice');
+        assert.equal(now.filter((each) => !known.has(each.id)).length, 1, 'exactly one invocation was made');
       } finally {
         await proxy.stop();
       }

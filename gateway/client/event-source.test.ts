@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { FrameParser, readFrames } from './event-source.ts';
 
 describe('FrameParser', () => {
-  it('reads frames however they are cut, with any line end', () => {
+  it('reads frames from pieces of any size, with any line end', () => {
     const line = fc.string({ maxLength: 20, unit: 'grapheme' }).map((text) => text.replaceAll(/[\r\n\0]/g, ''));
     const frame = fc.record({
       id: fc.nat(),
@@ -41,7 +41,7 @@ describe('FrameParser', () => {
     );
   });
 
-  it('keeps the last id, and says whether a frame has its own', () => {
+  it('keeps the last id, and reports whether a frame has its own id', () => {
     const frames = new FrameParser().push('id: 4\ndata: a\n\nevent: error\ndata: b\n\n: nothing\n\n');
     assert.deepEqual(frames, [
       { id: '4', hasId: true, event: 'message', data: 'a' },
@@ -49,7 +49,7 @@ describe('FrameParser', () => {
     ]);
   });
 
-  it('refuses a frame without end', () => {
+  it('refuses a frame that never ends', () => {
     const parser = new FrameParser();
     assert.throws(() => {
       for (;;) parser.push('data: '.padEnd(1_000_000, 'x'));
@@ -58,7 +58,7 @@ describe('FrameParser', () => {
 });
 
 describe('readFrames', () => {
-  it('fails when the stream stays silent, and lets go of it', async () => {
+  it('fails when the stream stays silent, and closes it', async () => {
     let cancelled = false;
     const body = new ReadableStream<Uint8Array>({
       start: (controller) => controller.enqueue(new TextEncoder().encode('data: 1\n\n')),
@@ -77,7 +77,7 @@ describe('readFrames', () => {
     assert.equal(cancelled, true);
   });
 
-  it('stops with the reason of its signal, even when the connection does not', { timeout: 10_000 }, async () => {
+  it('rejects with the reason of its abort signal even if the connection stays open', { timeout: 10_000 }, async () => {
     let cancelled = false;
     const body = new ReadableStream<Uint8Array>({
       cancel: () => {

@@ -32,7 +32,7 @@ describe('pie/testing', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('hands over what an inferlet returned, said and logged', async () => {
+  it('returns the output, messages and logs of an inferlet', async () => {
     const talker = await platform.deploy(path.join(folder, 'talker.js'));
     const seen: string[] = [];
     const run = await talker.invoke({ act: 'talk' }, { send: ['a', 'b'], onMessage: (text) => seen.push(text) });
@@ -46,7 +46,7 @@ describe('pie/testing', () => {
     assert.equal(typeof run.usage.cpuMs, 'number');
   });
 
-  it('throws what an inferlet ended with', async () => {
+  it('throws the error that ended the inferlet', async () => {
     const talker = await platform.deploy(path.join(folder, 'talker.js'), { manifest: { name: 'breaker' } });
     assert.equal(talker.name, 'breaker');
     await assert.rejects(talker.invoke({ act: 'fail' }), (error) => {
@@ -58,7 +58,7 @@ describe('pie/testing', () => {
     });
   });
 
-  it('says where a source does not compile, and what a folder lacks', async () => {
+  it('reports where a source does not compile and which files a folder lacks', async () => {
     writeFileSync(path.join(folder, 'broken.ts'), 'export const run = ;');
     await assert.rejects(
       platform.deploy(path.join(folder, 'broken.ts')),
@@ -67,7 +67,7 @@ describe('pie/testing', () => {
     await assert.rejects(platform.deploy(path.join(folder, 'none')), /does not exist[\s\S]*what to do/);
   });
 
-  it('says what is missing on this machine', async () => {
+  it('reports missing tools on this machine', async () => {
     const { PATH } = process.env;
     process.env.PATH = folder;
     try {
@@ -81,7 +81,7 @@ describe('pie/testing', () => {
     );
   });
 
-  it('leaves nothing behind', async () => {
+  it('removes its home and stops its server on stop', async () => {
     const other = await startPlatform({ onProgress: () => undefined });
     const { home, url } = other;
     assert.ok(existsSync(home));

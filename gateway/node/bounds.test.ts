@@ -20,7 +20,7 @@ const LIMITS = {
 };
 const PATH = '/v1/functions/echo/invocations';
 
-describe('what requests of one key may hold at once', () => {
+describe('with bounds for each key,', () => {
   let platform: TestPlatform;
   const bodies = new Bodies(LIMITS);
   const streams = new OpenStreams(LIMITS, 'streams');
@@ -30,7 +30,7 @@ describe('what requests of one key may hold at once', () => {
   });
   after(() => platform.stop());
 
-  /** A request whose body the test sends; chunked, so that no header declares its size. */
+  /** A chunked request whose body the test sends, so that no header declares its size. */
   function begin(key = platform.apiKey) {
     const { hostname, port } = new URL(platform.url);
     const request = http.request({
@@ -51,7 +51,7 @@ describe('what requests of one key may hold at once', () => {
     while (!holds()) await new Promise((resolve) => setImmediate(resolve));
   };
 
-  it('is refused beyond its share of bytes, counted as they arrive, and nothing is left behind', {
+  it('a body beyond the share of its tenant is refused with 429, and other tenants are served', {
     timeout: 60_000,
   }, async () => {
     const slow = begin();
@@ -63,13 +63,13 @@ describe('what requests of one key may hold at once', () => {
     assert.deepEqual([refused.status, refused.code, refused.headers['retry-after']], [429, 'too-many-requests', '1']);
     const other = begin(await platform.key(['invoke', 'deploy'], 'other'));
     other.request.end(`"${'z'.repeat(20 * KIB)}"`);
-    assert.equal((await other.answer).code, 'unknown-function', 'another tenant is served');
+    assert.equal((await other.answer).code, 'unknown-function', 'the gateway serves another tenant');
     slow.request.end('"');
     assert.equal((await slow.answer).status, 202);
     await until(() => bodies.heldBytes === 0);
   });
 
-  it('is given back when its client leaves', { timeout: 60_000 }, async () => {
+  it('a body is released when its client leaves', { timeout: 60_000 }, async () => {
     const { request, answer } = begin();
     request.write(`"${'x'.repeat(50 * KIB)}`);
     await until(() => bodies.heldBytes > 0);
@@ -78,7 +78,7 @@ describe('what requests of one key may hold at once', () => {
     await until(() => bodies.heldBytes === 0);
   });
 
-  it('is refused when it comes too slowly, and its connection is closed', { timeout: 60_000 }, async () => {
+  it('a slow body is refused with 408 and its connection is closed', { timeout: 60_000 }, async () => {
     const hasty = await serve(platform.control, {
       host: '127.0.0.1',
       port: 0,
@@ -98,7 +98,7 @@ describe('what requests of one key may hold at once', () => {
     await hasty.close(0);
   });
 
-  it('is only so many streams and waiting answers, which nothing else of the key needs', {
+  it('streams and waiting answers beyond the bound are refused, and other requests are served', {
     timeout: 60_000,
   }, async () => {
     const headers = { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json' };
@@ -126,10 +126,10 @@ describe('what requests of one key may hold at once', () => {
     assert.equal(
       (await platform.scheduler.invocations.recent('default', 'echo')).length,
       known.size + 1,
-      'nothing was begun',
+      'no invocation was begun',
     );
     const status = await fetch(`${platform.url}/v1/invocations/${id}`, { headers });
-    assert.equal(status.status, 200, 'the key may still look and cancel');
+    assert.equal(status.status, 200, 'the key may still read states');
     await (await platform.attempt(id)).succeed(1);
     assert.equal((await waiting).status, 200);
     leave.abort();
@@ -137,7 +137,7 @@ describe('what requests of one key may hold at once', () => {
     assert.ok(streamed.every(({ status }) => status === 200));
   });
 
-  it('is on the page of metrics', async () => {
+  it('the metrics show held bodies and open streams', async () => {
     const telemetry = await openTelemetry({
       settings: { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false },
       room: 'gateway',

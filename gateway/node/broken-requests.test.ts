@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { TestPlatform } from '../testing/platform.ts';
 
-describe('what is no request', () => {
+describe('a broken HTTP request', () => {
   let platform: TestPlatform;
   before(async () => {
     platform = await TestPlatform.start();
@@ -31,7 +31,7 @@ describe('what is no request', () => {
     return JSON.parse(answer.slice(answer.indexOf('\r\n\r\n') + 4));
   }
 
-  it('is answered with a problem all the same, and nothing is stored', async () => {
+  it('gets a problem as its answer and stores nothing', async () => {
     const key = `authorization: Bearer ${platform.apiKey}\r\nhost: x`;
     const large = await raw(
       `POST /v1/functions/echo/invocations HTTP/1.1\r\n${key}\r\nx-large: ${'a'.repeat(40_000)}\r\ncontent-length: 2\r\n\r\n{}`,

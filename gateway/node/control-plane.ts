@@ -1,6 +1,7 @@
 import { Reach } from '#scheduler/addresses/reach.ts';
 import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
-import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
+import { FUNCTION_NAME, manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
+import type { Resolved } from '#scheduler/functions/resolutions.ts';
 import { ownerOf } from '#scheduler/functions/types.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import {
@@ -133,51 +134,14 @@ export class NodeControlPlane implements ControlPlane {
     return this.#functions.remove(call, name, now);
   }
 
-  invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
-    const { function: fn, input, idempotencyKey, cancelAfterMs, webhookUrl } = request;
+  invoke(call: Call, request: InvokeRequest): Promise<Invoked | null> {
+    const { function: fn, check } = request;
     return translating(async () => {
-      const { tenant } = call.principal;
-      const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
-      if (fault !== null)
-        throw new GatewayError('invalid-webhook', `The webhook is refused: ${fault}.`, { field: 'webhook-url' });
-      const stored = await this.#functions.storedOf(tenant, fn);
-      if (stored?.tenant !== tenant)
-        throw new GatewayError('unknown-function', `There is no function "${fn.name}" any more.`);
-      const limits = resolveLimits(stored.manifest, this.#limits);
-      const submission = {
-        id: newInvocationId(),
-        tenant,
-        function: stored.name,
-        version: stored.version,
-        functionOwner: ownerOf(stored),
-        submittedAt: this.#scheduler.store.clock(),
-        deadlineMs: cancelAfterMs ?? limits.wallMs + this.#queueMs,
-        restartable: stored.manifest.restartable === true,
-        input,
-        limits,
-        models: manifestModels(stored.manifest),
-        ...(stored.manifest.limits?.memoryMb !== undefined && { expectedMemoryMb: stored.manifest.limits.memoryMb }),
-        ...(stored.manifest.expectedPages === undefined ? {} : { expectedPages: stored.manifest.expectedPages }),
-        traceparent: call.traceparent,
-        ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(stored.name, input) }),
-        ...(webhookUrl === undefined ? {} : { webhookUrl }),
-      };
-      const { id, created, quotas } = await this.#scheduler.submit(submission).catch((error: unknown) => {
-        if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
-        throw error;
+      if (!FUNCTION_NAME.test(fn.name)) return null;
+      return this.#scheduler.resolutions.submit(call.principal.tenant, fn.name, fn.version ?? '', {
+        check,
+        submit: (resolved) => this.#submit(call, request, resolved),
       });
-      this.#tellLimits(call, quotas);
-      if (!created) return this.#repeated(call.principal, id, request.join === true);
-      return {
-        id,
-        function: stored.name,
-        version: stored.version,
-        status: 'queued',
-        createdAt: new Date(submission.submittedAt).toISOString(),
-        attempts: 0,
-        lastEventId: '0-0',
-        ...(webhookUrl === undefined ? {} : { webhook: unsent(shownUrl(webhookUrl)) }),
-      };
     });
   }
 
@@ -320,6 +284,51 @@ export class NodeControlPlane implements ControlPlane {
       this.#storeFault = String(error);
       return { ready: false, checks: [{ name: 'store', ok: false, detail: 'does not answer' }] };
     }
+  }
+
+  async #submit(call: Call, request: InvokeRequest, { version: stored, basis }: Resolved): Promise<Invoked> {
+    const { input, idempotencyKey, cancelAfterMs, webhookUrl } = request;
+    const { tenant } = call.principal;
+    const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
+    if (fault !== null)
+      throw new GatewayError('invalid-webhook', `The webhook is refused: ${fault}.`, { field: 'webhook-url' });
+    const { name, version, manifest } = stored;
+    const limits = resolveLimits(manifest, this.#limits);
+    const submission = {
+      id: newInvocationId(),
+      tenant,
+      function: name,
+      version,
+      functionOwner: ownerOf(stored),
+      submittedAt: this.#scheduler.store.clock(),
+      deadlineMs: cancelAfterMs ?? limits.wallMs + this.#queueMs,
+      restartable: manifest.restartable === true,
+      input,
+      limits,
+      models: manifestModels(manifest),
+      ...(manifest.limits?.memoryMb !== undefined && { expectedMemoryMb: manifest.limits.memoryMb }),
+      ...(manifest.expectedPages === undefined ? {} : { expectedPages: manifest.expectedPages }),
+      traceparent: call.traceparent,
+      ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(name, input) }),
+      ...(webhookUrl === undefined ? {} : { webhookUrl }),
+      ...(basis === undefined ? {} : { basis }),
+    };
+    const { id, created, quotas } = await this.#scheduler.submit(submission).catch((error: unknown) => {
+      if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
+      throw error;
+    });
+    this.#tellLimits(call, quotas);
+    if (!created) return this.#repeated(call.principal, id, request.join === true);
+    return {
+      id,
+      function: name,
+      version,
+      status: 'queued',
+      createdAt: new Date(submission.submittedAt).toISOString(),
+      attempts: 0,
+      lastEventId: '0-0',
+      ...(webhookUrl === undefined ? {} : { webhook: unsent(shownUrl(webhookUrl)) }),
+    };
   }
 
   /** Answers a repeated request with its invocation, once that has ended; with `join` also before. */

@@ -43,7 +43,7 @@ describe('the credentials of an installation', () => {
     assert.deepEqual([act?.actor, act?.action, act?.target], ['platform', 'key.create', key?.id]);
   });
 
-  it('from before keys had names get every scope, and are listed like any other key from then on', async () => {
+  it('without a name, from an older version, get every scope and appear in the list of keys', async () => {
     const apiKey = `pie_${'a'.repeat(32)}`;
     const sha256 = createHash('sha256').update(apiKey).digest('hex');
     const record = { tenant: 'default', scopes: 'invoke deploy admin', createdAt: '2026-01-01T00:00:00.000Z' };
@@ -55,7 +55,7 @@ describe('the credentials of an installation', () => {
     assert.ok((await scheduler.apiKeys.list('default')).some(({ id, name }) => id === keyId && name !== ''));
   });
 
-  it('that somebody has made, of this tenant or another, keep their scopes', async () => {
+  it('of an existing key, of this tenant or another, keep their scopes', async () => {
     for (const tenant of ['default', 'acme']) {
       await scheduler.tenants.ensure(tenant);
       const made = await scheduler.apiKeys.create(tenant, { name: 'k', scopes: ['invoke'] });

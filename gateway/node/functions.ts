@@ -24,18 +24,11 @@ import { translating } from './store-errors.ts';
 export class NodeFunctions {
   readonly #scheduler: Scheduler;
   readonly #limits: InvocationLimits;
-  /** Caches the stored version behind each one given to the app, so that an invocation need not read it again. */
-  readonly #stored = new WeakMap<FunctionVersion, StoredVersion>();
 
   /** @param limits of a function whose manifest sets none */
   constructor(scheduler: Scheduler, limits: InvocationLimits) {
     this.#scheduler = scheduler;
     this.#limits = limits;
-  }
-
-  /** The stored form of a version that this object returned. */
-  async storedOf(tenant: string, shown: FunctionVersion): Promise<StoredVersion | null> {
-    return this.#stored.get(shown) ?? (await this.#scheduler.functions.resolve(tenant, shown.name, shown.version));
   }
 
   list({ principal }: Call): Promise<readonly FunctionVersion[]> {
@@ -51,15 +44,15 @@ export class NodeFunctions {
   find({ principal }: Call, { name, version }: FunctionReference): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
-      return this.#shown(await this.#scheduler.functions.find(principal.tenant, name, version));
+      return shown(await this.#scheduler.functions.find(principal.tenant, name, version));
     });
   }
 
-  /** The version that an invocation of this reference runs. */
+  /** A version that an invocation of this reference would run. */
   resolve({ principal }: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
-      return this.#shown(await this.#scheduler.functions.resolve(principal.tenant, name, reference));
+      return shown(await this.#scheduler.functions.resolve(principal.tenant, name, reference));
     });
   }
 
@@ -136,13 +129,6 @@ export class NodeFunctions {
     });
   }
 
-  #shown(stored: StoredVersion | null): FunctionVersion | null {
-    if (stored === null) return null;
-    const shown = toFunctionVersion(stored);
-    this.#stored.set(shown, stored);
-    return shown;
-  }
-
   #deployment({ principal }: Call, given: FunctionManifest, component: Uint8Array, target: DeployTarget) {
     const { alias = LIVE, tag, message, onlyNew } = target;
     const placement = { alias, tag, message, onlyNew, by: principal.keyId };
@@ -151,6 +137,8 @@ export class NodeFunctions {
     return { tenant: principal.tenant, manifest, component, defaults: this.#limits, placement };
   }
 }
+
+const shown = (stored: StoredVersion | null): FunctionVersion | null => stored && toFunctionVersion(stored);
 
 const quarantined = (at: number | null | undefined): Pick<FunctionVersion, 'quarantinedAt'> =>
   at == null ? {} : { quarantinedAt: new Date(at).toISOString() };

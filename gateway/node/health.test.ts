@@ -16,13 +16,13 @@ const runtime = (gpuHosts: readonly RuntimeGpuHost[], more: Partial<RuntimeInfo>
 const said = (...runtimes: RuntimeInfo[]): string[] =>
   runningChecks(runtimes, NOW).map(({ name, ok, detail }) => `${name} ${ok ? 'ok' : 'FAIL'}: ${detail}`);
 
-test('somebody must run what is sent: a living runtime', () => {
+test('the platform is ready only with a living runtime', () => {
   assert.deepEqual(said(), ['runtimes FAIL: 0 alive']);
   assert.deepEqual(said(runtime([], { alive: false })), ['runtimes FAIL: 0 alive']);
-  assert.deepEqual(said(runtime([])), ['runtimes ok: 1 alive'], 'one that says nothing of GPU hosts');
+  assert.deepEqual(said(runtime([])), ['runtimes ok: 1 alive'], 'a runtime that does not report GPU hosts');
 });
 
-test('and it must reach a GPU host, or have lost the last one only now', () => {
+test('each accepting runtime must reach a GPU host or have lost its last one only recently', () => {
   const hosts = (...gpuHosts: RuntimeGpuHost[]) => said(runtime(gpuHosts))[1];
   assert.equal(hosts(there('a'), away('b', 60_000)), 'gpu-hosts ok: 1 of 2 there');
   assert.equal(hosts(away('a'), away('b')), 'gpu-hosts FAIL: none of 2 there yet');
@@ -35,6 +35,10 @@ test('and it must reach a GPU host, or have lost the last one only now', () => {
   assert.equal(hosts({ ...there('a'), drain: { since: 1, until: 2 } }), 'gpu-hosts ok: 1 of 1 there');
   const takes = { accepting: true } as const;
   const [good, bad] = [runtime([there('a')], takes), runtime([away('a', 60_000)], takes)];
-  assert.equal(said(good, bad)[1], 'gpu-hosts FAIL: none of 1 there for 60 s', 'either may get it');
-  assert.equal(said(good, { ...bad, accepting: false })[1], 'gpu-hosts ok: 1 of 1 there', 'this one gets none');
+  assert.equal(said(good, bad)[1], 'gpu-hosts FAIL: none of 1 there for 60 s', 'either runtime may get an invocation');
+  assert.equal(
+    said(good, { ...bad, accepting: false })[1],
+    'gpu-hosts ok: 1 of 1 there',
+    'a runtime that accepts no work gets none',
+  );
 });

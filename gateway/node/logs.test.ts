@@ -6,7 +6,7 @@ import { type LogSource, readLogs } from './logs.ts';
 
 const LINES = 700;
 
-describe('logs of invocations in one state', () => {
+describe('logs of invocations filtered by status', () => {
   let platform: TestPlatform;
   let asked: string[][] = [];
   let source: LogSource;
@@ -21,7 +21,7 @@ describe('logs of invocations in one state', () => {
       await (await platform.attempt(id)).fail('trap', `t${i}`);
       failed.push(id);
     }
-    // Lines of forgotten invocations, with a line of a known one in their middle.
+    // Lines of forgotten invocations, with a line of a known invocation in their middle.
     const key = store.keys.logs('default', 'f');
     const line = (invocation: string, message: string) => ({
       ...{ i: invocation, s: '1', t: String(Date.now()), e: 'log' },
@@ -53,7 +53,7 @@ describe('logs of invocations in one state', () => {
     return messages;
   }
 
-  it('are found in few round trips, each invocation asked about once, the newest first where there are many', async () => {
+  it('are read in few round trips, look up each invocation once, and keep the newest within the limit', async () => {
     const all = ['trap: t0', 'trap: t1', `m${LINES / 2}`];
     assert.deepEqual(await read({ status: 'failed' }), all);
     const ids = asked.flat();
@@ -65,7 +65,7 @@ describe('logs of invocations in one state', () => {
     assert.deepEqual(asked, []);
   });
 
-  it('are looked for no longer than somebody waits for them', async () => {
+  it('are no longer searched after the reader leaves', async () => {
     const leave = new AbortController();
     const { statuses } = source;
     source = {

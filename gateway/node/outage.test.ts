@@ -44,7 +44,7 @@ describe('when Redis dies', () => {
   });
   after(() => platform.stop());
 
-  it('a stream goes on once it is back', async () => {
+  it('a stream continues once Redis is back', async () => {
     const { response, attempt } = await h.stream();
     const reading = new Reading(response);
     await attempt.say('before');
@@ -58,7 +58,7 @@ describe('when Redis dies', () => {
     );
   });
 
-  it('a stream ends with an error when it stays away, and requests are refused', async () => {
+  it('a stream ends with an error while Redis is away, and new requests are refused', async () => {
     const { response, attempt } = await h.stream();
     const reading = new Reading(response);
     await attempt.say('before');
@@ -90,7 +90,7 @@ describe('when Redis dies', () => {
 });
 
 describe('when the gateway stops', () => {
-  it('streams that end in time are complete, others are told to come back, and nobody else is let in', async () => {
+  it('streams may end in time, the others get an error, and no new connection is accepted', async () => {
     const platform = await TestPlatform.start();
     try {
       await platform.register({ name: 'echo', input: ECHO_SCHEMA });
@@ -119,7 +119,7 @@ describe('when the gateway stops', () => {
   });
 });
 
-it('a request that is not made twice: the same idempotency key after an outage', async () => {
+it("a client's submit during an outage of Redis makes one invocation", async () => {
   const platform = await startDurable();
   try {
     await platform.register({ name: 'echo', input: ECHO_SCHEMA });

@@ -17,7 +17,7 @@ const family = (value: number): MetricFamily => ({
   points: [{ labels: { type: 'input' }, value }],
 });
 
-test("a gateway's page has its own numbers of now, and what others have left; what cannot be read is left out", async (t) => {
+test("the metrics page has the gateway's current values and those that other processes published", async (t) => {
   const scheduler = openTestScheduler(redis);
   t.after(() => scheduler.close());
   let value = 1;
@@ -35,7 +35,7 @@ test("a gateway's page has its own numbers of now, and what others have left; wh
   assert.ok(!text.includes('runtime-2'));
 });
 
-test('without Redis the page has what this gateway knows, and says so', async () => {
+test('without Redis the metrics page has the values of this gateway and reports Redis as down', async () => {
   const scheduler = openTestScheduler(redis, { deadlineMs: 50 });
   await scheduler.close();
   const page = platformMetrics({ scheduler, process: 'gateway', collect: async () => [family(3)], public: true });
@@ -44,7 +44,7 @@ test('without Redis the page has what this gateway knows, and says so', async ()
   assert.match(text, /^pie_redis_up\{process="gateway"\} 0$/m);
 });
 
-test('of many tenants, those with most are told apart; the sum is the same', () => {
+test('withOthers names the busiest tenants and adds up the rest', () => {
   const tenants = Array.from({ length: 1000 }, (_, i) => ({ tenant: `t${i}`, waiting: i, running: 1 }));
   const shown = withOthers(tenants);
   assert.equal(shown.length, MAX_OWNERS + 1);

@@ -14,7 +14,7 @@ function quotasOf(lines: readonly string[]) {
   return loadConfig({ PIE_HOME: home }).quotas;
 }
 
-test('pie.toml names every quota, but the line that `[admission]` bounds; a wrong limit is refused', () => {
+test('pie.toml sets every quota except waiting-invocations, and a wrong limit is refused', () => {
   const names = QUOTA_NAMES.filter((name) => name !== 'waiting-invocations');
   const lines = names.map((name, i) => `${name.replaceAll('-', '_')} = ${i}`);
   assert.deepEqual(quotasOf(lines), Object.fromEntries(names.map((name, i) => [name, i])));

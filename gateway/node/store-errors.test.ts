@@ -3,7 +3,7 @@ import { it } from 'node:test';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { translating } from './store-errors.ts';
 
-it('a store that is full says what to do, and is no other error than one that does not answer', async () => {
+it('a full store and a store that does not answer give different messages', async () => {
   const said = (text: string) => translating(() => Promise.reject(StoreError.from(new Error(text))));
   const full = "OOM command not allowed when used memory > 'maxmemory'.";
   await assert.rejects(said(full), { code: 'store-unavailable', message: /full/, hint: /max_memory_mb/ });

@@ -46,7 +46,7 @@ describe('a large upload', () => {
   const multipart = { 'content-type': 'multipart/form-data; boundary=b' };
   const json = { 'content-type': 'application/json' };
 
-  it('is refused when it is too large, and its connection stays usable', async () => {
+  it('beyond the limit is refused, and its connection stays usable', async () => {
     const tooLarge = Buffer.alloc(66 * MEBIBYTE);
     for (let i = 0; i < 2; i++) {
       assert.deepEqual(await send('PUT', '/v1/functions/big', deployment(tooLarge), multipart), {
@@ -61,7 +61,7 @@ describe('a large upload', () => {
     }
   });
 
-  it('is taken at the limit', async () => {
+  it('of exactly the limit is accepted', async () => {
     const component = Buffer.alloc(64 * MEBIBYTE);
     component.set(componentBytes('big'));
     assert.equal((await send('PUT', '/v1/functions/big', deployment(component), multipart)).status, 201);

@@ -107,7 +107,7 @@ describe('webhooks', () => {
     return delivery as WebhookDelivery;
   }
 
-  it('come to their end though Redis cannot note the last attempt at once, and past what cannot be told', async () => {
+  it('settle after Redis has refused a write, and skip an unreadable record', async () => {
     const { redis, keys } = platform.scheduler.store;
     await redis.set(keys.invocation('broken'), 'no record');
     await redis.zadd(keys.webhooks, 1, 'broken');
@@ -115,7 +115,7 @@ describe('webhooks', () => {
     receiver.beforeAnswer = async () => void (await redis.replicaof('127.0.0.1', '1'));
     receiver.statuses = [410];
     const id = await ended(receiver.url('/away'));
-    await eventually(() => receiver.received.some(({ path }) => path === '/away'), 'it is told');
+    await eventually(() => receiver.received.some(({ path }) => path === '/away'), 'the receiver has the delivery');
     receiver.beforeAnswer = async () => undefined;
     await sleep(100);
     await redis.replicaof('NO', 'ONE');
@@ -124,20 +124,20 @@ describe('webhooks', () => {
     await redis.zrem(keys.webhooks, 'broken');
   });
 
-  it('tell an end again until it is taken, signed, under one id', async () => {
+  it('repeat a signed delivery under one id until the receiver accepts it', async () => {
     receiver.statuses = [500, 302];
     outcomes.length = 0;
     const id = await ended(receiver.url('/signed'), { text: 'done' });
     const { status, attempts, lastStatus, nextAt } = await settled(id);
     assert.deepEqual([status, attempts, lastStatus, nextAt], ['delivered', 3, 204, null]);
-    await eventually(() => outcomes.length === 3, 'each attempt is told');
+    await eventually(() => outcomes.length === 3, 'the receiver has each attempt');
     assert.deepEqual(outcomes, ['retry', 'retry', 'delivered']);
     const mine = receiver.received.filter(({ path }) => path === '/signed');
     assert.equal(mine.length, 3);
     assert.equal(
       receiver.received.some(({ path }) => path === '/elsewhere'),
       false,
-      'a redirect was followed',
+      'the sender does not follow a redirect',
     );
     const key = Buffer.from((await client.operations.webhookSecret()).replace('whsec_', ''), 'base64');
     for (const { headers, body } of mine) {
@@ -155,7 +155,7 @@ describe('webhooks', () => {
     });
   });
 
-  it('tell of cancels and failures, and leave large outputs out', async () => {
+  it('report cancellations, and omit large outputs', async () => {
     const { id: cancelled } = await client.submit('echo', {}, { webhook: receiver.url('/cancelled') });
     await client.cancel(cancelled);
     const large = await ended(receiver.url('/large'), 'x'.repeat(300_000));
@@ -165,11 +165,11 @@ describe('webhooks', () => {
     assert.deepEqual([dataOf('/large').outputOmitted, 'output' in dataOf('/large')], [true, false]);
   });
 
-  it('stop at 410, and do not connect to what a name leads to inside', async () => {
+  it('stop at status 410, and do not connect to private addresses behind public names', async () => {
     receiver.statuses = [410];
     const gone = await settled(await ended(receiver.url('/gone')));
     assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
-    await eventually(() => outcomes.at(-1) === 'failed', 'that it was the last one');
+    await eventually(() => outcomes.at(-1) === 'failed', 'the attempt was the last one');
     const before = receiver.received.length;
     const { port } = new URL(receiver.url('/'));
     const id = await ended(`https://rebound.example:${port}/inside`);
@@ -180,7 +180,7 @@ describe('webhooks', () => {
     assert.equal(receiver.received.length, before);
   });
 
-  it('are not held up by another tenant’s dead endpoints, nor lost with a gateway', async () => {
+  it("are not delayed by another tenant's dead endpoints and outlive their gateway", async () => {
     const dead = createServer(() => undefined);
     dead.listen(0, '127.0.0.1');
     await once(dead, 'listening');

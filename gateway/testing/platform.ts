@@ -16,10 +16,10 @@ import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-
 import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
 
 const WAIT_MS = 30_000;
-/** Longer than any test, so that no runtime must renew its lease in time. */
+/** Longer than any test, so that no test needs to renew the lease in time. */
 const LEASE_MS = 600_000;
 
-/** The model that the platform claims to serve. */
+/** The model that the platform reports as served. */
 const TINY: RuntimeModel = {
   name: 'tiny',
   contextLength: 256,
@@ -29,7 +29,7 @@ const TINY: RuntimeModel = {
   traits: ['forward'],
 };
 
-/** The preamble of a component (layer 1), with content that tells it from others. */
+/** The preamble of a component (layer 1), with content that makes it unique. */
 export function componentBytes(content = 'x'): Uint8Array<ArrayBuffer> {
   return new Uint8Array([0x00, 0x61, 0x73, 0x6d, 0x0d, 0x00, 0x01, 0x00, ...new TextEncoder().encode(content)]);
 }

@@ -128,7 +128,8 @@ export class OriginControlPlane implements ControlPlane {
     const { function: fn, input, idempotencyKey, join, cancelAfterMs, webhookUrl } = request;
     return translating(async () => {
       const { http, client } = this.#of(call);
-      const reference = encodeURIComponent(`${fn.name}@${fn.version}`);
+      // The origin chooses the version and checks the input.
+      const reference = encodeURIComponent(fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`);
       try {
         const response = await http.request(`/v1/functions/${reference}/invocations`, {
           method: 'POST',

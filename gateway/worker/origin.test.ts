@@ -5,7 +5,7 @@ import { ECHO_SCHEMA, Harness } from '../testing/http/harness.ts';
 import { startWorker } from '../testing/miniflare.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-describe('a gateway in workerd whose origin breaks off', () => {
+describe('a worker whose connection to the origin breaks', () => {
   let platform: TestPlatform;
   let proxy: Awaited<ReturnType<typeof startCuttingProxy>>;
   let worker: Awaited<ReturnType<typeof startWorker>>;
@@ -24,7 +24,7 @@ describe('a gateway in workerd whose origin breaks off', () => {
     await platform.stop();
   });
 
-  it('tells its client to come back, which then misses nothing', async () => {
+  it('asks its client to reconnect, and the client misses no event', async () => {
     const client = platform.client(platform.apiKey, worker.url);
     const stream = await client.invoke('echo', { prompt: 'a' });
     const attempt = await platform.attempt(stream.id);
@@ -41,11 +41,11 @@ describe('a gateway in workerd whose origin breaks off', () => {
       seen,
       Array.from({ length: 101 }, (_, i) => i + 1),
     );
-    assert.ok(proxy.cuts() > 1, `it was cut ${proxy.cuts()} times`);
+    assert.ok(proxy.cuts() > 1, `the connection was cut ${proxy.cuts()} times`);
     cutAfter = Number.POSITIVE_INFINITY;
   });
 
-  it('ends a stream with an error frame, and refuses requests, when the origin is gone', async () => {
+  it('ends a stream with an error frame and refuses requests when the origin is gone', async () => {
     const h = new Harness({ url: worker.url, platform, stop: async () => undefined });
     const { response, attempt } = await h.stream();
     await attempt.say('one');

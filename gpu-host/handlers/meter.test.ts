@@ -74,7 +74,7 @@ test('years of steps are checked to the nanosecond, and what nobody pays for is 
   time.spend(0.000_005, payers([]), tokensOf, meterOf);
   const told: string[] = [];
   for (let i = 0; i < 2; i++) time.check((text) => told.push(text));
-  assert.deepEqual(told, ['5 ns of the device were spent and charged to nobody']);
+  assert.deepEqual(told, ['5 ns of device time were charged to no inferlet']);
 });
 
 test('pages count for as long as they are held', () => {

@@ -92,7 +92,7 @@ export class DeviceTime {
   /** Reports, once, time that was charged to no payer. Cheap enough to run whenever the model is idle. */
   check(tell: (text: string) => void): void {
     if (this.#unchargedNs === 0) return;
-    tell(`${this.#unchargedNs} ns of the device were spent and charged to nobody`);
+    tell(`${this.#unchargedNs} ns of device time were charged to no inferlet`);
     this.#unchargedNs = 0;
   }
 

@@ -65,6 +65,7 @@ withWorkbench('what calls refuse', (handler) => {
       [{ maxTokens: 80 }, 'context-overflow', /80 tokens from position 20 on reach past the model's context of 96/],
       [{ maxTokens: 6 }, 'context-overflow', /6 inputs need as many empty slots and the out-pages have 5/],
       [{ stopTokens: ids(3, 5000) }, 'invalid-argument', /token 5000 \(number 1\)/],
+      [{ stopTokens: new Uint32Array(257) }, 'invalid-argument', /257 stop tokens; 256 is the limit/],
     ];
     for (const [change, tag, message] of runs) {
       const run = b.inferlet.run(b.queue, {

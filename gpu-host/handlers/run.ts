@@ -14,6 +14,9 @@ import type { SlicedRun } from './run-slices.ts';
 import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue, OpenRun } from './space.ts';
 
+/** Maximum stop tokens of a run: each sampled token is compared with all of them. */
+const MAX_STOP_TOKENS = 256;
+
 /** Maximum tokens that a run keeps: the consumer acknowledges quarters of the window, so the device goes on meanwhile. */
 const MAX_KEPT_TOKENS = RUN_WINDOW_TOKENS / 4;
 
@@ -207,6 +210,9 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #check({ vocabularySize, contextLength }: ModelConfig): void {
     const { token, position, maxTokens, sampler, stopTokens } = this.#request;
     checkTokens(Uint32Array.of(token), vocabularySize);
+    if (stopTokens.length > MAX_STOP_TOKENS) {
+      throw fault('invalid-argument', `${stopTokens.length} stop tokens; ${MAX_STOP_TOKENS} is the limit`);
+    }
     checkTokens(stopTokens, vocabularySize);
     checkSampler(sampler);
     if (maxTokens === 0) throw fault('invalid-argument', 'a run of 0 tokens');

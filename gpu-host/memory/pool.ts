@@ -89,8 +89,7 @@ export class PagePool {
 
   release(page: Page): void {
     if (page.references === 0) throw new Error('a page was released twice');
-    if (page.references === 1 && page.inTree)
-      throw new Error('the prefix tree’s reference was released by somebody else');
+    if (page.references === 1 && page.inTree) throw new Error('another holder released the prefix tree’s reference');
     this.#uncount(page);
     page.references--;
     this.#count(page);

@@ -63,7 +63,7 @@ export class FrozenPages {
   release(snapshot: PageSnapshot): void {
     for (const { page } of snapshot.pages) {
       const left = (this.#held.get(page) ?? 0) - 1;
-      if (left < 0) throw new Error('a snapshot was released that nobody kept');
+      if (left < 0) throw new Error('an unknown snapshot was released');
       if (left > 0) this.#held.set(page, left);
       else this.#held.delete(page);
       this.#tenants.letGo(snapshot.tenant, page);

@@ -189,7 +189,7 @@ test('a snapshot keeps what was there with its masks, and an import maps it copy
   assert.equal(faultOf(() => narrow.importSnapshot(5, snapshot)).error.tag, 'limit-exceeded');
   assert.equal(narrow.heldPages, 0);
   memory.snapshots.release(snapshot);
-  assert.throws(() => memory.snapshots.release(snapshot), /nobody kept/);
+  assert.throws(() => memory.snapshots.release(snapshot), /unknown snapshot/);
   memory.closeSpace(other);
   memory.audit();
   assert.equal(memory.pool.free, 6);

@@ -29,7 +29,7 @@ import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './err
 import { FrameReader } from './frames.ts';
 import type { DecodedCall } from './operations.ts';
 import { f32, i32, list, record, text, u32 } from './testing/arbitrary.ts';
-import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from './wire.ts';
+import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, MAX_LIST, OP, PROTOCOL_VERSION } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
 const mask = fc.option(record({ runs: list, rowLengths: list }), { nil: undefined });
@@ -306,11 +306,13 @@ test('every call comes out as it went in, however the stream is cut', () => {
   );
 });
 
-test('many calls become several frames, and one larger than a frame is refused without a trace', () => {
+test('many calls become several frames, and one larger than a frame or with too long a list is refused without a trace', () => {
   const writer = new FrameWriter();
-  const third = new Uint32Array(MAX_FRAME_WORDS / 3);
-  for (let i = 0; i < 7; i++) assert.equal(encodeLists(writer, OP.freePages, 1, i, [third]), true);
-  assert.equal(encodeLists(writer, OP.freePages, 1, 99, [new Uint32Array(MAX_FRAME_WORDS)]), false);
+  const longest = new Uint32Array(MAX_LIST);
+  for (let i = 0; i < 7; i++) assert.equal(encodeLists(writer, OP.freePages, 1, i, [longest]), true);
+  const tooMany = Array.from({ length: Math.ceil(MAX_FRAME_WORDS / MAX_LIST) }, () => longest);
+  assert.equal(encodeLists(writer, OP.freePages, 1, 98, tooMany), false);
+  assert.equal(encodeLists(writer, OP.freePages, 1, 99, [new Uint32Array(MAX_LIST + 1)]), false);
   assert.equal(encodeBare(writer, OP.synchronize, 1, 7, 1), true);
   const bytes = writer.take();
   let frames = 0;

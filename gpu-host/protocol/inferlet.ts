@@ -35,13 +35,13 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from './errors
 import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 import type { ModelSummary } from './host.ts';
 import { sendPixels } from './image-pixels.ts';
-import { Issuer, type LinkOrDown } from './issuer.ts';
+import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
 import type { Link } from './link.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
 import type { DecodedResult, DeviceUsage } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
-import { MAX_EMBEDS, MAX_IMPORT_PAGES, OP, type Op } from './wire.ts';
+import { MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST, OP, type Op } from './wire.ts';
 
 type List = Uint32Array;
 
@@ -133,8 +133,7 @@ export class DeviceInferlet implements GpuInferlet {
 
   freePages(queue: number, pages: List): void {
     const space = this.#spaceFor(queue);
-    if (!('tag' in space)) space.pages.free(pages);
-    this.#sendLists(OP.freePages, queue, [pages]);
+    if (this.#sendLists(OP.freePages, queue, [pages]) && !('tag' in space)) space.pages.free(pages);
   }
 
   allocateEmbeds(queue: number, count: number): Outcome<Uint32Array> {
@@ -158,13 +157,14 @@ export class DeviceInferlet implements GpuInferlet {
 
   freeEmbeds(queue: number, embeds: List): void {
     const space = this.#spaceFor(queue);
-    if (!('tag' in space)) space.heldEmbeds = Math.max(0, space.heldEmbeds - embeds.length);
-    this.#sendLists(OP.freeEmbeds, queue, [embeds]);
+    const sent = this.#sendLists(OP.freeEmbeds, queue, [embeds]);
+    if (sent && !('tag' in space)) space.heldEmbeds = Math.max(0, space.heldEmbeds - embeds.length);
   }
 
   sharePages(queue: number, pages: List): Outcome<Uint32Array> {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return err(space);
+    if (pages.length > MAX_LIST) return err(TOO_LARGE);
     const refused = space.pages.refuseShare(pages.length);
     if (refused) return err(refused);
     const first = takePageAddresses(space, pages.length);
@@ -415,15 +415,17 @@ export class DeviceInferlet implements GpuInferlet {
     return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(read, encode);
   }
 
-  #send(queue: number, encode: (link: Link) => boolean): void {
-    if (this.#refusal(queue)) return;
+  /** Sends a call without a result. Returns false when the call was refused. */
+  #send(queue: number, encode: (link: Link) => boolean): boolean {
+    if (this.#refusal(queue)) return false;
     const failure = this.#issuer.send(encode);
     const state = this.#queues.get(queue);
     if (failure && state) state.failure ??= failure;
+    return !failure;
   }
 
-  #sendLists(op: Op, queue: number, lists: readonly List[]): void {
-    this.#send(queue, (link) => encodeLists(link.writer, op, this.#handle, queue, lists));
+  #sendLists(op: Op, queue: number, lists: readonly List[]): boolean {
+    return this.#send(queue, (link) => encodeLists(link.writer, op, this.#handle, queue, lists));
   }
 
   #refusal(queue: number): HandlerError | undefined {

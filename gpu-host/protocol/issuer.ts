@@ -4,7 +4,7 @@ import { err, type HandlerError, handlerError, type Outcome } from './errors.ts'
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './gpu-inferlet.ts';
 import type { Link, LinkedInferlet, Pending } from './link.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { MAX_FRAME_BYTES, OP } from './wire.ts';
+import { MAX_FRAME_BYTES, MAX_LIST, OP } from './wire.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
@@ -16,7 +16,10 @@ const CLOSE_DEADLINE_MS = 30_000;
 const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
 
 const UNREACHABLE = handlerError('unavailable', 'the GPU host cannot be reached');
-const TOO_LARGE = handlerError('limit-exceeded', `the call is larger than ${MAX_FRAME_BYTES} bytes; split it`);
+export const TOO_LARGE = handlerError(
+  'limit-exceeded',
+  `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items; split it`,
+);
 
 /**
  * Sends one inferlet's calls over a link and keeps those whose result is awaited. Once the inferlet is closed, terminated or lost, all of

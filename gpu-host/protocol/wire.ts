@@ -22,7 +22,7 @@ export const MAX_PIXEL_BYTES = MAX_FRAME_BYTES - 1024;
 /** Maximum embeds of one inferlet on one model. */
 export const MAX_EMBEDS = 262_144;
 
-/** Maximum addresses or tokens in one list of a call. The host refuses longer lists unread: one call must not hold up the host. */
+/** Maximum items in one list of a call. Both ends refuse longer lists unread: one call must not hold up a process. */
 export const MAX_LIST = 262_144;
 
 /** Addresses that the client reserves for the pages of one import; the host refuses larger imports. */

@@ -1,5 +1,12 @@
 import { ProtocolFault } from './errors.ts';
-import { FRAME_HEADER_WORDS, type FrameKind, MAX_FRAME_WORDS, MAX_TEXT_BYTES, PROTOCOL_VERSION } from './wire.ts';
+import {
+  FRAME_HEADER_WORDS,
+  type FrameKind,
+  MAX_FRAME_WORDS,
+  MAX_LIST,
+  MAX_TEXT_BYTES,
+  PROTOCOL_VERSION,
+} from './wire.ts';
 
 const utf8 = new TextEncoder();
 const text = new TextDecoder();
@@ -17,6 +24,8 @@ export class FrameWriter {
   #frameStart = -1;
   #frameKind: FrameKind | 0 = 0;
   #entryStart = 0;
+  /** True when the entry has a list above the limit. */
+  #tooLong = false;
 
   /** Words written and not yet taken. */
   get length(): number {
@@ -31,13 +40,14 @@ export class FrameWriter {
   begin(kind: FrameKind): void {
     if (this.#frameKind !== kind) this.#openFrame(kind);
     this.#entryStart = this.#length;
+    this.#tooLong = false;
     this.put(0);
   }
 
-  /** Closes the entry. Returns false, and drops the entry, when it alone is larger than a frame. */
+  /** Closes the entry. Returns false, and drops the entry, when it is larger than a frame or has a list above `MAX_LIST`. */
   end(): boolean {
     const entryWords = this.#length - this.#entryStart;
-    if (entryWords + FRAME_HEADER_WORDS > MAX_FRAME_WORDS) {
+    if (this.#tooLong || entryWords + FRAME_HEADER_WORDS > MAX_FRAME_WORDS) {
       this.#length = this.#entryStart;
       return false;
     }
@@ -77,7 +87,12 @@ export class FrameWriter {
     this.#length += values.length;
   }
 
+  /** Count, then the values. Writes none of a list above `MAX_LIST`. */
   putList(values: Uint32Array | readonly number[]): void {
+    if (values.length > MAX_LIST) {
+      this.#tooLong = true;
+      return;
+    }
     this.put(values.length);
     this.putAll(values);
   }

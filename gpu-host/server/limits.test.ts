@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { type GpuInferlet, type RunHandle, SharedPages } from '../protocol/client.ts';
 import { encodeBare, encodeOpenInferlet, encodeWords } from '../protocol/encode-calls.ts';
 import { Link } from '../protocol/link.ts';
-import { OP } from '../protocol/wire.ts';
+import { MAX_LIST, OP } from '../protocol/wire.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 
 /** Long enough that the window holds most of a run. */
@@ -52,6 +52,27 @@ test('a run outlives its queue: it is consumed to its end, and stopped, after th
     run.stop();
     await inferlet.close();
   }
+  await checkNeighbour(host, connection);
+});
+
+test('a list above the limit is refused before it is read, and counts nothing', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'long', maxPages: 8, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const pages = must(inferlet.allocatePages(queue, 4));
+  const [first = 0] = pages;
+  const tooLong = new Uint32Array(MAX_LIST + 1).fill(first);
+  const request = { token: 1, position: 0, pages: tooLong, maxTokens: 4, sampler: GREEDY, stopTokens: NONE };
+  inferlet.freePages(queue, tooLong);
+  assert.equal(inferlet.heldPages, 4);
+  assert.equal(tagOf(await inferlet.synchronize(queue)), 'limit-exceeded');
+  assert.equal(tagOf(inferlet.sharePages(queue, tooLong)), 'limit-exceeded');
+  assert.equal(tagOf(await inferlet.run(queue, request).next()), 'limit-exceeded');
+  assert.equal(tagOf(await inferlet.synchronize(queue)), 'ok');
+  inferlet.freePages(queue, pages);
+  assert.equal(inferlet.heldPages, 0);
+  await inferlet.close();
   await checkNeighbour(host, connection);
 });
 

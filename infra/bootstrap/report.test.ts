@@ -27,7 +27,7 @@ function run(files: Readonly<Record<string, string>>, ...options: string[]) {
 const TEST = "import { test } from 'node:test';";
 
 for (const isolation of ['process', 'none']) {
-  test(`each file has its duration, and each reason for a skipped test its count (isolation: ${isolation})`, () => {
+  test(`the report has the duration of each file and counts skip reasons (isolation: ${isolation})`, () => {
     const { stdout, stderr, status } = run(
       {
         'one.test.mjs': `${TEST} test('a', { skip: 'no card' }, () => undefined); test('b', { skip: 'no card' }, () => undefined);`,
@@ -42,7 +42,7 @@ for (const isolation of ['process', 'none']) {
   });
 }
 
-test('a test that is skipped without a reason fails the run', () => {
+test('a test skipped without a reason fails the run', () => {
   const { stdout, status } = run({
     'silent.test.mjs': `${TEST} test('says nothing', { skip: true }, () => undefined);`,
   });

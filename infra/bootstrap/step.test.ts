@@ -13,7 +13,7 @@ after(() => rmSync(directory, { recursive: true, force: true }));
 // With this variable set, Node's runner refuses to start another runner below a test.
 delete process.env.NODE_TEST_CONTEXT;
 
-test('a step that hangs is killed at its deadline, and the files that still ran are named', async () => {
+test('a step that hangs is killed at its deadline, and the report names its unfinished files', async () => {
   const server = net.createServer().listen(path.join(directory, 'socket'));
   const connected = once(server, 'connection') as Promise<[net.Socket]>;
   writeFileSync(path.join(directory, 'ends.test.mjs'), `import test from 'node:test'; test('ends', () => undefined);`);
@@ -36,7 +36,7 @@ test('a step that hangs is killed at its deadline, and the files that still ran 
   server.close();
 });
 
-test('a step that ends tells its exit code, and nothing is unfinished', async () => {
+test('a step that ends returns its exit code and no unfinished files', async () => {
   const step = runStep(directory, process.execPath, ['-e', 'process.exit(3)'], new AbortController().signal);
   assert.deepEqual(await step, { code: 3, unfinished: null });
 });

@@ -30,7 +30,7 @@ const tests = (concurrency) => ['--test', `--test-concurrency=${concurrency}`, F
 /** Files of `test/e2e` with hundreds of invocations at once, or whose subject is the time that things take. */
 const HURRIED = 'flood|pressure|releases';
 /** Folders of `test` with tests of whole platforms. */
-const FOLDERS = ['bench', 'browser', 'chaos', 'compat', 'fuzz', 'hostile', 'oracles', 'telemetry'];
+const FOLDERS = ['bench', 'browser', 'chaos', 'compat', 'documents', 'fuzz', 'hostile', 'oracles', 'telemetry'];
 
 /** Folders whose tests need no whole platform. */
 const ROOMS = ['wit', 'infra', 'scheduler', 'runtime', 'gateway'];

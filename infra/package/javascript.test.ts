@@ -19,10 +19,10 @@ const notes = ['index.ts', 'main.ts', 'hello.ts', 'test/bench/main.ts', "say 'fr
 const lazy = async (): Promise<unknown> => (await import('./lazy.ts')).d as unknown;
 `;
 
-describe('a module as JavaScript', () => {
+describe('a module turned into JavaScript', () => {
   const { text, files, packages } = toJavaScript('runtime/host/a.ts', SOURCE);
 
-  it('refers to modules that become JavaScript by their new names, and to others as before', () => {
+  it('refers to converted modules with .js and to other files unchanged', () => {
     for (const written of [
       "from './b.js'",
       "from '#scheduler/c.js'",
@@ -39,13 +39,13 @@ describe('a module as JavaScript', () => {
     }
   });
 
-  it('keeps every line where it was', () => {
+  it('keeps every line and column', () => {
     assert.equal(text.split('\n').length, SOURCE.split('\n').length);
     assert.equal(text.split('\n')[8]?.indexOf('new URL'), SOURCE.split('\n')[8]?.indexOf('new URL'));
     assert.doesNotMatch(text, /Promise<|: URL|type D/);
   });
 
-  it('says what it needs, types apart', () => {
+  it('lists the files and packages that it imports, without types', () => {
     assert.deepEqual(files.toSorted(), [
       'e.ts',
       'gpu-host/main.ts',
@@ -59,7 +59,7 @@ describe('a module as JavaScript', () => {
     assert.deepEqual(packages, ['zod']);
   });
 
-  it('tells packages from texts and from Node’s and the contract’s modules', () => {
+  it('lists packages, and no text, comment, Node module or contract module', () => {
     const source = `import fs from 'node:fs';\nimport { a } from 'pie:inferlet/types@0.1.0';\nimport { Context } from '@pie/inferlet/raw';
 export const text = "import x from 'y'";\nimport 'hono';\n// import z from 'z'\n`;
     assert.deepEqual(packagesOf(source), ['@pie/inferlet', 'hono']);

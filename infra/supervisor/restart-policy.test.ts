@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { afterDeath, NO_HISTORY } from './restart-policy.ts';
 
-test('the first restart is at once, quick deaths back off to a bound', () => {
+test('the first restart is immediate, and quick deaths back off up to a bound', () => {
   let history = NO_HISTORY;
   const delays: number[] = [];
   for (let i = 0; i < 12; i++) {
@@ -15,7 +15,7 @@ test('the first restart is at once, quick deaths back off to a bound', () => {
   assert.ok(delays.every((delay, i) => i === 0 || delay >= (delays[i - 1] ?? 0)));
 });
 
-test('a long healthy life clears the debt', () => {
+test('a long healthy life resets the back-off', () => {
   const { history } = afterDeath({ quickDeaths: 9 }, 60_000);
   assert.equal(history.quickDeaths, 1);
   assert.equal(afterDeath({ quickDeaths: 9 }, 60_000).delayMs, 50);

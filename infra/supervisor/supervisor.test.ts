@@ -75,7 +75,7 @@ const alive = (pid: number) => {
   }
 };
 
-test('a child that is killed comes back; stopping leaves none', async () => {
+test('a killed child is restarted, and stop() ends it', async () => {
   const { supervisor, events, seen } = supervise();
   await supervisor.start([spec('worker', program('worker'))]);
   const first = supervisor.pids().worker;
@@ -89,7 +89,7 @@ test('a child that is killed comes back; stopping leaves none', async () => {
   assert.equal(alive(second), false);
 });
 
-test('a child that fails to start is reported with its last lines', async () => {
+test('a child that fails to start is reported with its last output', async () => {
   const { supervisor } = supervise();
   const file = program('broken', `console.error('no such device'); process.exit(3);`);
   await assert.rejects(
@@ -99,7 +99,7 @@ test('a child that fails to start is reported with its last lines', async () => 
   await supervisor.stop([]);
 });
 
-test('a child that never gets ready is ended and reported', async () => {
+test('a child that is not ready in time is killed and reported', async () => {
   const { supervisor } = supervise();
   const file = path.join(directory, 'silent.mjs');
   writeFileSync(file, 'setInterval(() => undefined, 1000)');
@@ -150,7 +150,7 @@ const whyOf = (events: readonly SupervisorEvent[]): string =>
 /** The shortest limits that exceed the pauses of a busy machine. */
 const WATCH = { everyMs: 100, computingMs: 1000, stillMs: 1000 };
 
-test('a watched child that is stopped is killed and replaced; one that beats is not', async () => {
+test('a watched child that is stopped is killed and replaced; another one that beats keeps running', async () => {
   const { supervisor, events, seen } = supervise();
   const file = program('stopped');
   await supervisor.start([spec('stopped', file, { watch: WATCH }), spec('beating', file, { watch: WATCH })]);
@@ -166,7 +166,7 @@ test('a watched child that is stopped is killed and replaced; one that beats is 
   await supervisor.stop([['stopped', 'beating']]);
 });
 
-test('a watched child that computes without an end is killed and replaced', async () => {
+test('a watched child in an endless loop is killed and replaced', async () => {
   const { supervisor, events, seen } = supervise();
   const file = program('spinning', `process.on('SIGUSR2', () => { for (;;); });`);
   await supervisor.start([spec('spinning', file, { watch: { ...WATCH, stillMs: 60_000 } })]);
@@ -179,7 +179,7 @@ test('a watched child that computes without an end is killed and replaced', asyn
   await supervisor.stop([['spinning']]);
 });
 
-test('what a child prints is no beat', async () => {
+test('output of a child does not count as a beat', async () => {
   const { supervisor, events, seen } = supervise();
   const print = `try { fs.writeSync(1, '.\\n'); } catch {}`;
   const file = program('printing', `import fs from 'node:fs'; process.on('SIGUSR2', () => { for (;;) ${print} });`);
@@ -218,7 +218,7 @@ async function ownSupervisor(name: string) {
   return { parent, children, events, seen };
 }
 
-test('a pause of the supervisor and its children, or of the supervisor alone, kills nothing', async () => {
+test('a pause of the supervisor, alone or with its children, kills no child', async () => {
   const { parent, children, events, seen } = await ownSupervisor('paused');
   try {
     for (const paused of [[parent.pid ?? 0, ...children], [parent.pid ?? 0]]) {

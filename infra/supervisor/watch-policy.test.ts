@@ -86,7 +86,7 @@ const RUN = { seed: 20_261_121, numRuns: 400 };
 const unpaused = (doing: Doing, ms: number): Stretch => ({ doing, ms, machinePausesMs: 0 });
 
 describe('the watch over a child', () => {
-  test('kills none whose silence is within the limits, however long the machine pauses', () => {
+  test('does not kill within the limits of silence, however long the machine pauses', () => {
     const property = fc.property(fc.array(anything, { maxLength: 60 }), late, (stretches, lateMs) => {
       const { verdict, silentMs, computingMs } = play(stretches, cycle(lateMs));
       if (verdict === 'computing') assert.ok(computingMs >= LIMITS.computingMs - 1e-6, `${computingMs}`);
@@ -95,7 +95,7 @@ describe('the watch over a child', () => {
     fc.assert(property, RUN);
   });
 
-  test('kills one that stands still, within two looks of the limit', () => {
+  test('kills a child that stands still within two looks after the limit', () => {
     const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
       const stuck = [
         ...stretches,
@@ -107,7 +107,7 @@ describe('the watch over a child', () => {
     fc.assert(property, RUN);
   });
 
-  test('kills one that computes without an end, within two looks of the limit', () => {
+  test('kills a child in an endless loop within two looks after the limit', () => {
     const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
       const spins = [
         ...stretches,
@@ -119,15 +119,15 @@ describe('the watch over a child', () => {
     fc.assert(property, RUN);
   });
 
-  test('kills one that stands still though each of its own looks comes late', () => {
+  test('kills a child that stands still although each look of the supervisor comes late', () => {
     assert.equal(play([unpaused('stands still', 300_000)], () => 900).verdict, 'still');
   });
 
-  test('kills none that only waits for a processor', () => {
+  test('does not kill a child that waits for a processor', () => {
     assert.equal(play([unpaused('queues', 600_000)], () => 0).verdict, 'alive');
   });
 
-  test('without times of the thread, silence alone decides', () => {
+  test('uses silence alone when thread times are missing', () => {
     let silence = beginWatch({ atMs: 0, beaten: true, thread: null });
     let verdict: Verdict = 'alive';
     let atMs = 0;

@@ -16,7 +16,7 @@ const familyOf = async (meters: Meters, name: string) => {
   return family;
 };
 
-test('however many tenants and functions come, a metric has a bounded number of series', async () => {
+test('the number of series of a metric is bounded for any number of tenants and functions', async () => {
   const meters = newMeters();
   const counter = meters.meter.createCounter('pie.invocations');
   const histogram = meters.meter.createHistogram('pie.invocation.duration', { unit: 's' });
@@ -44,7 +44,7 @@ test('however many tenants and functions come, a metric has a bounded number of 
   assert.ok(points.some(({ labels }) => labels.function === 'function-0' && labels.tenant === 'tenant-0'));
 });
 
-test('a gauge shows what is observed now, a counter goes on', async () => {
+test('a gauge drops series that are no longer observed, and a counter keeps them', async () => {
   const meters = newMeters();
   const gauge = meters.meter.createObservableGauge('depth');
   const counter = meters.meter.createCounter('starts');
@@ -65,14 +65,14 @@ test('a gauge shows what is observed now, a counter goes on', async () => {
   assert.equal((await shown('starts')).length, 1);
 });
 
-test('labels of closed sets are left alone', async () => {
+test('labels with few values are kept beyond the bound on owners', async () => {
   const meters = newMeters();
   const starts = meters.meter.createCounter('starts');
   for (let i = 0; i < MAX_OWNERS + 50; i++) starts.add(1, { model: `m${i % 3}` });
   assert.equal((await familyOf(meters, 'starts')).points.length, 3);
 });
 
-test('the page of all processes: each name once, cumulative buckets, text escaped', () => {
+test('the page of all processes has each name once, cumulative buckets and escaped text', () => {
   const histogram: MetricFamily = {
     ...{ name: 'pie.batch.wait', unit: 's', description: 'Waits.', kind: 'histogram' },
     points: [{ labels: { model: 'm' }, count: 6, sum: 0.5, bounds: [0.1, 1], counts: [1, 2, 3] }],
@@ -102,7 +102,7 @@ pie_batch_wait_seconds_count{model="m",process="runtime-1"} 6
   );
 });
 
-test('names carry their units once', () => {
+test('Prometheus names contain their unit once', () => {
   const name = (name: string, unit: string, kind: MetricFamily['kind']) => prometheusName({ name, unit, kind });
   assert.equal(name('process.cpu.time', 's', 'counter'), 'process_cpu_time_seconds_total');
   assert.equal(name('process.memory.usage', 'By', 'gauge'), 'process_memory_usage_bytes');
@@ -110,7 +110,7 @@ test('names carry their units once', () => {
   assert.equal(name('pie.kv.pages', '{page}', 'gauge'), 'pie_kv_pages');
 });
 
-test('what one process hands over is what the next reads, and nothing else is', async () => {
+test('parseFamilies reads what a process publishes and refuses anything else', async () => {
   const meters = newMeters(vitalFamilies(watchVitals()()));
   meters.meter.createCounter('pie.tokens', { unit: '{token}' }).add(3, { type: 'input' });
   const families = await meters.collect();
@@ -124,13 +124,13 @@ test('what one process hands over is what the next reads, and nothing else is', 
     assert.equal(parseFamilies(text), null, text);
 });
 
-test('a process knows how it is', () => {
+test('vitals have memory, CPU time and uptime of the process', () => {
   const vitals = watchVitals()();
   assert.ok(vitals.residentBytes > vitals.heapBytes && vitals.cpuSeconds > 0 && vitals.uptimeSeconds > 0);
   assert.equal(vitals.restarts, 0);
 });
 
-test('what goes wrong with exporting is said, and not again and again', () => {
+test('export errors are logged at most once a minute', () => {
   const lines: string[] = [];
   let nowMs = 0;
   const logger = diagnosticsLogger(

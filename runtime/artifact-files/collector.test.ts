@@ -16,7 +16,7 @@ const ECHO = 'export async function run(input) { return input; }';
 const OTHER = 'export async function run(input) { return JSON.stringify([input]); }';
 const LONG_AGO = new Date(0);
 
-describe('artifacts that no version needs', () => {
+describe('artifacts without a version', () => {
   let platform: TestPlatform;
   let store: string;
   before(async () => {
@@ -48,7 +48,7 @@ describe('artifacts that no version needs', () => {
   const answer = async (version: FunctionVersion, input: unknown) =>
     (await platform.invoke(version, input)).end.data.output;
 
-  it('go, and those of versions that are deployed or drain stay', async () => {
+  it('are removed, and artifacts of deployed or draining versions stay', async () => {
     const component = await testComponent(ECHO);
     const kept = await platform.deploy(component, { name: 'kept' });
     const [ofKept = ''] = await names();
@@ -58,12 +58,12 @@ describe('artifacts that no version needs', () => {
     });
     assert.ok(small.ok);
     assert.equal((await names()).length, 2);
-    // What another toolchain made, and what is not whole.
+    // An artifact of another toolchain, and a broken one.
     const [old, broken] = ['0'.repeat(64), '1'.repeat(64)];
     await cp(join(store, ofKept), join(store, old), { recursive: true });
     const meta = await readFile(join(store, old, 'artifact.json'), 'utf8');
     await writeFile(join(store, old, 'artifact.json'), meta.replaceAll(ofKept, old));
-    assert.ok(await readArtifact(store, old), 'it is whole');
+    assert.ok(await readArtifact(store, old), 'the copied artifact is complete');
     await mkdir(join(store, broken));
     await writeFile(join(store, broken, 'artifact.json'), '{');
 
@@ -76,16 +76,16 @@ describe('artifacts that no version needs', () => {
     assert.equal(await answer(kept, 'a'), 'a');
     await remove(kept);
     assert.deepEqual(await one.round(), [ofKept]);
-    assert.deepEqual(await readdir(store), [], 'nothing is left, also nothing set aside');
+    assert.deepEqual(await readdir(store), [], 'the store is empty, without set-aside artifacts');
 
-    // The runtime has its program still; another runtime would build it.
+    // This runtime still has its program; another runtime would build it.
     const again = await platform.deploy(component, { name: 'again' });
     assert.deepEqual(await names(), [ofKept]);
     assert.equal(await answer(again, 'b'), 'b');
     await remove(again);
   });
 
-  it('stay when something begins to use them at the last moment, in this process or another', async () => {
+  it('stay when this process or another begins to use them at the last moment', async () => {
     const version = await platform.deploy(await testComponent(ECHO), { name: 'late' });
     await remove(version);
     const [name = ''] = await names();
@@ -109,10 +109,10 @@ describe('artifacts that no version needs', () => {
     }
     await utimes(path, LONG_AGO, LONG_AGO);
     assert.deepEqual(await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(), []);
-    assert.deepEqual(await names(), [name], 'this process has read it');
+    assert.deepEqual(await names(), [name], 'this process has read the artifact');
   });
 
-  it('are collected beside concurrent deploys, of which none fails', async () => {
+  it('are removed while concurrent deploys succeed', async () => {
     const components = await Promise.all([testComponent(ECHO), testComponent(OTHER)]);
     const first = await platform.deploy(components[0] ?? '', { name: 'first' });
     const [name = ''] = await names();
@@ -145,7 +145,7 @@ describe('artifacts that no version needs', () => {
     assert.deepEqual(platform.errors, []);
   });
 
-  it('stay while the scheduler cannot say whether they are wanted', async () => {
+  it('stay while the scheduler does not answer', async () => {
     const before = await names();
     assert.ok(before.length > 0);
     const failing = collector({ isWanted: () => Promise.reject(new Error('Redis is away')) });

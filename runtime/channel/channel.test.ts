@@ -24,7 +24,7 @@ interface Sent {
 
 const NOTHING = { signal: () => undefined };
 
-/** A message of `size` bytes that depend on a mark. */
+/** A message of `size` bytes that depend on `mark`. */
 const payloadOf = ({ size, mark }: Sent): Buffer => Buffer.alloc(size, mark & 255);
 
 /** Random message sizes: mostly small, some of about a frame, some of many frames. */
@@ -65,7 +65,7 @@ async function play(seed: number): Promise<void> {
         ...NOTHING,
         message: (kind, payload) => {
           const next = expected.get(lane)?.shift();
-          assert.ok(next, 'a message that was not sent');
+          assert.ok(next, 'every received message was sent');
           assert.equal(kind, KIND.call);
           assert.equal(payload.length, next.size);
           assert.ok(payload.every((byte) => byte === (next.mark & 255)));
@@ -123,7 +123,7 @@ describe('a channel', () => {
     );
   }
 
-  it('goes on with other invocations while one takes nothing', { timeout: 30_000 }, async () => {
+  it('continues with other invocations while one reads nothing', { timeout: 30_000 }, async () => {
     const [a, b] = splitPair(() => 0.99);
     const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
     const [sender, receiver] = [new Channel(a, options), new Channel(b, options)];
@@ -147,7 +147,7 @@ describe('a channel', () => {
     receiver.close();
   });
 
-  it('serves another channel of its thread while a flood waits', { timeout: 30_000 }, async () => {
+  it('serves another channel of its thread while many messages wait', { timeout: 30_000 }, async () => {
     const thread = new SharedThread();
     const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
     const taken: string[] = [];
@@ -194,7 +194,7 @@ describe('a channel', () => {
     receiver.close();
   });
 
-  it('cuts a message that is too large for one frame', { timeout: 30_000 }, async () => {
+  it('joins the parts of a message that is too large for one frame', { timeout: 30_000 }, async () => {
     const { promise, resolve } = Promise.withResolvers<Buffer>();
     const { send, hello, channel } = raw({ message: resolve });
     const [head, tail] = [Buffer.alloc(1000, 1), Buffer.alloc(500, 2)];
@@ -270,7 +270,9 @@ describe('a channel', () => {
     assert.equal((await lost).code, 'too-much-in-flight');
   });
 
-  it('ends when the peer takes nothing of what all invocations are sent together', { timeout: 30_000 }, async () => {
+  it('ends when the peer reads nothing and the bytes queued for all invocations pass the bound', {
+    timeout: 30_000,
+  }, async () => {
     const { send, hello, lost, channel } = raw();
     send(hello);
     // All messages share one buffer: the channel counts waiting bytes and does not copy them.
@@ -282,15 +284,15 @@ describe('a channel', () => {
     assert.equal((await lost).code, 'too-much-in-flight');
   });
 
-  it('ends when the stream does', { timeout: 30_000 }, async () => {
+  it('ends when its stream ends', { timeout: 30_000 }, async () => {
     const { mine, lost } = raw();
     mine.destroy();
     assert.equal((await lost).code, 'lost');
   });
 });
 
-describe('the room for large messages', () => {
-  it('is given out first come, first served, and never more than there is', () => {
+describe('the shared room for large messages', () => {
+  it('is assigned in order of arrival and never exceeded', () => {
     for (let seed = 1; seed <= 50; seed++) {
       const random = randomOf(seed);
       const room = new SharedRoom(100);

@@ -154,7 +154,8 @@ export class Channel {
   /** Lanes that may have something to send, in turn. */
   readonly #ready = new Set<Lane>();
   #scheduled = false;
-  #blocked = false;
+  /** Time at which the stream had no more room; null while it has. */
+  #blockedAtMs: number | null = null;
   #greeted = false;
   #fault: ChannelFault | null = null;
 
@@ -164,7 +165,7 @@ export class Channel {
     this.#share = options.thread?.share(() => this.#serve()) ?? null;
     stream.on('data', (chunk: Buffer) => this.#received(chunk));
     stream.on('drain', () => {
-      this.#blocked = false;
+      this.#blockedAtMs = null;
       this.#flush();
     });
     stream.on('error', (cause) =>
@@ -190,6 +191,11 @@ export class Channel {
   /** True while data of the peer waits for the thread. */
   get behind(): boolean {
     return this.#share?.waiting ?? false;
+  }
+
+  /** Time since which the peer has taken nothing of what waits in the stream, by `performance.now`; null when nothing waits. */
+  get untakenSinceMs(): number | null {
+    return this.#blockedAtMs;
   }
 
   /** Counts time of the thread that was spent on answers. */
@@ -256,7 +262,7 @@ export class Channel {
   }
 
   #schedule(): void {
-    if (this.#scheduled || this.#blocked || this.#fault) return;
+    if (this.#scheduled || this.#blockedAtMs !== null || this.#fault) return;
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
@@ -265,7 +271,7 @@ export class Channel {
   }
 
   #flush(): void {
-    if (this.#fault || this.#blocked) return;
+    if (this.#fault || this.#blockedAtMs !== null) return;
     const batch = this.#urgent;
     this.#urgent = [];
     this.#urgentBytes = 0;
@@ -286,7 +292,8 @@ export class Channel {
     }
     const [only] = batch;
     if (!only) return;
-    this.#blocked = !this.#stream.write(batch.length === 1 ? only : Buffer.concat(batch, bytes));
+    const hasRoom = this.#stream.write(batch.length === 1 ? only : Buffer.concat(batch, bytes));
+    if (!hasRoom) this.#blockedAtMs = performance.now();
     if (this.#ready.size > 0) this.#schedule();
   }
 

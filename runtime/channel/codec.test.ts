@@ -82,7 +82,7 @@ function decode(read: Read, bytes: Buffer): unknown {
   return value;
 }
 
-describe('the codec of the channel', () => {
+describe("the channel's codec", () => {
   it('carries random values of every type and call of the contract', () => {
     assert.ok(CODECS.length > 80, `${CODECS.length} codecs`);
     for (const { name, values, write, read } of CODECS) {
@@ -97,7 +97,7 @@ describe('the codec of the channel', () => {
     }
   });
 
-  it('refuses damaged bytes with a typed fault, or reads a value of the type', () => {
+  it('rejects damaged bytes with a typed fault, or reads a value of the type', () => {
     for (const { name, values, write, read } of CODECS) {
       fc.assert(
         fc.property(values, fc.infiniteStream(fc.nat()), (value, choices) => {
@@ -125,7 +125,7 @@ describe('the codec of the channel', () => {
     }
   });
 
-  it('writes every number where its buffer has just grown', () => {
+  it('writes every number correctly after its buffer has just grown', () => {
     // The buffer begins with 4,096 bytes and grows to the needed size, at least to double its size.
     for (let before = 4080; before <= 4096; before++) {
       const w = new MessageWriter();
@@ -145,7 +145,7 @@ describe('the codec of the channel', () => {
     }
   });
 
-  it('checks a count against the bytes that are left before it makes a list', () => {
+  it('checks a count against the remaining bytes before it makes a list', () => {
     const bytes = Buffer.alloc(4);
     bytes.writeUInt32LE(0xffff_ffff);
     for (const list of ['u8List', 'u32List', 'f64List', 'string'] as const) {
@@ -154,7 +154,7 @@ describe('the codec of the channel', () => {
     assert.throws(() => new MessageReader(bytes).list(1, () => 0), { code: 'bad-value' });
   });
 
-  it('bounds what one message is made of', () => {
+  it('bounds the number of values in one message', () => {
     const texts = (count: number) => {
       const bytes = Buffer.alloc(4 + 4 * count);
       bytes.writeUInt32LE(count);
@@ -167,7 +167,7 @@ describe('the codec of the channel', () => {
     assert.throws(() => w.numbers(new Uint8Array(33 << 20)), { code: 'too-large' });
   });
 
-  it('refuses texts that are not UTF-8, cases that do not exist and bytes behind the end', () => {
+  it('rejects texts that are not UTF-8, unknown cases and trailing bytes', () => {
     assert.throws(() => new MessageReader(Buffer.from([1, 0, 0, 0, 0xff])).string(), { code: 'bad-value' });
     assert.throws(() => new MessageReader(Buffer.from([2])).bool(), { code: 'bad-value' });
     assert.throws(() => new MessageReader(Buffer.from([0, 0xd8, 0, 0])).char(), { code: 'bad-value' });

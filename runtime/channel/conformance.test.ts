@@ -30,7 +30,10 @@ function recorder() {
   return { table, lines };
 }
 
-/** Splits the calls by the side that answers them. Hides the matcher of a constrained step, which each side names differently. */
+/**
+ * Splits the calls by the side that answers them. Hides the matcher of a constrained step, which each side names
+ * differently.
+ */
 function split(lines: readonly string[]): Pick<Transcript, 'runtime' | 'local'> {
   const kept = lines.filter((line) => !line.includes(' [resource-drop]'));
   const isRemote = (line: string) => {
@@ -72,7 +75,7 @@ describe('a guest over the channel', () => {
     program = await testProgram(await testArtifact(await testComponent(source)));
   });
 
-  it('calls the host and gets its answers as a guest beside the host does', { timeout: 120_000 }, async () => {
+  it('makes the same calls and gets the same answers as a guest beside the host', { timeout: 120_000 }, async () => {
     const [near, far] = [await direct(program, '4'), await overTheChannel(program, '4')];
     assert.deepEqual(near.ending, { tag: 'success', val: '{"rounds":4}' });
     assert.deepEqual(far.ending, near.ending);
@@ -85,7 +88,7 @@ describe('a guest over the channel', () => {
     }
   });
 
-  it('ends as it does beside the host when run throws', { timeout: 60_000 }, async () => {
+  it('ends like a guest beside the host when run throws', { timeout: 60_000 }, async () => {
     const [near, far] = [await direct(program, '0'), await overTheChannel(program, '0')];
     assert.deepEqual(far, near);
     assert.ok((near.ending as { tag: string }).tag === 'failure');

@@ -39,7 +39,7 @@ const handle = (number: number) => (w: MessageWriter) => w.u32(number);
 const SUBSCRIBE = 'messaging [constructor]subscription';
 const NEXT = 'messaging [method]subscription.next';
 
-describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000 }, () => {
+describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_000 }, () => {
   const attacks: Record<string, { readonly code: string; readonly attack: (sandbox: RawSandbox) => void }> = {
     'calls a function that does not exist': {
       code: 'unknown-function',
@@ -153,7 +153,7 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     });
   }
 
-  it('makes no call of an invocation that it has closed, and forgets it when the sandbox answers', async () => {
+  it('ignores calls of a closed invocation, and forgets the invocation when the sandbox confirms', async () => {
     const { sandbox, lines, guests, runtime } = await attacked(1);
     sandbox.call(0, 'environment list-variables', 1);
     sandbox.call(0, 'environment list-variables', 2);
@@ -163,7 +163,7 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     runtime.close();
   });
 
-  it('tells a host once of each future that the guest has let go, before its answer or behind it', async () => {
+  it('reports each future that the guest drops to the host once, before or after its answer', async () => {
     const told: string[] = [];
     const settle: ((value: unknown) => void)[] = [];
     let calls = 0;
@@ -180,7 +180,7 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     assert.deepEqual(told, ['future 1']);
     sandbox.letGo(0, 2);
     while (told.length < 2) await new Promise(setImmediate);
-    // Each of these messages crossed an answer and reports nothing new.
+    // Each of these messages crossed an answer and adds nothing.
     sandbox.letGo(0, 1);
     sandbox.letGo(0, 2);
     settle[0]!({ tag: 'ok', val: undefined });
@@ -190,7 +190,7 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     runtime.close();
   });
 
-  it('takes no more calls while too many of the host are under way, and goes on when one settles', async () => {
+  it('accepts no calls while too many host calls are in flight, and continues when one settles', async () => {
     const settle: ((value: unknown) => void)[] = [];
     const get = (() => new Promise((resolve) => settle.push(resolve))) as HostFunction;
     const { sandbox, runtime } = await attacked(1, { store: { get } });
@@ -206,7 +206,7 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     runtime.close();
   });
 
-  it('charges the guest for calls that are quick, too', async () => {
+  it('charges the guest for short calls, too', async () => {
     let chargedMs = 0;
     const { promise, resolve } = Promise.withResolvers<void>();
     const charge = (ms: number) => {
@@ -227,7 +227,7 @@ describe('the runtime beside a sandbox that breaks the rules', { timeout: 60_000
     }) as HostFunction,
     'a promise of the host is rejected': (() => Promise.reject(new Error('too much'))) as HostFunction,
   })) {
-    it(`ends one invocation, and no other, when ${what}`, async () => {
+    it(`ends one invocation only when ${what}`, async () => {
       const { sandbox, guests, runtime } = await attacked(2, { store: { get: failing } });
       sandbox.call(0, 'store get', 1, text('key'));
       const how = await guests[0]!.ended;
@@ -244,7 +244,7 @@ describe('events of a sandbox', { timeout: 60_000 }, () => {
     w.string('event');
   };
 
-  it('that find no room wait, with all that follows, until the log has taken some', async () => {
+  it('wait with all later calls while the log has no room', async () => {
     let room = 2;
     const order: string[] = [];
     const flushes: ((written: boolean) => void)[] = [];

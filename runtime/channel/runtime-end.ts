@@ -66,6 +66,11 @@ export class RuntimeEnd {
     return this.#channel.behind;
   }
 
+  /** Time since which the sandbox has taken nothing of what waits for it, by `performance.now`; null when nothing waits. */
+  get untakenSinceMs(): number | null {
+    return this.#channel.untakenSinceMs;
+  }
+
   /** Number of running invocations. */
   get guests(): number {
     return this.#guests.size;

@@ -29,7 +29,7 @@ async function guestOf(source: string, over: HostTable = {}) {
 const ok = (val: unknown) => ({ tag: 'ok', val });
 
 describe('a guest in a sandbox', { timeout: 300_000 }, () => {
-  it('leaves timers their turn while many guests begin', async () => {
+  it('runs timers between the starts of many guests', async () => {
     const [mine, theirs] = duplexPair();
     const count = 40;
     const all = Promise.withResolvers<void>();
@@ -60,7 +60,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('spends no CPU time while it waits for a synchronous answer, and spends it behind', async () => {
+  it('uses no CPU time while it waits for a synchronous answer, and uses it again afterwards', async () => {
     const asked = Promise.withResolvers<void>();
     const answer = Promise.withResolvers<string>();
     const get = ((_context: unknown, name: string) => {
@@ -92,7 +92,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('sends events without a round trip, up to a bound, and again once they are written', async () => {
+  it('sends events without a round trip up to a bound, and again after they are written', async () => {
     const source = `
       import { flush, send } from 'pie:inferlet/session@0.1.0';
       import { exists } from 'pie:inferlet/store@0.1.0';
@@ -139,7 +139,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('hears that it is to stop, and goes on', async () => {
+  it('sees its cancellation and continues', async () => {
     const source = `
       import { isCancelled } from 'pie:inferlet/runtime@0.1.0';
       import { exists } from 'pie:inferlet/store@0.1.0';
@@ -213,7 +213,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     });
   }
 
-  it('tells the host once of each future that it has read or dropped', async () => {
+  it('reports each future that it has read or dropped to the host once', async () => {
     const source = `
       import { exists } from 'pie:inferlet/store@0.1.0';
       export async function run() {
@@ -243,7 +243,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('gets its error from a call that is too large for one message', async () => {
+  it('gets an error from a call that is too large for one message', async () => {
     const source = `
       import { set } from 'pie:inferlet/store@0.1.0';
       export async function run() {

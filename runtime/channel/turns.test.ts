@@ -19,7 +19,7 @@ const workerFor = (work: readonly number[]): Worker => {
   return workerOf(() => left.shift());
 };
 
-/** Works as long as allowed, as a channel does, and then waits with the remaining work. */
+/** Works until told to stop, as a channel does, and then waits with the remaining work. */
 function work(turns: Turns<Worker>, worker: Worker): void {
   if (turns.waits(worker)) return;
   while (turns.mayGoOn(worker)) {
@@ -32,8 +32,8 @@ function work(turns: Turns<Worker>, worker: Worker): void {
   turns.wait(worker);
 }
 
-describe('turns on a thread', () => {
-  it('get every piece of work done, a quantum and one piece of each member at most between two turns', () => {
+describe('turns of the workers on a thread', () => {
+  it('complete all work, and run at most a quantum and one piece of each worker between two turns', () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(pieces, fc.nat(20)), { minLength: 1, maxLength: 8 }), (plan) => {
         const turns = new Turns<Worker>();
@@ -50,7 +50,7 @@ describe('turns on a thread', () => {
             if (plan[i]![1] === turn) work(turns, worker);
             assert.ok(worker.servedMs - before[i]! <= QUANTUM_MS + MAX_PIECE_MS);
           });
-          assert.ok(++turn <= most, 'the work does not end');
+          assert.ok(++turn <= most, 'the work never ends');
         } while (turn <= 20 || !turns.idle);
         assert.deepEqual(
           workers.map(({ served }) => served),
@@ -60,7 +60,7 @@ describe('turns on a thread', () => {
     );
   });
 
-  it('give members that always have work equal parts of the thread', () => {
+  it('share the thread equally among workers that always have work', () => {
     const costs = fc.array(fc.double({ min: 0.1, max: MAX_PIECE_MS, noNaN: true }), { minLength: 2, maxLength: 6 });
     fc.assert(
       fc.property(costs, (each) => {
@@ -77,7 +77,7 @@ describe('turns on a thread', () => {
     );
   });
 
-  it('let a member that owes little go on at once, whoever waits', () => {
+  it('let a worker with little debt continue at once although others wait', () => {
     const turns = new Turns<Worker>();
     const [greedy, modest] = [workerOf(() => MAX_PIECE_MS), workerFor([0.5])];
     work(turns, greedy);
@@ -86,7 +86,7 @@ describe('turns on a thread', () => {
     assert.deepEqual([modest.servedMs, greedy.servedMs, turns.waits(modest)], [0.5, MAX_PIECE_MS, false]);
   });
 
-  it('forget a member that leaves', () => {
+  it('forget a worker that leaves', () => {
     const turns = new Turns<Worker>();
     const worker = workerFor([2, 2]);
     work(turns, worker);

@@ -6,7 +6,7 @@ import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse 
 const SEED = 13;
 const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });
 
-/** One look: the time since the last look, and the parts of it that were computed and waited for. */
+/** One sample: the time since the last sample, and the fractions of it spent computing and waiting. */
 interface Step {
   readonly passedMs: number;
   readonly used: number;
@@ -17,13 +17,13 @@ const parts = fc.double({ min: 0, max: 1, noNaN: true });
 const step = (used: fc.Arbitrary<number> = fc.oneof(parts, fc.constantFrom(0, 1, 3)), waited = parts) =>
   fc.record({ passedMs: fc.integer({ min: 300, max: 900 }), used, waited });
 
-/** Steps of a sandbox that never sleeps. */
+/** Samples of a sandbox that never sleeps. */
 const busy = (most: number) =>
   fc
     .record({ passedMs: fc.integer({ min: 300, max: 900 }), used: parts.map((part) => part * most) })
     .map((each) => ({ ...each, waited: 1 - each.used }));
 
-/** Sums a part of each step over the last `windowMs` milliseconds. */
+/** Sums a part of each sample over the last `windowMs` milliseconds. */
 function within(steps: readonly Step[], windowMs: number, part: (step: Step) => number): number {
   let leftMs = windowMs;
   let sumMs = 0;
@@ -45,8 +45,8 @@ const after = (use: CoreUse, { passedMs, used, waited }: Step): CoreUse =>
 const spin: Step = { passedMs: 500, used: 1, waited: 0 };
 const spun = (): CoreUse => Array.from({ length: 20 }).reduce<CoreUse>((use) => after(use, spin), START);
 
-describe('which sandboxes yield', () => {
-  it('never one that received less than 0.19 s of a core in the last 10 s, or less than 1.3 s and slept for 0.35 s of the last 2 s', () => {
+describe('the core policy', () => {
+  it('demotes no sandbox with under 0.19 s of a core in 10 s, or under 1.3 s and 0.35 s of sleep in 2 s', () => {
     const history = fc.array(fc.oneof(step(), busy(1), busy(0.2)), { minLength: 10, maxLength: 120, size: 'max' });
     let demotions = 0;
     fc.assert(
@@ -68,7 +68,7 @@ describe('which sandboxes yield', () => {
     assert.ok(demotions > 200, `${demotions} demotions were seen`);
   });
 
-  it('one that never sleeps, within 4 s, however many it shares a core with', () => {
+  it('demotes a sandbox that never sleeps within 4 s, however many processes share its core', () => {
     const crowded = fc.array(
       fc.double({ min: 0.15, max: 1, noNaN: true }).map((used) => ({ passedMs: 500, used, waited: 1 - used })),
       { minLength: 8, maxLength: 8 },
@@ -79,7 +79,7 @@ describe('which sandboxes yield', () => {
     );
   });
 
-  it('one that computes all the time, within 2 s, and for as long as it does, however little it receives', () => {
+  it('keeps a sandbox demoted while it always computes, however little time it receives', () => {
     const starved = fc.array(
       parts.map((used) => ({ passedMs: 500, used: used / 10, waited: 1 - used / 10 })),
       { minLength: 100, maxLength: 100 },
@@ -97,7 +97,7 @@ describe('which sandboxes yield', () => {
     );
   });
 
-  it('one that waits for so long that the kernel has not counted it yet', () => {
+  it('counts a wait that the kernel has not counted yet', () => {
     let use = spun();
     const { usedMs, waitedMs } = use;
     for (let i = 0; i < 20; i++) use = nextUse(use, use.atMs + 500, { usedMs, waitedMs, ready: true });
@@ -107,7 +107,7 @@ describe('which sandboxes yield', () => {
     assert.ok(!use.heavy);
   });
 
-  it('no more 2.5 s after it stopped, whatever it did before', () => {
+  it('restores a sandbox 2.5 s after it stopped, whatever its history', () => {
     const history = fc.array(step(), { maxLength: 60 });
     const silence = fc.array(step(fc.constant(0), fc.constant(0)), { minLength: 9, maxLength: 9 });
     fc.assert(
@@ -116,7 +116,7 @@ describe('which sandboxes yield', () => {
         const stoppedAtMs = use.atMs;
         for (const each of silent) {
           use = after(use, each);
-          // Looks are at most 900 ms apart, so the last look before 2.5 s may come only 1.9 s after the stop.
+          // Samples are at most 900 ms apart, so the last sample before 2.5 s may come only 1.9 s after the stop.
           if (use.atMs - stoppedAtMs >= 1900) assert.ok(!use.heavy);
         }
         assert.ok(use.atMs - stoppedAtMs >= 2500);
@@ -125,7 +125,7 @@ describe('which sandboxes yield', () => {
     );
   });
 
-  it('no more 4 s after it began to compute little, though each burst waits for long', () => {
+  it('restores a sandbox 4 s after it began to compute little, although each burst waits long', () => {
     const light = step(
       parts.map((used) => used / 4),
       parts.map((waited) => waited * 0.6),
@@ -143,7 +143,7 @@ describe('which sandboxes yield', () => {
     );
   });
 
-  it('changes its mind at most four times a second, however often it is looked at', () => {
+  it('changes a weight at most four times a second, however often it samples', () => {
     const look = fc.record({
       passedMs: fc.integer({ min: 1, max: 100 }),
       used: fc.constantFrom(0, 0.1, 1),
@@ -165,7 +165,7 @@ describe('which sandboxes yield', () => {
   });
 });
 
-describe('the changes of one look', () => {
+describe('the weight changes of one sample', () => {
   const change = (sandbox: number): fc.Arbitrary<Change<number>> =>
     fc.record({
       sandbox: fc.constant(sandbox),
@@ -176,7 +176,7 @@ describe('the changes of one look', () => {
     .integer({ min: 0, max: 40 })
     .chain((n) => fc.tuple(...Array.from({ length: n }, (_, i) => change(i))));
 
-  it('are few, and those that give back come first', () => {
+  it('are bounded, and changes back to the usual weight come first', () => {
     fc.assert(
       fc.property(wanted, (changes) => {
         const now = changesNow(changes);
@@ -188,7 +188,7 @@ describe('the changes of one look', () => {
     );
   });
 
-  it('reach each sandbox in turn, though the kernel refuses all of them', () => {
+  it('reach each sandbox in turn although the kernel refuses all changes', () => {
     const changes = Array.from({ length: 18 }, (_, sandbox) => ({ sandbox, weight: 'heavy' as const, triedAtMs: -1 }));
     const reached = new Set<number>();
     for (let look = 0; look < Math.ceil(changes.length / MOST_CHANGES); look++) {

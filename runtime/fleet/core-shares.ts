@@ -48,8 +48,8 @@ const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
 /** Linux counts 100 ticks a second on every machine that Node runs on. */
 const MS_PER_TICK = 10;
 
-/** CPU time of all threads, and wait time of the thread that runs guests. */
-function processTimes(pid: number): CoreTimes | null {
+/** CPU time of all threads, and wait time of the thread that runs guests; null when the process has ended. */
+export function processTimes(pid: number): CoreTimes | null {
   const waited = mainThreadTimes(pid);
   try {
     // The process name, in parentheses, may contain any characters.
@@ -57,6 +57,6 @@ function processTimes(pid: number): CoreTimes | null {
     const ticks = Number(fields[11]) + Number(fields[12]);
     return waited && { usedMs: ticks * MS_PER_TICK, waitedMs: waited.queuedMs, ready: fields[0] === 'R' };
   } catch {
-    return null; // The process has ended.
+    return null;
   }
 }

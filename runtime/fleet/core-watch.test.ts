@@ -46,7 +46,7 @@ const missing = await autogroupMissing();
 const skip = missing !== null && missing;
 
 describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () => {
-  it('shares a core with another session until it is heavy, then receives less than a third of what that receives, and is given back when it stops', async () => {
+  it("gets under a third of another session's time once it is heavy, and its usual weight when it stops", async () => {
     const sandbox = startSpinning();
     const other = spawn('taskset', ['-c', core, process.execPath, HOG, '1'], {
       detached: true,
@@ -71,12 +71,12 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
         () => sandboxes,
         coreShares({ groups: null, autogroup: new AutogroupWriter() }) ?? assert.fail(),
       );
-      await eventually(() => sessionWeight(pid) === 'heavy', 'it is heavy', 60_000);
+      await eventually(() => sessionWeight(pid) === 'heavy', 'the sandbox is heavy', 60_000);
       const yielding = await received();
       assert.ok(yielding.mine * 3 <= yielding.its, JSON.stringify(yielding));
       assert.equal(sessionWeight(pid), 'heavy');
       process.kill(pid, 'SIGSTOP');
-      await eventually(() => sessionWeight(pid) === 'usual', 'it is given back', 60_000);
+      await eventually(() => sessionWeight(pid) === 'usual', 'the sandbox has its usual weight', 60_000);
     } finally {
       watch?.close();
       sandbox.kill('the test ends');
@@ -86,11 +86,11 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
 });
 
 describe('a sandbox that spins (in a group on a plain directory: nothing is enforced)', () => {
-  it('gets a low weight, and the usual one when it stops', () => spinThenStop(1));
+  it('gets a low weight, and the usual weight when it stops', () => spinThenStop(1));
 
-  it('gets its usual weight back when it stops before the low one was seen', () => spinThenStop(0.15));
+  it('gets its usual weight back when it received only part of a core', () => spinThenStop(0.15));
 
-  it('leaves its tenant’s next one with a low weight from the beginning, and other tenants alone', async () => {
+  it('gives a low weight to the next sandbox of its tenant, and not to other tenants', async () => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
     const groups = new Groups(directory, ['cpu']);
     const [hog, next, other] = [groups.create(64), groups.create(64), groups.create(64)];
@@ -104,13 +104,13 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
     const watch = new CoreWatch(() => sandboxes, { ...shares, times });
     try {
-      await eventually(() => hog.weight === 'heavy', 'it is heavy', 60_000);
+      await eventually(() => hog.weight === 'heavy', 'the sandbox is heavy', 60_000);
       const following = { tenant: 'a', process: { pid: 2, group: next } };
       sandboxes.splice(0, 1, following, { tenant: 'b', process: { pid: 3, group: other } });
       watch.changed(following);
       assert.equal(next.weight, 'heavy');
       assert.equal(other.weight, 'usual');
-      await eventually(() => next.weight === 'usual', 'it computes nothing, and is given back', 60_000);
+      await eventually(() => next.weight === 'usual', 'the idle sandbox has its usual weight', 60_000);
     } finally {
       watch.close();
       rmSync(directory, { recursive: true });
@@ -135,9 +135,9 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const watch = new CoreWatch(() => sandboxes, { ...shares, times });
     try {
       assert.equal(group.weight, 'usual');
-      await eventually(() => group.weight === 'heavy', 'it is heavy', 60_000);
+      await eventually(() => group.weight === 'heavy', 'the sandbox is heavy', 60_000);
       spins = false;
-      await eventually(() => group.weight === 'usual', 'it is given back', 60_000);
+      await eventually(() => group.weight === 'usual', 'the sandbox has its usual weight', 60_000);
     } finally {
       watch.close();
       rmSync(directory, { recursive: true });

@@ -33,8 +33,8 @@ const FILLING = `
   }
 `;
 
-describe('a sandbox that passes its memory', () => {
-  it('loses its newest invocation, and keeps the older ones', async () => {
+describe('a sandbox that exceeds its memory', () => {
+  it('loses its newest invocation and keeps the older ones', async () => {
     const sandboxes = { ...TEST_SANDBOXES, memoryMb: 256 };
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const deployed = await platform.deploy(FILLING, { name: 'filling', limits: { memoryMb: 512 } });
@@ -66,7 +66,7 @@ const FAMILY = `
 `;
 
 describe('a busy tenant', () => {
-  it('takes spares up to its bound, children stay beside their parents, and what is idle ends', async () => {
+  it('takes spares up to its bound, runs children beside their parents, and returns idle sandboxes', async () => {
     const sandboxes = { ...TEST_SANDBOXES, perTenant: 2, spares: 1, idleMs: 1000 };
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const { fleet } = platform.runtime;
@@ -76,18 +76,18 @@ describe('a busy tenant', () => {
     const family = await platform.deploy(FAMILY, { name: 'family', grants: { launch: ['family'] } });
     const running: string[] = [];
     for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
-    await eventually(() => own().length === 1 && own()[0]?.runs === BUSY_RUNS, 'one sandbox has them all');
-    await eventually(spare, 'a spare is there');
+    await eventually(() => own().length === 1 && own()[0]?.runs === BUSY_RUNS, 'one sandbox has all invocations');
+    await eventually(spare, 'there is a spare');
     const parent = await platform.submit(family, { depth: 2 });
-    await eventually(() => own().length === 2 && own()[1]?.runs === 3, 'the second one has the family');
-    await eventually(spare, 'another spare is there');
+    await eventually(() => own().length === 2 && own()[1]?.runs === 3, 'the second sandbox has the family');
+    await eventually(spare, 'there is another spare');
     for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
     const total = () => own().reduce((sum, { runs }) => sum + runs, 0);
-    await eventually(() => total() === 2 * BUSY_RUNS + 3, 'all run');
+    await eventually(() => total() === 2 * BUSY_RUNS + 3, 'all invocations run');
     assert.equal(own().length, 2);
     for (const invocation of [...running, parent]) await platform.scheduler.cancel(invocation, 'enough');
     for (const invocation of [...running, parent]) await platform.transcript(invocation);
-    await eventually(() => own().length === 0, 'its sandboxes have ended');
+    await eventually(() => own().length === 0, 'the sandboxes of the tenant have ended');
   });
 });
 
@@ -101,7 +101,7 @@ describe('an invocation that waits for a sandbox', () => {
     }
     const second = await platform.submit(await platform.deploy(GUEST, {}, 'another'), { do: 'end' });
     const statusOf = async (id: string) => (await platform.scheduler.invocations.get(id))?.status;
-    await eventually(async () => (await statusOf(second)) === 'running', 'the second one waits for a sandbox');
+    await eventually(async () => (await statusOf(second)) === 'running', 'the second invocation waits for a sandbox');
     await platform.scheduler.cancel(second, 'enough');
     assert.equal((await platform.transcript(second)).end.data.code, 'cancelled');
     assert.equal(await statusOf(first), 'running');
@@ -134,17 +134,17 @@ describe('the sandboxes of a runtime', () => {
     for await (const { event } of platform.scheduler.events.follow(invocation, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return invocation;
     }
-    throw new Error('the invocation ended before it said anything');
+    throw new Error('the invocation ended before its first message');
   };
 
   it('keep a spare, and give a tenant one sandbox for all its invocations', async () => {
     await Promise.all([platform.invoke(deployed, { do: 'end' }), platform.invoke(deployed, { do: 'end' })]);
-    await eventually(() => platform.runtime.fleet.sandboxes.size === 2, 'a sandbox and a spare');
+    await eventually(() => platform.runtime.fleet.sandboxes.size === 2, 'there is a sandbox and a spare');
     const tenants = [...platform.runtime.fleet.sandboxes].map(({ tenant }) => tenant ?? 'none');
     assert.deepEqual(tenants.sort(), ['default', 'none']);
   });
 
-  it('are replaced when one is killed: its invocations end as runtime-lost, once each, and the next one works', async () => {
+  it('are replaced after a kill: each invocation ends once as runtime-lost, and the next one works', async () => {
     const running = [await begin('sleep'), await begin('sleep')];
     const { process: killed } = sandboxOf('default');
     process.kill(killed.pid, 'SIGKILL');
@@ -157,7 +157,7 @@ describe('the sandboxes of a runtime', () => {
     assert.ok([...platform.runtime.fleet.sandboxes].every((sandbox) => sandbox.process.pid !== killed.pid));
   });
 
-  it('are killed when one stands still', async () => {
+  it('are killed when one hangs', async () => {
     const invocation = await begin('sleep');
     process.kill(sandboxOf('default').process.pid, 'SIGSTOP');
     const { end } = await platform.transcript(invocation);
@@ -166,7 +166,7 @@ describe('the sandboxes of a runtime', () => {
     assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
   });
 
-  it('are not killed for a guest that only computes: it is preempted', async () => {
+  it('survive a guest that only computes: the guest is preempted', async () => {
     const spinning = await begin('spin');
     const { pid } = sandboxOf('default').process;
     for (let i = 0; i < 20; i++) assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
@@ -175,7 +175,7 @@ describe('the sandboxes of a runtime', () => {
     assert.equal((await platform.transcript(spinning)).end.data.code, 'cancelled');
   });
 
-  it('yield their cores while one of their guests only computes, where the machine has a way', async (t) => {
+  it('yield their cores while a guest only computes, where the machine supports it', async (t) => {
     const [runtime] = await platform.scheduler.runtimes.list();
     if (runtime?.limits?.demotion !== 'autogroup') return t.skip(`demotion is by ${runtime?.limits?.demotion}`);
     const spinning = await begin('spin');
@@ -183,6 +183,6 @@ describe('the sandboxes of a runtime', () => {
     await eventually(() => sessionWeight(pid) === 'heavy', 'the sandbox is demoted', 60_000);
     await platform.scheduler.cancel(spinning, 'enough');
     await platform.transcript(spinning);
-    await eventually(() => sessionWeight(pid) === 'usual', 'that is taken back', 60_000);
+    await eventually(() => sessionWeight(pid) === 'usual', 'the sandbox has its usual weight', 60_000);
   });
 });

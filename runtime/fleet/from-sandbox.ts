@@ -5,7 +5,9 @@ const MAX_TEXT_CHARACTERS = 64 << 10;
 const MAX_INSTANCES = 4096;
 
 const number = z.int().nonnegative();
-const milliseconds = z.number().nonnegative();
+/** A sandbox that is taken over may report any number. Larger ones would make sums infinite. */
+const MAX_MS = 30 * 86_400_000;
+const milliseconds = z.number().nonnegative().max(MAX_MS);
 const used = { instance: number, cpuMs: milliseconds, memoryBytes: number, calls: number };
 
 const schema = z.discriminatedUnion('kind', [

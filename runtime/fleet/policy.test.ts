@@ -20,8 +20,8 @@ const member = (sandbox: string, fields: Partial<FleetMember<string>> = {}): Fle
   ...fields,
 });
 
-describe('the policy of a fleet', () => {
-  it('ends tenants’ sandboxes that were idle for long enough, and no spare', () => {
+describe('the fleet policy', () => {
+  it('ends sandboxes of tenants that were idle for long enough, but no spare', () => {
     const members = [
       member('idle'),
       member('young', { idleSinceMs: 50 }),
@@ -33,7 +33,7 @@ describe('the policy of a fleet', () => {
     assert.deepEqual(outworn(members, policy, 150), ['idle', 'young']);
   });
 
-  it('gives up the longest idle sandbox, a kept one last, and never one with runs', () => {
+  it('gives up the sandbox that is idle for longest, a kept one last, and never a busy one', () => {
     const members = [
       member('late', { idleSinceMs: 9 }),
       member('early', { idleSinceMs: 3 }),
@@ -45,7 +45,7 @@ describe('the policy of a fleet', () => {
     assert.equal(leastNeeded([member('busy', { runs: 1 }), member('spare', { tenant: null })]), undefined);
   });
 
-  it('begins one spare at a time, within the bound', () => {
+  it('starts one spare at a time, within the bound', () => {
     assert.equal(sparesToBegin([], policy, 0), 1);
     assert.equal(sparesToBegin([], policy, 1), 0);
     assert.equal(sparesToBegin([member('spare', { tenant: null })], policy, 0), 0);
@@ -59,7 +59,7 @@ describe('the policy of a fleet', () => {
     );
   });
 
-  it('gives a busy tenant another one up to its bound, and never one that has room', () => {
+  it('gives a busy tenant another sandbox up to its bound, but not while one of them has room', () => {
     assert.equal(takesAnother([BUSY_RUNS], policy), false);
     assert.equal(takesAnother([BUSY_RUNS], { ...policy, perTenant: 2 }), true);
     assert.equal(takesAnother([BUSY_RUNS, BUSY_RUNS], { ...policy, perTenant: 2 }), false);
@@ -73,7 +73,7 @@ describe('the policy of a fleet', () => {
     assert.equal(pauses.at(-1), 10_000);
   });
 
-  it('keeps a fleet within its bound and never ends what runs, over any history', () => {
+  it('keeps the fleet within its bound and never ends a busy sandbox, on random histories', () => {
     const event = fc.record({
       tenant: fc.nat(7),
       run: fc.boolean(),
@@ -113,7 +113,7 @@ describe('the policy of a fleet', () => {
     );
   });
 
-  it('gives a tenant a quarter of the places for runs alone, one at least and four at most', () => {
+  it('gives a tenant a quarter of the places for solitary runs, at least one and at most four', () => {
     const places = (most: number, cores = 64) => alonePlaces({ ...policy, most }, cores);
     assert.deepEqual(
       [1, 3, 8, 16, 64].map((most) => places(most)),
@@ -122,7 +122,7 @@ describe('the policy of a fleet', () => {
     assert.deepEqual(
       [1, 2, 4, 64].map((cores) => places(64, cores)),
       [1, 2, 3, 4],
-      'nor many more than half of the cores',
+      'at most about half of the cores',
     );
   });
 });

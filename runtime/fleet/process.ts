@@ -76,6 +76,8 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   });
 
   let reason: string | null = null;
+  // Known from the first message on. Later, code that took over the sandbox may have started children of its own.
+  let pid: number | null = null;
   let retired = false;
   let ended = false;
   const kill = (why: string): void => {
@@ -91,7 +93,10 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   const channel = new RuntimeEnd(stream, {
     host,
     thread,
-    control: (description) => events.message(readFromSandbox(description)),
+    control: (description) => {
+      pid ??= innermost(child.pid ?? -1);
+      events.message(readFromSandbox(description));
+    },
     lost: (fault) => {
       // The stream ends with the process; the exit event gives a better reason.
       if (fault.code === 'lost') child.stdin?.destroy();
@@ -118,7 +123,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   });
   return {
     get pid() {
-      return innermost(child.pid ?? -1);
+      return pid ?? innermost(child.pid ?? -1);
     },
     group,
     get retired() {
@@ -126,6 +131,9 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     },
     get behind() {
       return channel.behind;
+    },
+    get untakenSinceMs() {
+      return channel.untakenSinceMs;
     },
     tell: (message, body) => {
       try {

@@ -32,7 +32,7 @@ const PARENT = `
   }
 `;
 
-describe('functions that take their sandboxes with them', () => {
+describe('functions whose sandboxes hang or crash', () => {
   let platform: TestPlatform;
   let made = 0;
   before(async () => {
@@ -49,7 +49,7 @@ describe('functions that take their sandboxes with them', () => {
     for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return id;
     }
-    throw new Error('the invocation ended before it said anything');
+    throw new Error('the invocation ended before its first message');
   };
   const endOf = async (id: string) => {
     const { events, end } = await platform.transcript(id);
@@ -67,50 +67,57 @@ describe('functions that take their sandboxes with them', () => {
   };
   const alone = () => [...platform.runtime.fleet.sandboxes].filter((sandbox) => sandbox.alone);
 
-  it('are quarantined after two kills alone; their neighbours start again and go on', async () => {
+  it('are quarantined after two losses in their own sandbox, and their neighbours restart', async () => {
     const culprit = await deploy('culprit');
     const neighbour = await deploy('neighbour', true);
     const spinning = await begin(neighbour, 'spin');
     const { pid } = shared().process;
     const { end } = await platform.transcript(await begin(culprit, 'hang'));
-    assert.equal(end.data.code, 'runtime-lost', 'not restartable');
+    assert.equal(end.data.code, 'runtime-lost', 'the function is not restartable');
     assert.match(end.data.message ?? '', /computed for 0\.5 s without answering/);
-    await eventually(() => [...platform.runtime.fleet.sandboxes].every((one) => one.process.pid !== pid), 'replaced');
-    await eventually(() => alone().length === 1, 'the neighbour, a suspect, runs again, alone');
-    assert.equal(await quarantinedSince(culprit), null, 'nothing told which of the two it was');
+    await eventually(
+      () => [...platform.runtime.fleet.sandboxes].every((one) => one.process.pid !== pid),
+      'the sandbox is replaced',
+    );
+    await eventually(() => alone().length === 1, 'the neighbour, a suspect, runs again in its own sandbox');
+    assert.equal(await quarantinedSince(culprit), null, 'both functions are suspects');
 
     assert.deepEqual(await endOf(await begin(culprit, 'hang')), lost);
-    assert.equal(await quarantinedSince(culprit), null, 'once alone');
-    assert.equal((await platform.invoke(culprit, { do: 'end' })).end.event, 'result', 'it may behave');
+    assert.equal(await quarantinedSince(culprit), null, 'one loss in its own sandbox');
+    assert.equal((await platform.invoke(culprit, { do: 'end' })).end.event, 'result', 'the function still runs');
     assert.deepEqual(await endOf(await begin(culprit, 'hang')), lost);
-    assert.ok(await quarantinedSince(culprit), 'twice alone');
+    assert.ok(await quarantinedSince(culprit), 'two losses in its own sandbox');
 
     await assert.rejects(platform.submit(culprit, { do: 'end' }), { code: 'quarantined' });
-    assert.equal(await attemptsOf(spinning), 2, 'no kill after the first one was the neighbour’s');
+    assert.equal(await attemptsOf(spinning), 2, 'the neighbour lost its sandbox once only');
     assert.equal(await quarantinedSince(neighbour), null);
     await platform.scheduler.cancel(spinning, 'enough');
     assert.deepEqual(await endOf(spinning), ['error', 'cancelled']);
-    await eventually(() => alone().length === 0, 'a sandbox for one run ends with it');
+    await eventually(() => alone().length === 0, 'the sandbox of a solitary run ends with the run');
 
     const next = await deploy('culprit');
     assert.notEqual(next.version, culprit.version);
-    assert.equal((await platform.invoke(next, { do: 'end' })).end.event, 'result', 'another version is run');
+    assert.equal((await platform.invoke(next, { do: 'end' })).end.event, 'result', 'another version runs');
     assert.deepEqual(await platform.scheduler.quarantine.lift([culprit]), [culprit]);
-    assert.equal((await platform.invoke(culprit, { do: 'end' })).end.event, 'result', 'lifted');
+    assert.equal(
+      (await platform.invoke(culprit, { do: 'end' })).end.event,
+      'result',
+      'the version runs after the lift',
+    );
   });
 
-  it('are restarted alone, until they have no attempts left, which quarantines them; what waits or is launched hears so', async () => {
+  it('are quarantined after three attempts, also for launches by a parent', async () => {
     const again = await deploy('again', true);
     const id = await begin(again, 'hang');
     assert.deepEqual(await endOf(id), lost);
-    assert.equal(await attemptsOf(id), 3, 'beside others, alone, alone');
+    assert.equal(await attemptsOf(id), 3, 'one attempt beside others and two in its own sandbox');
     assert.ok(await quarantinedSince(again));
     const parent = await platform.deploy(PARENT, { name: 'parent', grants: { launch: ['again'] } });
     const { end } = await platform.invoke(parent, 'again');
     assert.deepEqual([end.event, (end.data.output as { code?: string }).code], ['result', 'quarantined']);
   });
 
-  it('end what waits in line as quarantined', async () => {
+  it('end their queued invocations as quarantined', async () => {
     const { quarantine, tenants } = platform.scheduler;
     const late = await deploy('late');
     await tenants.ensure('default');
@@ -124,7 +131,7 @@ describe('functions that take their sandboxes with them', () => {
     assert.match(end.data.message ?? '', /is quarantined: twice within ten minutes its sandbox crashed or stopped/);
   });
 
-  it('are found among sleepers, which are no suspects', async () => {
+  it('are distinguished from neighbours that sleep', async () => {
     const sleeper = await deploy('sleeper');
     const waker = await deploy('waker');
     const sleeping = await begin(sleeper, 'sleep');

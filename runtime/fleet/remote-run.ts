@@ -23,6 +23,8 @@ export interface RunSandbox {
   lost(): Promise<void>;
 }
 
+/** Most CPU time that an instance can have used before its run was made: the time of its start. */
+const MAX_START_CPU_MS = 5000;
 const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
 
 /** A guest's run in a sandbox, driven by the runtime. */
@@ -42,7 +44,8 @@ export class RemoteRun implements GuestRun {
   #killed: GuestTrap | null = null;
   #cpuLimitMs = Number.POSITIVE_INFINITY;
   #gone = false;
-  #movedAtMs = performance.now();
+  readonly #madeAtMs = performance.now();
+  #movedAtMs = this.#madeAtMs;
   /** Bytes that the guest held at the last look; an answer lowers the number. */
   #held = 0;
 
@@ -140,12 +143,13 @@ export class RemoteRun implements GuestRun {
     this.#leave();
   }
 
-  /** Takes the usage that the sandbox reports. Usage never decreases. */
+  /** Takes the usage that the sandbox reports. Usage never decreases, and one thread uses no more CPU time than has passed. */
   usedNow({ cpuMs, memoryBytes, calls }: Omit<InstanceUsed, 'instance'>): void {
     const before = this.#used;
+    const most = performance.now() - this.#madeAtMs + MAX_START_CPU_MS;
     if (cpuMs > before.cpuMs || calls > before.calls) this.#moved();
     this.#used = {
-      cpuMs: cpuMs > before.cpuMs && Number.isFinite(cpuMs) ? cpuMs : before.cpuMs,
+      cpuMs: cpuMs > before.cpuMs ? Math.min(cpuMs, most) : before.cpuMs,
       memoryBytes: Math.min(Math.max(before.memoryBytes, memoryBytes), this.#memoryLimitBytes),
       calls: Math.max(before.calls, calls),
     };

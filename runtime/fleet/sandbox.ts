@@ -4,6 +4,7 @@ import type { RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts
 import { LaunchError } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
 import type { Group } from '../sandboxes/cgroups/groups.ts';
+import { processTimes } from './core-shares.ts';
 import type { FromSandbox, ToSandbox } from './messages.ts';
 import { RemoteRun } from './remote-run.ts';
 import { type Inhabitant, movedAt, suspectsOf } from './suspects.ts';
@@ -35,6 +36,8 @@ export interface SandboxProcess {
   readonly retired: boolean;
   /** True while messages of the sandbox wait for the runtime's thread. */
   readonly behind: boolean;
+  /** Time since which the sandbox has taken nothing of what waits for it, by `performance.now`; null when nothing waits. */
+  readonly untakenSinceMs: number | null;
   tell(message: ToSandbox, body?: Uint8Array): void;
   /** Begins an invocation. @throws ChannelFault when the process is gone */
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
@@ -60,8 +63,11 @@ export interface Prepared {
   readonly instantiateMs: number;
 }
 
-/** Time for compiling and instantiating, after which the sandbox is killed. */
-const PREPARE_DEADLINE_MS = 20_000;
+/**
+ * Times after which a sandbox that has not made an instance is killed. A sandbox that yields its cores to others is not at fault: it keeps
+ * its launches until it has received `cpuMs` of processor time, and at most for `mostMs`.
+ */
+const PREPARE_LIMITS = { leastMs: 20_000, cpuMs: 5000, mostMs: 120_000 };
 
 /** Bound on programs of one sandbox; the least recently launched program without ready instances goes first. */
 const MAX_PROGRAMS = 64;
@@ -225,13 +231,27 @@ export class Sandbox {
     };
     this.#preparing.set(instance, preparing);
     this.process.tell({ kind: 'prepare', instance, key: program.key });
-    const late = `it made no instance within ${PREPARE_DEADLINE_MS / 1000} s`;
-    const timer = setTimeout(() => this.process.kill(late), PREPARE_DEADLINE_MS);
+    const timer = this.#limitLaunch();
     try {
       return await preparing.promise;
     } finally {
-      clearTimeout(timer);
+      clearInterval(timer);
     }
+  }
+
+  /** Kills the sandbox when a launch that begins now takes too long, unless the caller clears the returned timer. */
+  #limitLaunch(): NodeJS.Timeout {
+    const { leastMs, cpuMs, mostMs } = PREPARE_LIMITS;
+    const { pid } = this.process;
+    const before = processTimes(pid);
+    const beginMs = performance.now();
+    return setInterval(() => {
+      const tookMs = performance.now() - beginMs;
+      const now = processTimes(pid);
+      const starved = before !== null && now !== null && now.usedMs - before.usedMs < cpuMs;
+      if (starved && tookMs < mostMs) return;
+      this.process.kill(`it made no instance within ${Math.round(tookMs / 1000)} s`);
+    }, leastMs);
   }
 
   /** Makes each run note whether its guest got an answer. */

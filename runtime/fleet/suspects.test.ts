@@ -6,18 +6,18 @@ import { movedAt, suspectsOf } from './suspects.ts';
 describe('the suspects of a lost sandbox', () => {
   const at = (movedAtMs: number) => ({ movedAtMs });
 
-  it('are those who did something shortly before its last word, or after it', () => {
+  it('are the guests that moved shortly before its last message, or after it', () => {
     const [early, late, after] = [at(3999), at(4001), at(5100)];
     assert.deepEqual(suspectsOf([early, late, after], 5000, false), [late, after]);
   });
 
-  it('are all when none did anything, unless it stood still', () => {
+  it('are all guests when none moved recently, but none when the sandbox was suspended', () => {
     const sleepers = [at(0), at(10)];
     assert.deepEqual(suspectsOf(sleepers, 5000, false), sleepers);
     assert.deepEqual(suspectsOf(sleepers, 5000, true), []);
   });
 
-  it('are never nobody where somebody was there and it computed, and never anybody else', () => {
+  it('include the guest that moved last, and are empty only if the sandbox was suspended or had no guests', () => {
     fc.assert(
       fc.property(fc.array(fc.nat(10_000)), fc.nat(10_000), fc.boolean(), (moved, heardAtMs, still) => {
         const all = moved.map(at);
@@ -32,7 +32,7 @@ describe('the suspects of a lost sandbox', () => {
     );
   });
 
-  it('are not moved by what reaches a sandbox that has been silent', () => {
+  it('are not changed by a message to a sandbox that has been silent', () => {
     assert.equal(movedAt(1000, 1400), 1400);
     assert.equal(movedAt(1000, 1600), null);
   });

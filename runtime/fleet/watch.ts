@@ -6,14 +6,23 @@ import type { Sandbox } from './sandbox.ts';
 const BUSY: WatchLimits = { everyMs: 100, computingMs: 500, stillMs: 3000 };
 /** A sandbox without guests speaks every second. */
 const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
+/** A sandbox that speaks also reads. One that takes nothing for this long, and speaks at this many looks since, was taken over. */
+const UNTAKEN = { ms: 3000, looks: 10 };
+
+interface Known {
+  silence: Silence;
+  heardAtMs: number;
+  /** Number of looks at which the sandbox had spoken and had taken nothing for too long. */
+  untakenLooks: number;
+}
 
 /**
- * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s. One timer
- * serves all sandboxes.
+ * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s, and one that
+ * speaks without reading. One timer serves all sandboxes.
  */
 export class SandboxWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;
-  readonly #known = new WeakMap<Sandbox, { silence: Silence; heardAtMs: number }>();
+  readonly #known = new WeakMap<Sandbox, Known>();
   readonly #timer: NodeJS.Timeout;
 
   constructor(sandboxes: () => Iterable<Sandbox>) {
@@ -38,7 +47,11 @@ export class SandboxWatch {
       // Reads the times only of a silent sandbox: a read costs tens of microseconds.
       const now: Look = { atMs, beaten, thread: beaten && known ? null : mainThreadTimes(sandbox.process.pid) };
       if (!known) {
-        this.#known.set(sandbox, { silence: beginWatch(now), heardAtMs: sandbox.heardAtMs });
+        this.#known.set(sandbox, {
+          silence: beginWatch(now),
+          heardAtMs: sandbox.heardAtMs,
+          untakenLooks: 0,
+        });
         continue;
       }
       const { silence, verdict } = look(known.silence, now, limits);
@@ -46,6 +59,11 @@ export class SandboxWatch {
       known.heardAtMs = sandbox.heardAtMs;
       if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering');
       if (verdict === 'still') sandbox.standsStill();
+      if (!beaten) continue;
+      const { untakenSinceMs } = sandbox.process;
+      const takesNothing = untakenSinceMs !== null && atMs - untakenSinceMs > UNTAKEN.ms;
+      known.untakenLooks = takesNothing ? known.untakenLooks + 1 : 0;
+      if (known.untakenLooks > UNTAKEN.looks) sandbox.process.kill('it speaks, but takes nothing of what it is sent');
     }
   }
 }

@@ -5,7 +5,7 @@ import { GrammarAccount } from './account.ts';
 const MEBI = 1 << 20;
 
 describe('GrammarAccount', () => {
-  it('bounds pending calls and what they hold', () => {
+  it('bounds the number and the bytes of pending calls', () => {
     const account = new GrammarAccount();
     for (let call = 0; call < 1024; call += 1) assert.equal(account.begin(0), null);
     assert.equal(account.begin(0)?.tag, 'limit-exceeded');
@@ -18,7 +18,7 @@ describe('GrammarAccount', () => {
     assert.equal(account.begin(1), null);
   });
 
-  it('bounds the tokens that are remembered', () => {
+  it('bounds the tokens that matchers remember', () => {
     const account = new GrammarAccount();
     assert.equal(account.keep(MEBI), null);
     assert.equal(account.keep(1)?.tag, 'limit-exceeded');
@@ -26,7 +26,7 @@ describe('GrammarAccount', () => {
     assert.equal(account.keep(1), null);
   });
 
-  it('refuses when the CPU time that it is charged is used up', () => {
+  it('refuses calls when the charged CPU time is used up', () => {
     let leftMs = 5;
     const charge = (cpuMs: number) => {
       leftMs -= cpuMs;

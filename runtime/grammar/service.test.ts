@@ -48,7 +48,7 @@ describe('GrammarService', () => {
 
   const encode = (text: string) => model.tokenizer.encode(text);
 
-  it('takes tokens all or none, takes them back, and tells the end', async () => {
+  it('accepts all tokens or none, rolls back, and reports the end', async () => {
     await using(new GrammarService(), async (service) => {
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '(yes|no), please' });
       assert.deepEqual(await compiled.ready(), { tag: 'ok', val: undefined });
@@ -82,7 +82,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('never allows special tokens inside of a text', async () => {
+  it('never allows special tokens within a text', async () => {
     await using(new GrammarService(), async (service) => {
       const vocabulary = await vocabularyOf(model.tokenizer, model.vocabularySize);
       const special = Array.from({ length: vocabulary.size }, (_, id) => id).filter(
@@ -105,7 +105,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it(`keeps forks apart and in step with fresh matchers, whichever workers they are in, seed ${SEED}`, async () => {
+  it(`keeps forks independent and equal to fresh matchers across workers, seed ${SEED}`, async () => {
     const random = new Random(SEED);
     await using(new GrammarService({ maxWorkers: 1 }), async (service) => {
       const compiled = compile(service, 'tenant', model, JSON_SOURCE);
@@ -119,7 +119,7 @@ describe('GrammarService', () => {
           const token = random.pick(allowed(value(await matcher.mask())));
           const more = random.chance(0.3) ? random.integer(0, model.tokenizer.vocabularySize - 1) : undefined;
           const tokens = more === undefined ? [token] : [token, more];
-          // Not awaited: calls of one matcher run in order.
+          // Not awaited, because calls of one matcher run in order.
           const taken = matcher.accept(Uint32Array.from(tokens));
           if (random.chance(0.3) && matchers.length < 6) {
             const fork = { matcher: matcher.fork(), accepted: [...accepted] };
@@ -146,7 +146,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('ends a worker whose grammar takes too much memory, and nobody else notices', async () => {
+  it('ends a worker whose grammar takes too much memory, and other matchers still work', async () => {
     await using(new GrammarService({ heapMb: SMALL_HEAP_MB }), async (service) => {
       const other = compile(service, 'other', model, JSON_SOURCE).matcher();
       const same = compile(service, 'tenant', model, JSON_SOURCE).matcher();
@@ -163,7 +163,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('answers hostile sources with an error', async () => {
+  it('answers hostile grammar sources with an error', async () => {
     const deep = (open: string, inner: string, close: string) => open.repeat(5000) + inner + close.repeat(5000);
     const sources: [GrammarSource, string][] = [
       [{ tag: 'regex', val: deep('(', 'a', ')') }, 'limit-exceeded'],
@@ -195,7 +195,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('refuses at once what is too long or no text', () => {
+  it('refuses grammars that are too long or invalid at once', () => {
     const service = new GrammarService();
     const sources: [string, string][] = [
       ['é'.repeat(150_000), 'limit-exceeded'],
@@ -208,7 +208,7 @@ describe('GrammarService', () => {
     assert.equal(service.workers, 0);
   });
 
-  it('does not go on with what was dropped, unless a fork waits for it', async () => {
+  it('stops the calls of a dropped matcher unless a fork waits for them', async () => {
     await using(new GrammarService(), async (service) => {
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: 'yes, please' });
       const dropped = compiled.matcher();
@@ -235,7 +235,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('bounds what the matchers of one account remember and hold', async () => {
+  it('bounds the tokens and the waiting calls that the matchers of one account hold', async () => {
     await using(new GrammarService({ operationMs: 20_000 }), async (service) => {
       const account = new GrammarAccount();
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '[^]*' }, account);
@@ -252,7 +252,7 @@ describe('GrammarService', () => {
       const forks = Array.from({ length: 8 }, () => matcher.fork());
       const answers = await Promise.all(forks.map((fork) => refused(fork.rollback(1))));
       assert.deepEqual(answers, [...Array(7).fill(false), true]);
-      // Each gave one token back.
+      // Each matcher gave one token back.
       assert.ok(await refused(compiled.matcher().accept(whole.subarray(0, 8))));
       assert.equal(value(await compiled.matcher().accept(whole.subarray(0, 7))), true);
       const waiting = Array.from({ length: 100 }, () => forks[0]?.accept(whole) ?? assert.fail());
@@ -264,7 +264,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('charges the time of its workers, and stops when it is used up', async () => {
+  it('charges the time of its workers and refuses calls when it is used up', async () => {
     await using(new GrammarService(), async (service) => {
       let usedMs = 0;
       let answers = 0;
@@ -296,7 +296,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it("has masks of the model's size, whatever its tokenizer knows", async () => {
+  it("returns masks of the model's size, whatever size its tokenizer has", async () => {
     await using(new GrammarService(), async (service) => {
       const known = model.tokenizer.vocabularySize;
       for (const vocabularySize of [known - 100, known + 100]) {
@@ -313,7 +313,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('makes room for more tenants than workers, and ends unused workers', async () => {
+  it('serves more tenants than it has workers, and ends unused workers', async () => {
     await using(new GrammarService({ maxWorkers: 2, idleMs: 200 }), async (service) => {
       const matchers = Array.from({ length: 5 }, (_, index) =>
         compile(service, `tenant ${index}`, model, JSON_SOURCE).matcher(),
@@ -331,7 +331,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('answers that it is closed, also to who waits', async () => {
+  it('answers with closed after it is closed, also to waiting calls', async () => {
     const service = new GrammarService();
     const compiled = compile(service, 'tenant', model, JSON_SOURCE);
     const matcher = compiled.matcher();
@@ -347,7 +347,7 @@ describe('GrammarService', () => {
     }
   });
 
-  it("runs under the runtime's permissions", async () => {
+  it("runs with the runtime's permissions", async () => {
     const program = `
       const { GrammarService } = await import('#runtime/grammar/service.ts');
       const { loadTokenizer } = await import('#gpu-host/models/tokenizer.ts');

@@ -58,7 +58,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       return found;
     }
 
-    it(`end in JSON that its schema accepts, for ${SCHEMAS} random schemas`, async () => {
+    it(`end in JSON that matches the schema, for ${SCHEMAS} random schemas`, async () => {
       for (let index = 0; index < SCHEMAS; index += 1) {
         const random = new Random(SEED + index);
         const schema = randomSchema(random);
@@ -83,7 +83,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
     }
 
     for (const [index, val] of EBNFS.entries()) {
-      it(`are in the language of ${val.split('\n')[0]}`, async () => {
+      it(`end in a text of the language ${val.split('\n')[0]}`, async () => {
         const grammar = grammarOf({ tag: 'ebnf', val });
         for (const text of await texts({ tag: 'ebnf', val }, new Random(SEED + index), 8)) {
           assert.ok(recognizes(grammar, text), JSON.stringify(text));

@@ -6,7 +6,7 @@ import { WorkerLink } from './worker-link.ts';
 
 const PATIENT_MS = 60_000;
 const OPTIONS = { name: 'grammar test', heapMb: 256, startMs: PATIENT_MS };
-/** Takes a second or so. */
+/** Takes about a second. */
 const SLOW = JSON.stringify({
   properties: Object.fromEntries(
     Array.from({ length: 3000 }, (_, index) => [`p${index}`, { type: 'string', maxLength: index % 250 }]),
@@ -21,7 +21,7 @@ describe('WorkerLink', () => {
   const compile = (grammar: number, val: string) =>
     ({ kind: 'compile', grammar, vocabulary: vocabulary.id, source: { tag: 'json-schema', val } }) as const;
 
-  it('ends a worker that overruns, and tells who was at fault and who only waited', async () => {
+  it('ends a worker that overruns, and distinguishes the request at fault from requests that only waited', async () => {
     const link = new WorkerLink(OPTIONS);
     assert.equal((await link.learn(vocabulary, PATIENT_MS)).tag, 'ok');
     const replies = await Promise.all([
@@ -40,7 +40,7 @@ describe('WorkerLink', () => {
     assert.deepEqual(await link.request(compile(4, '{}'), PATIENT_MS), { tag: 'ended', culprit: false, val });
   });
 
-  it('charges whom a request is for, and sends none that is withdrawn before its turn', async () => {
+  it('charges the account of each request, and never sends a request that is withdrawn before its turn', async () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);
     const charged: number[] = [];
@@ -59,7 +59,7 @@ describe('WorkerLink', () => {
     assert.equal((await link.request(compile(4, '{}'), PATIENT_MS, asker)).tag, 'ok');
     assert.equal(charged.length, 1);
     const overrun = link.request(compile(5, SLOW), 1, asker);
-    // This thread stands still meanwhile, which is not the guest's.
+    // This thread blocks meanwhile; that time must not be charged to the guest.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
     assert.equal((await overrun).tag, 'ended');
     assert.ok((charged[0] ?? -1) >= 0, String(charged));

@@ -11,7 +11,7 @@ import { Guests } from './guests.ts';
 
 const INSTANCES = 20;
 
-it('makes one instance in a turn of the event loop, so that a sandbox that is asked for many goes on answering', async () => {
+it('a sandbox makes one instance in each turn of the event loop, so that it answers between instances', async () => {
   const artifact = await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
   const planner = () => planFiles(artifact.directory, artifact.coreModules);
   const { key, plan, modules } = await readProgram('f', artifact, new ModuleFiles(), planner);

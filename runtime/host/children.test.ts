@@ -4,7 +4,7 @@ import { ok } from '#gpu-host/protocol/errors.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import type { ChildLauncher, RunningChild } from './children.ts';
 
-/** Launches children that end at once and write down what they are asked. */
+/** Launches children that end at once, and records the calls on them. */
 function launcher() {
   const asked: string[] = [];
   const child: RunningChild = {
@@ -29,7 +29,7 @@ function parent() {
 }
 
 describe('a child', () => {
-  it('is told once that no more messages follow', async () => {
+  it('is told only once that no more messages follow', async () => {
     const { guest, asked, launch, of } = parent();
     const child = launch();
     for (let i = 0; i < 1000; i++) void of(child, 'close');
@@ -38,7 +38,7 @@ describe('a child', () => {
     assert.equal(asked.filter((what) => what === 'close').length, 1);
   });
 
-  it('counts until it is dropped, and what it holds is let go with its parent', async () => {
+  it('counts against the bound until dropped, and its subscription ends with its parent', async () => {
     const { guest, asked, launch, of } = parent();
     const [kept, dropped] = [launch(), launch()];
     for (const child of [kept, dropped]) {
@@ -54,7 +54,7 @@ describe('a child', () => {
     assert.equal(guest.inferlet.childHandles.size, 0);
   });
 
-  it('answers with 32 MiB that are not read, and no more', async () => {
+  it('holds at most 32 MiB of unread answers', async () => {
     const { launch, of } = parent();
     const child = launch();
     const endings = Array.from({ length: 33 }, () => of<{ readonly tag: string }>(child, 'wait'));

@@ -16,7 +16,7 @@ import type { KvFile } from './kv-file.ts';
 
 const PAGE_SIZE = 16;
 const TOP = 8;
-/** Largest difference of two log-probabilities of which one went through rotated keys. */
+/** Largest difference of two log-probabilities of which one was computed from rotated keys. */
 const ROTATION_ERROR = 1e-4;
 
 const u32 = (...values: number[]) => Uint32Array.from(values);
@@ -41,7 +41,7 @@ function close(left: ArrayLike<number>, right: ArrayLike<number>, within = ROTAT
   }
 }
 
-describe('calls of an inferlet to a GPU host', () => {
+describe('calls from an inferlet to a GPU host', () => {
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   const opened: TestInferlet[] = [];
@@ -53,7 +53,7 @@ describe('calls of an inferlet to a GPU host', () => {
   after(async () => {
     await Promise.all(opened.map((inferlet) => inferlet.end()));
     const { pages } = (await connection.stats()).models[0] ?? {};
-    // What is left belongs to the tenant, by name.
+    // Exported pages belong to the tenant, by name, and outlive the inferlet.
     assert.ok(pages && pages.free + pages.cached + pages.owned === pages.total);
     connection.close();
     await host.stop();
@@ -79,14 +79,14 @@ describe('calls of an inferlet to a GPU host', () => {
         ...{ rows: tokens.length, output: { tag: 'distributions', val: TOP } },
       }),
     ).distributions;
-  /** What follows each of `tokens` on a fresh text. */
+  /** The distributions after each of `tokens` on a fresh text. */
   const expected = (tokens: Uint32Array) => {
     const guest = inferlet();
     return step(guest, tokens, 0, u32(), pages(guest, Math.ceil(tokens.length / PAGE_SIZE)));
   };
 
   describe('allocate', () => {
-    it('exports pages by name inside a tenant, which others import', async () => {
+    it('exports pages by name within a tenant, and other inferlets of the tenant import them', async () => {
       const maker = inferlet();
       const held = pages(maker, 2);
       await step(maker, text(20), 0, u32(), held);
@@ -118,7 +118,7 @@ describe('calls of an inferlet to a GPU host', () => {
       assert.deepEqual(value(await list()), []);
     });
 
-    it('copies single tokens, and slots with a shift of their positions', async () => {
+    it('copies single tokens, and slots with shifted positions', async () => {
       const guest = inferlet();
       const [source, target, shifted] = [pages(guest, 2), pages(guest, 2), pages(guest, 2)];
       await step(guest, text(20), 0, u32(), source);
@@ -140,7 +140,7 @@ describe('calls of an inferlet to a GPU host', () => {
   });
 
   describe('output-text and introspect', () => {
-    it('look at a state', async () => {
+    it('compute scores, distributions, log-probabilities, entropy and embeds of a state', async () => {
       const guest = inferlet();
       const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 6));
       const [inputs, states] = [embeds.slice(0, 5), embeds.slice(5)];
@@ -167,7 +167,7 @@ describe('calls of an inferlet to a GPU host', () => {
       assert.ok(embed.length > 0 && embed.every(Number.isFinite));
     });
 
-    it('is refused where the model does not offer it', async () => {
+    it('are refused where the model does not offer them', async () => {
       const { summary } = inferlet().queue.model ?? {};
       assert.ok(summary);
       const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward'] } } });
@@ -198,7 +198,7 @@ describe('calls of an inferlet to a GPU host', () => {
     const adapted = (guest: TestInferlet, name = 'other') =>
       guest.call<Promise<Outcome<StepResult>>>('adapter', 'step', guest.queue, name, request(guest));
 
-    it('is listed, loaded, and computes its own by step and by forward', async () => {
+    it('is listed and loaded, and changes the results of step and forward', async () => {
       const guest = inferlet();
       const list = () => guest.call<Promise<Outcome<readonly AdapterInfo[]>>>('adapter', 'list-adapters', guest.queue);
       const load = (name: string) =>
@@ -228,7 +228,7 @@ describe('calls of an inferlet to a GPU host', () => {
       assert.equal(await failure(adapted(guest, 'nobody')), 'not-found');
     });
 
-    it('counts as what it computes, and what the cache had of it', async () => {
+    it('is charged like other steps, including cached tokens', async () => {
       const [first, second] = [inferlet({ tenant: 'counted' }), inferlet({ tenant: 'counted' })];
       await adapted(first);
       await adapted(second);
@@ -241,10 +241,10 @@ describe('calls of an inferlet to a GPU host', () => {
       const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
       third.inferlet.tokens.allow(nothing, { left: 2, until: null });
       value(await adapted(third));
-      assert.equal(third.inferlet.tokens.quotaLeft, 0, 'one input and what came out are charged');
+      assert.equal(third.inferlet.tokens.quotaLeft, 0, 'one input and one output are charged');
     });
 
-    it('is refused where the model does not offer it', async () => {
+    it('is refused where the model does not offer adapters', async () => {
       const { summary } = inferlet().queue.model ?? {};
       assert.ok(summary);
       const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward', 'fused'] } } });
@@ -262,7 +262,7 @@ describe('calls of an inferlet to a GPU host', () => {
     const list = async (guest: TestInferlet, prefix = '') =>
       value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, prefix));
 
-    it('append what they predict, issued one after the other without waiting', async () => {
+    it('append predicted tokens in the order of the calls, without waiting', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
       const tokens = text(40);
@@ -285,7 +285,7 @@ describe('calls of an inferlet to a GPU host', () => {
       assert.deepEqual([file.tokens, file.nextPosition], [40, 40]);
     });
 
-    it('take what forward and fused write into them as theirs', async () => {
+    it('continue after tokens that step wrote into their reserved pages', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
       value(await file.pred(text(10), count(10), 1));
@@ -299,7 +299,7 @@ describe('calls of an inferlet to a GPU host', () => {
       assert.equal(await failure(file.reserve(1_000_000)), 'limit-exceeded');
     });
 
-    it('are cut up and joined, positions and all', async () => {
+    it('can be forked, extracted and merged, with their positions', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
       value(await file.pred(text(30), count(30), 1));
@@ -308,11 +308,11 @@ describe('calls of an inferlet to a GPU host', () => {
       const tail = file.extract(count(19, 11), 0);
       value(await tail.ready());
       assert.deepEqual([head.tokens, tail.tokens, tail.nextPosition], [11, 19, 19]);
-      // The file that is forked goes its own way.
+      // The forked file continues separately.
       value(await file.pred(text(1, 9), u32(30), 1));
       const kept = head.fork();
       value(await head.merge(tail, false));
-      // `head` kept the bound of the whole text: what follows it begins behind that.
+      // `head` kept the position bound of the whole text, so merged tokens begin behind that bound.
       assert.deepEqual([head.tokens, head.nextPosition], [30, 49]);
       const renumbered = kept.extract(count(11), 0);
       value(await renumbered.merge(tail, false));
@@ -324,11 +324,11 @@ describe('calls of an inferlet to a GPU host', () => {
       const backwards = fork.extract(count(30).reverse(), undefined);
       value(await backwards.ready());
       const [row] = value(await backwards.pred(next, u32(30), TOP));
-      // Keys carry their positions: the order in the cache is nothing.
+      // Keys carry their positions, so the order in the cache does not matter.
       close(row?.logProbabilities ?? [], whole);
     });
 
-    it('are saved, seen, locked and removed', async () => {
+    it('are saved, listed, locked and removed', async () => {
       const maker = inferlet({ functionName: 'maker' });
       const file = open(maker, undefined);
       value(await file.pred(text(20), count(20), 1));
@@ -357,7 +357,7 @@ describe('calls of an inferlet to a GPU host', () => {
       const later = open(maker, 'notes/1');
       value(await later.ready());
       assert.equal(later.tokens, 21);
-      // Dropping gives the lock back, so does the end of an inferlet.
+      // Dropping a file and ending its inferlet both release the lock.
       held.drop();
       const second = open(maker, 'notes/1', 'write');
       value(await second.ready());
@@ -372,7 +372,7 @@ describe('calls of an inferlet to a GPU host', () => {
       assert.deepEqual(await list(writer), []);
     });
 
-    it('that are not open yet, wait', async () => {
+    it('let calls wait until the file is open', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
       value(await file.pred(text(20), count(20), 1));
@@ -390,12 +390,12 @@ describe('calls of an inferlet to a GPU host', () => {
       value(await locked.ready());
     });
 
-    it('tell what the device refused, and leave it to synchronize', async () => {
+    it('report a refusal of the device, and synchronize reports it once', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
       value(await file.pred(text(20), count(20), 1));
       const other = file.fork();
-      // Behind the file's back.
+      // Frees the pages without the file's knowledge.
       guest.call('allocate', 'free-pages', guest.queue, other.pages);
       assert.equal(await failure(file.merge(other, false)), 'not-owned');
       assert.equal(file.tokens, 20);
@@ -405,7 +405,7 @@ describe('calls of an inferlet to a GPU host', () => {
       assert.equal(await failure(synchronize()), 'ok');
     });
 
-    it('are bounded in number, and give their pages back', async () => {
+    it('are bounded in number and release their pages', async () => {
       const guest = inferlet();
       const files = Array.from({ length: 1024 }, () => open(guest, undefined));
       const tooMany = open(guest, undefined);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Draining } from './draining.ts';
 
-test('a host is drained from when it was heard of until it is taken back, and says when that was', () => {
+test('Draining records for each host when its drain began and ended', () => {
   const draining = new Draining();
   draining.set(new Set(['a']), 10);
   draining.set(new Set(['a', 'b']), 20);

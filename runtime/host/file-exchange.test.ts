@@ -49,7 +49,7 @@ const EXCHANGER = `
     },
     hoard: async () => {
       const futures = Array.from({ length: 12 }, () => receiveFile('large'));
-      // All of them are there before the first is read, since they come in order: only as many as the platform keeps for one that does not read.
+      // Files arrive in order, so this read returns after all others: the platform has kept its bound of unread files.
       await receiveFile('large').read();
       const outcomes = [];
       for (const future of futures) outcomes.push(short(await future.read()));
@@ -92,18 +92,21 @@ describe('file exchange', () => {
   });
   after(() => platform.stop());
 
-  it('goes both ways: what is sent is told and there, what is received is waited for', async () => {
+  it('sends and receives files', async () => {
     const { scheduler } = platform;
     const id = await platform.submit(version, 'both');
     const said = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
-    await eventually(async () => (await said()).length === 2, 'it waits');
+    await eventually(async () => (await said()).length === 2, 'the inferlet waits');
     const file = { name: 'own.bin', mediaType: 'application/x-own', bytes: 4 };
     assert.deepEqual(
       (await said()).map(({ data }) => JSON.parse(data)),
       [{ file }, { text: 'waiting' }],
     );
     await scheduler.files.put(id, 'late.bin', 'text/plain; charset=utf-8', new Uint8Array([1, 2, 254]));
-    await eventually(async () => (await scheduler.files.get(id, 'back.bin')) !== null, 'it answers');
+    await eventually(
+      async () => (await scheduler.files.get(id, 'back.bin')) !== null,
+      'the inferlet has sent its file',
+    );
     await scheduler.inbox.close(id);
     const { end } = await platform.transcript(id);
     const type = 'text/plain; charset=utf-8';
@@ -117,13 +120,13 @@ describe('file exchange', () => {
     assert.equal(end.data.usage?.messages, 3);
   });
 
-  it('refuses what no file may be, and what is too much at once or in all', async () => {
+  it('refuses invalid files and files beyond the bounds', async () => {
     const { end } = await platform.invoke(version, 'refused');
     const refused = ['invalid-argument', 'invalid-argument', 'limit-exceeded', 'invalid-argument'];
     assert.deepEqual(end.data.output, [...refused, ['ok', 'ok', 'limit-exceeded'], 'ok', 'ok', 'limit-exceeded']);
   });
 
-  it('keeps little for an inferlet that asks for much and reads nothing', async () => {
+  it('buffers little for an inferlet that requests many files and reads none', async () => {
     const { end } = await platform.invoke(version, 'large hoard');
     const outcomes = end.data.output as string[];
     assert.equal(outcomes.filter((tag) => tag === 'ok').length, 2, JSON.stringify(outcomes));

@@ -4,7 +4,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { Draining } from './draining.ts';
 import { followHosts } from './follow-hosts.ts';
 
-test('what could not be said of a host that is lost is said later', async () => {
+test('the loss of a host is reported again after the report failed', async () => {
   let lose: () => void = () => undefined;
   let isAway = false;
   const away = () => (isAway ? Promise.reject(new Error('Redis is away')) : Promise.resolve());
@@ -34,9 +34,9 @@ test('what could not be said of a host that is lost is said later', async () => 
   const [, open] = connections;
   if (open) open.connected = false;
   lose();
-  await eventually(() => errors.length > 0, 'it fails');
+  await eventually(() => errors.length > 0, 'the report fails');
   isAway = false;
-  await eventually(() => said.length === 4, 'it is said');
+  await eventually(() => said.length === 4, 'the report is repeated');
   stop();
   assert.deepEqual(said, ['goes on', 'true,true', 'pauses', 'true,false']);
   assert.equal(errors.length, 1);

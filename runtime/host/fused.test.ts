@@ -15,7 +15,7 @@ function value<T>(outcome: Outcome<T>): T {
   assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
 }
 
-test('a run keeps its queue until it is dropped itself', async () => {
+test('a fused run keeps its queue open until the run is dropped', async () => {
   const host = await TestGpuHost.start();
   const connection = await GpuHostConnection.connect(host.address);
   const guest = new TestInferlet(connection);
@@ -33,12 +33,12 @@ test('a run keeps its queue until it is dropped itself', async () => {
   for (const run of [first, second]) {
     for (let finished: string | undefined; !finished; ) finished = value(await next(run)).finished;
   }
-  // Each counts once, however often it is dropped.
+  // A run counts once, however often the guest drops it.
   for (let i = 0; i < 3; i++) guest.call('fused', '[resource-drop]run', first);
   value(await queue.settle());
-  assert.equal(await queues(), 1, 'the second one keeps it');
+  assert.equal(await queues(), 1, 'the second run keeps the queue');
   guest.call('fused', '[resource-drop]run', second);
-  // It closes after its calls.
+  // The queue closes after its calls.
   while ((await queues()) !== 0);
   assert.equal(connection.connected, true);
   await guest.end();
@@ -46,7 +46,7 @@ test('a run keeps its queue until it is dropped itself', async () => {
   await host.stop();
 });
 
-test('a run that the quota cuts short goes on when there is room by then, and else ends for the quota, never as if it were done', async () => {
+test('a fused run cut short by the quota continues after a new allowance, or ends with limit-exceeded', async () => {
   const host = await TestGpuHost.start();
   const connection = await GpuHostConnection.connect(host.address);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
@@ -57,7 +57,7 @@ test('a run that the quota cuts short goes on when there is room by then, and el
     const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
     const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
     const run = guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, request);
-    // Lists are views of the guest's memory, which goes on changing.
+    // Lists are views of the guest's memory, which the guest may change later.
     pages.fill(0);
     return { guest, run };
   };
@@ -80,7 +80,11 @@ test('a run that the quota cuts short goes on when there is room by then, and el
   const first = await resumed.guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', resumed.run);
   room(1000);
   const rest = await decode(resumed);
-  assert.deepEqual({ ...rest, tokens: [...value(first).tokens, ...rest.tokens] }, whole, 'the same, as one run');
+  assert.deepEqual(
+    { ...rest, tokens: [...value(first).tokens, ...rest.tokens] },
+    whole,
+    'the tokens equal those of a single run',
+  );
   assert.deepEqual([resumed.guest.inferlet.inputTokens, resumed.guest.inferlet.outputTokens], [40, 40]);
 
   const short = begin(21);
@@ -101,7 +105,39 @@ test('a run that the quota cuts short goes on when there is room by then, and el
   await host.stop();
 });
 
-test('a run that is piped sends its text while the guest sleeps, waits for room, and is told with what was sent', async () => {
+test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped', async () => {
+  const host = await TestGpuHost.start();
+  const connection = await GpuHostConnection.connect(host.address);
+  const guest = new TestInferlet(connection);
+  const { outgoing, tokens } = guest.inferlet;
+  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 50, until: null });
+  const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 5 };
+  const start = (pages: Uint32Array) => {
+    const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
+    return guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, request);
+  };
+  const next = (run: DeviceRun) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+  const runs = Array.from({ length: 5 }, () => start(new Uint32Array(2 << 20)));
+  assert.equal(outgoing.bytes, 32 << 20);
+  const refused = await next(runs[4] ?? assert.fail());
+  assert.match(refused.tag === 'err' ? refused.val.val : '', /4 calls with 33554432 bytes are under way/);
+  // The GPU host refuses lists of this length.
+  assert.equal((await next(runs[0] ?? assert.fail())).tag, 'err');
+  assert.equal(outgoing.bytes, 24 << 20);
+  for (const run of runs) guest.call('fused', '[resource-drop]run', run);
+  assert.deepEqual([outgoing.bytes, outgoing.calls], [0, 0]);
+  const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+  const whole = start(pages);
+  assert.equal(outgoing.calls, 1);
+  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: null, until: null });
+  for (let finished: string | undefined; !finished; ) finished = value(await next(whole)).finished;
+  assert.deepEqual([outgoing.bytes, outgoing.calls], [0, 0]);
+  await guest.end();
+  connection.close();
+  await host.stop();
+});
+
+test('a piped run streams its text while the guest sleeps, waits for room, and returns the sent text', async () => {
   const host = await TestGpuHost.start();
   const connection = await GpuHostConnection.connect(host.address);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
@@ -141,7 +177,7 @@ test('a run that is piped sends its text while the guest sleeps, waits for room,
   assert.deepEqual([cut.text, cut.stop, cut.finished], [textOf(tokens).slice(0, at), stop, undefined]);
   assert.deepEqual([...cut.tokens], tokens.slice(0, cut.tokens.length));
   assert.equal(stopped.sent.join(''), cut.text);
-  assert.equal(stopped.guest.inferlet.outputTokens, cut.tokens.length, 'what is forgotten costs nothing');
+  assert.equal(stopped.guest.inferlet.outputTokens, cut.tokens.length, 'discarded tokens are not charged');
 
   const ended = begin();
   const last = tokens.findIndex((token, index) => index > 5 && tokens.indexOf(token) === index);
@@ -152,7 +188,7 @@ test('a run that is piped sends its text while the guest sleeps, waits for room,
   const twice = begin();
   const one = twice.start();
   const [first, second] = await Promise.all([twice.pipe(one), twice.pipe(one)]);
-  assert.equal(value(first).text, textOf(tokens), 'a second pipe disturbs the first in nothing');
+  assert.equal(value(first).text, textOf(tokens), 'a second pipe does not affect the first');
   assert.equal(second.tag === 'err' ? second.val.tag : 'ok', 'invalid-argument');
 
   const cancelled = begin();
@@ -191,11 +227,11 @@ test('a run that is piped sends its text while the guest sleeps, waits for room,
     flushed,
   };
   const held = begin(sink);
-  assert.equal(value(await held.pipe(held.start())).text, held.sent.join(''), 'it waited for room');
+  assert.equal(value(await held.pipe(held.start())).text, held.sent.join(''), 'the run waits for room');
 
   const gone = begin({ pendingBytes: 2 ** 20, flushed: () => Promise.resolve(false) });
   const unheard = gone.start();
-  assert.equal(value(await gone.pipe(unheard)).text, '', 'nothing was sent');
+  assert.equal(value(await gone.pipe(unheard)).text, '', 'no text was sent');
   const why = await gone.pipe(unheard);
   assert.equal(why.tag === 'err' ? why.val.tag : 'ok', 'closed');
   for (const { guest } of [free, stopped, ended, twice, cancelled, poor, held, gone]) await guest.end();

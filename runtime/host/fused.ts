@@ -9,6 +9,7 @@ import type { FinishReason, Piped, PipeRequest, RunChunk, StepResult } from '#wi
 import type { Step } from '../telemetry/step-trace.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
+import { MAX_MESSAGE_BYTES } from './session-state.ts';
 import { TextPipe } from './text-pipe.ts';
 import type { CallTokens } from './tokens.ts';
 
@@ -26,7 +27,10 @@ export class DeviceRun {
   readonly #inferlet: Inferlet;
   readonly #queue: DeviceQueue;
   readonly #step: Step | undefined;
-  /** The rest of the run, when a quota has room only for a part of it; null when the device decodes all of it. */
+  /**
+   * The rest of the run, when a quota has room only for a part of it; null when the device decodes all of it. Its lists count as carried by
+   * a call under way.
+   */
   #rest: WireRunRequest | null = null;
   /** Number of calls on the queue when the device began the run. */
   #callsThen = 0;
@@ -52,7 +56,7 @@ export class DeviceRun {
     if (!next) return this.#refusal as Outcome<RunChunk>;
     const outcome = await next;
     if (outcome.tag === 'ok') return ok(this.#took(outcome.val));
-    this.#step?.end();
+    this.#end();
     return outcome;
   }
 
@@ -84,7 +88,7 @@ export class DeviceRun {
     };
     // Report the sent text first; the next call returns the error.
     const failed = (error: HandlerError): Outcome<Piped> => {
-      this.#step?.end();
+      this.#end();
       if (pipe.tokens.length === 0) return err(error);
       this.stop();
       this.#handle = null;
@@ -107,7 +111,7 @@ export class DeviceRun {
       if (pipe.stop !== undefined) {
         this.#inferlet.count(count, count);
         this.#step?.took(count);
-        this.#step?.end();
+        this.#end();
         this.stop();
         return unsent ? failed(unsent) : piped();
       }
@@ -126,7 +130,7 @@ export class DeviceRun {
   drop(): void {
     if (this.#dropped) return;
     this.#dropped = true;
-    this.#step?.end();
+    this.#end();
     this.stop();
     this.#queue.release();
   }
@@ -135,6 +139,10 @@ export class DeviceRun {
   async #send(messages: readonly string[]): Promise<HandlerError | null> {
     const { session } = this.#inferlet;
     for (const message of messages) {
+      // A vocabulary may have tokens of any length. Such a message would find no room after any flush.
+      if (Buffer.byteLength(message) > MAX_MESSAGE_BYTES) {
+        return handlerError('limit-exceeded', `a piece of text has more than ${MAX_MESSAGE_BYTES} bytes`);
+      }
       while (session.send({ tag: 'text', val: message }).tag === 'err') {
         const flushed = await session.flush();
         if (flushed.tag === 'err') return flushed.val;
@@ -159,7 +167,7 @@ export class DeviceRun {
     const rest = this.#rest;
     if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);
     if (this.#inferlet.refuseTokens(0)) this.stop();
-    if (finished !== undefined) this.#step?.end();
+    if (finished !== undefined) this.#end();
     else if (rest) this.#rest = after(rest, tokens);
     return chunk;
   }
@@ -170,8 +178,13 @@ export class DeviceRun {
     if (!device) return null;
     const most = Math.floor(this.#inferlet.tokens.quotaLeft / TOKENS_OF_ONE);
     const capped = request.maxTokens > most;
-    // Copy the request's lists: they may be views of the guest's memory.
-    this.#rest = capped ? { ...request, pages: request.pages.slice(), stopTokens: request.stopTokens.slice() } : null;
+    const refused = capped ? this.#keep(request) : null;
+    if (refused) {
+      this.#refusal = err(refused);
+      this.#end();
+      return null;
+    }
+    if (!capped) this.#forget();
     const handle = device.run(id, capped ? { ...request, maxTokens: most } : request);
     this.#callsThen = device.callsOn(id);
     return handle;
@@ -182,7 +195,7 @@ export class DeviceRun {
     const rest = after(request, tokens);
     this.#rest = rest;
     if (this.#stopped) {
-      this.#step?.end();
+      this.#end();
       return { tokens, finished: 'stopped' };
     }
     const { device, id } = this.#queue;
@@ -192,9 +205,32 @@ export class DeviceRun {
     this.#handle = refused ? null : this.#begin(rest);
     if (refused) {
       this.#refusal = err(refused);
-      this.#step?.end();
+      this.#end();
     }
     return { tokens, finished: undefined };
+  }
+
+  /** Keeps the rest of a capped run. Copies its lists the first time: they may be views of the guest's memory. */
+  #keep(request: WireRunRequest): HandlerError | null {
+    if (!this.#rest) {
+      const { outgoing } = this.#inferlet;
+      const refused = outgoing.refusal(bytesOf(request));
+      if (refused) return refused;
+      outgoing.begin(bytesOf(request));
+      this.#rest = { ...request, pages: request.pages.slice(), stopTokens: request.stopTokens.slice() };
+    } else this.#rest = request;
+    return null;
+  }
+
+  #forget(): void {
+    if (this.#rest) this.#inferlet.outgoing.end(bytesOf(this.#rest));
+    this.#rest = null;
+  }
+
+  /** Ends the record of the run's step, and forgets the rest: the run gives no more tokens. */
+  #end(): void {
+    this.#step?.end();
+    this.#forget();
   }
 
   #refuseLate(): HandlerError {
@@ -204,6 +240,8 @@ export class DeviceRun {
     return handlerError('limit-exceeded', text);
   }
 }
+
+const bytesOf = ({ pages, stopTokens }: WireRunRequest): number => pages.byteLength + stopTokens.byteLength;
 
 /** The rest of a run after some of its tokens. */
 function after(request: WireRunRequest, tokens: Uint32Array): WireRunRequest {

@@ -4,7 +4,7 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { describeHosts } from './gpu-hosts.ts';
 
-test('a GPU host is told with what computes there, also while it is away', async () => {
+test('describeHosts lists the models of a GPU host, also after the host is lost', async () => {
   const host = await TestGpuHost.start({ pages: 32 });
   const connection = await GpuHostConnection.connect(host.address, { name: 'gpu-host-1' });
   try {

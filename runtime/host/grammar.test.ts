@@ -59,7 +59,7 @@ describe('grammars of an inferlet', () => {
     output: { tag: 'distributions', val: 16 },
   });
 
-  it('hold what the device picks to where the text stands', async () => {
+  it('restrict the tokens that the device samples', async () => {
     const guest = inferlet();
     const grammar = compile(guest, ' (cat|car|dog)s?');
     value(await ask(guest, '[method]compiled.ready', grammar));
@@ -75,7 +75,7 @@ describe('grammars of an inferlet', () => {
       assert.ok(bit === 1 || row.logProbabilities[i] === Number.NEGATIVE_INFINITY, `token ${token} is not allowed`);
     }
     assert.ok(mass > 0);
-    // The tokenizer puts a space in front. The list is a view of the guest's memory, which changes right after the call.
+    // The tokenizer prepends a space. The list is a view of the guest's memory, which changes right after the call.
     const tokens = Uint32Array.from(tokenizer?.encode('cat', { special: false }) ?? []);
     const own = tokens.slice();
     const accepted = ask<boolean>(guest, '[method]matcher.accept', place, tokens);
@@ -88,7 +88,7 @@ describe('grammars of an inferlet', () => {
     assert.deepEqual(value(await status(fork)), { mayEnd: true, mustEnd: false });
   });
 
-  it('are refused where they have no place', async () => {
+  it('are refused in invalid steps, for unknown models and with broken sources', async () => {
     const guest = inferlet();
     const place = matcher(guest, compile(guest, 'a'));
     assert.equal(await failure(ask(guest, 'step', guest.queue, place, request(u32(1, 2), 2))), 'invalid-argument');
@@ -106,7 +106,7 @@ describe('grammars of an inferlet', () => {
     );
   });
 
-  it('have a place each also when they are refused, and keep nothing of what is', async () => {
+  it('count towards the bound even when refused, and a refused one keeps no source', async () => {
     const guest = inferlet();
     const all = Array.from({ length: 64 }, (_, i) => compile(guest, 'a', `no-model-${i}`));
     for (const refused of all) assert.ok(!JSON.stringify(refused).includes('no-model-'));
@@ -118,7 +118,7 @@ describe('grammars of an inferlet', () => {
     assert.ok(JSON.stringify(long).length < 1000);
   });
 
-  it('refuse more calls than may be pending, and lists that no call takes', async () => {
+  it('refuse more pending calls than allowed, and lists that are too long', async () => {
     const guest = inferlet();
     const place = matcher(guest, compile(guest, '[^]*'));
     const list = new Uint32Array(200_000);
@@ -130,7 +130,7 @@ describe('grammars of an inferlet', () => {
     assert.equal(await failure(ask(guest, '[method]matcher.status', place)), 'ok');
   });
 
-  it('are bounded in number, and dropped at the end', async () => {
+  it('are bounded in number and released at the end of the inferlet', async () => {
     const guest = inferlet();
     const all = Array.from({ length: 64 }, (_, i) => compile(guest, `a{${i}}`));
     const extra = compile(guest, 'b');

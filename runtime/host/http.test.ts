@@ -28,7 +28,7 @@ describe('http', () => {
   /** Sockets that the server has open. */
   let sockets = 0;
   let written = 0;
-  /** Breaks off the last answer that is to be. */
+  /** Breaks off the last pending answer. */
   let breakOff = () => undefined as unknown;
 
   const routes: Readonly<Record<string, RequestListener>> = {
@@ -112,7 +112,7 @@ describe('http', () => {
       pieces.push(piece);
     }
   }
-  /** The case of the error with which a request fails, in its head or in its body, and its text. */
+  /** The case and the text of the error with which a request fails, in its head or in its body. */
   async function failure(guest: TestInferlet, path: string, request: Partial<Request> = {}): Promise<string> {
     const exchange = begin(guest, path, request);
     const first = await head(guest, exchange);
@@ -133,7 +133,7 @@ describe('http', () => {
     assert.ok(condition());
   };
 
-  it('answers with the head, then the body to its end', async () => {
+  it('returns the head, then the body to its end', async () => {
     const guest = inferlet();
     const exchange = begin(guest, '/text');
     const { status, headers, url } = value(await head(guest, exchange));
@@ -148,7 +148,7 @@ describe('http', () => {
     assert.equal(value(await head(guest, begin(guest, '/missing'))).status, 404);
   });
 
-  it('sends what it is given, and who it is', async () => {
+  it('sends the given method, headers and body, and identifies its client', async () => {
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const guest = inferlet({ traceparent });
     const memory = new Uint8Array(Buffer.from('{"a": "ä"}'));
@@ -164,7 +164,7 @@ describe('http', () => {
     assert.equal(own.headers['user-agent'], 'mine');
   });
 
-  it('refuses requests that make no sense, or would speak of the connection', async () => {
+  it('refuses malformed requests and headers of the connection', async () => {
     const guest = inferlet();
     const header = (name: string, text: string) => failure(guest, '/text', { headers: [{ name, value: text }] });
     for (const [found, about] of [
@@ -187,8 +187,8 @@ describe('http', () => {
     assert.match(await failure(guest, '/text', { body: new Uint8Array(4 * MIB + 1) }), /^limit-exceeded/);
   });
 
-  describe('where it may go', () => {
-    it('reaches only hosts that were granted, redirects included', async () => {
+  describe('allowed addresses', () => {
+    it('are only the granted hosts, also after redirects', async () => {
       const guest = inferlet({ grants: { hosts: [host, '*.example.com'] } });
       assert.match(await failure(guest, `http://${otherHost}/text`), /^unsupported: .*grants/);
       assert.match(await failure(guest, 'http://localhost/'), /^unsupported/);
@@ -198,7 +198,7 @@ describe('http', () => {
       assert.match(await to('file:///etc/passwd'), /^invalid-argument/);
     });
 
-    it('reaches no address of a private network unless the operator says so', async () => {
+    it('include no private address unless the operator allows it', async () => {
       const hosts = ['127.0.0.1:*', 'localhost:*', '[::1]:*', '[::ffff:7f00:1]:*', '169.254.169.254', '0.0.0.0:*'];
       const guest = inferlet({ grants: { hosts }, http: client({ privateHosts: [] }) });
       const { port } = new URL(`http://${host}`);
@@ -212,7 +212,7 @@ describe('http', () => {
       assert.match(await failure(elsewhere, '/text'), /^unsupported/);
     });
 
-    it('connects to the address that it checked, whatever the name says next', async () => {
+    it('are the checked ones, even if the name resolves to another address later', async () => {
       const { port } = new URL(`http://${host}`);
       let lookups = 0;
       const rebinding = client({
@@ -234,7 +234,7 @@ describe('http', () => {
       const other = inferlet({ grants, http: trusted });
       assert.equal(await whole(other, begin(other, `http://rebind.example:${port}/text`)), 'hello');
       assert.deepEqual(asked, ['rebind.example']);
-      // Of several addresses those of a private network are left out.
+      // Addresses of a private network are removed from several addresses of a name.
       const mixed = client({
         privateHosts: [],
         lookup: async () => [
@@ -256,7 +256,7 @@ describe('http', () => {
     ];
     const post: Partial<Request> = { method: 'POST', body: Buffer.from('data'), headers: secrets, redirects: 2 };
 
-    it('are followed as often as asked, and past that are the response', async () => {
+    it('are followed up to the requested number, and the next one is returned as the response', async () => {
       const guest = inferlet();
       const exchange = begin(guest, via(302, via(302, '/text')), { redirects: 2 });
       assert.equal(value(await head(guest, exchange)).url, `http://${host}/text`);
@@ -269,7 +269,7 @@ describe('http', () => {
       assert.equal(value(await head(guest, begin(guest, '/redirect/304?to=/text', { redirects: 1 }))).status, 304);
     });
 
-    it('keep method and body, or become a GET, as the status says', async () => {
+    it('keep method and body, or become a GET, according to the status', async () => {
       const guest = inferlet();
       for (const [status, method, body] of [
         [301, 'GET', ''],
@@ -286,7 +286,7 @@ describe('http', () => {
       assert.equal((await echo(guest, { method: 'PUT', redirects: 1 }, via(302, '/echo'))).method, 'PUT');
     });
 
-    it('take no credentials to another origin', async () => {
+    it('carry no credentials to another origin', async () => {
       const seen = await echo(inferlet(), post, via(307, `http://${otherHost}/echo`));
       assert.deepEqual([seen.headers.host, seen.body], [otherHost, 'data']);
       assert.deepEqual([seen.headers.authorization, seen.headers.cookie], [undefined, undefined]);
@@ -294,7 +294,7 @@ describe('http', () => {
   });
 
   describe('bodies', () => {
-    it('come decompressed, and the head does not say otherwise', async () => {
+    it('are decompressed, without the headers of the compression', async () => {
       const guest = inferlet();
       for (const path of ['/gzip', '/deflate', '/raw', '/twice']) {
         const exchange = begin(guest, path);
@@ -305,7 +305,7 @@ describe('http', () => {
       const strange = begin(guest, '/strange');
       assert.ok(value(await head(guest, strange)).headers.some(({ name }) => name === 'content-encoding'));
       assert.equal(await whole(guest, strange), 'uryyb');
-      // A decoder of Brotli takes as much memory as the sender likes: it is neither asked for nor decoded.
+      // A decoder of Brotli takes as much memory as the sender likes, so Brotli is neither requested nor decoded.
       const { headers } = await echo(guest, {});
       assert.equal(headers['accept-encoding'], 'gzip, deflate');
       const brotli = begin(guest, '/br');
@@ -326,27 +326,27 @@ describe('http', () => {
           assert.equal(piece.val.tag, 'limit-exceeded');
           break;
         }
-        assert.ok(piece.val, 'the bomb ended');
+        assert.ok(piece.val, 'the oversized body must fail');
         received += piece.val.length;
       }
       assert.ok(received <= 32 * MIB && received > 31 * MIB);
       await eventually(() => sockets === 0);
     });
 
-    it('are not read ahead of the inferlet', async () => {
+    it('are read only as fast as the inferlet reads', async () => {
       const guest = inferlet();
       const exchange = begin(guest, '/endless');
       value(await head(guest, exchange));
       const piece = value(await read(guest, exchange));
       assert.ok(piece && piece.length > 0);
-      // What the server could write is what fits into the buffers of two sockets.
+      // The server can write only as much as the buffers of two sockets hold.
       for (let last = -1; last !== written; await new Promise((resolve) => setTimeout(resolve, 50))) last = written;
       assert.ok(written < 24 * MIB, `${written} bytes were taken from the server`);
       exchange.drop();
       await eventually(() => sockets === 0);
     });
 
-    it('that break off fail where they broke', async () => {
+    it('that break off fail at that point', async () => {
       const guest = inferlet();
       const exchange = begin(guest, '/cut');
       value(await head(guest, exchange));
@@ -360,14 +360,14 @@ describe('http', () => {
     });
   });
 
-  describe('ends', () => {
-    it('at its time limit, or at the invocation’s', async () => {
+  describe('requests', () => {
+    it('end at their time limit or at the deadline of the invocation', async () => {
       assert.match(await failure(inferlet(), '/never', { timeoutMs: 30 }), /^deadline-exceeded/);
       assert.match(await failure(inferlet({ deadlineAt: Date.now() + 30 }), '/never'), /^deadline-exceeded/);
       const stuck = client({ privateHosts: [{ host: 'slow.example' }], lookup: () => new Promise(() => undefined) });
       const guest = inferlet({ grants: { hosts: ['slow.example'] }, http: stuck });
       assert.match(await failure(guest, 'http://slow.example/', { timeoutMs: 30 }), /^deadline-exceeded/);
-      // The limit is of the head alone.
+      // The time limit covers the head only.
       const slow = inferlet();
       let timeoutMs = 100;
       let exchange = begin(slow, '/slow', { timeoutMs });
@@ -383,7 +383,7 @@ describe('http', () => {
       assert.equal(second.tag === 'err' && second.val.tag, 'closed');
     });
 
-    it('with its place in the body’s bytes that are on their way, which are 32 MiB', async () => {
+    it('return their share of the 32 MiB of bodies in flight', async () => {
       const guest = inferlet();
       const body = new Uint8Array(4 * MIB);
       const post = (path: string) => begin(guest, path, { method: 'POST', body });
@@ -392,7 +392,7 @@ describe('http', () => {
       const refused = await head(guest, post('/text'));
       assert.equal(refused.tag === 'err' && refused.val.tag, 'limit-exceeded');
       first[0]?.drop();
-      // This server takes the whole of it: nothing is on its way when the response is read.
+      // This server reads the whole body, so no bytes are in flight when the response is read.
       const answered = post('/echo');
       value(await head(guest, answered));
       assert.equal(guest.inferlet.outgoing.bytes, 28 * MIB);
@@ -400,7 +400,7 @@ describe('http', () => {
       assert.deepEqual([guest.inferlet.outgoing.bytes, guest.inferlet.outgoing.calls], [0, 0]);
     });
 
-    it('and leaves a share to other tenants, however many inferlets one has', async () => {
+    it('of one tenant leave places to other tenants', async () => {
       const http = client({ lookup: () => new Promise(() => undefined) });
       const grants = { hosts: ['slow.test'] };
       const greedy = Array.from({ length: 64 }, () => inferlet({ http, tenant: 'greedy', grants }));
@@ -413,7 +413,7 @@ describe('http', () => {
       assert.equal(http.exchanges, 0);
     });
 
-    it('when it is dropped, with the connection', async () => {
+    it('close their connection when dropped', async () => {
       const guest = inferlet();
       const exchange = begin(guest, '/never');
       await eventually(() => sockets === 1);
@@ -424,7 +424,7 @@ describe('http', () => {
       await eventually(() => sockets === 0);
     });
 
-    it('when the inferlet is stopped, with the reason, and nothing begins after', async () => {
+    it('end with the reason when the inferlet is stopped, and none begins later', async () => {
       const http = client();
       const guest = inferlet({ http });
       const waiting = [begin(guest, '/never'), begin(guest, '/slow')].map((exchange) => whole(guest, exchange));
@@ -439,7 +439,7 @@ describe('http', () => {
       assert.equal(http.exchanges, 0);
     });
 
-    it('and gives its place to the next one, of 64', async () => {
+    it('give their place among 64 to the next request', async () => {
       const http = client();
       const guest = inferlet({ http });
       const first = Array.from({ length: 64 }, () => begin(guest, '/never'));

@@ -5,7 +5,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 
-test('of the GPU hosts that are gone, those are lost to an inferlet that it had used', async () => {
+test('an inferlet reports only those lost GPU hosts that it had used', async () => {
   const hosts = await Promise.all([TestGpuHost.start(), TestGpuHost.start()]);
   const [used, unused] = await Promise.all(hosts.map(({ address }) => GpuHostConnection.connect(address)));
   assert.ok(used && unused);
@@ -17,7 +17,7 @@ test('of the GPU hosts that are gone, those are lost to an inferlet that it had 
   await guest.queue.settle();
   assert.deepEqual([guest.inferlet.lostDevice, guest.inferlet.lostConnections], [undefined, []]);
   await Promise.all(hosts.map((host) => host.kill()));
-  await eventually(() => !used.connected && !unused.connected, 'both are gone');
+  await eventually(() => !used.connected && !unused.connected, 'both hosts are lost');
   assert.match(guest.inferlet.lostDevice ?? '', /GPU host/);
   assert.deepEqual(guest.inferlet.lostConnections, [used]);
   await guest.end();

@@ -119,7 +119,7 @@ export class Inferlet {
   readonly subscriptions = new Holdings(MAX_SUBSCRIPTIONS, 'subscriptions');
   /** Runs whose text is piped to the client. */
   readonly pipes = new Holdings(MAX_PIPES, 'runs that are piped');
-  /** Waits for messages of lines. */
+  /** Waits for messages of queues. */
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, GpuInferlet>();

@@ -81,11 +81,11 @@ describe('input-image', () => {
       embeds,
     );
 
-  it('reads the size of an image, and says how many embeds it takes', () => {
+  it('returns the size of an image and the number of its embeds', () => {
     const guest = open();
     const size = (image: Uint8Array) => guest.call<Outcome<Dimensions>>('input-image', 'image-dimensions', image);
     assert.deepEqual(value(size(imageOf(30, 20))), { width: 30, height: 20 });
-    // The first bytes will do.
+    // The first bytes suffice.
     assert.deepEqual(value(size(imageOf(30, 20).subarray(0, 40))), { width: 30, height: 20 });
     assert.equal(tagOf(size(new Uint8Array(40))), 'invalid-argument');
     assert.equal(tagOf(size(new Uint8Array())), 'invalid-argument');
@@ -100,7 +100,7 @@ describe('input-image', () => {
       assert.equal(tagOf(embeds(width, height)), 'invalid-argument');
   });
 
-  it('encodes an image as it is prepared, from the bytes that were given', async () => {
+  it('encodes an image like the prepared bytes of the original', async () => {
     const guest = open();
     const image = imageOf(40, 25);
     const embeds = embedsOf(guest);
@@ -112,7 +112,7 @@ describe('input-image', () => {
     assert.equal(guest.inferlet.inputTokens, EMBEDS);
     assert.ok(model.vision);
     const { size } = model.vision.preparation;
-    // An image of the model's own size is taken as it is.
+    // An image of the model's own size is used as it is.
     const prepared = embedsOf(guest);
     value(await embed(guest, png(size, size, prepare(decode(kept), model.vision.preparation)), prepared));
     const other = embedsOf(guest);
@@ -125,7 +125,7 @@ describe('input-image', () => {
     }
   });
 
-  it('fails with what is wrong, and so does what needs its embeds', async () => {
+  it('fails with the reason, also for calls that need the embeds', async () => {
     const guest = open();
     for (const image of [
       new Uint8Array(100),
@@ -143,7 +143,7 @@ describe('input-image', () => {
     value(await embed(guest, imageOf(4, 4), embedsOf(guest)));
   });
 
-  it('is refused past the tokens, and where the model does not offer it', async () => {
+  it('is refused beyond the token limit, and where the model does not offer images', async () => {
     const spent = open(EMBEDS);
     value(await embed(spent, imageOf(4, 4), embedsOf(spent)));
     spent.inferlet.count(1, 0);
@@ -154,7 +154,7 @@ describe('input-image', () => {
     assert.equal(tagOf(embeds), 'unsupported');
   });
 
-  it('answers at its end what is still being decoded', async () => {
+  it('answers pending calls at the end of the inferlet', async () => {
     const guest = open();
     const pending = Array.from({ length: 20 }, () => embed(guest, imageOf(600, 600), embedsOf(guest)));
     await guest.end();

@@ -39,7 +39,7 @@ describe('a file', () => {
     return file;
   };
 
-  it('refuses lists that no pages could hold before it looks at them', async () => {
+  it('refuses lists that exceed all pages before it reads their elements', async () => {
     const file = await filled();
     const unread = new Proxy(new Uint32Array(0), {
       get: (_, property) => (property === 'length' ? PAGES * PAGE_SIZE + 1 : assert.fail(`read ${String(property)}`)),
@@ -53,10 +53,36 @@ describe('a file', () => {
     assert.equal(held(), 0);
   });
 
-  it('gives back the pages of a part whose making failed', async () => {
+  it('counts the calls that wait while it opens, and refuses them beyond 32 MiB', async () => {
+    const { inferlet, queue } = new TestInferlet(connection, { pages: 1_000_000, tokens: 10_000_000 });
+    const list = new Uint32Array(1 << 20);
+    const bytes = list.byteLength;
+    for (const name of ['predictions', 'extracts', 'saves', 'merges']) {
+      const file = KvFile.open(inferlet, queue, name, false);
+      const call: Record<string, () => Promise<Outcome<unknown>>> = {
+        predictions: () => file.pred(list, list, 1),
+        extracts: () => file.extract(list, 0).ready(),
+        saves: () => file.save('n'.repeat(2 * bytes), false, 'private'),
+        merges: () => file.merge(file, false),
+      };
+      const made = call[name] ?? assert.fail();
+      const waiting = Array.from({ length: name === 'merges' ? 1025 : 9 }, made);
+      assert.ok(inferlet.outgoing.bytes <= 32 << 20 && inferlet.outgoing.calls <= 1024, name);
+      assert.ok(name === 'merges' || inferlet.outgoing.bytes >= 24 << 20, name);
+      const ends = await Promise.all(waiting.map(failure));
+      assert.equal(ends[0], 'not-found');
+      // A derived file reports the failure of its origin first.
+      assert.equal(ends.at(-1), name === 'extracts' ? 'not-found' : 'limit-exceeded');
+      assert.deepEqual([inferlet.outgoing.bytes, inferlet.outgoing.calls], [0, 0], name);
+      file.drop();
+    }
+    await inferlet.release();
+  });
+
+  it('releases the pages of an extracted file when its creation failed', async () => {
     const file = await filled();
     const freed = file.pages.slice(1);
-    // Behind the file's back: the device refuses the copy.
+    // Frees pages without the file's knowledge, so that the device refuses the copy.
     guest.call('allocate', 'free-pages', guest.queue, freed);
     for (let i = 0; i < PAGES; i++) {
       const part = file.extract(Uint32Array.of(0, 17), 0);

@@ -15,7 +15,7 @@ const EMPTY: Content = { pages: new Uint32Array(0), tokens: 0, nextPosition: 0 }
 
 /**
  * The host's side of a `file` resource: pages of the inferlet, whose slots fill in order without gaps, and perhaps the lock of a name.
- * Calls are issued on the file's queue at once, except that they wait while the file opens.
+ * Calls are issued on the file's queue at once, except that they wait while the file opens; a call that waits counts as under way.
  */
 export class KvFile implements Droppable {
   readonly #inferlet: Inferlet;
@@ -29,6 +29,8 @@ export class KvFile implements Droppable {
   #nextPosition = 0;
   /** Name whose lock the file holds. */
   #locked: string | null = null;
+  /** True when the inferlet no longer wants the lock, which the file may not have yet. */
+  #unlocked = false;
   #dropped = false;
 
   /** @param make answers a promise only when a GPU host must be asked; otherwise the file opens at once */
@@ -104,8 +106,10 @@ export class KvFile implements Droppable {
     const tooMany = this.#refuseCount(tokens.length);
     if (tooMany) return Promise.resolve(err(tooMany));
     if (this.#opened) return this.#pred(tokens, positions, topK);
-    const [ownTokens, ownPositions] = [tokens.slice(), positions.slice()];
-    return this.#opening.then(() => this.#pred(ownTokens, ownPositions, topK));
+    return this.#inferlet.outgoing.during(tokens.byteLength + positions.byteLength, () => {
+      const [ownTokens, ownPositions] = [tokens.slice(), positions.slice()];
+      return this.#whenOpen(() => this.#pred(ownTokens, ownPositions, topK));
+    });
   }
 
   fork(): KvFile {
@@ -121,13 +125,19 @@ export class KvFile implements Droppable {
   /** `indices` may be a view of the guest's memory. */
   extract(indices: Uint32Array, firstPosition: number | undefined): KvFile {
     // Refuse before copying: the list may be as long as the guest's memory.
-    const tooMany = this.#refuseCount(indices.length);
-    if (tooMany) return this.#derive(() => err(tooMany));
-    const own = indices.slice();
+    const { outgoing } = this.#inferlet;
+    const bytes = this.#opened ? 0 : indices.byteLength;
+    const refused = this.#refuseCount(indices.length) ?? (bytes > 0 ? outgoing.refusal(bytes) : null);
+    if (refused) return this.#derive(() => err(refused));
+    const own = bytes > 0 ? indices.slice() : indices;
+    if (bytes > 0) {
+      outgoing.begin(bytes);
+      void this.#opening.then(() => outgoing.end(bytes));
+    }
     return this.#derive((device) => {
-      const outside = own.find((index) => index >= this.#tokens);
-      if (outside !== undefined) {
-        return err(handlerError('invalid-argument', `the file has ${this.#tokens} tokens, and none at ${outside}`));
+      for (const index of own) {
+        if (index < this.#tokens) continue;
+        return err(handlerError('invalid-argument', `the file has ${this.#tokens} tokens, and none at ${index}`));
       }
       const pages = this.#allocate(Math.ceil(own.length / this.#pageSize));
       if (pages.tag === 'err') return pages;
@@ -144,7 +154,12 @@ export class KvFile implements Droppable {
     });
   }
 
-  async merge(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
+  merge(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
+    if (this.#opened && other.#opened) return this.#merge(other, keepPositions);
+    return this.#inferlet.outgoing.during(0, () => this.#merge(other, keepPositions));
+  }
+
+  async #merge(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
     const [mine, theirs] = [this.#opened ?? (await this.#opening), other.#opened ?? (await other.#opening)];
     if (mine.tag === 'err') return mine;
     if (theirs.tag === 'err') return theirs;
@@ -168,8 +183,13 @@ export class KvFile implements Droppable {
     return this.#append(added, keepPositions ? other.#nextPosition : first + added, this.queue.settle());
   }
 
-  async save(name: string, persistent: boolean, rights: FileRights): Promise<Outcome<undefined>> {
-    if (!this.#opened) await this.#opening;
+  save(name: string, persistent: boolean, rights: FileRights): Promise<Outcome<undefined>> {
+    if (this.#opened) return this.#save(name, persistent, rights);
+    const bytes = Buffer.byteLength(name);
+    return this.#inferlet.outgoing.during(bytes, () => this.#whenOpen(() => this.#save(name, persistent, rights)));
+  }
+
+  async #save(name: string, persistent: boolean, rights: FileRights): Promise<Outcome<undefined>> {
     const refusal = this.#refusal();
     const { device, id } = this.queue;
     if (refusal || !device) return refusal ? err(refusal) : this.queue.refusal();
@@ -177,12 +197,10 @@ export class KvFile implements Droppable {
     return device.saveFile(id, name, this.#pages, { persistent, rights, functionName });
   }
 
+  /** Gives the lock back: at once, or as soon as the file is open and has the lock. */
   unlock(): void {
-    if (this.#locked === null) {
-      // A file that is still opening for writing unlocks as soon as it has the lock.
-      if (!this.#opened) void this.#opening.then(() => this.unlock());
-      return;
-    }
+    this.#unlocked = true;
+    if (this.#locked === null) return;
     // Ignore the outcome: the lock may be gone already.
     void this.queue.device?.unlockFile(this.queue.id, this.#locked);
     this.#locked = null;
@@ -209,6 +227,7 @@ export class KvFile implements Droppable {
       this.#tokens = made.val.tokens;
       this.#nextPosition = made.val.nextPosition;
       this.#locked = lock;
+      if (this.#unlocked) this.unlock();
       this.#observe();
     }
     this.#opened = made.tag === 'ok' ? ok(undefined) : made;
@@ -223,8 +242,17 @@ export class KvFile implements Droppable {
       if (refusal || !device) return refusal ? err(refusal) : this.queue.refusal();
       return make(device);
     };
-    const start = this.#opened ? begin : () => this.#opening.then(begin);
-    return new KvFile(this.#inferlet, this.queue, start, null);
+    return new KvFile(this.#inferlet, this.queue, this.#opened ? begin : () => this.#whenOpen(begin), null);
+  }
+
+  /** Makes a call once the file is open, and charges the inferlet for the thread's time: no call of the guest is measured then. */
+  #whenOpen<T>(call: () => T | Promise<T>): Promise<T> {
+    return this.#opening.then(() => {
+      const from = performance.now();
+      const outcome = call();
+      this.#inferlet.hooks.cpu.charge(performance.now() - from);
+      return outcome;
+    });
   }
 
   async #pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
@@ -242,7 +270,8 @@ export class KvFile implements Droppable {
       rows: tokens.length,
       output: { tag: 'distributions', val: topK } as const,
     };
-    const nextPosition = positions.reduce((most, position) => Math.max(most, position + 1), 0);
+    let nextPosition = 0;
+    for (const position of positions) nextPosition = Math.max(nextPosition, position + 1);
     const step = this.#inferlet.hooks.steps?.begin(this.queue, tokens.length, true);
     const issued = this.#inferlet.countDuring(
       { inputs: tokens.length, outputs: tokens.length, cacheable: 0 },

@@ -42,7 +42,7 @@ describe('messaging', () => {
   const broadcast = (guest: TestInferlet, topic: string, message: Message) =>
     call<number>(guest, 'broadcast', topic, message);
 
-  it('broadcasts to the inferlets of a tenant, who know the sender', async () => {
+  it('broadcasts to the inferlets of a tenant, with the id of the sender', async () => {
     const [sender, listener, stranger] = [inferlet(), inferlet(), inferlet(true, 'other')];
     const [mine, theirs] = [subscribe(listener, 'a/b.c'), subscribe(stranger, 'a/b.c')];
     value(await ready(listener, mine));
@@ -62,7 +62,7 @@ describe('messaging', () => {
     assert.equal(value(await broadcast(sender, 'a/b.c', text('late'))), 0);
   });
 
-  it('refuses what was not granted, names that are none, and messages that are too large', async () => {
+  it('refuses missing grants, invalid names, and messages that are too large', async () => {
     const [denied, guest] = [inferlet(false), inferlet()];
     assert.equal(failureOf(await broadcast(denied, 't', text('x'))), 'unsupported');
     assert.equal(failureOf(await ready(denied, subscribe(denied, 't'))), 'unsupported');
@@ -79,7 +79,7 @@ describe('messaging', () => {
     assert.equal(failureOf(await call(guest, 'push', 't', large)), 'limit-exceeded');
   });
 
-  it('holds 64 subscriptions of an inferlet, and gives them up with it', async () => {
+  it('holds 64 subscriptions of an inferlet, and ends them with it', async () => {
     const [guest, sender] = [inferlet(), inferlet()];
     const held = Array.from({ length: 64 }, () => subscribe(guest, 'many'));
     for (const each of held) value(await ready(guest, each));
@@ -91,7 +91,7 @@ describe('messaging', () => {
     assert.equal(value(await broadcast(sender, 'many', text('x'))), 0);
   });
 
-  it('hands messages to the readers that are left, in order, and counts what is not read', async () => {
+  it('delivers messages to the remaining readers in order, and counts unread bytes', async () => {
     const [guest, sender] = [inferlet(), inferlet()];
     const news = subscribe(guest, 'readers');
     value(await ready(guest, news));
@@ -103,7 +103,7 @@ describe('messaging', () => {
     value(await broadcast(sender, 'readers', text('bc')));
     assert.deepEqual([value(await second).message, value(await third).message], [text('a'), text('bc')]);
     assert.equal(guest.inferlet.unread.bytes, 3);
-    // Taken for a reader that was dropped before it came: the next one gets it.
+    // A message that was taken for a dropped reader goes to the next one.
     const dropped = unreadNext();
     TestInferlet.letGo(dropped);
     value(await broadcast(sender, 'readers', text('d')));
@@ -116,7 +116,7 @@ describe('messaging', () => {
     for (const each of waiting) assert.equal(failureOf(await each), 'closed');
   });
 
-  it('waits for 64 messages of lines at most, and no longer than somebody wants them', async () => {
+  it('holds at most 64 pending pulls, and a dropped pull takes no message', async () => {
     const [guest, sender, other] = [inferlet(), inferlet(), inferlet()];
     const pulls = Array.from({ length: 64 }, (_, i) =>
       guest.callOnly<Promise<Outcome<Envelope>>>('messaging', 'pull', `line-${i}`),
@@ -130,33 +130,33 @@ describe('messaging', () => {
     value((await pulls[1]) as Outcome<Envelope>);
     assert.deepEqual([guest.inferlet.pulls.size, guest.inferlet.unread.bytes], [62, 1]);
     await guest.end();
-    await eventually(() => guest.inferlet.outgoing.calls === 0, 'its pulls end with it');
+    await eventually(() => guest.inferlet.outgoing.calls === 0, 'the pulls end with the inferlet');
   });
 
-  it('has so many calls under way, whether they are awaited or not', async () => {
+  it('bounds calls in flight, whether awaited or not', async () => {
     const [guest, sender] = [inferlet(), inferlet()];
     const val = new Uint8Array(2 ** 20);
     const pushes = Array.from({ length: 33 }, () => call(guest, 'push', 'flood', { tag: 'bytes', val }));
     pushes.push(call(guest, 'broadcast', 'flood', { tag: 'bytes', val }));
     assert.equal(guest.inferlet.outgoing.bytes, 32 * 2 ** 20);
     assert.deepEqual((await Promise.all(pushes.slice(32))).map(failureOf), ['limit-exceeded', 'limit-exceeded']);
-    // Stopped: nobody waits any more, and the calls go on all the same.
+    // After a stop, the guest no longer waits, and its calls still settle.
     guest.inferlet.stop(handlerError('cancelled', 'enough'));
     assert.equal(failureOf(await (pushes[0] as (typeof pushes)[0])), 'cancelled');
     assert.equal(guest.inferlet.outgoing.bytes, 32 * 2 ** 20);
-    await eventually(() => guest.inferlet.outgoing.bytes === 0, 'they settle');
+    await eventually(() => guest.inferlet.outgoing.bytes === 0, 'the pushes settle');
     assert.equal(getEventListeners(sender.inferlet.stopping, 'abort').length, 0);
     const quick = Array.from({ length: 1025 }, () => call(sender, 'push', 'quick', text('x')));
     assert.equal(getEventListeners(sender.inferlet.stopping, 'abort').length, 0);
     assert.equal((await Promise.all(quick)).map(failureOf).filter((tag) => tag === 'limit-exceeded').length, 1);
     for (let i = 0; i < 2000; i++)
       sender.call('messaging', '[resource-drop]subscription', subscribe(sender, `churn-${i}`));
-    // Each came and went: two calls.
+    // Each subscription opened and closed: two calls.
     assert.ok(sender.inferlet.outgoing.calls <= 1025, `${sender.inferlet.outgoing.calls} calls`);
-    await eventually(() => sender.inferlet.outgoing.calls === 0, 'all are gone');
+    await eventually(() => sender.inferlet.outgoing.calls === 0, 'all calls have settled');
   });
 
-  it('loses no message of a line to an inferlet that ends while it waits', async () => {
+  it('loses no queued message to an inferlet that ends while it waits', async () => {
     const [dying, living, sender] = [inferlet(), inferlet(), inferlet()];
     const waiting = [call<Envelope>(dying, 'pull', 'work'), call<Envelope>(dying, 'pull', 'work')];
     const pending = call<Envelope>(living, 'pull', 'work');

@@ -1,10 +1,10 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { MAX_LINES_BYTES } from '#scheduler/messaging/lines.ts';
 import {
   MAX_MESSAGE_BYTES,
   type Message as Sent,
   type Envelope as SentEnvelope,
 } from '#scheduler/messaging/message.ts';
+import { MAX_QUEUES_BYTES } from '#scheduler/messaging/queues.ts';
 import type { Next, Subscription } from '#scheduler/messaging/subscription.ts';
 import type { Envelope, Message } from '#wit/generated/host.ts';
 import { ask, askStore, attemptOf } from './ask.ts';
@@ -90,13 +90,13 @@ export const messaging = {
     const { description, services } = inferlet;
     const sent = sentBy(inferlet, message);
     const push = async (): Promise<Outcome<undefined>> => {
-      const outcome = await services.messaging.lines.push(description.tenant, name, sent, attemptOf(inferlet));
+      const outcome = await services.messaging.queues.push(description.tenant, name, sent, attemptOf(inferlet));
       if (outcome.kind === 'ok') return ok(undefined);
       if (outcome.kind === 'tenant-full') {
-        const full = `all lines of this tenant together take ${outcome.bytes} of ${MAX_LINES_BYTES} bytes; push again when some messages were pulled`;
+        const full = `all queues of this tenant together take ${outcome.bytes} of ${MAX_QUEUES_BYTES} bytes; push again when some messages were pulled`;
         return err(handlerError('limit-exceeded', full));
       }
-      const text = `${outcome.messages} messages of ${outcome.bytes} bytes wait in the line ${name}; push again when some were pulled`;
+      const text = `${outcome.messages} messages of ${outcome.bytes} bytes wait in the queue ${name}; push again when some were pulled`;
       return err(handlerError('limit-exceeded', text));
     };
     return askStore(inferlet, push, messageBytes(message));
@@ -111,7 +111,7 @@ export const messaging = {
     const place = new Place(unread, () => wait.drop());
     const pull = async (): Promise<Outcome<Envelope>> => {
       try {
-        const pulled = await services.messaging.lines.pull(description.tenant, name, wait.signal, attemptOf(inferlet));
+        const pulled = await services.messaging.queues.pull(description.tenant, name, wait.signal, attemptOf(inferlet));
         if (!pulled) return err(inferlet.stopped ?? CLOSING);
         const envelope = toWit(pulled);
         place.take(envelopeBytes(envelope));
@@ -163,7 +163,7 @@ function checkCall({ description }: Inferlet, name: string): HandlerError | null
     );
   }
   if (NAME.test(name)) return null;
-  const text = 'a topic or line has a name of 1 to 128 letters, digits, ".", "_", "-" and "/"';
+  const text = 'a topic or queue has a name of 1 to 128 letters, digits, ".", "_", "-" and "/"';
   return handlerError('invalid-argument', text);
 }
 

@@ -4,7 +4,7 @@ import { GpuHostConnection, type GpuHostStats } from '#gpu-host/protocol/client.
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { loadsOf, ModelLoads } from './model-loads.ts';
 
-describe('what GPU hosts did of late', () => {
+describe('the recent load of GPU hosts', () => {
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   before(async () => {
@@ -28,7 +28,7 @@ describe('what GPU hosts did of late', () => {
     await inferlet.close();
   }
 
-  it('is told of the time between two readings, and not at all of a host that is away', async () => {
+  it('covers the time between two readings, and omits a host that is away', async () => {
     let nowMs = 0;
     const loads = new ModelLoads([connection], () => nowMs);
     const read = async () => {
@@ -51,7 +51,7 @@ describe('what GPU hosts did of late', () => {
     assert.equal((await read())?.terminations, 0);
   });
 
-  it('begins anew when counters were reset', async () => {
+  it('starts again when the counters were reset', async () => {
     const before: GpuHostStats = { ...(await connection.stats()), elapsedMs: Number.MAX_SAFE_INTEGER };
     const after = await connection.stats();
     assert.deepEqual(loadsOf('h', 1, after, before), loadsOf('h', 1, after));

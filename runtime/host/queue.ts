@@ -3,6 +3,9 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 import { offers } from './traits.ts';
 
+/** Most characters of an unknown model's name in an error. */
+const MAX_SHOWN_NAME = 128;
+
 /** The host's side of a `queue` resource. */
 export class DeviceQueue {
   readonly model: GrantedModel | null;
@@ -15,8 +18,9 @@ export class DeviceQueue {
   #failure: HandlerError | null = null;
 
   constructor(inferlet: Inferlet, name: string) {
-    this.name = name;
     this.model = inferlet.description.models.get(name) ?? null;
+    // An unknown name may have many MiB. The copy does not keep them, unlike a slice.
+    this.name = this.model ? name : Buffer.from(name.slice(0, MAX_SHOWN_NAME)).toString();
     if (this.model && inferlet.model === '') inferlet.model = name;
     this.device = this.model ? inferlet.device(this.model.connection) : null;
     this.id = this.device ? this.device.createQueue(name) : 0;

@@ -26,22 +26,22 @@ describe('runtime', () => {
   });
 
   const inferlet = async (options: TestInferletOptions = {}) => {
-    const unused = { compile: () => assert.fail('no grammar was expected') };
+    const unused = { compile: () => assert.fail('no grammar call is expected') };
     const granted = (await new Models([connection], unused).granted([])).get(TEST_MODEL);
     return new TestInferlet(connection, { model: { metadata: granted?.metadata ?? null }, ...options });
   };
 
-  it('says what a model is, from its own configuration and its device', async () => {
+  it('describes a model by its configuration and its device', async () => {
     const guest = await inferlet();
     const metadata = (name: string) => guest.call<Outcome<ModelMetadata>>('runtime', 'metadata', name);
     const { architecture, parameters, bits, ...shape } = value(metadata(TEST_MODEL));
     const [summary] = connection.models;
     const { layers, hiddenSize, attentionHeads, keyValueHeads, headSize } = shape;
     assert.equal(architecture, 'LlamaForCausalLM');
-    // The reference backend computes in full precision, whatever it was asked for.
+    // The reference backend computes in full precision, whatever precision is configured.
     assert.equal(bits, 32);
     assert.ok(attentionHeads % keyValueHeads === 0 && layers > 0);
-    // Weights of a layer without its feed-forward network, and the embeddings: less than all, and more than a part of it.
+    // A lower bound of the parameters: the embeddings, and each layer without its feed-forward network.
     const least =
       (summary?.vocabularySize ?? 0) * hiddenSize +
       layers * 2 * hiddenSize * headSize * (attentionHeads + keyValueHeads);
@@ -51,7 +51,7 @@ describe('runtime', () => {
     assert.equal(failureOf(unreadable.call<Outcome<unknown>>('runtime', 'metadata', TEST_MODEL)), 'unavailable');
   });
 
-  it('answers a closed set of queries for finding faults', async () => {
+  it('answers a closed set of diagnostic queries', async () => {
     const guest = await inferlet({ pages: 32, tokens: 500, grants: { store: 'read', hosts: ['a.b'] } });
     const query = (name: string) => guest.call<Outcome<string>>('runtime', 'debug-query', name);
     value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 3));
@@ -69,7 +69,7 @@ describe('runtime', () => {
     await guest.end();
   });
 
-  it('keeps no timer of a sleep that was dropped', async () => {
+  it('keeps no timer of a dropped sleep', async () => {
     const guest = new TestInferlet(null);
     const sleep = () => guest.callOnly<Promise<{ readonly tag: string }>>('runtime', 'sleep', 1_000_000);
     const [kept, dropped] = [sleep(), sleep()];

@@ -12,8 +12,8 @@ interface Asked {
   readonly settle: PromiseWithResolvers<void>;
 }
 
-describe("the lines of tenants' store calls", { timeout: 60_000 }, () => {
-  it('keep to their bounds and their order, and let every call through, on random schedules', async () => {
+describe("the queues of tenants' store calls", { timeout: 60_000 }, () => {
+  it('keep their bounds and their order and complete every call, on random schedules', async () => {
     const calls = fc.array(
       fc.record({
         tenant: fc.constantFrom('a', 'b', 'c'),
@@ -35,7 +35,7 @@ describe("the lines of tenants' store calls", { timeout: 60_000 }, () => {
         const settled = plan.map(async ({ tenant, bytes, fails }, index) => {
           const settle = Promise.withResolvers<void>();
           const made = lines.during(tenant, bytes, async () => {
-            assert.ok(index >= (begun.get(tenant) ?? 0), 'a call overtook another one of its tenant');
+            assert.ok(index >= (begun.get(tenant) ?? 0), 'a call overtook another call of its tenant');
             begun.set(tenant, index);
             open.push({ tenant, index, bytes, settle });
             const own = open.filter((one) => one.tenant === tenant);
@@ -59,7 +59,7 @@ describe("the lines of tenants' store calls", { timeout: 60_000 }, () => {
     );
   });
 
-  it('make a call of one tenant at once, however many of another wait', async () => {
+  it('run a call of one tenant at once although 1000 calls of another wait', async () => {
     const lines = new StoreLines();
     const { promise, resolve } = Promise.withResolvers<void>();
     let begun = 0;

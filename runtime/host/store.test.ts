@@ -37,7 +37,7 @@ describe('store', () => {
     return outcome.tag === 'err' ? outcome.val.tag : 'ok';
   };
 
-  it('keeps what one function writes for the others of its tenant', async () => {
+  it('shares the values of one function with the other functions of its tenant', async () => {
     const [writer, reader, stranger] = [inferlet(), inferlet({ store: 'read' }), inferlet(undefined, 'other')];
     const memory = bytes('first');
     const writing = call<bigint>(writer, 'set', 'a/é', memory, undefined);
@@ -57,7 +57,7 @@ describe('store', () => {
     assert.equal(value(await call(reader, 'get', 'a/é')), undefined);
   });
 
-  it('refuses what was not granted, and what no store takes', async () => {
+  it('refuses missing grants and invalid keys or values', async () => {
     const [nothing, reader, writer] = [inferlet({}), inferlet({ store: 'read' }), inferlet()];
     assert.equal(await failure(nothing, 'get', 'k'), 'unsupported');
     assert.equal(await failure(nothing, 'list-keys', '', undefined, 1), 'unsupported');
@@ -73,7 +73,7 @@ describe('store', () => {
     assert.equal(await failure(writer, 'list-keys', '', undefined, 1001), 'invalid-argument');
   });
 
-  it('says when the tenant’s store is full, and when the platform’s is away', async () => {
+  it('distinguishes a full store of the tenant from a store that is away', async () => {
     const guest = inferlet();
     const full = Array.from({ length: 257 }, (_, i) =>
       call<bigint>(guest, 'set', `big/${i}`, new Uint8Array(MAX_VALUE_BYTES), undefined),
@@ -94,7 +94,7 @@ describe('store', () => {
     assert.equal(await failure(other, 'get', 'small'), 'unavailable');
   });
 
-  it('keeps 32 MiB of what an inferlet does not read, until it reads or drops it', async () => {
+  it('holds at most 32 MiB of unread values until the inferlet reads or drops them', async () => {
     const guest = inferlet();
     value(await call(guest, 'set', 'large', new Uint8Array(MAX_VALUE_BYTES), undefined));
     const get = () => guest.callOnly<Promise<Outcome<Entry | undefined>>>('store', 'get', 'large');
@@ -104,7 +104,7 @@ describe('store', () => {
     assert.deepEqual(await tags(first), [...Array(32).fill('ok'), 'limit-exceeded']);
     assert.deepEqual(await tags([guest.callOnly('store', 'list-keys', '', undefined, 10)]), ['limit-exceeded']);
     for (const answer of first.slice(0, 2)) TestInferlet.letGo(answer);
-    // One that is dropped before it is settled takes no room at all.
+    // A call that is dropped before it settles takes no room.
     const dropped = get();
     TestInferlet.letGo(dropped);
     await dropped;
@@ -113,7 +113,7 @@ describe('store', () => {
     assert.equal(guest.inferlet.unread.bytes, 2 * MAX_VALUE_BYTES);
   });
 
-  it('sends 32 MiB at once', async () => {
+  it('has at most 32 MiB of writes in flight', async () => {
     const guest = inferlet();
     const value = new Uint8Array(MAX_VALUE_BYTES);
     const sets = Array.from({ length: 33 }, () => failure(guest, 'set', 'flood', value, undefined));

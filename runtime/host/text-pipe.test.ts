@@ -8,7 +8,7 @@ import type { GrantedModel } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 import { TextPipe } from './text-pipe.ts';
 
-/** Two of the tokens are halves of a character, two more of its parts a space and a letter. */
+/** Two tokens are halves of a character; the others overlap in letters and spaces. */
 const VOCABULARY = [...' ab', 'ab', 'ba ', ' a', '€', ''].map((text) => Buffer.from(text));
 VOCABULARY.push(Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1));
 const stream = () => createTokenStream((id) => VOCABULARY[id] as Buffer, true);
@@ -24,10 +24,10 @@ function opened(request: Partial<PipeRequest>): TextPipe {
   return outcome.val as TextPipe;
 }
 
-/** All text of tokens, as far as its characters are whole. */
+/** All text of tokens, as far as its characters are complete. */
 const textOf = (tokens: readonly number[]): string => stream().push(tokens);
 
-/** What is to come of it, looked for from the beginning after each token. */
+/** The expected result, searched from the beginning after each token. */
 function expected(tokens: readonly number[], stops: readonly string[]) {
   for (let count = 1; count <= tokens.length; count++) {
     const text = textOf(tokens.slice(0, count));
@@ -46,7 +46,7 @@ const text = fc
   .map((all) => all.join(''));
 
 describe('a text pipe', () => {
-  it('lets through what comes before a stop string, however the tokens are cut into chunks and runs', () => {
+  it('passes the text before a stop string, wherever chunks and runs are cut', () => {
     fc.assert(
       fc.property(
         fc.array(fc.array(fc.array(token, { maxLength: 4 }), { maxLength: 4 }), { maxLength: 4 }),
@@ -75,13 +75,13 @@ describe('a text pipe', () => {
     );
   });
 
-  it('takes the token that ends a run, and no text of it', () => {
+  it('counts the token that ends a run and omits its text', () => {
     const pipe = opened({ stops: ['b'] });
     assert.equal(pipe.push(Uint32Array.of(1, 2), true), 'a');
     assert.deepEqual([pipe.tokens, pipe.stop], [[1, 2], undefined]);
   });
 
-  it('writes pieces as they are, or in a frame that opens once', () => {
+  it('writes plain pieces, or pieces in a frame whose opening is written once', () => {
     assert.deepEqual(opened({}).messages('a"b'), ['a"b']);
     const pipe = opened({ frame: { opening: 'begin', before: '{"delta":', after: '}' } });
     assert.deepEqual(pipe.messages('a"b'), ['begin', '{"delta":"a\\"b"}']);
@@ -91,7 +91,7 @@ describe('a text pipe', () => {
     assert.deepEqual(plain.messages('a'), ['"a"']);
   });
 
-  it('refuses what would cost too much, and what no model has', () => {
+  it('refuses costly stop strings and frames, and models without a tokenizer', () => {
     const codeOf = (outcome: Outcome<TextPipe>) => (outcome.tag === 'err' ? outcome.val.tag : 'ok');
     const codes = [
       open({ stops: Array.from({ length: 65 }, (_, i) => `${i}`) }),

@@ -10,7 +10,7 @@ import { TestInferlet } from '../testing/inferlet.ts';
 import { TextService } from '../texts/service.ts';
 import { MAX_TEXT_CHARACTERS } from './tokenize.ts';
 
-describe('what one call may tokenize and render', () => {
+describe('a tokenizing or rendering call', () => {
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   let guest: TestInferlet;
@@ -44,16 +44,16 @@ describe('what one call may tokenize and render', () => {
     return outcome.tag === 'ok' ? 'ok' : `${outcome.val.tag}: ${outcome.val.val}`;
   };
 
-  it('is bounded in characters, and the error says what to do', async () => {
+  it('is bounded in characters, with advice in the error', async () => {
     assert.equal(await call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS), false), 'ok');
     assert.match(await call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS + 1), false), /^limit-exceeded: .* cut it/);
     assert.match(await call('detokenize', new Uint32Array(200_000), false), /^limit-exceeded/);
   });
 
-  it('is bounded in messages and their characters before anything is made of them', async () => {
+  it('is bounded in messages and their characters before any of them is read', async () => {
     const said = (content: string) => ({ role: 'user', content });
     assert.equal(await call('chat-template', [said('hi')], true), 'ok');
-    // Only its length may be asked for.
+    // Only the length may be read.
     const many = new Proxy([] as object[], {
       get: (_target, key) => (key === 'length' ? 1_000_000 : assert.fail(`${String(key)} of the list was read`)),
     });
@@ -65,18 +65,18 @@ describe('what one call may tokenize and render', () => {
     assert.equal(
       await call('render-chat', values.slice(0, 65_536)),
       await call('render-chat', values),
-      'as many characters fit',
+      'the text is within the bound',
     );
   });
 
-  it('is bounded in values, which are counted before they become Jinja’s', () => {
+  it('is bounded in values, which are counted before Jinja gets them', () => {
     const render = compileChatTemplate('{{ x | length }}', {});
     assert.equal(render({ x: Array.from({ length: MAX_CHAT_VALUES - 1 }, () => []) }), `${MAX_CHAT_VALUES - 1}`);
     const more = { x: Array.from({ length: MAX_CHAT_VALUES }, () => []) };
     assert.throws(() => render(more), { code: 'invalid-messages', message: /more than 32768 values/ });
   });
 
-  it('spends the time of one render, whatever a single step takes', () => {
+  it('ends at its time limit although a single step is slow', () => {
     let looks = 0;
     const rows = Array.from({ length: 2000 }, (_, i) => i);
     const template = '{% for row in rows %}{% set text = tools | tojson %}{% set seen = look() %}{% endfor %}';

@@ -8,10 +8,10 @@ interface Call {
   readonly input: number;
   readonly output: number;
   readonly fails: boolean;
-  /** Of the input, what a cache may have, and what it has. */
+  /** Input tokens that a cache may have, and those that it has. */
   readonly cacheable: number;
   readonly cached: number;
-  /** Calls issued before its answer comes. */
+  /** Calls issued before the answer of this one comes. */
   readonly delay: number;
 }
 
@@ -27,14 +27,14 @@ const NOTHING = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
 const left = (tokens: number | null) => ({ left: tokens, until: null });
 const options = { limit: 1_000_000, shared: () => null, quotaReached: () => undefined, quotaUnknown: () => undefined };
 
-test('whatever is under way together, only inputs that a cache might have had pass the quota, and what fits is not refused', async () => {
+test('only inputs that a cache might have exceed the quota, and a call that fits is not refused', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(call, { maxLength: 60 }), fc.nat({ max: 400 }), async (calls, room) => {
       let reached = 0;
       const tokens = new Tokens({ ...options, quotaReached: () => reached++ });
       tokens.allow(NOTHING, left(room));
       const answers: { at: number; answer: () => Promise<void> }[] = [];
-      // By hand: what is charged for certain, what is when all that may be cached is not, and what was charged in the end.
+      // Counted by hand: the certain charge, the charge if nothing is cached, and the final charge.
       let [certain, most, charged, expected] = [0, 0, 0, 0];
       for (const [at, one] of calls.entries()) {
         const { input, output, fails, delay } = one;
@@ -49,7 +49,7 @@ test('whatever is under way together, only inputs that a cache might have had pa
         if (refused) continue;
         const { promise, resolve } = Promise.withResolvers<Outcome<number>>();
         const done = tokens.during({ inputs: input, outputs: output, cacheable }, promise, (had) => had);
-        assert.equal(done, promise, 'nobody waits longer for being counted');
+        assert.equal(done, promise, 'counting does not delay the call');
         certain += least;
         most += input + output;
         expected += output;
@@ -64,7 +64,7 @@ test('whatever is under way together, only inputs that a cache might have had pa
           assert.equal(
             reached - passed,
             cacheable > 0 && certain > room ? 1 : 0,
-            'the answer tells that it was too much',
+            'the answer reports the exceeded quota',
           );
         };
         answers.push({ at: at + 1 + delay, answer });
@@ -77,13 +77,13 @@ test('whatever is under way together, only inputs that a cache might have had pa
   );
 });
 
-test('what comes out counts once it is there; an allowance is of what was counted when it was given', async () => {
+test('outputs count after the call, and an allowance covers the tokens counted until then', async () => {
   const tokens = new Tokens({ ...options, limit: 100 });
   const { promise, resolve } = Promise.withResolvers<Outcome<undefined>>();
   const done = tokens.during({ inputs: 10, outputs: 3, cacheable: 0 }, promise);
   assert.deepEqual([tokens.input, tokens.output, tokens.quotaLeft], [10, 0, Number.POSITIVE_INFINITY]);
   tokens.allow({ ...NOTHING, inputTokens: 10 }, left(5));
-  assert.equal(tokens.quotaLeft, 2, 'what is under way has its place');
+  assert.equal(tokens.quotaLeft, 2, 'calls in flight keep their share');
   resolve(ok(undefined));
   await done;
   assert.deepEqual([tokens.output, tokens.quotaLeft], [3, 2]);
@@ -96,7 +96,7 @@ test('what comes out counts once it is there; an allowance is of what was counte
   assert.match(tokens.refuse(1)?.val ?? '', /the invocation's 100 tokens/);
 });
 
-test('a prompt that a cache has is charged nothing, and the limit of the manifest counts it from the asking on', async () => {
+test("a cached prompt is not charged to the quota, but the manifest's limit counts it at once", async () => {
   let reached = 0;
   const tokens = new Tokens({ ...options, limit: 1000, quotaReached: () => reached++ });
   tokens.allow(NOTHING, left(2));
@@ -112,7 +112,7 @@ test('a prompt that a cache has is charged nothing, and the limit of the manifes
   assert.deepEqual([tokens.input, tokens.cached, tokens.output, tokens.quotaLeft, reached], [800, 799, 1, 0, 0]);
 });
 
-test('once its window has ended nobody knows what is left: nothing is refused, and the next answer is asked for', () => {
+test('after its window the quota is unknown: no call is refused, and a new allowance is requested once', () => {
   let now = 1000;
   const told: string[] = [];
   const tokens = new Tokens({
@@ -125,7 +125,7 @@ test('once its window has ended nobody knows what is left: nothing is refused, a
   assert.ok(tokens.refuse(6));
   now = 2000;
   assert.deepEqual([tokens.refuse(6), tokens.quotaLeft, tokens.refuse(1e9)], [null, Number.POSITIVE_INFINITY, null]);
-  assert.deepEqual(told, ['reached', 'unknown'], 'asked for once');
+  assert.deepEqual(told, ['reached', 'unknown'], 'requested once');
   tokens.allow(NOTHING, { left: 4, until: 3000 });
   assert.ok(tokens.refuse(5));
   assert.equal(tokens.quotaLeft, 4);

@@ -13,13 +13,16 @@ interface Golden {
   readonly pixels: string;
 }
 
-/** Small images and what Pillow decodes of them (`fixtures/decode-golden.py`). */
+/** Small images, and the pixels that Pillow decodes from them (`fixtures/decode-golden.py`). */
 const { refused, ...images } = JSON.parse(
   readFileSync(new URL('./fixtures/decode-golden.json', import.meta.url), 'utf8'),
 ) as Record<string, Golden> & { refused: never };
 const unsupported = refused as unknown as Readonly<Record<string, string>>;
 
-/** Largest and mean difference of a byte: PNG is exact, a JPEG's transform is rounded elsewhere, and chroma is not smoothed here. */
+/**
+ * Largest and mean difference of a byte. PNG is exact; for a JPEG, our transform rounds differently and chroma is not
+ * smoothed.
+ */
 function errorsOf(name: string): readonly [largest: number, mean: number] {
   if (name.startsWith('png')) return [0, 0];
   return name.includes('4:2:0') ? [40, 5] : [4, 1];
@@ -29,7 +32,7 @@ const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'));
 
 describe('decoding images', () => {
   for (const [name, { size, file, pixels }] of Object.entries(images)) {
-    it(`${name}: as Pillow`, () => {
+    it(`${name}: the pixels equal those of Pillow`, () => {
       const header = readHeader(bytes(file));
       assert.deepEqual([header.width, header.height], size);
       const { width, height, data } = decode(bytes(file));
@@ -40,11 +43,11 @@ describe('decoding images', () => {
       const [largest, mean] = errorsOf(name);
       assert.ok(Math.max(...errors) <= largest, `a byte differs by ${Math.max(...errors)}`);
       const found = errors.reduce((sum, error) => sum + error, 0) / errors.length;
-      assert.ok(found <= mean, `bytes differ by ${found} in the mean`);
+      assert.ok(found <= mean, `the mean difference is ${found}`);
     });
   }
 
-  it('reads a hand-made pixel', () => {
+  it('decodes a handwritten pixel', () => {
     const { data } = decode(png(1, 1, deflateSync(Uint8Array.of(0, 10, 20, 30))));
     assert.deepEqual([...data], [10, 20, 30]);
   });
@@ -53,7 +56,7 @@ describe('decoding images', () => {
     it(`refuses ${name}`, () => assert.throws(() => decode(bytes(file)), ImageFault));
   }
 
-  it('refuses damaged images, wherever they are cut or changed, and never fails otherwise', () => {
+  it('refuses damaged images as bad images, wherever they are cut or changed', () => {
     for (const name of [
       'png palette',
       'png interlaced color',
@@ -73,7 +76,7 @@ describe('decoding images', () => {
     assert.throws(() => decode(bytes(images['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
   });
 
-  it('refuses what is too large from its header, and what unpacks to more than it says', () => {
+  it('refuses images that are too large by their header, and data that unpacks to more than declared', () => {
     for (const [width, height] of [
       [4001, 4000],
       [16_385, 1],
@@ -83,7 +86,7 @@ describe('decoding images', () => {
       assert.notEqual(refuseSize({ width, height }), null);
     }
     assert.equal(refuseSize({ width: 4000, height: 4000 }), null);
-    // Before anything is looked at: any number of bytes may stand before a JPEG's size.
+    // The size is checked first, because any number of bytes may precede the size of a JPEG.
     const long = new Uint8Array(8 * 1024 * 1024 + 1).fill(0xff).fill(0xd8, 1, 2);
     for (const look of [decode, readHeader]) assert.throws(() => look(long), /bytes/);
     const bomb = deflateSync(new Uint8Array(64 * 1024 * 1024));
@@ -93,7 +96,7 @@ describe('decoding images', () => {
     assert.ok(process.memoryUsage().arrayBuffers - before < 16 * 1024 * 1024);
   });
 
-  it('refuses a second header, which no bound would hold for, and does not look behind the end', () => {
+  it('refuses a second header, which would escape the bounds, and ignores bytes after the end', () => {
     const small = png(1, 1, deflateSync(Uint8Array.of(0, 1, 2, 3)));
     const large = png(5000, 4000, deflateSync(new Uint8Array(4000 * 15_001)));
     assert.throws(
@@ -105,7 +108,7 @@ describe('decoding images', () => {
   });
 });
 
-/** Decodes, or is refused as what it is: a bad image. */
+/** Decodes the bytes, or asserts that they are refused as a bad image. */
 function attempt(image: Uint8Array, what: string): void {
   try {
     decode(image);

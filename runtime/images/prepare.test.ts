@@ -5,7 +5,7 @@ import type { ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
 import type { DecodedImage } from './decode.ts';
 import { prepare } from './prepare.ts';
 
-/** What transformers' image processors over Pillow make of the same images (`fixtures/prepare-golden.py`). */
+/** The output of transformers' image processors over Pillow for the same images (`fixtures/prepare-golden.py`). */
 const golden = JSON.parse(readFileSync(new URL('./fixtures/prepare-golden.json', import.meta.url), 'utf8')) as Readonly<
   Record<string, string>
 >;
@@ -32,7 +32,7 @@ function imageOf(width: number, height: number): DecodedImage {
 
 describe('preparing images', () => {
   for (const [name, preparation] of Object.entries(PREPARATIONS)) {
-    it(`${name}: the bytes are those of transformers and Pillow`, () => {
+    it(`${name}: the bytes equal those of transformers with Pillow`, () => {
       const cases = Object.entries(golden).filter(([key]) => key.startsWith(`${name} `));
       assert.equal(cases.length, 8);
       for (const [key, expected] of cases) {
@@ -46,15 +46,16 @@ describe('preparing images', () => {
     });
   }
 
-  it('halves a line of two colours as by hand', () => {
-    // Bilinear, from 4 to 2: each pixel is 3/8, 3/8, 1/8 of three neighbours and nothing more at the edge, in shares of 7/8.
+  it('halves a row of two colours to the values computed by hand', () => {
+    // Bilinear, from 4 to 2: each pixel mixes 3/8, 3/8 and 1/8 of three neighbours, without the missing one at the
+    // edge, normalised by 7/8.
     const line: DecodedImage = { width: 4, height: 4, data: new Uint8Array(48).fill(0) };
     for (let y = 0; y < 4; y++) for (let x = 0; x < 2; x++) line.data.fill(210, 3 * (4 * y + x), 3 * (4 * y + x) + 3);
     const halved = prepare(line, { ...plain, size: 2, shortestEdge: null, filter: 'bilinear' });
     assert.deepEqual([halved[0], halved[3]], [Math.round((210 * 6) / 7), Math.round(210 / 7)]);
   });
 
-  it('looks at the middle of a long image only', () => {
+  it('crops a long image to its middle', () => {
     const long = imageOf(16_000, 1);
     const other = { ...long, data: long.data.map((value, i) => (Math.abs(i / 3 - 8000) < 4 ? value : 255 - value)) };
     assert.deepEqual(prepare(other, plain), prepare(long, plain));

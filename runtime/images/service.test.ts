@@ -21,7 +21,7 @@ function image(value: number, size = 4): Uint8Array {
   return new Uint8Array(PNG.sync.write(png));
 }
 
-/** A small file of many pixels, which takes a second and more to decode. */
+/** A small file of many pixels, which takes a second or longer to decode. */
 function slow(): Uint8Array {
   return png(4000, 4000, deflateSync(new Uint8Array(4000 * 501)), { depth: 1, color: 0 });
 }
@@ -43,7 +43,7 @@ describe('the image service', () => {
       ...{ signal: new AbortController().signal, image, ...more },
     });
 
-  it('prepares images in threads that it keeps and then lets go, and charges for them', async () => {
+  it('prepares images in worker threads, charges for them, and ends idle workers', async () => {
     const service = open({ idleMs: 50 });
     const charged: number[] = [];
     const account = imageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
@@ -61,15 +61,15 @@ describe('the image service', () => {
     assert.equal(tagOf(await ask(service, image(1))), 'ok');
   });
 
-  it('says what is wrong with an image, and goes on', async () => {
+  it('reports the fault of an image and continues with the next', async () => {
     const service = open({ maxWorkers: 1 });
     const [bad, good] = await Promise.all([ask(service, new Uint8Array(9)), ask(service, image(1))]);
     assert.equal(tagOf(bad), 'invalid-argument');
     assert.equal(tagOf(good), 'ok');
   });
 
-  it('ends what takes too long, and nothing else, and charges for what it was given', async () => {
-    // As long as a small image takes on this machine, and a slow one takes longer.
+  it('ends only the image that takes too long, and charges at most the time limit', async () => {
+    // Long enough for a small image on this machine, and too short for a slow one.
     for (let decodeMs = 20; ; decodeMs *= 4) {
       const service = open({ maxWorkers: 1, decodeMs });
       const charged: number[] = [];
@@ -83,23 +83,23 @@ describe('the image service', () => {
     }
   });
 
-  it('lets tenants take turns', async () => {
+  it('serves tenants in turn', async () => {
     const service = open({ maxWorkers: 1 });
     const order: string[] = [];
     const asked = ['a', 'a', 'a', 'a', 'b'].map((tenant, i) =>
       ask(service, image(i), { tenant }).then(() => order.push(tenant)),
     );
     await Promise.all(asked);
-    // The first two were in line before the other tenant came.
+    // The first two were queued before the other tenant asked.
     assert.deepEqual(order, ['a', 'a', 'b', 'a', 'a']);
   });
 
-  it('leaves a worker to others, and ends cancelled images', async () => {
+  it('keeps a worker for other tenants, and ends cancelled images', async () => {
     const service = open();
     const stop = new AbortController();
     const begun = ask(service, slow(), { signal: stop.signal });
     const line: string[] = [];
-    // The second slow one comes before them, and is passed over for as long as they wait.
+    // The second slow image is queued before the small ones, which pass it as long as they wait.
     const asked = [ask(service, image(1), { tenant: 'b' }), ask(service, slow(), { signal: stop.signal })];
     for (const i of [2, 3, 4]) asked.push(ask(service, image(i), { tenant: 'b' }));
     for (const [i, outcome] of asked.entries()) void outcome.then(() => line.push(i === 1 ? 'slow' : 'small'));
@@ -110,7 +110,7 @@ describe('the image service', () => {
     assert.equal(tagOf(await ask(service, image(5))), 'ok');
   });
 
-  it('gives no tenant more than its share of the line', async () => {
+  it('gives no tenant more than its share of the queue', async () => {
     const service = open();
     const stop = new AbortController();
     const big = () => new Uint8Array(8 * 1024 * 1024);
@@ -125,7 +125,7 @@ describe('the image service', () => {
     assert.equal(tagOf(await ask(service, image(2))), 'ok');
   });
 
-  it('holds no more than an account and the process may, and nothing after it is closed', async () => {
+  it('bounds the images of an account, and answers with closed after it is closed', async () => {
     const service = open({ maxWorkers: 1 });
     const account = imageAccount();
     const many = Array.from({ length: 70 }, (_, i) => ask(service, image(i), { account }));

@@ -8,7 +8,7 @@ import { Family, MAX_CHILDREN, MAX_LAUNCHES } from './family.ts';
 
 const LIMITS = { cpuMs: 1, wallMs: 1, memoryMb: 1, pages: 1, tokens: 1 };
 
-test('an input is held against its schema in a bounded number of steps, and is bounded itself', async (t) => {
+test("a child's input is bounded in length and checked against its schema in a bounded number of steps", async (t) => {
   const texts = new TextService({ maxWorkers: 1 });
   t.after(() => texts.close());
   const jobs: ChildJobs = { functionOf: async () => null, texts, limits: LIMITS };
@@ -41,7 +41,7 @@ test('an input is held against its schema in a bounded number of steps, and is b
   assert.match(await check(`[${' '.repeat(100_000)}`, free), /^the text is not JSON: /);
 });
 
-test('a root launches so many children in all, and those that never began do not count', () => {
+test('a root launches a bounded number of children, not counting those that never began', () => {
   const job = {
     id: 'r',
     tenant: 't',

@@ -18,11 +18,11 @@ describe('the children of a runtime', () => {
     await redis.stop();
   });
 
-  it('leave places to other tenants, however many one has', () => {
+  it('of one tenant leave places to other tenants', () => {
     const { invocations, inbox, events } = scheduler;
     const jobs = {
       functionOf: () => Promise.resolve(null),
-      texts: { check: () => assert.fail('no input was expected') },
+      texts: { check: () => assert.fail('no input is expected') },
       limits: DEFAULT_LIMITS,
     };
     const runs = new ChildRuns({

@@ -10,7 +10,7 @@ import { TestPlatform } from '../testing/platform.ts';
 
 const PAGES = 32;
 
-/** What an inferlet does, step by step; see `live` of the fixture. */
+/** The steps of an inferlet; see `live` of the fixture. */
 type Step = readonly [string, ...unknown[]];
 
 /** A random life, with lives within it down to `depth` generations. */
@@ -54,7 +54,7 @@ describe('the lives of children', () => {
 
   const invocations = (name = 'family') => platform.scheduler.invocations.recent('default', name, 200);
 
-  /** Everything that must hold once the roots have ended. */
+  /** The invariants after the roots have ended. */
   async function assertNothingIsLeft(roots: readonly string[]): Promise<number> {
     const { scheduler, runtime } = platform;
     const mine = (await invocations()).filter(({ id, root }) => roots.includes(root ?? id));
@@ -66,11 +66,11 @@ describe('the lives of children', () => {
       assert.deepEqual(terminal, events.slice(-1), `${record.id} has ${terminal.length} terminal events`);
       const parent = record.parent === null ? undefined : byId.get(record.parent);
       if (record.parent === null) continue;
-      assert.ok(parent, 'its parent is known');
+      assert.ok(parent, 'the record names its parent');
       assert.ok((record.endedAt ?? 0) <= (parent.endedAt ?? 0), `${record.id} outlived its parent`);
       assert.equal(record.arrival, parent.arrival);
     }
-    await eventually(() => runtime.running === 0, 'all have ended');
+    await eventually(() => runtime.running === 0, 'all runs have ended');
     assert.equal((await scheduler.invocations.children()).size, 0);
     const { redis, keys } = scheduler.store;
     assert.equal(await redis.zcard(keys.deadlines), 0);
@@ -79,7 +79,7 @@ describe('the lives of children', () => {
     return mine.length;
   }
 
-  it('each end once, and none outlives its parent, whatever is launched, dropped and cancelled', async () => {
+  it('each end once and before their parents, on random launches, drops and cancellations', async () => {
     let children = 0;
     const schedule = fc.record({
       plans: fc.array(life(3), { minLength: 3, maxLength: 5, size: 'max' }),
@@ -93,7 +93,7 @@ describe('the lives of children', () => {
         const ended = Promise.all(roots.map((id) => platform.transcript(id)));
         for (const pauseMs of cancels) {
           await sleep(pauseMs);
-          // Whoever has not ended may be asked to: a root, or a child of any generation.
+          // The test may cancel any invocation that has not ended: a root, or a child of any generation.
           const open = (await invocations()).filter(
             ({ id, root, status }) => roots.includes(root ?? id) && !hasEnded(status),
           );
@@ -105,11 +105,11 @@ describe('the lives of children', () => {
       }),
       { seed: 20261120, numRuns: 16, endOnFailure: true },
     );
-    // A slow machine's trees are cut earlier, by their wall time.
+    // A slow machine ends the trees earlier, by their wall time.
     assert.ok(children > 80, `${children} children lived`);
   });
 
-  it('end with a runtime that was declared dead, which learns of it and lets go', async () => {
+  it('end with a runtime that was declared dead, and the runtime releases them when it learns of it', async () => {
     const inputs = Array.from({ length: 3 }, () => ({
       do: 'live',
       name: 'lasting',
@@ -129,7 +129,7 @@ describe('the lives of children', () => {
         1,
       );
     }
-    await eventually(() => platform.runtime.running === 0, 'the runtime lets go');
+    await eventually(() => platform.runtime.running === 0, 'the runtime releases its runs');
     await eventually(async () => (await platform.freePages()) === PAGES, 'the GPU host holds nothing');
   });
 

@@ -52,10 +52,10 @@ describe('children', () => {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
       assert.notEqual(event, 'error', data);
     }
-    throw new Error('it ended without a message');
+    throw new Error('the invocation ended without a message');
   }
 
-  it('are invocations of their own: record, log, inbox, usage, in their root’s place in line', async () => {
+  it('have a record, log, inbox and usage of their own, and the queue position of their root', async () => {
     const parent = await platform.submit(
       family,
       launch({ do: 'parrot' }, { messages: ['a', [1, 255], 'b'], count: 2 }),
@@ -81,12 +81,12 @@ describe('children', () => {
     assert.ok(listed.some((invocation) => invocation.id === id));
   });
 
-  it('tell their parent how they failed', async () => {
+  it('report their failure to their parent', async () => {
     const { endings } = output(await invoke(launch({ do: 'throw' })));
     assert.deepEqual(endings, [{ tag: 'failure', val: { code: 'inferlet-error', message: 'boom' } }]);
   });
 
-  it('are refused for a function that is not granted, not there, or refuses its input', async () => {
+  it('are refused if the function is not granted, does not exist, or rejects its input', async () => {
     const refusal = async (name: string, input: unknown) => output(await invoke({ do: 'launch', name, input }));
     assert.equal((await refusal('ungranted', {})).err, 'unsupported');
     assert.equal((await refusal('absent', {})).err, 'not-found');
@@ -95,17 +95,17 @@ describe('children', () => {
     assert.equal(invalid.err, 'invalid-argument');
     assert.match(String(invalid.text), /\/ms/);
     assert.equal((await refusal('family', '{')).err, 'invalid-argument');
-    assert.equal((await refusal('small', { do: 'left' })).endings !== undefined, true, 'a granted one starts');
+    assert.equal((await refusal('small', { do: 'left' })).endings !== undefined, true, 'a granted function starts');
     const named = await refusal(`family@${family.version}`, { do: 'echo', value: 1 });
     assert.deepEqual(named.endings, [{ tag: 'success', val: '1' }]);
   });
 
-  it(`are at most ${MAX_CHILDREN} at once, and again as many when some have ended`, async () => {
+  it(`are at most ${MAX_CHILDREN} at once, and later ones take the places of ended ones`, async () => {
     const many = (length: number, input: object) => ({
       ...{ do: 'many', name: 'family' },
       inputs: Array.from({ length }, () => input),
     });
-    // Those of the second kind run until their parent ends.
+    // The later children run until their parent ends.
     const next = many(MAX_CHILDREN + 2, { do: 'sleep', ms: 60_000 });
     const transcript = await invoke({ ...many(MAX_CHILDREN, { do: 'echo', value: 1 }), waits: true, next });
     assert.deepEqual(output(transcript), MAX_CHILDREN + 2);
@@ -123,7 +123,7 @@ describe('children', () => {
     assert.deepEqual([deepest.depth, deepest.err], [MAX_DEPTH, 'limit-exceeded']);
   });
 
-  it('stay within their root’s pages and tokens, and run no longer than their parent', async () => {
+  it("stay within their root's pages and tokens and their parent's time", async () => {
     const wish = {
       do: 'hold',
       pages: 8,
@@ -145,7 +145,7 @@ describe('children', () => {
     const five = Array.from({ length: 5 }, () => ({ do: 'hold', pages: 3 }));
     const spent = await platform.invoke(frugal, { do: 'many', name: 'family', inputs: five, next: 'wait' });
     const steps = (output(spent) as unknown as { val: string }[]).map(({ val }) => JSON.parse(val) as { err?: string });
-    // 48 tokens each: the third passes the root's 100, and nobody may ask for more.
+    // Each uses 48 tokens: the third exceeds the root's 100, and the later ones are refused.
     assert.deepEqual(steps.map(({ err }) => err ?? 'ok').sort(), [
       'limit-exceeded',
       'limit-exceeded',
@@ -158,13 +158,13 @@ describe('children', () => {
     assert.equal(
       JSON.parse((own.endings as { val: string }[])[0]!.val).err,
       'limit-exceeded',
-      'its own limit holds as well',
+      "the child's own limit holds as well",
     );
     const left = output(await invoke({ do: 'launch', name: 'small', input: { do: 'left' } }));
     assert.ok(Number((left.endings as { val: string }[])[0]!.val) <= 10_000);
   });
 
-  it('end with their parent, however it ends, and before it', async () => {
+  it('are cancelled before their parent ends, whether it returns, throws or is cancelled', async () => {
     const children = [
       { do: 'sleep', ms: 60_000 },
       { do: 'stubborn' },
@@ -189,7 +189,7 @@ describe('children', () => {
     await eventually(() => platform.runtime.running === 0, 'nothing runs');
   });
 
-  it('leave a place in their log when they have ended, and no more, to a parent that has not read it all', async () => {
+  it('stop their subscription at their end, and their parent reads the remaining messages later', async () => {
     const { scheduler, redis } = platform;
     const child = { do: 'chatter', count: 12, size: 3 };
     const id = await platform.submit(family, { do: 'hoard', name: 'family', input: child });
@@ -198,7 +198,7 @@ describe('children', () => {
     await eventually(async () => (await events()).length === 2, 'the child has ended');
     const probe = redis.connect();
     const followed = async () => (await probe.pubsub('NUMSUB', scheduler.store.keys.live(own)))[1];
-    await eventually(async () => Number(await followed()) === 0, 'nobody listens to it');
+    await eventually(async () => Number(await followed()) === 0, 'the parent no longer follows the child');
     probe.disconnect();
     await scheduler.inbox.push(id, { text: 'go on' });
     const { first, second, heard, end } = output(await platform.transcript(id));
@@ -209,7 +209,7 @@ describe('children', () => {
     );
   });
 
-  it('tell how they ended as often as asked, a long result word for word', async () => {
+  it('return the same ending on every call, and long results unchanged', async () => {
     for (const [text, count] of [
       ['x', 3],
       ['é,"usage":', 100_000],
@@ -221,7 +221,7 @@ describe('children', () => {
     }
   });
 
-  it('are cancelled by their parent, by dropping them, and by a client', async () => {
+  it('are cancelled by their parent, by a drop of their handle, and by a client', async () => {
     const cancelled = await invoke({ do: 'cancel', name: 'family', input: { do: 'stubborn' } });
     assert.equal((output(cancelled).val as Record<string, string>).code, 'cancelled');
     assert.equal((await recordOf(childOf(cancelled))).failure?.message, 'Its parent cancelled it.');
@@ -236,12 +236,12 @@ describe('children', () => {
     assert.equal(await redis.hlen(keys.cancels(platform.runtime.id)), 0);
   });
 
-  it('may say more than anybody holds: a parent that reads late reads it all', async () => {
+  it('may send more than the buffers hold, and a late parent reads all messages', async () => {
     const wish = { do: 'late', name: 'family', input: { do: 'chatter', count: 40, size: 200_000 } };
     assert.deepEqual(output(await invoke(wish)), { ending: 'success', sizes: 40, first: 200_001, end: 'closed' });
   });
 
-  it('leave nothing behind', async () => {
+  it('leave no pages, runs or records behind', async () => {
     await eventually(async () => (await platform.freePages()) === PAGES, 'all pages are free');
     await eventually(() => platform.runtime.running === 0, 'nothing runs');
     assert.equal((await platform.scheduler.invocations.children()).size, 0);
@@ -260,7 +260,7 @@ describe('a family whose logs are full', () => {
   });
   after(() => platform.stop());
 
-  it('ends with output-limit, its children and itself, rather than with another result', async () => {
+  it('ends with output-limit, as does the child whose result has no room', async () => {
     const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
     const version = await platform.deploy(source, { name: 'family', limits: LIMITS, grants: { launch: '*' } });
     const input = { do: 'echo', value: 'x'.repeat(6000) };
@@ -269,7 +269,7 @@ describe('a family whose logs are full', () => {
     assert.equal(transcript.end.data.code, 'output-limit');
     const records = await platform.scheduler.invocations.recent('default', 'family');
     const codes = records.filter(({ parent }) => parent !== null).map(({ failure }) => failure?.code ?? 'ok');
-    assert.equal(codes.filter((code) => code === 'ok').length, 2, 'two results had room');
+    assert.equal(codes.filter((code) => code === 'ok').length, 2, 'two results have room');
     assert.equal(codes.filter((code) => code === 'output-limit').length, 1);
     assert.deepEqual(platform.errors, []);
   });
@@ -290,10 +290,10 @@ describe('children where memory and slots are short', () => {
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
     }
-    throw new Error('it ended without a message');
+    throw new Error('the invocation ended without a message');
   };
 
-  it('run when every slot is taken, and give way to their own root, who goes on', async () => {
+  it('run when every slot is taken, and give their pages to their own root', async () => {
     const other = await platform.submit(family, { do: 'parrot' });
     const { end } = await platform.invoke(family, { do: 'grow', name: 'family', child: 6, own: 12 });
     await platform.scheduler.inbox.close(other);
@@ -307,7 +307,7 @@ describe('children where memory and slots are short', () => {
     assert.deepEqual([JSON.parse(held), grown, ending.val.code], [{ ok: 6 }, { ok: 12 }, 'terminated']);
   });
 
-  it('go with a root whose memory is taken', async () => {
+  it('end with a root that is terminated for its memory', async () => {
     const oldest = await platform.submit(family, { do: 'hold', pages: 2, next: { do: 'wait', pages: 13 } });
     await held(oldest);
     const idle = {

@@ -6,7 +6,7 @@ import { FamilyMemory } from './family-memory.ts';
 
 const MIB = 2 ** 20;
 
-test('the peak is the largest sum at any time, however instances come, grow and end', () => {
+test('the peak is the largest sum at any time, on random schedules of starts, growth and ends', () => {
   const steps = fc.array(fc.tuple(fc.constantFrom('enter', 'grow', 'leave'), fc.nat(20), fc.nat(64 * MIB)));
   const property = fc.property(steps, (drawn) => {
     const memory = new FamilyMemory();

@@ -1,7 +1,7 @@
 import { SharedPages } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
-import type { Peak } from '#scheduler/admission/admission.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { Peak } from '#scheduler/admission/learned.ts';
 import { Redactions } from '../host/environment/redact.ts';
 import type { SharedLimits } from '../host/own.ts';
 import { FamilyMemory } from './family-memory.ts';

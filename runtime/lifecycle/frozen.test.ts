@@ -6,7 +6,7 @@ import { TestPlatform } from '../testing/platform.ts';
 
 const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 60_000, pages: 64 };
 
-describe('a runtime that stood still until others took over', () => {
+describe('a runtime that was suspended until it lost its lease', () => {
   let platform: TestPlatform;
   before(async () => {
     platform = await TestPlatform.start({ leaseMs: 2000 });
@@ -15,7 +15,7 @@ describe('a runtime that stood still until others took over', () => {
   });
   after(() => platform.stop());
 
-  it('has no say in what it ran when it wakes, lets go of all of it, and goes on with what is to be done', async () => {
+  it('writes nothing for its old invocations, releases them, and runs a restarted one', async () => {
     const { scheduler } = platform;
     const free = await platform.freePages();
     const runtime = await platform.spawnRuntime('frozen');
@@ -28,11 +28,14 @@ describe('a runtime that stood still until others took over', () => {
     ] as const;
     const messages = async (id: string) =>
       (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await Promise.all(ids.map(messages))).every((count) => count > 0), 'both talk');
+    await eventually(
+      async () => (await Promise.all(ids.map(messages))).every((count) => count > 0),
+      'both invocations send messages',
+    );
     process.kill(runtime.pid, 'SIGSTOP');
     await eventually(
       async () => (await scheduler.invocations.get(ids[0]))?.status === 'failed',
-      'it is taken for dead',
+      'the runtime is declared dead',
     );
     const record = await scheduler.invocations.get(ids[0]);
     const events = await scheduler.events.read(ids[0], 0);
@@ -43,10 +46,14 @@ describe('a runtime that stood still until others took over', () => {
       second.filter(({ event }) => event === 'start').map(({ data }) => JSON.parse(data).attempt),
       [undefined, 2],
     );
-    assert.equal((await scheduler.invocations.get(ids[1]))?.runtimeId?.split('~')[0], 'frozen', 'it runs there again');
-    await eventually(async () => (await platform.freePages()) === free, 'nothing is held any more');
+    assert.equal(
+      (await scheduler.invocations.get(ids[1]))?.runtimeId?.split('~')[0],
+      'frozen',
+      'the restarted invocation runs on the same runtime',
+    );
+    await eventually(async () => (await platform.freePages()) === free, 'all pages are free');
     assert.equal(record?.failure?.code, 'runtime-lost');
-    assert.deepEqual(await scheduler.events.read(ids[0], 0), events, 'nothing came after the end');
+    assert.deepEqual(await scheduler.events.read(ids[0], 0), events, 'no event follows the terminal event');
     assert.deepEqual(await scheduler.invocations.get(ids[0]), record);
     await runtime.kill();
   });

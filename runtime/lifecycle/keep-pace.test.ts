@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { keepPace } from './keep-pace.ts';
 import { Pace } from './pace.ts';
 
-test('a thread that is late is told as fewer, one at a time, and as all again when it keeps up', async () => {
+test('keepPace lowers the limit of a late thread, one change at a time, and restores it in steps', async () => {
   const told: number[] = [];
   let telling = 0;
   let running = 60;
@@ -37,5 +37,5 @@ test('a thread that is late is told as fewer, one at a time, and as all again wh
   }
   const count = told.length;
   await sleep(250);
-  assert.equal(told.length, count, 'nobody is told any more');
+  assert.equal(told.length, count, 'no change after the end');
 });

@@ -2,6 +2,10 @@ import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { quarantineText, type Standing } from '#scheduler/quarantine/policy.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 
+/** Launches of one tenant in progress from which on its attempts wait for their instances before they begin. */
+const CROWD = 4;
+/** Longest such wait: a launch that takes longer waits for something else than the processor, such as a compilation. */
+const LONGEST_WAIT_MS = 50;
 /** Most versions whose bad standing is remembered; the oldest is evicted first. */
 const MAX_REMEMBERED = 1024;
 
@@ -13,6 +17,8 @@ const nameOf = ({ tenant, function: name, version }: InvocationJob): string => `
  */
 export class Launches {
   readonly #launcher: Launcher;
+  /** Early launches in progress, by tenant. */
+  readonly #inProgress = new Map<string, number>();
   readonly #suspects = new Set<string>();
 
   constructor(launcher: Launcher) {
@@ -21,13 +27,36 @@ export class Launches {
 
   begin(job: InvocationJob): Launching {
     const name = nameOf(job);
-    return new Launching(this.#launcher, job, !this.#suspects.has(name), (standing) => {
+    const launching = new Launching(this.#launcher, job, !this.#suspects.has(name), (standing) => {
       this.#suspects.delete(name);
       if (standing === 'clear') return;
       this.#suspects.add(name);
       const [oldest] = this.#suspects;
       if (this.#suspects.size > MAX_REMEMBERED && oldest !== undefined) this.#suspects.delete(oldest);
     });
+    this.#count(job.tenant, 1);
+    void launching.prepared().then(() => this.#count(job.tenant, -1));
+    return launching;
+  }
+
+  /**
+   * Waits, in a crowd, until an attempt's instance is there, but not for long. Admission sends a runtime only few invocations that have not
+   * begun. An attempt that begins with its instance therefore lets others come as fast as the machine starts them. If all came at once,
+   * each would need a new instance, although the first ones soon give theirs back.
+   */
+  async crowd(job: InvocationJob, launching: Launching): Promise<void> {
+    if ((this.#inProgress.get(job.tenant) ?? 0) <= CROWD) return;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, LONGEST_WAIT_MS);
+    });
+    await Promise.race([launching.prepared(), late]).finally(() => clearTimeout(timer));
+  }
+
+  #count(tenant: string, change: number): void {
+    const count = (this.#inProgress.get(tenant) ?? 0) + change;
+    if (count > 0) this.#inProgress.set(tenant, count);
+    else this.#inProgress.delete(tenant);
   }
 }
 
@@ -55,6 +84,11 @@ export class Launching {
     const { function: name, version } = this.#job;
     if (standing === 'quarantined') return new LaunchError('quarantined', quarantineText(name, version));
     return this.#launch(true);
+  }
+
+  /** Resolves when the early launch is over; at once without one. */
+  async prepared(): Promise<void> {
+    await this.#early;
   }
 
   /** Discards the early instance; resolves when it is disposed of. */

@@ -9,7 +9,7 @@ import { TestPlatform } from '../testing/platform.ts';
 const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 64 };
 const NOTE = { author: 'test', reason: 'test' };
 
-describe('what invocations use, and the quotas that end them', () => {
+describe('metered invocations', () => {
   let platform: TestPlatform;
   let counting: FunctionVersion;
   let holding: FunctionVersion;
@@ -29,7 +29,7 @@ describe('what invocations use, and the quotas that end them', () => {
   afterEach(async () => {
     for (const quota of limited.splice(0)) await set(quota, null);
   });
-  /** Sets a limit that leaves so much. @returns how much was used before */
+  /** Sets a limit that leaves this much. @returns the usage before */
   async function leave(quota: QuotaName, left: number): Promise<number> {
     await limit(quota, 1_000_000);
     const used = await usedOf(quota);
@@ -39,7 +39,7 @@ describe('what invocations use, and the quotas that end them', () => {
   const usedOf = async (name: QuotaName) =>
     (await platform.scheduler.quotas.status('default')).find(({ quota }) => quota === name)?.used ?? 0;
 
-  it('say what they used of everything, at their end and in their record', async () => {
+  it('report every kind of usage in their terminal event', async () => {
     const { messages, end } = await platform.invoke(counting, { tokens: 12 });
     assert.equal(messages.length, 12);
     const usage = end.data.usage ?? {};
@@ -48,10 +48,10 @@ describe('what invocations use, and the quotas that end them', () => {
       assert.ok((usage[name] ?? 0) > 0, name);
   });
 
-  it('end for the tokens of their tenant just where these end, and say which quota, its limit and its reset', async () => {
+  it('end exactly at the token quota of their tenant, and name the quota, its limit and its reset', async () => {
     const before = await leave('tokens-per-month', 30);
     const { messages, end } = await platform.invoke(counting, { tokens: 100 });
-    // The prompt and one token, then two for each that follows, and not one past the limit.
+    // The prompt and one token, then two for each further token, and not one beyond the limit.
     assert.equal(messages.length, 1 + Math.floor((30 - 9) / 2));
     assert.equal(end.data.code, 'quota-tokens');
     assert.match(
@@ -60,13 +60,13 @@ describe('what invocations use, and the quotas that end them', () => {
     );
     assert.ok(Number(end.data.retryAfterMs) > 0);
     const used = (await usedOf('tokens-per-month')) - before;
-    assert.equal(used, 9 + 2 * (messages.length - 1), 'what was counted is what ran');
+    assert.equal(used, 9 + 2 * (messages.length - 1), 'the usage equals the tokens that ran');
     assert.ok(used <= 30);
     const { inputTokens = 0, outputTokens = 0, cachedTokens = 0 } = end.data.usage ?? {};
     assert.equal(inputTokens - cachedTokens + outputTokens, used);
   });
 
-  it('end for device and CPU time once a report says so, also when they say nothing', async () => {
+  it('end for device and CPU time after a usage report, also without messages', async () => {
     await leave('gpu-ms-per-day', 1);
     const talking = await platform.invoke(counting, { tokens: 400, pauseMs: 1 });
     assert.equal(talking.end.data.code, 'quota-gpu-time');
@@ -79,7 +79,7 @@ describe('what invocations use, and the quotas that end them', () => {
     assert.deepEqual(silent.messages, ['holding']);
   });
 
-  it('end for the pages of their tenant when they do not know what to do about it', async () => {
+  it('end for the page quota of their tenant when they do not handle the error', async () => {
     await limit('kv-pages', 8);
     const { end } = await platform.invoke(holding, { pages: 9, do: 'sleep' });
     assert.equal(end.data.code, 'quota-pages');
@@ -100,14 +100,14 @@ describe('a runtime that is killed', () => {
   });
   after(() => platform.stop());
 
-  /** Whether there was something left to say; then what is counted is what was said. */
+  /** Returns false if the invocation ended before the kill; otherwise asserts that the usage equals the messages. */
   async function killedInTime(pauseMs: number): Promise<boolean> {
     const runtime = await platform.spawnRuntime('killed');
     const version = await platform.deploy(COUNTING, { name: 'counting', limits: LIMITS });
     const id = await platform.submit(version, { tokens: 700, pauseMs });
     const messages = async () =>
       (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await messages()) > 20, 'it talks');
+    await eventually(async () => (await messages()) > 20, 'the invocation sends messages');
     await runtime.kill();
     await platform.scheduler.runtimes.recoverOrphans();
     for (const { id: runtimeId, name } of await platform.scheduler.runtimes.list())
@@ -119,9 +119,9 @@ describe('a runtime that is killed', () => {
     return true;
   }
 
-  it('leaves the usage of just the tokens that reached the log', async () => {
+  it('leaves the usage of exactly those tokens that reached the log', async () => {
     for (const pauseMs of [0, 2, 5]) {
-      // One that has said all before it is killed tells nothing.
+      // An invocation that ended before the kill tests nothing, so it is repeated.
       while (!(await killedInTime(pauseMs)));
     }
   });

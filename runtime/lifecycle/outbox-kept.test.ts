@@ -9,12 +9,12 @@ const events = (from: number, count: number, size = 10): NewEvent[] =>
 const numbers = (taken: readonly NewEvent[] | null) => taken?.map(({ data }) => Number.parseInt(data, 10)) ?? null;
 
 describe('kept events', () => {
-  it('go once a call found them in place long enough after their acknowledgement', () => {
+  it('are dropped when a later call confirms them, long enough after their acknowledgement', () => {
     const kept = new KeptEvents(5000, 1 << 20);
     kept.add(1, events(1, 2), 1000);
     kept.add(3, events(3, 1), 2000);
     kept.confirm(5999);
-    assert.deepEqual(numbers(kept.takeAfter(0)), [1, 2, 3], 'too early for all of them');
+    assert.deepEqual(numbers(kept.takeAfter(0)), [1, 2, 3], 'too early for all events');
     kept.add(1, events(1, 2), 1000);
     kept.add(3, events(3, 1), 2000);
     kept.confirm(6000);
@@ -25,7 +25,7 @@ describe('kept events', () => {
     assert.equal(kept.newestAt, null);
   });
 
-  it('are bounded in bytes, small ones and one that is larger than the bound as well', () => {
+  it('are bounded in bytes, for many small events and for one above the bound', () => {
     const kept = new KeptEvents(5000, 10_000);
     for (let seq = 1; seq <= 1000; seq++) {
       kept.add(seq, events(seq, 1, 0), 0);
@@ -38,7 +38,7 @@ describe('kept events', () => {
     assert.equal(kept.takeAfter(990), null);
   });
 
-  it('give back exactly what a log has lost, or nothing', () => {
+  it('return exactly the events that a log has lost, or null', () => {
     const step = fc.oneof(
       {
         weight: 5,
@@ -53,7 +53,7 @@ describe('kept events', () => {
         const maxBytes = 4000;
         const kept = new KeptEvents(keepMs, maxBytes);
         let now = 0;
-        /** Of each event in the log: when it was acknowledged, and what it costs. */
+        /** Time of acknowledgement and cost of each event in the log. */
         const log: { at: number; bytes: number }[] = [];
         const write = (batch: NewEvent[]) => {
           kept.confirm(now);
@@ -68,7 +68,7 @@ describe('kept events', () => {
             if (lost.length === 0) continue;
             const taken = kept.takeAfter(log.length);
             if (taken === null) {
-              // Whole calls are kept, of four events at most: the bound may be missed by what one of them holds.
+              // Calls of up to four events are kept whole, so the bound may be missed by the size of one call.
               const young = lost.every(({ at }) => at + keepMs > now);
               const bytes = lost.reduce((sum, event) => sum + event.bytes, 0);
               assert.ok(!young || bytes + 3 * (400 + 128) > maxBytes, `${lost.length} events of ${bytes} bytes`);

@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
-import type { NewEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { FinishOutcome, NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import { LiveServer, type Unlogged } from '#scheduler/live/server.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
@@ -11,11 +12,12 @@ import { beginAttempt, eventually } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { Outbox } from './outbox.ts';
 import type { OutboxEnd, OutboxOptions } from './outbox-options.ts';
+import { WriteTicks } from './write-ticks.ts';
 
 describe('an outbox', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
-  /** Does not wait for a Redis that comes back. */
+  /** Does not wait for Redis to come back. */
   let hasty: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
@@ -54,7 +56,7 @@ describe('an outbox', () => {
           calls++;
           return writer.invocations.append(id, begun.epoch, seq, events);
         },
-        report: () => assert.fail('nothing reports'),
+        report: () => assert.fail('no report is expected'),
         lastSeq: async () => {
           if (!visible) throw new StoreError('store-unavailable', 'not now');
           const record = await invocations.get(id);
@@ -75,12 +77,13 @@ describe('an outbox', () => {
       writer.invocations.finish(id, begun.epoch, seq, { event: 'result', data: '{}' }, null);
     return {
       id,
+      epoch: begun.epoch,
       outbox,
       ends,
       causes,
       calls: () => calls,
       checks: () => checks,
-      /** Whether the outbox may look what the log holds. */
+      /** Sets whether the outbox may read the last number of the log. */
       show: (visibly: boolean) => {
         visible = visibly;
       },
@@ -88,7 +91,7 @@ describe('an outbox', () => {
     };
   }
 
-  /** Adds one event at a time, each in a call of its own. */
+  /** Adds one event at a time and awaits the call of each. */
   async function say(outbox: Outbox, ...texts: string[]) {
     for (const text of texts) {
       outbox.add('message', text);
@@ -111,7 +114,7 @@ describe('an outbox', () => {
     assert.equal(outbox.nextSeq, 51);
   });
 
-  it('keeps what comes while a call is under way for the next', async () => {
+  it('writes events that arrive during a call in the next call', async () => {
     const { id, outbox } = await attempt();
     for (let i = 0; i < 20; i++) {
       outbox.add('message', `${i}`);
@@ -124,7 +127,7 @@ describe('an outbox', () => {
     );
   });
 
-  it('writes at its pace, reports meanwhile, and waits for it no longer once its inferlet has ended or nobody waits', async () => {
+  it('waits for its pace, reports meanwhile, and writes at once when its inferlet ended or is abandoned', async () => {
     const told: Usage[] = [];
     let [pauseMs, abandoned, calls] = [60_000, false, 0];
     const spent: number[] = [];
@@ -149,7 +152,7 @@ describe('an outbox', () => {
     await turn();
     assert.equal(calls, 0);
     assert.equal(goesOn.report({ outputTokens: 7 } as Usage), true);
-    await eventually(() => told.length === 1, 'the report is told');
+    await eventually(() => told.length === 1, 'the report is sent');
     assert.equal(calls, 0);
     ended.hurry();
     await ended.flushed();
@@ -164,7 +167,7 @@ describe('an outbox', () => {
     for (const outbox of [ended, lost, goesOn]) outbox.close();
   });
 
-  it('tells with each append what was used when its last event was added, and reports when it has nothing to say', async () => {
+  it('sends the usage at the last event of each append, and reports usage without events', async () => {
     const told: [events: number, tokens: number | undefined][] = [];
     let tokens = 0;
     let answer = Promise.withResolvers<'ok'>();
@@ -177,7 +180,7 @@ describe('an outbox', () => {
         told.push([0, usage.outputTokens]);
         return 'ok' as const;
       },
-      lastSeq: () => assert.fail('nothing was acknowledged long ago'),
+      lastSeq: () => assert.fail('no call needs the last number'),
     };
     const usage = () => ({ outputTokens: tokens });
     let marked = usage();
@@ -187,14 +190,14 @@ describe('an outbox', () => {
       },
       marked: () => marked,
     };
-    const outbox = new Outbox(1, log, { usage: marks, onEnd: () => assert.fail('it ended') });
+    const outbox = new Outbox(1, log, { usage: marks, onEnd: () => assert.fail('the outbox must not end') });
     for (tokens = 1; tokens <= 3; tokens++) outbox.add('message', `${tokens}`);
     await new Promise((resolve) => setImmediate(resolve));
     tokens = 4;
     outbox.add('message', '4');
-    // Counted, and in no event yet.
+    // The token is counted, but its event is not added yet.
     tokens = 5;
-    assert.equal(outbox.report(usage()), false, 'events come first');
+    assert.equal(outbox.report(usage()), false, 'waiting events come first');
     answer.resolve('ok');
     answer = Promise.withResolvers();
     answer.resolve('ok');
@@ -210,8 +213,8 @@ describe('an outbox', () => {
     outbox.close();
   });
 
-  it('writes what comes at any moment around the end of a call, though nothing follows', async () => {
-    // An inferlet that answers its client adds in a microtask of its own, as close to the end of a write as it can be.
+  it('writes an event that arrives at any moment around the end of a call', async () => {
+    // An inferlet that answers its client adds in a microtask of its own, immediately around the end of a write.
     for (let microtasks = 0; microtasks < 20; microtasks++) {
       const written: string[] = [];
       const called = Promise.withResolvers<void>();
@@ -224,10 +227,10 @@ describe('an outbox', () => {
             called.resolve();
             return answer.promise;
           },
-          report: () => assert.fail('nothing reports'),
-          lastSeq: () => assert.fail('nothing was acknowledged long ago'),
+          report: () => assert.fail('no report is expected'),
+          lastSeq: () => assert.fail('no call needs the last number'),
         },
-        { onEnd: () => assert.fail('it ended') },
+        { onEnd: () => assert.fail('the outbox must not end') },
       );
       outbox.add('message', 'question');
       await called.promise;
@@ -241,7 +244,7 @@ describe('an outbox', () => {
     }
   });
 
-  it('loses nothing and writes nothing twice when Redis dies in between', async () => {
+  it('writes every event once when Redis dies in between', async () => {
     const { id, outbox } = await durably(redis, () => attempt());
     outbox.add('message', 'before');
     await outbox.flushed();
@@ -272,22 +275,22 @@ describe('an outbox', () => {
     assert.deepEqual(ends, ['full']);
   });
 
-  describe('when Redis comes back without what it had acknowledged', () => {
-    it('writes that again, under its numbers, before what is new', async () => {
+  describe('when Redis has lost acknowledged writes', () => {
+    it('writes the lost events again, under their numbers, before new events', async () => {
       const { id, outbox, ends } = await attempt();
       await say(outbox, '1', '2');
       await losingWrites(redis, () => say(outbox, '3', '4', '5'));
       assert.deepEqual(await dataOf(id), ['1', '2']);
       await say(outbox, '6');
       assert.deepEqual(await dataOf(id), ['1', '2', '3', '4', '5', '6']);
-      // What was sent again may be lost again, and part of a call with it.
+      // The repeated events may be lost again, and also a part of a call.
       await losingWrites(redis, () => say(outbox, '7'));
       await say(outbox, '8');
       assert.deepEqual(await dataOf(id), ['1', '2', '3', '4', '5', '6', '7', '8']);
       assert.deepEqual([outbox.nextSeq, outbox.pendingBytes, ends], [9, 0, []]);
     });
 
-    it('does so for the terminal event', async () => {
+    it('writes them again before the terminal event', async () => {
       const { id, outbox, ends, result } = await attempt();
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3'));
@@ -297,20 +300,20 @@ describe('an outbox', () => {
       assert.deepEqual(ends, []);
     });
 
-    it('does so while nothing is written, and asks once', async () => {
+    it('writes them again while it is idle, and checks only until all are confirmed', async () => {
       const { id, outbox, checks, show } = await attempt({ keepMs: 50 });
       await say(outbox, '1');
       await eventually(() => checks() === 1, 'a look at the log');
       show(false);
       await losingWrites(redis, () => say(outbox, '2', '3'));
       show(true);
-      await eventually(() => checks() === 3, 'a look that finds the gap, and one that finds all');
+      await eventually(() => checks() === 3, 'one look finds the gap, and the next finds all events');
       assert.deepEqual(await dataOf(id), ['1', '2', '3']);
       await new Promise((resolve) => setTimeout(resolve, 200));
-      assert.equal(checks(), 3, 'nothing is kept any more');
+      assert.equal(checks(), 3, 'no event is kept');
     });
 
-    it('breaks with a cause when that is not kept any more; its end is written after what is left', async () => {
+    it('breaks with a cause if the lost events are not kept, and writes its end after the rest', async () => {
       const { id, outbox, ends, causes } = await attempt({ keepBytes: 300 });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
@@ -324,16 +327,45 @@ describe('an outbox', () => {
       assert.deepEqual(await dataOf(id), ['1', failure.data]);
     });
 
-    it('does not end with a result when the terminal event is the first to find out', async () => {
+    it('refuses a result when the terminal event finds the loss', async () => {
       const { id, outbox, result } = await attempt({ keepBytes: 300 });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
       await assert.rejects(outbox.finish(result), /lost the events 2 to 4, .* not kept/);
       assert.deepEqual(await dataOf(id), ['1']);
-      assert.equal(await outbox.finish(async (seq) => seq), 2, 'the number of another end');
+      assert.equal(await outbox.finish(async (seq) => seq), 2, 'another end gets number 2');
     });
 
-    it('ends as lost, though nothing is written, when the attempt itself is gone', async () => {
+    it('drops waiting events when their write finds the loss, and does not reuse shown numbers', async () => {
+      const live = new LiveServer();
+      const ticks = new WriteTicks();
+      const shows = { begin: (unlogged: () => Unlogged) => live.begin('any', 1, unlogged), ticks };
+      const { id, outbox, ends, epoch } = await attempt({ keepBytes: 300, shows });
+      await say(outbox, '1');
+      await losingWrites(redis, () => say(outbox, '2', '3', '4'));
+      outbox.add('message', '5');
+      outbox.add('message', '6');
+      await outbox.almostFlushed();
+      const finish = (terminal: TerminalEvent) =>
+        outbox.finish<FinishOutcome>(
+          (seq, last, events) => scheduler.invocations.finish(id, epoch, seq, terminal, null, last, null, events),
+          'unwritten',
+        );
+      await assert.rejects(finish({ event: 'result', data: '{}' }), /lost the events 2 to 4, .* not kept/);
+      assert.deepEqual(ends, ['broken']);
+      assert.equal(await finish({ event: 'error', data: '{}', code: 'internal', message: 'lost' }), 'ok');
+      const logged = await scheduler.events.read(id, 0);
+      assert.deepEqual(
+        logged.map(({ seq, event }) => [seq, event]),
+        [
+          [1, 'message'],
+          [7, 'error'],
+        ],
+      );
+      await live.close();
+    });
+
+    it('ends as lost while idle when its attempt is gone', async () => {
       const { id, ends, show } = await losingWrites(redis, async () => {
         const begun = await attempt({ keepMs: 50 });
         begun.show(false);
@@ -341,7 +373,7 @@ describe('an outbox', () => {
         return begun;
       });
       show(true);
-      await eventually(() => ends.length > 0, 'the end');
+      await eventually(() => ends.length > 0, 'the outbox ends');
       assert.deepEqual(ends, ['lost']);
       assert.equal(await scheduler.invocations.get(id), null);
     });

@@ -6,15 +6,12 @@ import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
 import { costOfEvents } from './event-pace.ts';
+import { lengthOf, takeBatch } from './outbox-batch.ts';
 import { KeptEvents } from './outbox-kept.ts';
 import type { AttemptLog, MarkedUsage, OutboxEnd, OutboxOptions, Shows } from './outbox-options.ts';
+import { untilAnswered } from './stored.ts';
 import type { Reporting } from './usage-reports.ts';
 
-const RETRY_MS = [20, 50, 100, 200, 400] as const;
-/** Most bytes of one call to the store: other calls wait for it. */
-const MAX_BATCH_BYTES = 128 << 10;
-/** Most events of one call: the store takes at most this many in one step, with the usage of the last. */
-const MAX_BATCH_EVENTS = 1000;
 /** Queued events do not wait for their tick once they have this many bytes. */
 const WRITE_NOW_BYTES = 64 << 10;
 /** Most characters of shown events that are not in the log: followers read the rest, and any longer event, from the log. */
@@ -23,6 +20,9 @@ const MAX_SHOWN_LENGTH = 64 << 10;
 const MAX_UNLOGGED_MS = 250;
 /** Longest pause before the outbox checks again whether it may write or is closed. */
 const LONGEST_PAUSE_MS = 50;
+/** Most events, and most bytes of them, that the terminal event's write takes along. */
+const MAX_LAST_EVENTS = 32;
+const MAX_LAST_BYTES = 16 << 10;
 const KEEP_MS = 5000;
 const KEEP_BYTES = 2 << 20;
 
@@ -152,6 +152,13 @@ export class Outbox implements EventSink, Reporting {
     return this.#end === null;
   }
 
+  /** Like `flushed`, but does not wait for last events that `finish` can write along with the terminal event. */
+  async almostFlushed(): Promise<boolean> {
+    this.#show();
+    await this.#writing;
+    return this.#travels ? this.#end === null : this.flushed();
+  }
+
   /** Makes all later writes ignore the pace: the inferlet has ended. */
   hurry(): void {
     this.#hurried = true;
@@ -161,31 +168,46 @@ export class Outbox implements EventSink, Reporting {
    * Writes the remaining events and then the terminal event; takes no more events. `write` gets the terminal event's number and that of the
    * log's last event. When `finish` throws, another call may still end the log.
    *
-   * @returns the answer of `write`, or null when the outbox was abandoned before.
+   * @param unwritten with it, `write` also gets the remaining events when they are few, and writes them in the same step; it answers
+   *   `unwritten` when the store refuses them.
+   * @returns the answer of `write`, or null when the outbox was abandoned before. `unwritten` when events before the end could not be
+   *   written; `end` then tells why.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
    *   lost events that the outbox no longer keeps.
    */
-  async finish<T>(write: (seq: number, after: number) => Promise<T>): Promise<T | null> {
+  async finish<T>(
+    write: (seq: number, after: number, events: readonly NewEvent[]) => Promise<T>,
+    unwritten?: T,
+  ): Promise<T | null> {
     const endBefore = this.#end;
     this.#show();
     this.close();
+    let together = unwritten !== undefined;
     for (;;) {
-      while (this.#writing || this.#queue.length > 0) {
+      while (this.#writing || (this.#queue.length > 0 && !(together && this.#travels))) {
         this.#start();
         await this.#writing;
       }
       if (this.#end !== endBefore && this.#end !== 'lost') {
+        if (unwritten !== undefined) return unwritten;
         throw new StoreError('store-corrupt', `The last events could not be written (${this.#end}).`, {
           cause: this.#cause,
         });
       }
       try {
-        return await this.#answered(() => write(Math.max(this.#nextSeq, this.#shown + 1), this.#nextSeq - 1));
+        const [last, events] = [this.#nextSeq - 1, this.#queue];
+        if (events.length > 0) this.#pace?.spend(costOfEvents(events.length, this.#pendingBytes));
+        const seq = Math.max(last + events.length, this.#shown) + 1;
+        const answer = await untilAnswered(this.#abandoned, () => write(seq, last, events));
+        if (events.length === 0 || answer !== unwritten) return answer;
+        together = false;
       } catch (error) {
         if (!(error instanceof SequenceGap)) throw error;
         // Extra events came from a call that the store refused midway: no other writer has this epoch.
-        if (error.lastSeq >= this.#nextSeq) this.#nextSeq = error.lastSeq + 1;
-        else this.#rewind(error.lastSeq);
+        if (error.lastSeq < this.#nextSeq - 1) this.#rewindOrStop(error.lastSeq);
+        else if (this.#queue.length === 0) this.#nextSeq = error.lastSeq + 1;
+        // They may be among the remaining events: a write of their own skips those that the log has.
+        together = false;
       }
     }
   }
@@ -202,6 +224,12 @@ export class Outbox implements EventSink, Reporting {
     this.#scheduled = null;
     this.#lingering = null;
     this.#checkTimer = null;
+  }
+
+  /** True when the terminal event's write can take the remaining events along: they are few, and followers are shown them. */
+  get #travels(): boolean {
+    const few = this.#queue.length <= MAX_LAST_EVENTS && this.#pendingBytes <= MAX_LAST_BYTES;
+    return few && this.#showing !== undefined && this.#end === null && this.#writing === null;
   }
 
   /** Shows and schedules the events that were added in this turn of the event loop. */
@@ -313,7 +341,7 @@ export class Outbox implements EventSink, Reporting {
   }
 
   async #writeBatch(): Promise<void> {
-    const { batch, bytes } = this.#takeBatch();
+    const { batch, bytes } = takeBatch(this.#queue);
     const firstSeq = this.#nextSeq;
     this.#flying = batch;
     this.#flyingSince = this.#queuedAt.splice(0, batch.length)[0] ?? performance.now();
@@ -323,7 +351,7 @@ export class Outbox implements EventSink, Reporting {
     const sentAt = performance.now();
     let outcome: AppendOutcome | null;
     try {
-      outcome = await this.#answered(() => this.#log.append(firstSeq, batch, usage));
+      outcome = await untilAnswered(this.#abandoned, () => this.#log.append(firstSeq, batch, usage));
     } catch (error) {
       this.#flying = [];
       if (!(error instanceof SequenceGap)) throw error;
@@ -343,17 +371,6 @@ export class Outbox implements EventSink, Reporting {
     } else this.#stop(outcome === 'full' ? 'full' : 'lost');
   }
 
-  #takeBatch(): { batch: NewEvent[]; bytes: number } {
-    let bytes = 0;
-    let count = 0;
-    for (const { data } of this.#queue) {
-      if (count === MAX_BATCH_EVENTS || (count > 0 && bytes + data.length > MAX_BATCH_BYTES)) break;
-      bytes += data.length;
-      count++;
-    }
-    return { batch: this.#queue.splice(0, count), bytes };
-  }
-
   /** Requeues the events that the log lost after `lastSeq`, before the queued events. Throws when one of them is not kept. */
   #rewind(lastSeq: number): void {
     const lostUpTo = this.#nextSeq - 1;
@@ -367,6 +384,16 @@ export class Outbox implements EventSink, Reporting {
     }
     this.#pendingBytes += lengthOf(lost);
     this.#requeue(lost);
+  }
+
+  /** Like `#rewind`. When it throws, drops the queued events: followers have seen lost events under the numbers that they would get. */
+  #rewindOrStop(lastSeq: number): void {
+    try {
+      this.#rewind(lastSeq);
+    } catch (error) {
+      this.#stop('broken', error);
+      throw error;
+    }
   }
 
   /** Puts events that precede the queue back at its front. */
@@ -403,20 +430,6 @@ export class Outbox implements EventSink, Reporting {
     }, this.#keepMs).unref();
   }
 
-  /** Repeats a call while the store cannot be reached; answers null when the outbox is abandoned. */
-  async #answered<T>(call: () => Promise<T>): Promise<T | null> {
-    for (let attempt = 0; ; attempt++) {
-      if (this.#abandoned()) return null;
-      try {
-        return await call();
-      } catch (error) {
-        if (StoreError.from(error).code !== 'store-unavailable') throw error;
-        const pauseMs = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 400;
-        await new Promise((resolve) => setTimeout(resolve, pauseMs));
-      }
-    }
-  }
-
   #stop(end: OutboxEnd, cause?: unknown): void {
     this.#queue = [];
     this.#queuedAt = [];
@@ -430,5 +443,3 @@ export class Outbox implements EventSink, Reporting {
     this.#onEnd(end, cause);
   }
 }
-
-const lengthOf = (events: readonly NewEvent[]): number => events.reduce((sum, { data }) => sum + data.length, 0);

@@ -5,16 +5,16 @@ import { Pace } from './pace.ts';
 
 const POLICY = { most: 1024, least: 32, lagMs: 10 };
 
-describe('the pace of a runtime', () => {
-  test('takes as many as it may while its thread keeps up, however many that are', () => {
+describe('the inferlet limit of a runtime', () => {
+  test('stays at the maximum while the thread keeps up', () => {
     const pace = new Pace(POLICY);
     for (const running of [0, 1, 900, 1024]) assert.equal(pace.review(1, running), 1024);
   });
 
-  test('takes fewer than run when it lags, no further before those have become fewer, and more again when it does not', () => {
+  test('falls below the running count on lag, waits until fewer run, and rises without lag', () => {
     const pace = new Pace(POLICY);
     assert.equal(pace.review(40, 100), 75);
-    assert.equal(pace.review(40, 100), 75, 'nobody is ended for it');
+    assert.equal(pace.review(40, 100), 75, 'the limit ends no running inferlet');
     assert.equal(pace.review(40, 70), 52);
     assert.equal(pace.review(8, 52), 52);
     assert.equal(pace.review(4, 52), 65);
@@ -23,34 +23,34 @@ describe('the pace of a runtime', () => {
     assert.ok(reviews < 15, `${reviews} reviews`);
   });
 
-  test('a lag that few cannot be to blame for changes nothing', () => {
+  test('does not change on a lag while only a few inferlets run', () => {
     const pace = new Pace(POLICY);
     for (const running of [0, 2, 32]) assert.equal(pace.review(500, running), 1024);
   });
 
-  test('settles where a thread that lags by a constant for each inferlet keeps up', () => {
+  test('settles where a lag proportional to the number of inferlets stays within its bound', () => {
     fc.assert(
       fc.property(fc.double({ min: 0.02, max: 0.5, noNaN: true }), (lagOfEach) => {
         const pace = new Pace(POLICY);
         let running = 0;
         const seen: number[] = [];
         for (let i = 0; i < 100; i++) {
-          // Arrivals fill whatever is free; a quarter ends between reviews.
+          // Arrivals fill every free place; a quarter of the inferlets ends between reviews.
           running = Math.max(pace.limit, Math.ceil(running * 0.75));
           pace.review(running * lagOfEach, running);
           if (i >= 50) seen.push(running);
         }
         const knee = POLICY.lagMs / lagOfEach;
         for (const count of seen) {
-          assert.ok(count <= Math.max(32, 1.3 * knee + 1), `${count} ran, ${knee} are few enough`);
-          assert.ok(count >= Math.min(1024, 0.3 * knee), `${count} ran, ${knee} would do`);
+          assert.ok(count <= Math.max(32, 1.3 * knee + 1), `${count} ran, ${knee} suffice`);
+          assert.ok(count >= Math.min(1024, 0.3 * knee), `${count} ran, ${knee} are possible`);
         }
       }),
       { seed: 20261120 },
     );
   });
 
-  test('is never outside its bounds', () => {
+  test('stays within its bounds', () => {
     const lags = fc.array(fc.tuple(fc.double({ min: 0, max: 1000, noNaN: true }), fc.nat(2000)));
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 2000 }), lags, (most, reviews) => {

@@ -8,7 +8,7 @@ import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-/** Repeats what it receives, until that is `end`; or talks for ever, holding pages. */
+/** Repeats what it receives until it receives `end`; with input `talk`, talks forever and holds pages. */
 const TALKER = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
   import { Queue } from 'pie:inferlet/queue@0.1.0';
@@ -36,7 +36,7 @@ const TALKER = `
   }
 `;
 
-describe('a runtime whose Redis comes back without what it had acknowledged', () => {
+describe('a runtime after Redis has lost acknowledged writes', () => {
   let platform: TestPlatform;
   before(async () => {
     platform = await TestPlatform.start();
@@ -58,13 +58,13 @@ describe('a runtime whose Redis comes back without what it had acknowledged', ()
   }
   const textOf = (data: string) => (JSON.parse(data) as { text: string }).text;
 
-  it('writes it again and ends the invocation with its result', async () => {
+  it('writes the lost events again and ends the invocation with its result', async () => {
     const { redis, scheduler } = platform;
     const version = await platform.deploy(TALKER, { name: 'talker' });
     const { id, seen, ended, texts } = await durably(redis, async () => {
       const id = await platform.submit(version, null);
       const follower = follow(id);
-      await eventually(() => follower.texts().length === 1, 'it runs');
+      await eventually(() => follower.texts().length === 1, 'the invocation runs');
       return { id, ...follower };
     });
     await losingWrites(redis, async () => {
@@ -85,7 +85,7 @@ describe('a runtime whose Redis comes back without what it had acknowledged', ()
     assert.deepEqual(platform.errors, []);
   });
 
-  it('stops an invocation whose record is gone, tells who follows it, and goes on', async () => {
+  it('stops an invocation whose record is gone, ends its streams, and continues with others', async () => {
     const { redis, scheduler } = platform;
     const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 4 };
     const version = await platform.deploy(TALKER, { name: 'talker', limits });
@@ -93,34 +93,40 @@ describe('a runtime whose Redis comes back without what it had acknowledged', ()
     const { id, ended } = await losingWrites(redis, async () => {
       const id = await platform.submit(version, 'talk');
       const follower = follow(id);
-      await eventually(() => follower.texts().length > 2, 'it talks');
+      await eventually(() => follower.texts().length > 2, 'the invocation sends messages');
       return { id, ...follower };
     });
     await assert.rejects(ended, (error) => error instanceof StoreError && error.code === 'invalid-argument');
     assert.equal(await scheduler.invocations.get(id), null);
-    await eventually(async () => (await platform.freePages()) === free, 'its pages are free');
+    await eventually(async () => (await platform.freePages()) === free, 'the pages of the invocation are free');
     const next = await platform.submit(version, null);
     const follower = follow(next);
-    await eventually(() => follower.texts().length === 1, 'the next one runs');
+    await eventually(() => follower.texts().length === 1, 'the next invocation runs');
     await scheduler.inbox.push(next, { text: 'end' });
     await follower.ended;
     assert.equal(follower.seen.at(-1)?.event, 'result');
   });
 });
 
-it('says that a run is over whose end could not be written, and what it used', async () => {
+it('the span of a run has its failure and usage although the end could not be written', async () => {
   const exporter = new InMemorySpanExporter();
   const provider = new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] });
   const instruments = { meter: metrics.getMeter('none'), tracer: provider.getTracer('test') };
   const platform = await TestPlatform.start({ runtime: { instruments } });
   const { store, inbox, events, invocations } = platform.scheduler;
   const id = await platform.submit(await platform.deploy(TALKER, { name: 'talker' }), null);
-  await eventually(async () => (await events.read(id, 0)).some(({ event }) => event === 'message'), 'it runs');
-  // What is added to it next fails, and so does its end.
+  await eventually(
+    async () => (await events.read(id, 0)).some(({ event }) => event === 'message'),
+    'the invocation runs',
+  );
+  // Makes further appends fail, and so the end.
   await store.redis.hset(store.keys.invocation(id), 'familyBytes', 'none');
   await inbox.push(id, { text: 'end' });
-  await eventually(async () => (await invocations.get(id))?.failure?.code === 'internal', 'the worker ends it');
-  assert.ok(platform.errors.length > 0, 'the runtime tells why');
+  await eventually(
+    async () => (await invocations.get(id))?.failure?.code === 'internal',
+    'the worker ends the invocation',
+  );
+  assert.ok(platform.errors.length > 0, 'the runtime reports the error');
   const run = exporter.getFinishedSpans().find(({ name }) => name === 'invocation');
   assert.equal(run?.attributes['error.type'], 'internal');
   assert.ok(Number(run.attributes['pie.usage.cpu_ms']) > 0);

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { Peak } from '#scheduler/admission/learned.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import { resultData } from '#scheduler/invocations/result-event.ts';
-import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
@@ -34,10 +34,11 @@ import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-sto
 import { mayRestart, restart } from './restart.ts';
 import { resultFault } from './result-check.ts';
 import { Served } from './served.ts';
+import { soon } from './soon.ts';
 import { orStopped, type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthTelling } from './usage-reports.ts';
-import { NO_ROOM, refusedByQuota, type Verdict, verdictOf } from './verdict.ts';
+import { NO_ROOM, refusedByQuota, terminalEvent, type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 import { WriteTicks } from './write-ticks.ts';
 
@@ -59,7 +60,7 @@ export interface RunnerOptions {
   readonly variablesOf: (job: InvocationJob) => Promise<Variables>;
   /** Services that inferlets may use besides devices. */
   readonly services: Services;
-  /** Called with the most that an invocation and its children held. */
+  /** Called with the most that an invocation and its children held, unless the invocation's end recorded that. */
   readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => void;
   /** The token quota with the least left for a function of a tenant; null when there is none. */
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
@@ -82,9 +83,7 @@ const unopened = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 
 
 /** Code and message that measurements record for ends that are not failures. */
 const FINE = { code: 'ok', message: '' };
-const LOST = { code: 'lost', message: 'Somebody else has ended it.' };
-/** Longest wait, at an inferlet's end, for the GPU hosts' final usage: about a device step. */
-const LAST_USAGE_MS = 250;
+const LOST = { code: 'lost', message: 'Another process has ended it.' };
 
 /** One run of an inferlet that is about to begin. */
 type Run = ChildAttempt;
@@ -107,6 +106,16 @@ interface Attempt extends Omit<Run, 'begin'> {
   readonly outbox: Outbox;
   readonly observed: ObservedRun | undefined;
 }
+
+/** Data about the end of a run, besides its verdict. */
+interface EndedRun {
+  /** The most that the run held, for admission to learn from. */
+  readonly peak: Peak | null;
+  /** The verdict by the outbox's present end; null without one. */
+  readonly conclude: () => Verdict | null;
+}
+
+const NO_RUN: EndedRun = { peak: null, conclude: () => null };
 
 /** Longest wait of the `start` event for a fast inferlet's first message, so that one write carries both. */
 const START_LINGER_MS = 10;
@@ -144,10 +153,10 @@ export class InvocationRunner {
   }
 
   /**
-   * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Answers `not-held` when this runtime
-   * could not begin the invocation because another runtime has it.
+   * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Answers `ended` when the run ended the
+   * invocation, and `not-held` when this runtime could not begin it because another runtime has it.
    */
-  async run(job: InvocationJob, signal: AbortSignal): Promise<'not-held' | undefined> {
+  async run(job: InvocationJob, signal: AbortSignal): Promise<'ended' | 'not-held' | undefined> {
     const { invocations, runtimeId, live } = this.#options;
     // Repetitions share one token: a call whose answer was lost may have begun the attempt.
     const token = randomUUID();
@@ -157,16 +166,18 @@ export class InvocationRunner {
       held = !('refused' in begun && begun.refused === 'not-held');
       return begun;
     };
-    await this.#run({ job, signal, begin, depth: 0, family: new Family(job) });
+    const verdict = await this.#run({ job, signal, begin, depth: 0, family: new Family(job) });
+    if (verdict !== null && verdict.kind !== 'silent') return 'ended';
     return held ? undefined : 'not-held';
   }
 
   /** Answers the verdict; null when the attempt was not begun. */
   async #run({ begin, ...run }: Run): Promise<Verdict | null> {
     const { invocations, live } = this.#options;
-    const startedAt = Date.now();
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
+    if (run.depth === 0) await this.#launches.crowd(job, launching);
+    const startedAt = Date.now();
     const begun = await untilStored(begin, signal).catch(async (error: unknown) => {
       await launching.dispose();
       throw error;
@@ -342,29 +353,33 @@ export class InvocationRunner {
     // Write an invocation's end only after the ends of its children.
     const [fault] = await Promise.all([
       resultFault(this.#options.services.texts, end.ending, tenant, cpu.charge),
-      ...[outbox.flushed(), children.settled(), soon(released)],
+      ...[outbox.almostFlushed(), children.settled(), soon(released)],
     ]);
-    const verdict = verdictOf({
-      ending: end.ending,
-      resultFault: fault,
-      stop: stopping.reason,
-      outboxEnd: outbox.end,
-      outboxCause: outbox.cause,
-      handlerErrors: end.handlerErrors as never,
-      lostDevice,
-      stderr: end.stderr,
-      memoryBytes,
-      memoryLimitBytes: launched.memoryLimitBytes,
-      redact,
-    });
+    const conclude = () =>
+      verdictOf({
+        ending: end.ending,
+        resultFault: fault,
+        stop: stopping.reason,
+        outboxEnd: outbox.end,
+        outboxCause: outbox.cause,
+        handlerErrors: end.handlerErrors as never,
+        lostDevice,
+        stderr: end.stderr,
+        memoryBytes,
+        memoryLimitBytes: launched.memoryLimitBytes,
+        redact,
+      });
+    const verdict = conclude();
     const restarted =
       depth === 0 && mayRestart(verdict)
         ? await restart(this.#options, { attempt, verdict, lost, released, usage: snapshot })
         : null;
     const usage = snapshot();
-    const finished = await this.#finish(attempt, restarted ?? (await this.#named(job, verdict)), usage);
     // Admission charges a root for its children's holdings, too.
-    if (depth === 0) this.#options.observePeak?.(job, family.peak);
+    const peak = depth === 0 ? family.peak : null;
+    const final = restarted ?? (await this.#named(job, verdict));
+    const finished = await this.#finish(attempt, final, usage, { peak, conclude });
+    if (peak !== null && finished.kind === 'silent') this.#options.observePeak?.(job, peak);
     await released;
     if (finished.kind !== 'silent') await this.#settle(attempt, usage);
     return finished;
@@ -392,29 +407,26 @@ export class InvocationRunner {
   }
 
   /** Writes the end and answers the verdict; `silent` when another process had ended the invocation before. */
-  async #finish(attempt: Attempt, verdict: Verdict, usage: Usage): Promise<Verdict> {
+  async #finish(attempt: Attempt, verdict: Verdict, usage: Usage, run: EndedRun = NO_RUN): Promise<Verdict> {
     const { job, epoch, outbox, observed } = attempt;
     if (verdict.kind === 'silent') {
       observed?.ended(LOST.code, LOST.message, usage);
       outbox.close();
       return verdict;
     }
-    // The terminal event has the usage of all attempts, like the record.
     const total = attempt.usageBefore === null ? usage : sumOfUsage(attempt.usageBefore, usage);
-    const terminal: TerminalEvent =
-      verdict.kind === 'result'
-        ? { event: 'result', data: resultData(verdict.output, total) }
-        : {
-            event: 'error',
-            data: JSON.stringify({ ...errorOf(verdict), usage: total }),
-            code: verdict.code,
-            message: verdict.message,
-          };
+    const terminal = terminalEvent(verdict, total);
     const outcome = await outbox
-      .finish((seq, after) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage, after))
+      .finish<FinishOutcome>(
+        (seq, after, events) =>
+          this.#options.invocations.finish(job.id, epoch, seq, terminal, usage, after, run.peak, events),
+        'unwritten',
+      )
       .catch(refusedByQuota);
-    if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage);
-    if (outcome !== null && typeof outcome === 'object') return this.#finish(attempt, outcome, usage);
+    // The log takes no more events, which the verdict did not know.
+    if (outcome === 'unwritten') return this.#finish(attempt, run.conclude() ?? verdict, usage, run);
+    if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage, run);
+    if (outcome !== null && typeof outcome === 'object') return this.#finish(attempt, outcome, usage, run);
     const { code, message } = outcome !== 'ok' ? LOST : verdict.kind === 'result' ? FINE : verdict;
     observed?.ended(code, message, usage);
     return outcome === 'ok' ? verdict : { kind: 'silent' };
@@ -429,18 +441,4 @@ const measure = ({ firstMessageAt }: Session, { firstTokenAt, lastTokenAt, model
 
 function roundedTimings(timings: Launched['timings']): Record<string, number> {
   return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));
-}
-
-/** The fields of an error event, except its usage. */
-function errorOf({ code, message, cause, retryAfterMs }: Extract<Verdict, { kind: 'error' }>): object {
-  return { code, message, cause, retryAfterMs };
-}
-
-/** Waits for a promise, at most `LAST_USAGE_MS`. */
-async function soon(promise: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, LAST_USAGE_MS);
-  });
-  await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

@@ -45,12 +45,12 @@ class ShowingRuntime {
     await this.#live.listen(this.#socket);
   }
 
-  /** Nobody hears anything of it any more. */
+  /** Cuts all followers off. */
   async disconnect(): Promise<void> {
     await this.#live.close();
   }
 
-  /** Begins an attempt of an invocation, of a new one by default. */
+  /** Begins an attempt of the invocation, or of a new one by default. */
   async begin(id?: string, restartable = false) {
     const { invocations } = this.#scheduler;
     const record = submission({ restartable, ...(id !== undefined && { id }) });
@@ -73,10 +73,10 @@ class ShowingRuntime {
   }
 }
 
-describe('events that are shown before they are written', () => {
+describe('events that are shown before they are logged', () => {
   let redis: TestRedis;
   let directory: string;
-  /** The runtime's side, and a gateway's. */
+  /** The scheduler of the runtime, and that of a gateway. */
   let own: Scheduler;
   let reader: Scheduler;
   let runtime: ShowingRuntime;
@@ -99,18 +99,19 @@ describe('events that are shown before they are written', () => {
     await reader.close();
   });
 
-  /** Follows, and keeps what comes. */
+  /** Follows an invocation and collects its events. */
   function follow(id: string, afterSeq = 0) {
     const events: InvocationEvent[] = [];
     const ended = (async () => {
       for await (const event of reader.events.follow(id, afterSeq)) events.push(event);
     })();
     const texts = () => events.filter(({ event }) => event === 'message').map(({ data }) => JSON.parse(data).text);
-    const hears = (text: string) => eventually(() => texts().includes(text), `it hears ${text} after ${texts()}`);
+    const hears = (text: string) =>
+      eventually(() => texts().includes(text), `the follower gets ${text} after ${texts()}`);
     return { events, ended, texts, hears };
   }
 
-  /** While `during` runs Redis takes no writes. */
+  /** Runs `during` while Redis accepts no writes. */
   async function withoutWrites(during: () => Promise<void>): Promise<void> {
     const client = redis.connect();
     await client.client('PAUSE', 600_000, 'WRITE');
@@ -122,12 +123,12 @@ describe('events that are shown before they are written', () => {
     }
   }
 
-  it('reach a follower that the log knows nothing of yet, and the log later', async () => {
+  it('reach a follower before the log has them, and the log later', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('first');
     await follower.hears('first');
-    await eventually(async () => (await own.events.read(attempt.id, 0)).length === 1, 'it is written');
+    await eventually(async () => (await own.events.read(attempt.id, 0)).length === 1, 'the event is logged');
     await withoutWrites(async () => {
       attempt.say('second', 'third');
       await follower.hears('third');
@@ -136,10 +137,38 @@ describe('events that are shown before they are written', () => {
     assert.equal(await attempt.finish(), 'ok');
     await follower.ended;
     assert.deepEqual(follower.texts(), ['first', 'second', 'third', 'fourth']);
-    assert.deepEqual(await collect(reader.events.follow(attempt.id, 0)), follower.events, 'the log says the same');
+    assert.deepEqual(
+      await collect(reader.events.follow(attempt.id, 0)),
+      follower.events,
+      'the log equals the followed events',
+    );
   });
 
-  it('of many attempts are written in one call', async () => {
+  it('reach a reader that asked more than once before its follower listened, though the attempt began meanwhile', async () => {
+    const record = submission();
+    await own.invocations.create(record);
+    const open = Promise.withResolvers<void>();
+    const seen: string[] = [];
+    const feed = reader.events.feed(record.id, { epoch: null, seq: 0 }, { before: () => open.promise })(() => take());
+    const take = () => seen.push(...(feed.take() ?? []).map(({ data }) => data));
+    take();
+    take();
+    // Time for a read of the log, which would be outdated.
+    await sleep(50);
+    const attempt = await runtime.begin(record.id);
+    open.resolve();
+    const channel = reader.store.keys.live(record.id);
+    const client = own.store.redis;
+    await eventually(async () => Number((await client.pubsub('NUMSUB', channel))[1]) === 1, 'the follower listens');
+    await withoutWrites(async () => {
+      attempt.say('first');
+      await eventually(() => seen.length === 1, 'the event comes live', 3000);
+    });
+    feed.close();
+    await attempt.finish();
+  });
+
+  it('of many attempts are written in at most three calls', async () => {
     const attempts = await Promise.all(Array.from({ length: 20 }, () => runtime.begin()));
     const evals = async () => {
       const stats = await own.store.call((connection) => connection.info('commandstats'));
@@ -154,11 +183,11 @@ describe('events that are shown before they are written', () => {
       await sleep(5);
     }
     const written = async () => (await Promise.all(attempts.map(({ id }) => own.events.read(id, 0)))).flat().length;
-    await eventually(async () => (await written()) === 80, 'all of it is written');
-    assert.ok((await evals()) - calls <= 3, 'one call or two carry all of it');
+    await eventually(async () => (await written()) === 80, 'all events are logged');
+    assert.ok((await evals()) - calls <= 3, 'at most three calls write all of them');
   });
 
-  it('are no more than may be lost, and the others are shown once there is room', async () => {
+  it('are bounded in number before the log has them, and later events are shown when there is room', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('first');
@@ -171,14 +200,18 @@ describe('events that are shown before they are written', () => {
       const before = follower.texts().length;
       attempt.say('late');
       await sleep(50);
-      assert.equal(follower.texts().length, before, 'what waits for the log for long is shown to nobody');
+      assert.equal(
+        follower.texts().length,
+        before,
+        'a follower gets no event while others have waited long for the log',
+      );
     });
     assert.equal(await attempt.finish(), 'ok');
     await follower.ended;
     assert.deepEqual(follower.texts(), ['first', ...texts, 'late']);
   });
 
-  it('and others that nobody was shown keep their numbers, however much is said at once and however slow Redis is', async () => {
+  it('keep their numbers beside events that are only logged, in large bursts and with a slow Redis', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     const many = Array.from({ length: SHOWN_AHEAD + 88 }, (_, i) => `text ${i}`);
@@ -203,10 +236,14 @@ describe('events that are shown before they are written', () => {
     assert.equal(await attempt.finish(), 'ok');
     await follower.ended;
     assert.deepEqual(follower.texts(), [...many, 'next', 'slow', 'not shown', 'small', large, 'last']);
-    assert.deepEqual(await collect(reader.events.follow(attempt.id, 0)), follower.events, 'the log says the same');
+    assert.deepEqual(
+      await collect(reader.events.follow(attempt.id, 0)),
+      follower.events,
+      'the log equals the followed events',
+    );
   });
 
-  it('do not come live when they are very large, and harm no other follower', async () => {
+  it('come from the log when they are very large, without harm to other followers', async () => {
     const roomy = openTestScheduler(redis);
     const other = await ShowingRuntime.start(roomy, 'r3', directory);
     const gateway = openTestScheduler(redis, { prefix: roomy.store.keys.prefix });
@@ -231,7 +268,7 @@ describe('events that are shown before they are written', () => {
     await gateway.close();
   });
 
-  it('are written in their own time where nobody asks for more', async () => {
+  it('are written at the next tick when no caller hurries', async () => {
     const attempt = await runtime.begin();
     let calls = 0;
     const written: Promise<boolean>[] = [];
@@ -242,7 +279,7 @@ describe('events that are shown before they are written', () => {
       await sleep(5);
       if (attempt.outbox.nextSeq > before) calls++;
     }
-    assert.ok(calls <= 5, 'it waits for its tick');
+    assert.ok(calls <= 5, 'the writes wait for their ticks');
     assert.ok((await Promise.all(written)).every(Boolean));
     assert.equal(attempt.outbox.nextSeq, before + 10);
     const left = attempt.outbox.flushed(false);
@@ -250,7 +287,7 @@ describe('events that are shown before they are written', () => {
     assert.ok(await left);
   });
 
-  it('that their runtime took with it are told as a gap, and their numbers are used up', async () => {
+  it('and are lost with their runtime become a gap, and their numbers are not reused', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('written');
@@ -261,7 +298,7 @@ describe('events that are shown before they are written', () => {
       attempt.outbox.close();
       await runtime.disconnect();
     });
-    // The write that was on its way may have come through: what of it was is in the log.
+    // The pending write may have reached Redis, so the log may hold a part of the events.
     await own.invocations.fail(attempt.id, LEFT_OUT, 'The runtime died.');
     await follower.ended;
     const log = await collect(reader.events.follow(attempt.id, 0));
@@ -277,13 +314,13 @@ describe('events that are shown before they are written', () => {
     );
     const written = log.filter(({ event }) => event === 'message').length;
     assert.deepEqual(JSON.parse(log.at(-2)?.data ?? ''), { after: written });
-    // Whoever saw what is lost goes on behind it.
+    // A follower that saw the lost events continues after them.
     const resumed = follow(attempt.id, follower.events.at(-3)?.seq);
     await resumed.ended;
     assert.deepEqual(resumed.events, follower.events.slice(-2));
   });
 
-  it('of the next attempt, on another runtime, follow under larger numbers', async () => {
+  it('of the next attempt, on another runtime, have larger numbers', async () => {
     const first = await runtime.begin(undefined, true);
     const follower = follow(first.id);
     first.say('of the first');
@@ -312,7 +349,7 @@ describe('events that are shown before they are written', () => {
       );
   });
 
-  it('come from the log where their runtime cannot be reached', async () => {
+  it('come from the log while the runtime cannot be reached', async () => {
     await runtime.disconnect();
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
@@ -326,7 +363,7 @@ describe('events that are shown before they are written', () => {
     assert.deepEqual(follower.texts(), ['first', 'second']);
   });
 
-  it('and that the log then refuses never share a number with the end', async () => {
+  it('and that the log then refuses never share a number with the terminal event', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('fits');
@@ -346,7 +383,7 @@ describe('events that are shown before they are written', () => {
     assert.equal(follower.events.at(-1)?.event, 'error');
   });
 
-  it('come once and in order whatever happens to connections and to Redis', async () => {
+  it('arrive once and in order through lost connections and pauses of Redis', async () => {
     for (const seed of [1, 2, 3]) {
       let state = seed * 7919;
       const roll = (sides: number) => {

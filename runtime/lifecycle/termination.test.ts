@@ -13,14 +13,14 @@ describe('an inferlet whose memory a GPU host takes', () => {
   before(async () => {
     platform = await TestPlatform.start({ pageCount: 16 });
     const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 16 };
-    // More are let in than fit.
+    // The runtime admits more inferlets than fit.
     const manifest = { limits, expectedPages: 1 };
     version = await platform.deploy(HOLDING, { name: 'holder', ...manifest });
     restartable = await platform.deploy(HOLDING, { name: 'again', ...manifest, restartable: true });
   });
   after(() => platform.stop());
 
-  /** Starts an inferlet and waits until it holds its pages; they come in line in the order of their starts. */
+  /** Starts an inferlet and waits until it holds its pages; the queue has them in the order of their starts. */
   async function hold(
     wish: { pages: number; do: 'spin' | 'sleep' | 'grow' | 'end'; more?: number },
     of = version,
@@ -30,10 +30,10 @@ describe('an inferlet whose memory a GPU host takes', () => {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
     }
-    throw new Error('it ended without holding anything');
+    throw new Error('the invocation ended before it held its pages');
   }
 
-  it('ends as terminated with its output so far, whether it waits or spins, and the oldest goes on', async () => {
+  it('ends as terminated with its output so far, waiting or computing, and the oldest continues', async () => {
     const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
     const sleeper = await hold({ pages: 4, do: 'sleep' });
     const spinner = await hold({ pages: 6, do: 'spin' });
@@ -63,14 +63,14 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.deepEqual(platform.errors, []);
   });
 
-  it('starts anew when it is restartable: in its place, with what it said before and why in its log', async () => {
+  it('restarts if it is restartable, and its log has the first output and the reason', async () => {
     const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
     const newest = await hold({ pages: 6, do: 'end' }, restartable);
     await platform.scheduler.inbox.push(oldest, { text: 'grow' });
     assert.equal((await platform.transcript(oldest)).end.data.output, 'ok');
     await eventually(
       async () => (await platform.scheduler.events.read(newest, 0)).filter(isHolding).length === 2,
-      'again',
+      'the restarted invocation holds its pages',
     );
     await platform.scheduler.inbox.push(newest, { text: 'end' });
     const { events, end } = await platform.transcript(newest);
@@ -92,13 +92,13 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.deepEqual(platform.errors, []);
   });
 
-  it('starts anew as well when its GPU host is lost, once that is back', async () => {
+  it('also restarts after its GPU host was lost and has returned', async () => {
     const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 8 };
     const counting = await platform.deploy(COUNTING, { name: 'counting', limits, expectedPages: 1, restartable: true });
     const id = await platform.submit(counting, { tokens: 40, pauseMs: 50 });
     const said = async () =>
       (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await said()) > 0, 'it talks');
+    await eventually(async () => (await said()) > 0, 'the invocation sends messages');
     await platform.restartGpuHost();
     const { events, end } = await platform.transcript(id);
     assert.equal(end.data.output, 40);

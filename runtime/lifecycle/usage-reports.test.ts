@@ -18,22 +18,22 @@ class Attempt implements Reporting {
   }
 }
 
-it('reports for those that are quiet and have used more, and for nobody else', () => {
+it('reports only for invocations that sent nothing lately and have used more', () => {
   const reports = new UsageReports();
   const attempt = new Attempt();
   const unwatch = reports.watch(attempt, () => attempt.usage);
   reports.look(QUIET_MS - 1);
-  assert.equal(attempt.reports, 0, 'it may say something itself');
+  assert.equal(attempt.reports, 0, 'the invocation may still send usage itself');
   attempt.busy = true;
   reports.look(QUIET_MS);
   attempt.busy = false;
   reports.look(QUIET_MS);
   assert.equal(attempt.reports, 1);
   reports.look(2 * QUIET_MS);
-  assert.equal(attempt.reports, 1, 'nothing has changed');
+  assert.equal(attempt.reports, 1, 'the usage is unchanged');
   attempt.usage = { cpuMs: 1, wallMs: 5000 };
   reports.look(2 * QUIET_MS);
-  assert.equal(attempt.reports, 1, 'time alone is worth no report');
+  assert.equal(attempt.reports, 1, 'elapsed time alone is not reported');
   attempt.usage = { cpuMs: 1, gpuMs: 0.5, wallMs: 5000 };
   attempt.spokeAt = 2 * QUIET_MS;
   reports.look(2 * QUIET_MS + 1);
@@ -43,10 +43,10 @@ it('reports for those that are quiet and have used more, and for nobody else', (
   unwatch();
   attempt.usage = { cpuMs: 9 };
   reports.look(9 * QUIET_MS);
-  assert.equal(attempt.reports, 2, 'it has ended');
+  assert.equal(attempt.reports, 2, 'the invocation has ended');
 });
 
-it('spreads the reports of many over several looks, each in turn', () => {
+it('spreads the reports of many invocations over several rounds, each in turn', () => {
   const reports = new UsageReports();
   const attempts = Array.from({ length: 500 }, () => new Attempt());
   const unwatch = attempts.map((attempt) => reports.watch(attempt, () => attempt.usage));

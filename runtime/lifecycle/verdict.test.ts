@@ -186,12 +186,12 @@ describe('a verdict', () => {
     });
   }
 
-  it('keeps a message to a bounded length', () => {
+  it('bounds the length of its message', () => {
     const verdict = verdictOf(evidence({ ending: failed('x'.repeat(100_000)) }));
     assert.ok(verdict.kind === 'error' && verdict.message.length < 9000);
   });
 
-  it('carries what a stop knew of its cause, and when to come back', () => {
+  it('keeps the cause and the retry delay of a stop', () => {
     const stop = {
       code: 'terminated',
       message: 'its memory was taken',

@@ -1,5 +1,6 @@
 import { type HandlerError, type HandlerErrorTag, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
-import type { FailureCode } from '#scheduler/invocations/types.ts';
+import { resultData } from '#scheduler/invocations/result-event.ts';
+import type { FailureCode, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { type Redact, redactNothing } from '../host/environment/redact.ts';
 import type { GuestEnding } from './launch.ts';
@@ -186,4 +187,11 @@ function preview(text: string, redact: Redact = redactNothing): string {
   const cut = text.length > MAX_PREVIEW;
   const clean = redact(text.slice(0, MAX_PREVIEW), cut);
   return JSON.stringify(cut ? `${clean}…` : clean);
+}
+
+/** The event that ends an invocation with a verdict. @param usage of all its attempts, like the record's */
+export function terminalEvent(verdict: Exclude<Verdict, { kind: 'silent' }>, usage: Usage): TerminalEvent {
+  if (verdict.kind === 'result') return { event: 'result', data: resultData(verdict.output, usage) };
+  const { code, message, cause, retryAfterMs } = verdict;
+  return { event: 'error', data: JSON.stringify({ code, message, cause, retryAfterMs, usage }), code, message };
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type WaitingDevice, WaitMonitor } from './waiting.ts';
 
-/** A GPU host's side of an inferlet, with its calls in our hands. */
+/** The GPU host's side of an inferlet, whose calls the test controls. */
 class Device implements WaitingDevice {
   pendingCalls = 0;
   issuedCalls = 0;
@@ -21,7 +21,7 @@ class Device implements WaitingDevice {
 }
 
 describe('a wait monitor', () => {
-  /** A monitor whose looks are had by hand. */
+  /** A monitor whose looks the test triggers. */
   function make() {
     let look: (() => void) | undefined;
     const monitor = new WaitMonitor((repeated) => {
@@ -37,12 +37,12 @@ describe('a wait monitor', () => {
     return { monitor, waits, device, turn, looking: () => look !== undefined };
   }
 
-  it('tells a device of a wait that lasts, and of its end', async () => {
+  it('tells a device when a wait lasts and when it ends', async () => {
     const { waits, device, turn } = make();
     const wait = Promise.withResolvers<number>();
     assert.equal(waits.during(wait.promise), wait.promise);
     turn();
-    assert.deepEqual(device.told, [], 'the first look only sees');
+    assert.deepEqual(device.told, [], 'the first look only notes the wait');
     turn();
     turn();
     assert.deepEqual(device.told, [true]);
@@ -51,7 +51,7 @@ describe('a wait monitor', () => {
     assert.deepEqual(device.told, [true, false]);
   });
 
-  it('says nothing of a wait beside calls that are pending or were just issued', () => {
+  it('does not report a wait while calls are pending or were just issued', () => {
     const { waits, device, turn } = make();
     void waits.during(new Promise(() => undefined));
     device.pendingCalls = 1;
@@ -68,10 +68,10 @@ describe('a wait monitor', () => {
     turn();
     assert.deepEqual(device.told, [true, false]);
     turn();
-    assert.deepEqual(device.told, [true, false, true], 'again, once it is still again');
+    assert.deepEqual(device.told, [true, false, true], 'reported again after the next quiet look');
   });
 
-  it('tells every device, also one that was opened late, and goes on when any wait ends', async () => {
+  it('tells every device, also one opened later, and ends the report when any wait ends', async () => {
     const { waits, device, turn } = make();
     const short = Promise.withResolvers<void>();
     void waits.during(new Promise(() => undefined));
@@ -93,7 +93,7 @@ describe('a wait monitor', () => {
     );
   });
 
-  it('looks while somebody waits, and counts a wait that failed as over', async () => {
+  it('looks only while a wait is open, and treats a failed wait as ended', async () => {
     const { waits, device, turn, looking } = make();
     assert.equal(looking(), false);
     const failing = Promise.reject(new Error('no'));
@@ -105,6 +105,6 @@ describe('a wait monitor', () => {
       await waits.during(Promise.resolve());
       turn();
     }
-    assert.deepEqual(device.told, [], 'short waits are never told');
+    assert.deepEqual(device.told, [], 'short waits are never reported');
   });
 });

@@ -51,7 +51,7 @@ async function chat(count: number, bytes: number) {
   return { ending, characters };
 }
 
-describe('what one call hands over', () => {
+describe('the arguments of one call', () => {
   it('may be as large as the budget', async () => {
     const { ending, characters } = await chat(1, 31 * MIB);
     assert.equal(ending.kind, 'returned');
@@ -62,7 +62,7 @@ describe('what one call hands over', () => {
     ['3 messages whose sum is over the budget', 3, MAX_LIFTED_BYTES / 2 - MIB],
     ['more messages than a call may have', MAX_LIFTED_ITEMS + 1, 0],
   ] as const) {
-    it(`may not be more: ${name}`, async () => {
+    it(`may not exceed the budget: ${name}`, async () => {
       const { ending, characters } = await chat(count, bytes);
       assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /one call hands over more than 64 MiB/);
       assert.equal(characters, -1);
@@ -70,7 +70,7 @@ describe('what one call hands over', () => {
   }
 });
 
-describe('host calls that take long', () => {
+describe('slow host calls', () => {
   const LOOP = `(loop $l (call $send (i32.const 1) (i32.const 16) (i32.const 2) (i32.const 256)) (br $l)) (i32.const 0)`;
   const CALL_MS = 5;
   const slow = () => {
@@ -84,16 +84,16 @@ describe('host calls that take long', () => {
     return { table: { ...host, session: { ...host.session, send } } as HostTable, calls: () => calls };
   };
 
-  it('are charged to the guest, which is stopped at its CPU time', async () => {
+  it('are charged to the guest, which is stopped at its CPU limit', async () => {
     const { table, calls } = slow();
     const { ending } = await run({ imports: [SEND], run: LOOP }, table, 60);
     assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
     assert.ok(calls() <= 60 / CALL_MS + 1, `${calls()} calls`);
   });
 
-  it('are each followed by a turn of the others', async () => {
+  it('are each followed by a turn of the event loop', async () => {
     const { table, calls } = slow();
-    /** Numbers of calls that were seen in any turn of the event loop. */
+    /** Call counts that were seen at turns of the event loop. */
     const seen = new Set<number>();
     let ended = false;
     const turn = () => {
@@ -122,7 +122,7 @@ describe('the fuel of an instance', () => {
     return Number(only.pie_fuel.value);
   };
 
-  it('is one tank, however many modules burn it', () => {
+  it('is one tank for all of its modules', () => {
     const full = tank();
     const used = fc.array(fc.tuple(fc.nat(1000), fc.nat(2 * full)), { maxLength: 40 });
     fc.assert(
@@ -145,7 +145,7 @@ describe('the fuel of an instance', () => {
     );
   });
 
-  it('is gone at once when it is drained', () => {
+  it('is empty at once when drained', () => {
     const fuel = new Fuel(source);
     const modules = [module(), module()];
     for (const exports of modules) fuel.adopt(exports);

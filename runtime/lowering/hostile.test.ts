@@ -221,7 +221,7 @@ const GREEDY: Case[] = [
 
 const AT_ONCE = Promise.resolve({ tag: 'ok' });
 
-/** Synchronizes again whenever the last call has completed. */
+/** Synchronizes again each time the last call has completed. */
 const ASKS_FOR_EVER: WatGuest = {
   imports: [
     NEW_QUEUE,
@@ -269,8 +269,8 @@ async function turnsDuring(work: Promise<unknown>): Promise<number> {
   return turns;
 }
 
-describe('a guest on a machine that let its thread stand still', () => {
-  it('is not charged for that', async () => {
+describe('a guest on a machine that suspended its thread', () => {
+  it('is not charged for the suspended time', async () => {
     const still = new Int32Array(new SharedArrayBuffer(4));
     const log = () => void Atomics.wait(still, 0, 0, 5 * CPU_LIMIT_MS);
     const table = { ...host, runtime: { ...host.runtime, log } };
@@ -284,8 +284,8 @@ describe('a guest on a machine that let its thread stand still', () => {
   });
 });
 
-describe('the neighbours of a guest that never rests', () => {
-  it('get their turns while it computes', async () => {
+describe('the neighbours of a guest that never yields', () => {
+  it('get turns while it computes', async () => {
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' });
     // Its 60 ms are about 60 slices; one blocking slice would leave almost no turns for the timer.
     const turns = await turnsDuring(spinning);
@@ -293,7 +293,7 @@ describe('the neighbours of a guest that never rests', () => {
     assert.ok(turns >= 10, `${turns} turns`);
   });
 
-  it('get their turns while answers come to it without a turn in between', async () => {
+  it('get turns while its calls are answered without a turn in between', async () => {
     const asking = run(ASKS_FOR_EVER, {
       ...host,
       queue: { ...host.queue, '[method]queue.synchronize': () => AT_ONCE },
@@ -304,7 +304,7 @@ describe('the neighbours of a guest that never rests', () => {
     assert.ok(turns >= 10, `${turns} turns`);
   });
 
-  it('see it end when other threads have spent its time for it', async () => {
+  it('see it end when other threads of the process have used its CPU time', async () => {
     const program = await testProgram(await testArtifact(await watComponent(callbackGuest(ASKS_FOR_EVER)), 64));
     let calls = 0;
     const synchronize = () => {
@@ -321,9 +321,10 @@ describe('the neighbours of a guest that never rests', () => {
     assert.ok(calls <= 3 && execution.cpuMs >= CPU_LIMIT_MS, `${calls} calls, ${execution.cpuMs} ms`);
   });
 
-  it('get nearly all of the thread when they have work for the device', async () => {
+  it('get nearly all of the thread while they have work for the device', async () => {
     const slices = new SliceRunner(() => true);
-    // Far enough above the burst credit that a stall of the machine does not end the guest before it becomes a spinner.
+    // The limit is far above the burst credit, so that a stall of the machine does not end the guest before it becomes
+    // a spinner.
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' }, host, slices, DEFAULT_SLICE_POLICY.burstMs + 40);
     let seen = 0;
     const timer = setInterval(() => {

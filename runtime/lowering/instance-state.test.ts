@@ -5,7 +5,7 @@ import { wat } from '../build/testing/wat.ts';
 import { exposeState } from '../build/wasm/state.ts';
 import { InstanceState } from './instance-state.ts';
 
-/** Its calls change every kind of state that an instance has, and return that state. */
+/** The exported functions change every kind of state that an instance has, and return that state. */
 const MODULE = `(module
   (memory $first 3)
   (memory $second 1 4)
@@ -49,7 +49,7 @@ describe('the state of an instance', () => {
     return { exports: exports as Record<string, Call>, state };
   };
 
-  it('is that of one that was just made once it is restored, whatever was done to it', () => {
+  it('equals that of a new instance after a restore, on random changes', () => {
     const asMade = told(make().exports as never);
     const step = fc.oneof(
       fc.tuple(fc.constant('store'), fc.integer({ min: 0, max: 3 * PAGE_BYTES - 1 }), fc.nat(255)),
@@ -59,7 +59,7 @@ describe('the state of an instance', () => {
     fc.assert(
       fc.property(fc.array(fc.array(step, { maxLength: 30 }), { minLength: 1, maxLength: 3 }), (runs) => {
         const { exports, state } = make();
-        const snapshot = state.snapshot() ?? assert.fail('it can be restored');
+        const snapshot = state.snapshot() ?? assert.fail('the state can be restored');
         for (const steps of runs) {
           for (const [name, ...args] of steps) exports[name]?.(...args);
           assert.equal(state.restore(snapshot), true);
@@ -70,16 +70,16 @@ describe('the state of an instance', () => {
     );
   });
 
-  it('is not restored once a memory has grown', () => {
+  it('is not restored after a memory has grown', () => {
     const { exports, state } = make();
     const snapshot = state.snapshot() ?? assert.fail();
     exports.store?.(0, 9);
     exports.grow?.();
     assert.equal(state.restore(snapshot), false);
-    assert.equal(exports.byte?.(0, 0), 9, 'nothing was done');
+    assert.equal(exports.byte?.(0, 0), 9, 'the refused restore changes nothing');
   });
 
-  it('is not kept when it has more than memories and numbers, or is too large', async () => {
+  it('has no snapshot if it contains tables, references, vectors or dropped segments, or is too large', async () => {
     const others = [
       '(table 1 funcref) (func (export "f") (table.set 0 (i32.const 0) (ref.null func)))',
       '(table 1 funcref) (func (export "f") (drop (table.grow 0 (ref.null func) (i32.const 1))))',
@@ -101,7 +101,7 @@ describe('the state of an instance', () => {
     }
   });
 
-  it('holds what segments that are used again need', async () => {
+  it('can be restored when its program initializes memory from a segment repeatedly', async () => {
     const text =
       '(memory 1) (data $d "x") (func (export "f") (memory.init $d (i32.const 0) (i32.const 0) (i32.const 1)))';
     const compiled = await WebAssembly.compile(exposeState(await wat(`(module ${text})`)) as Uint8Array<ArrayBuffer>);

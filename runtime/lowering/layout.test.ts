@@ -19,7 +19,7 @@ const fn = (interfaceName: string, coreName: string) => {
 };
 
 describe('the layout of the contract', () => {
-  it('is that of the canonical ABI', () => {
+  it('equals that of the canonical ABI', () => {
     // Computed by hand from "Alignment" and "Element Size" of the Component Model's CanonicalABI.md.
     assert.deepEqual(layoutOf(contract.typesErrorType), { size: 12, align: 4 });
     assert.deepEqual(layoutOf(contract.sessionMessageType), { size: 12, align: 4 });
@@ -44,7 +44,7 @@ describe('the layout of the contract', () => {
     assert.deepEqual(layoutOf({ kind: 'option', value: { kind: 'u64' } }), { size: 16, align: 8 });
   });
 
-  it('spills what has more than 16 core parameters, and returns through memory what has more than one core result', () => {
+  it('passes more than 16 core parameters, and more than one core result, in memory', () => {
     assert.equal(fn('fused', 'step').spilled, true);
     assert.equal(fn('fused', '[constructor]run').spilled, false);
     assert.equal(fn('forward', 'forward').spilled, false);
@@ -76,7 +76,7 @@ describe('the layout of the contract', () => {
   });
 });
 
-/** Random values of a type, as JavaScript values. */
+/** Random JavaScript values of a type. */
 function arbitrary(type: WitType): fc.Arbitrary<unknown> {
   switch (type.kind) {
     case 'bool':
@@ -157,7 +157,7 @@ describe('storing and loading', () => {
     { kind: 'tuple', items: [{ kind: 'u8' }, { kind: 'string' }, { kind: 'bool' }, { kind: 's32' }] },
   ];
   for (const type of types) {
-    it(`gives back every value of ${'name' in type ? type.name : JSON.stringify(type).slice(0, 60)}`, () => {
+    it(`returns every value of ${'name' in type ? type.name : JSON.stringify(type).slice(0, 60)}`, () => {
       const { store, load } = codec(type);
       const values = type.kind === 'tuple' ? fc.tuple(...type.items.map(arbitrary)) : arbitrary(type);
       fc.assert(

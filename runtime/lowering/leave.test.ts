@@ -39,11 +39,11 @@ async function run(guest: WatGuest, table: HostTable = host, cpuLimitMs = CPU_LI
 /** An allocator that runs `code`, then returns an address. */
 const realloc = (code: string): string =>
   `(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) ${code} (i32.const 1024))`;
-/** Calls again and again, and catches every exception. */
+/** Repeats a call forever and catches every exception. */
 const forEver = (call: string): string => `(loop $l (block $b (try_table (catch_all $b) ${call})) (br $l))`;
 const LOOP = '(loop (br 0))';
 
-describe('while the host allocates in a guest, the guest may not leave:', () => {
+describe('while the host allocates in a guest,', () => {
   const calls: Readonly<Record<string, [WatGuest['imports'], string]>> = {
     'a yield': [[YIELD], '(drop (call $_thread_yield_))'],
     'a wait': [[WAIT], '(drop (call $_waitable_set_wait_ (i32.const 1) (i32.const 256)))'],
@@ -60,18 +60,18 @@ describe('while the host allocates in a guest, the guest may not leave:', () => 
       const { ending } = await run({ imports, realloc: realloc(call), run: '(i32.const 0)' });
       assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /allocator/);
     });
-    it(`${name} that is caught and made again ends the guest`, async () => {
+    it(`${name} traps even if the guest catches it and repeats it`, async () => {
       const { ending } = await run({ imports, realloc: realloc(forEver(call)), run: '(i32.const 0)' });
       assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /allocator/);
     });
-    it(`${name} that is caught leaves nothing to go on with`, async () => {
+    it(`${name} traps even if the guest catches it and continues`, async () => {
       const caught = `(block $b (try_table (catch_all $b) ${call}))`;
       const { ending } = await run({ imports, realloc: realloc(caught), run: `${LOOP} (i32.const 0)` });
       assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /allocator/);
     });
   }
 
-  it('but it may read what belongs to its task', async () => {
+  it('the guest may read its task context', async () => {
     const { ending } = await run({
       imports: [CONTEXT],
       realloc: realloc('(drop (call $_context_get_0_))'),
@@ -80,7 +80,7 @@ describe('while the host allocates in a guest, the guest may not leave:', () => 
     assert.equal(ending.kind, 'returned');
   });
 
-  it('and what its allocator throws ends it', async () => {
+  it('an exception of its allocator ends the guest', async () => {
     const again = '(drop (call $realloc (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))';
     const { ending } = await run({
       realloc: realloc(again).replace('(func', '(func $realloc'),
@@ -92,7 +92,7 @@ describe('while the host allocates in a guest, the guest may not leave:', () => 
 
 describe('while a guest is instantiated', () => {
   const start = (code: string): string => `(func $start ${code}) (start $start)`;
-  it('it may not leave', async () => {
+  it('a call of the host traps', async () => {
     const guest = {
       imports: [NEW_SET],
       extra: start('(drop (call $_waitable_set_new_))'),
@@ -145,18 +145,18 @@ describe('a guest that waits', () => {
     ['for its turn', [YIELD], '(drop (call $_thread_yield_))'],
     ['for a future', [NEW_QUEUE, SYNCHRONIZE, BLOCKING_READ], readNow],
   ] as const) {
-    it(`${name} and then computes for ever is stopped at its CPU time`, async () => {
+    it(`${name} and then computes forever is stopped at its CPU limit`, async () => {
       const { ending } = await run({ imports, run: `${wait} ${LOOP} (i32.const 0)` }, atOnce);
       assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
     });
-    it(`${name} again and again, whatever that throws, is stopped at its CPU time`, async () => {
+    it(`${name} repeatedly, and catches every exception, is trapped`, async () => {
       const { ending } = await run({ imports, run: `${forEver(wait)} (i32.const 0)` }, atOnce);
-      // The guest is stopped at its CPU time, or earlier at the bound on handles.
+      // The guest is stopped at its CPU limit, or earlier at the bound on handles.
       assert.equal(ending.kind, 'trapped');
     });
   }
 
-  it('for a future that is there already goes on with its clock running', async () => {
+  it('for a settled future is stopped at its CPU limit when it computes afterwards', async () => {
     const settled = `(local.set 2 (call $_method_queue_synchronize (call $_constructor_queue (i32.const 16) (i32.const 2))))
       (drop (call $_thread_yield_))
       (drop (call $_future_read_0__method_queue_synchronize (local.get 2) (i32.const 256)))`;
@@ -165,7 +165,7 @@ describe('a guest that waits', () => {
     assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
   });
 
-  it('cannot catch what kills it meanwhile', async () => {
+  it('cannot catch a kill during its wait', async () => {
     const program = await programOf({
       imports: [NEW_QUEUE, SYNCHRONIZE, BLOCKING_READ],
       run: `(block $b (try_table (catch_all $b) ${readNow})) ${LOOP} (i32.const 0)`,
@@ -194,8 +194,8 @@ describe('a guest that waits', () => {
   });
 });
 
-describe('a guest that has nearly used up its stack', () => {
-  it('leaves the host as much as any other', async () => {
+describe('a guest that has nearly exhausted its stack', () => {
+  it('leaves the host a stack of full depth', async () => {
     const depths: number[] = [];
     const descend = (depth: number): number => {
       try {
@@ -227,7 +227,7 @@ describe('a guest that has nearly used up its stack', () => {
     // V8 does not let a guest catch the overflow of its own stack.
     assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /stack/);
     assert.ok(depths.length > 100, `${depths.length} calls`);
-    // Frames that V8 has not compiled yet are larger, so the numbers differ.
+    // Frames that V8 has not compiled yet are larger, so the depths differ.
     assert.ok(Math.min(...depths) > 5000, depths.join());
   });
 });

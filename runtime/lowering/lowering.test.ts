@@ -70,7 +70,7 @@ describe('the lean lowering', () => {
   let program: TestProgram;
   before(async () => {
     const source = await readFile(new URL('./fixtures/everything.js', import.meta.url), 'utf8');
-    // The glue needs every module, while a plan may leave some out.
+    // The glue needs every module, while a plan may omit some.
     const artifact = await testArtifact(await testComponent(source));
     const planned = await testProgram(artifact);
     const all = await Promise.all(
@@ -102,7 +102,7 @@ describe('the lean lowering', () => {
     }
   });
 
-  it('holds nothing of futures that were read and never dropped', async () => {
+  it('releases futures that were read and never dropped', async () => {
     const forgetful = await testProgram(await testArtifact(await testComponent(FORGETFUL)));
     const execution = instantiate(forgetful, compileWorld(recordingHost().host), OPTIONS);
     const input = String(MAX_HANDLES + 100);
@@ -112,7 +112,7 @@ describe('the lean lowering', () => {
     execution.dispose();
   });
 
-  it('tells the host once of each future that the guest has read or dropped', async () => {
+  it('reports each future that the guest has read or dropped to the host once', async () => {
     const told: string[] = [];
     let count = 0;
     const { host } = recordingHost();
@@ -136,7 +136,7 @@ describe('the lean lowering', () => {
     assert.deepEqual(told, ['future 0', 'future 1', 'future 2', 'future 3']);
   });
 
-  it('hands on what run throws as the glue does', async () => {
+  it('passes on an exception of run as the glue does', async () => {
     const lean = await transcript(program, '0', 'lean');
     const glue = await transcript(program, '0', 'glue');
     assert.deepEqual(lean, glue);

@@ -37,7 +37,7 @@ function assertUntouched(): void {
   assert.deepEqual(Object.keys(Object.prototype), []);
 }
 
-describe('names that JavaScript reserves', () => {
+describe('names reserved by JavaScript', () => {
   it('link as plain names and touch no prototype', async () => {
     let thief: WebAssembly.Exports = {};
     link({
@@ -47,7 +47,7 @@ describe('names that JavaScript reserves', () => {
         ['thief.wasm', await compiled(THIEF)],
       ]),
       resolve: () => assert.fail('no import is of the host'),
-      onGlobal: () => assert.fail('it has no globals of the component'),
+      onGlobal: () => assert.fail('the component has no globals'),
       onInstance: ({ exports }) => {
         thief = exports;
       },
@@ -73,7 +73,7 @@ describe('names that JavaScript reserves', () => {
     it(`are not recorded: ${name}`, async () => {
       const bytes = await parse(`(module (import "m" "${name}" (func)))`);
       const file = { name: 'evil.wasm', bytes, module: new WebAssembly.Module(bytes.slice()) };
-      const recorded = recordPlan(() => assert.fail('the glue ran'), [file]);
+      const recorded = recordPlan(() => assert.fail('the glue runs'), [file]);
       await assert.rejects(recorded, (error) => error instanceof ReservedNameError && error.message.includes(name));
     });
   }
@@ -98,7 +98,7 @@ describe('a plan', () => {
     'with an entry outside its instances': { ...valid, entry: { ...valid.entry, run: { instance: 1, name: 'run' } } },
     'in the callback form without a callback': { ...valid, entry: { ...valid.entry, form: 'callback' } },
   };
-  it('is read as it was written', () => assert.deepEqual(asPlan(JSON.parse(JSON.stringify(valid))), valid));
+  it('is read unchanged', () => assert.deepEqual(asPlan(JSON.parse(JSON.stringify(valid))), valid));
   for (const [name, value] of Object.entries(damaged)) {
     it(`is refused: ${name}`, () => assert.equal(asPlan(value), null));
   }
@@ -111,7 +111,7 @@ describe('a component whose core module imports from __proto__', () => {
   });
   after(() => rm(store, { recursive: true }));
 
-  it('is refused when it is built, with the reason', async () => {
+  it('is refused at build, with the reason', async () => {
     const honest = await print(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
     const injected = `(core module $provider (func (export "then")))
       (core instance $provided (instantiate $provider))

@@ -14,7 +14,7 @@ import { GuestTrap } from './trap.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
 
-/** A host that passes each call to the recording in the guest's context. */
+/** A host that passes each call to the recording, in the guest's context. */
 const delegating: HostTable = Object.fromEntries(
   Object.entries(recordingHost().host).map(([name, table]) => [
     name,
@@ -35,11 +35,14 @@ const make = (program: TestProgram): Execution => instantiate(program, world, OP
 
 function snapshotOf(execution: Execution): Snapshot {
   const snapshot = execution.state.snapshot();
-  assert.ok(snapshot, 'it can be restored');
+  assert.ok(snapshot, 'the instance can be restored');
   return snapshot;
 }
 
-/** Observable results of one run, without drops and the order of errors, which depend on the garbage collector and on the clock. */
+/**
+ * Observable results of one run, without drops and the order of errors, which depend on the garbage collector and on
+ * the clock.
+ */
 async function transcript(execution: Execution, input: string) {
   const recording = recordingHost();
   execution.guest.context = recording;
@@ -49,7 +52,7 @@ async function transcript(execution: Execution, input: string) {
   return { ending, lines, stderr, errors: [...handlerErrors.keys()].sort() };
 }
 
-/** Leaves its input everywhere a JavaScript program can leave something, and returns what it finds there. */
+/** Leaves its input everywhere a JavaScript program can leave data, and returns what it finds there. */
 const HOARDER = `
   let calls = 0;
   const seen = [];
@@ -76,7 +79,7 @@ const WAITS_FOR_NOTHING = `
 
 const GROWS = `export async function run(input) { globalThis.kept = new Uint8Array(8_000_000); return input; }`;
 
-describe('an instance that is renewed', () => {
+describe('a renewed instance', () => {
   let everything: TestProgram;
   let hoarder: TestProgram;
   const program = async (source: string) => testProgram(await testArtifact(await testComponent(source)));
@@ -85,7 +88,7 @@ describe('an instance that is renewed', () => {
     hoarder = await program(HOARDER);
   });
 
-  it('runs as one that was just made, whatever it ran before', async () => {
+  it('runs like a new one, whatever it ran before', async () => {
     const fresh = await transcript(make(everything), '4');
     assert.ok(fresh.lines.length > 50);
     const used = make(everything);
@@ -96,15 +99,15 @@ describe('an instance that is renewed', () => {
 
   async function transcriptAndRenew(execution: Execution, input: string, snapshot: Snapshot): Promise<void> {
     await transcript(execution, input);
-    await eventually(() => execution.guest.isQuiet, 'the host has answered what the guest did not await');
+    await eventually(() => execution.guest.isQuiet, 'the host has answered the calls that the guest did not await');
     assert.equal(execution.renew(snapshot, OPTIONS), true);
   }
 
-  it('has every byte and every global of one that was just made, and none of its last run', async () => {
+  it('has the bytes and globals of a new one, and no data of its last run', async () => {
     const used = make(hoarder);
     const snapshot = snapshotOf(used);
     const asMade = snapshotOf(make(hoarder));
-    assert.deepEqual(snapshot, asMade, 'two that were just made are equal');
+    assert.deepEqual(snapshot, asMade, 'two new instances are equal');
     const first = await transcript(used, 'a secret');
     assert.notDeepEqual(snapshotOf(used), asMade);
     assert.equal(used.renew(snapshot, OPTIONS), true);
@@ -114,7 +117,7 @@ describe('an instance that is renewed', () => {
     assert.deepEqual(await transcript(used, 'another'), first);
   });
 
-  it('is refused when it was killed, when its memory has grown, and while the host owes it an answer', async () => {
+  it('is refused after a kill, after growth of its memory, and while the host owes it an answer', async () => {
     const killed = make(hoarder);
     const snapshot = snapshotOf(killed);
     await transcript(killed, 'x');
@@ -134,7 +137,7 @@ describe('an instance that is renewed', () => {
     assert.equal(waiting.renew(quiet, OPTIONS), true);
   });
 
-  it('runs with an empty input after a run that grew its memory by nothing', async () => {
+  it('runs with an empty input after a run that grew its memory by zero pages', async () => {
     const guest = callbackGuest({ run: `(drop (memory.grow (i32.const 0))) ${RETURN_42} (i32.const 0)` });
     const execution = make(await testProgram(await testArtifact(await watComponent(guest))));
     const snapshot = snapshotOf(execution);
@@ -144,7 +147,7 @@ describe('an instance that is renewed', () => {
     }
   });
 
-  it('is not offered for a program that changes its tables', async () => {
+  it('is not available for a program that changes its tables', async () => {
     const guest = callbackGuest({
       run: `(table.set $own (i32.const 0) (ref.null func)) ${RETURN_42} (i32.const 0)`,
       extra: '(table $own 1 funcref)',

@@ -5,7 +5,7 @@ import { DEFAULT_SLICE_POLICY, SliceQueue } from './slices.ts';
 
 const { sliceMs, burstMs, spinnerShare } = DEFAULT_SLICE_POLICY;
 
-/** Lets `tasks` compute without end for `durationMs` and returns the time of each, in ms. */
+/** Lets `tasks` compute without end for `durationMs`, and returns the time of each in ms. */
 function simulate(
   queue: SliceQueue<{ id: number }>,
   tasks: readonly { id: number }[],
@@ -32,7 +32,7 @@ function simulate(
 const sum = (values: Iterable<number>): number => [...values].reduce((a, b) => a + b, 0);
 
 describe('slices', () => {
-  it('give spinners together a small share of a busy thread, however many they are', () => {
+  it('give all spinners together a small share of a busy thread', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 40 }), (count) => {
         const queue = new SliceQueue<{ id: number }>();
@@ -49,7 +49,7 @@ describe('slices', () => {
     );
   });
 
-  it('give spinners everything when nobody else has work', () => {
+  it('give spinners all of the time when no other guest has work', () => {
     const queue = new SliceQueue<{ id: number }>();
     const tasks = [{ id: 0 }, { id: 1 }];
     for (const task of tasks) queue.add(task, sliceMs, 0);
@@ -70,7 +70,7 @@ describe('slices', () => {
     );
   });
 
-  it('let one that computes in bursts go first, at once', () => {
+  it('let a task that computes in bursts run first', () => {
     const queue = new SliceQueue<{ id: number }>();
     const spinner = { id: 0 };
     for (let i = 0; i < burstMs * 2; i++) {
@@ -84,7 +84,7 @@ describe('slices', () => {
     assert.equal(queue.next(200, true).kind, 'wait');
   });
 
-  it('forget a task that was removed', () => {
+  it('forget a removed task', () => {
     const queue = new SliceQueue<{ id: number }>();
     const task = { id: 0 };
     queue.add(task, sliceMs, 0);

@@ -27,7 +27,7 @@ const deployed = (bytes: Uint8Array): FunctionVersion => ({
   componentBytes: bytes.length,
 });
 
-/** A component whose core module exports `run` under another name, as no toolchain does. */
+/** A component whose core module exports `run` under a name that no toolchain uses. */
 const RENAMED_RUN = `(component
   (core module $m
     (memory (export "memory") 1)
@@ -77,7 +77,7 @@ describe('a launcher', () => {
   };
   const RETURNED = { kind: 'returned', ok: true, text: '{"input":"hi"}' };
 
-  it('builds what it has never seen, and then finds it on disk and in memory', async () => {
+  it('builds a new component, and finds it in memory and on disk later', async () => {
     const first = open();
     const cold = await answer(first);
     assert.deepEqual(cold.ending, RETURNED);
@@ -96,7 +96,7 @@ describe('a launcher', () => {
     assert.equal(fromDisk.timings.buildMs, 0);
   });
 
-  it('refuses a component that no plan can describe, with the reason', async () => {
+  it('refuses a component that cannot be planned, with the reason', async () => {
     const renamed = await parse(RENAMED_RUN);
     const outcome = await open().build(renamed, 64, AbortSignal.timeout(60_000));
     assert.ok(!outcome.ok);
@@ -111,7 +111,7 @@ describe('a launcher', () => {
     );
   });
 
-  it('says what is missing', async () => {
+  it('reports an unknown function, a missing component and a broken one', async () => {
     const failing = async (launcher: FunctionLauncher, name = 'echo'): Promise<LaunchError> => {
       const error = await launcher.launch({ ...request, function: name }).then(
         () => null,

@@ -41,7 +41,7 @@ describe('a pool', () => {
     assert.equal(pool.ready(), count);
   };
 
-  it('keeps the minimum ready and makes up for what is taken', async () => {
+  it('keeps the minimum ready and replaces a taken instance', async () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 3);
@@ -52,7 +52,7 @@ describe('a pool', () => {
     await filled(pool, 3);
   });
 
-  it('takes an instance back whose run has returned, and gives it as it was made', async () => {
+  it('reuses a returned instance in its initial state', async () => {
     const pool = open();
     pool.admit('f', program);
     const { execution } = pool.take('f');
@@ -70,7 +70,7 @@ describe('a pool', () => {
     assert.equal(pool.ready(), 0);
   });
 
-  it('gives every invocation an instance of its own', async () => {
+  it('gives every invocation its own instance', async () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 2);
@@ -83,13 +83,13 @@ describe('a pool', () => {
     }
   });
 
-  it('keeps the minimum ready while runs go on', async () => {
+  it('refills the minimum before the next review', async () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 3);
     await filled(pool, 3);
     for (let i = 0; i < 3; i++) pool.take('f');
-    // At the next review at the latest it would be there in any case.
+    // The next review would refill the pool in any case.
     const begun = performance.now();
     await filled(pool, 3);
     assert.ok(performance.now() - begun < 4000);
@@ -104,7 +104,7 @@ describe('a pool', () => {
     assert.ok(instantiateMs > 0);
   });
 
-  it('stays within its budget, which small inferlets use less of', async () => {
+  it('stays within its budget, and holds more instances of a small program', async () => {
     const budgetBytes = 4 << 20;
     const large = open({ budgetBytes });
     large.admit('f', program);
@@ -112,13 +112,13 @@ describe('a pool', () => {
     const light = open({ budgetBytes });
     light.admit('f', small);
     light.keep('f', 256);
-    await eventually(() => large.ready() >= 2 && light.ready() > 8, 'both are filled');
+    await eventually(() => large.ready() >= 2 && light.ready() > 8, 'both pools are filled');
     for (let last = -1; last !== large.ready() + light.ready(); await sleep(100)) last = large.ready() + light.ready();
     assert.ok(large.ready() >= 2 && large.ready() <= 8, `${large.ready()}`);
     assert.ok(light.ready() > large.ready(), `${light.ready()}`);
   });
 
-  it('lets go of a function that is forgotten', async () => {
+  it('drops the instances of a forgotten function', async () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 2);
@@ -130,7 +130,7 @@ describe('a pool', () => {
 });
 
 describe('loading a program', () => {
-  it('leaves out what a JavaScript inferlet never reaches, and remembers how', async () => {
+  it('omits modules that a JavaScript inferlet never uses, and reuses the plan', async () => {
     const artifact = await testArtifact(await testComponent(COUNTER));
     const first = await testProgram(artifact);
     const again = await testProgram(artifact);
@@ -139,7 +139,7 @@ describe('loading a program', () => {
     assert.equal(again.modules.size, new Set(first.plan.instances.map(({ module }) => module)).size);
   });
 
-  it('reads no module under the hash of another', async () => {
+  it('rejects a module with the hash of another', async () => {
     const artifact = await testArtifact(await testComponent(COUNTER));
     const [first, second] = artifact.meta.coreModules;
     assert.ok(first && second && first.hash !== second.hash);

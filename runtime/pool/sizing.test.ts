@@ -27,13 +27,13 @@ const demands = fc
   .map((items) => items.map((item, i) => ({ ...item, key: `f${i}` })));
 
 describe('pool sizes', () => {
-  it('divide a budget that is too small for all minima evenly among them', () => {
+  it('divide a budget that is too small for all minima evenly', () => {
     const list = [demand('greedy', { min: 100 }), demand('a', { min: 2 }), demand('b', { min: 5 })];
     const targets = poolTargets(list, policy(9 * MB));
     assert.deepEqual([...targets.values()], [4, 2, 3]);
   });
 
-  it('never take more than the budget', () => {
+  it('never exceed the budget', () => {
     fc.assert(
       fc.property(demands, fc.integer({ min: 0, max: 200 * MB }), (list, budgetBytes) => {
         const targets = poolTargets(list, policy(budgetBytes));
@@ -44,7 +44,7 @@ describe('pool sizes', () => {
     );
   });
 
-  it('are never below the minimum while the budget allows it', () => {
+  it('are at least the minimum while the budget suffices', () => {
     fc.assert(
       fc.property(demands, (list) => {
         const targets = poolTargets(list, policy(Number.MAX_SAFE_INTEGER));
@@ -71,7 +71,7 @@ describe('pool sizes', () => {
 });
 
 describe('a burst', () => {
-  it('is the most that came within a second, however it came', () => {
+  it('is the largest number of arrivals within a second', () => {
     const steady = new BurstSize();
     for (let at = 0; at < 60_000; at += 20) steady.arrive(at);
     assert.ok(Math.abs(steady.at(60_000) - 50) < 1);
@@ -80,7 +80,7 @@ describe('a burst', () => {
     assert.ok(sudden.at(1100) > 899);
   });
 
-  it('is forgotten within minutes', () => {
+  it('decays within minutes', () => {
     const bursts = new BurstSize();
     for (let i = 0; i < 900; i++) bursts.arrive(0);
     assert.ok(bursts.at(60_000) > 300);

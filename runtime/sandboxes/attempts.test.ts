@@ -58,7 +58,7 @@ describe('code that has taken over a confined process', () => {
       process.execPath,
       ['-e', `process.on('SIGUSR1', () => {}); process.stdin.resume(); console.log('up');`],
       {
-        // The process leads a group of its own.
+        // The process leads its own group.
         detached: true,
         stdio: ['pipe', 'pipe', 'inherit'],
         env: { PIE_MASTER_KEY: 'the master key' },
@@ -89,12 +89,12 @@ describe('code that has taken over a confined process', () => {
     assert.deepEqual(await readdir(target.folder), before_);
   };
 
-  it('meets only refusals in namespaces', { skip: !namespaces && 'no namespaces here' }, async () => {
+  it('is refused every attempt in namespaces', { skip: !namespaces && 'no namespaces here' }, async () => {
     assert.deepEqual(successes(await attack(layersFor('namespaces', probe))), []);
     await nothingHappened();
   });
 
-  it('meets refusals from the namespaces alone, without the help of Node', {
+  it("is refused every attempt by the namespaces alone, without Node's permissions", {
     skip: !namespaces && 'no namespaces here',
   }, async () => {
     const program = { main: MAIN, args: [JSON.stringify(target)], read: [] };
@@ -104,16 +104,16 @@ describe('code that has taken over a confined process', () => {
     const outcomes = JSON.parse(stdout) as Outcomes;
     const outside = Object.fromEntries(Object.entries(outcomes).filter(([, { kind }]) => kind === 'outside'));
     assert.deepEqual(successes(outside), []);
-    assert.ok(successes(outcomes).length > 0, 'without Node it may do what it likes inside');
+    assert.ok(successes(outcomes).length > 0, "without Node's permissions, it may act freely within the namespaces");
     await nothingHappened();
   });
 
-  it('meets only refusals without namespaces', async () => {
+  it('is refused every attempt without namespaces', async () => {
     assert.deepEqual(successes(await attack(layersFor('process', probe))), []);
     await nothingHappened();
   });
 
-  it('would reach all of that without any layer', async () => {
+  it('succeeds with all of these attempts without any layer', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'pie-attacker-'));
     try {
       const main = join(folder, 'attacker.ts');

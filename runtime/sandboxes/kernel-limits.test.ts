@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { activeLimits, openKernelShares } from './kernel-limits.ts';
 
-describe('the limits that the kernel keeps', () => {
-  it('are cgroups where both controllers were given, and nothing is missing', () => {
+describe('the limits that the kernel enforces', () => {
+  it('are cgroups where both controllers are delegated, without a notice', () => {
     assert.deepEqual(activeLimits(['memory', 'cpu'], null, null), { memory: 'cgroup', demotion: 'cgroup' });
   });
 
-  it('are rlimits and sessions otherwise; the notice says why, and how to get cgroups', () => {
+  it('are rlimits and sessions otherwise, with a notice about the reason and how to get cgroups', () => {
     const { notice, ...active } = activeLimits([], 'no cgroup v2 is mounted', null);
     assert.deepEqual(active, { memory: 'rlimit', demotion: 'autogroup' });
     assert.match(
@@ -25,7 +25,7 @@ describe('the limits that the kernel keeps', () => {
     );
   });
 
-  it('are found on this machine, whatever it has', async () => {
+  it('are found on this machine', async () => {
     const { groups, autogroup, active } = await openKernelShares();
     autogroup?.close();
     assert.equal(active.memory, groups?.controllers.includes('memory') ? 'cgroup' : 'rlimit');

@@ -14,18 +14,18 @@ const NOTHING: Probe = { bubblewrap: { missing: 'it ended with 1' }, setpriv: nu
 const machine = await probeMachine();
 
 describe('layers', () => {
-  it('are namespaces where they work, and nothing is to be said', () => {
+  it('are namespaces where they work, without a notice', () => {
     for (const isolation of ['auto', 'namespaces'] as const) {
       const { notice, wrapper, ...rest } = layersFor(isolation, EVERYTHING);
       assert.deepEqual([rest.isolation, notice, wrapper[0]], ['namespaces', null, '/usr/bin/bwrap']);
     }
   });
 
-  it('are those of the process when it is asked for, whatever the machine can', () => {
+  it('are those of the process on request, even where namespaces work', () => {
     assert.deepEqual(layersFor('process', EVERYTHING), { isolation: 'process', wrapper: SETPRIV, notice: null });
   });
 
-  it('are fewer where namespaces do not work, and the notice says why and what to do', () => {
+  it('are those of the process where namespaces do not work, with a notice about the reason and advice', () => {
     const { isolation, notice } = layersFor('auto', NO_NAMESPACES);
     assert.equal(isolation, 'process');
     assert.match(notice ?? '', /without namespaces: it ended with 1\. .*signals.*install bubblewrap/s);
@@ -33,7 +33,7 @@ describe('layers', () => {
     assert.match(layersFor('process', NOTHING).notice ?? '', /setpriv .* is missing/);
   });
 
-  it('are refused when namespaces are demanded and do not work', () => {
+  it('are refused when namespaces are required and do not work', () => {
     assert.throws(
       () => layersFor('namespaces', NO_NAMESPACES),
       (error) =>
@@ -58,7 +58,7 @@ describe('a machine without user namespaces', () => {
     return program;
   }
 
-  it('is found out by trying, and starts with the layers of the process', async () => {
+  it('is detected by a trial, and starts with the layers of the process', async () => {
     const probe = await probeMachine({ bubblewrap: await refusing() });
     assert.match('missing' in probe.bubblewrap ? probe.bubblewrap.missing : '', /No permissions to create/);
     const { isolation, notice } = layersFor('auto', probe);
@@ -66,13 +66,13 @@ describe('a machine without user namespaces', () => {
     assert.match(notice ?? '', /No permissions to create a new namespace/);
   });
 
-  it('does not start when namespaces are demanded', async () => {
+  it('does not start when namespaces are required', async () => {
     const probe = await probeMachine({ bubblewrap: await refusing() });
     assert.throws(() => layersFor('namespaces', probe), /No permissions to create a new namespace/);
   });
 
   const skip = !('command' in machine.bubblewrap) && 'bubblewrap cannot run here';
-  it('is not one whose bubblewrap only knows fewer options', { skip }, async () => {
+  it('is not confused with an older bubblewrap that lacks options', { skip }, async () => {
     const real = 'command' in machine.bubblewrap ? machine.bubblewrap.command[0] : '';
     const program = join(folder, 'old-bwrap');
     const script = `for arg; do [ "$arg" = --disable-userns ] && { echo "bwrap: Unknown option" >&2; exit 1; }; done`;
@@ -82,7 +82,7 @@ describe('a machine without user namespaces', () => {
     assert.deepEqual([isolation, wrapper.includes('--disable-userns')], ['namespaces', false]);
   });
 
-  it('may have no bubblewrap and no setpriv at all', async () => {
+  it('may lack bubblewrap and setpriv', async () => {
     const probe = await probeMachine({ bubblewrap: join(folder, 'none'), setpriv: join(folder, 'none') });
     assert.deepEqual(probe.setpriv, null);
     assert.match(layersFor('auto', probe).notice ?? '', /is not installed/);

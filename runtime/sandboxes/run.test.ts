@@ -22,7 +22,10 @@ async function processesWith(mark: string): Promise<string[]> {
   return pids.filter((_, index) => lines[index]?.split('\0').includes(mark));
 }
 
-/** Nice of a process, compared with that of its session where the kernel shares the cores among sessions; NaN when they differ. */
+/**
+ * Nice value of a process, compared with that of its session where the kernel shares the cores among sessions; NaN when
+ * they differ.
+ */
 async function niceOf(pid: string): Promise<number> {
   const read = (path: string) => readFile(path, 'utf8').catch(() => '');
   const stat = await read(`/proc/${pid}/stat`);
@@ -39,27 +42,27 @@ for (const isolation of isolations) {
     runConfined(layers, { main: at('fixtures/hog.ts'), args: [String(holdMb)], read: [] }, limits);
 
   describe(`a confined process (${isolation})`, () => {
-    it('is killed at its time limit, however busy it is', async () => {
+    it('is killed at its time limit even when busy', async () => {
       await assert.rejects(
         hog(1, { timeoutMs: 1500, memoryMb: 512 }),
         (error) => error instanceof LimitPassed && error.limit === 'time',
       );
     });
 
-    it('is killed when it holds more memory than it may', async () => {
+    it('is killed when it exceeds its memory limit', async () => {
       await assert.rejects(
         hog(600, { timeoutMs: 60_000, memoryMb: 256 }),
         (error) => error instanceof LimitPassed && error.limit === 'memory',
       );
     });
 
-    it('cannot get more memory than the kernel allows it, however fast it is', async () => {
+    it('cannot exceed the memory limit of the kernel, even with fast allocations', async () => {
       const { code, errors } = await hog(4000, { timeoutMs: 60_000, memoryMb: 128 });
       assert.notEqual(code, 0);
       assert.match(errors, /Array buffer allocation failed|out of memory/);
     });
 
-    it('is not waited for once it has answered', async () => {
+    it('is not waited for after it has answered', async () => {
       const isAnswer = (line: string) => line.startsWith('{');
       const program = { main: at('fixtures/lingers.ts'), args: [], read: [] };
       const { code, output } = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512, isAnswer });
@@ -80,7 +83,7 @@ for (const isolation of isolations) {
       await ended;
     });
 
-    it('is killed when it is called off', async () => {
+    it('is killed when the caller aborts', async () => {
       const reason = new Error('called off');
       const controller = new AbortController();
       const running = hog(1, { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal });
@@ -89,7 +92,7 @@ for (const isolation of isolations) {
     });
 
     const orphans = { skip: isolation === 'process' && probe.setpriv === null && 'setpriv is not here' };
-    it('is killed with its starter, however busy it is and however early its starter dies', orphans, async () => {
+    it('is killed with its starter, even when busy and when the starter dies early', orphans, async () => {
       for (const afterMs of [0, 0, 0, 5, 20, 400]) {
         // Distinguishes this test's processes from those of other tests.
         const mark = String(1 + Math.random());
@@ -106,11 +109,11 @@ for (const isolation of isolations) {
           starter.kill('SIGKILL');
           await exited;
         }
-        await eventually(async () => (await processesWith(mark)).length === 0, 'the process is gone', 30_000);
+        await eventually(async () => (await processesWith(mark)).length === 0, 'the process has ended', 30_000);
       }
     });
 
-    it('inherits none of the rights of its starter', async () => {
+    it('inherits no privileges of its starter', async () => {
       const script = `
         import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
         const program = { main: ${JSON.stringify(at('fixtures/attacker.ts'))}, args: [process.argv[1]], read: [] };

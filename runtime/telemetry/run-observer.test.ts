@@ -37,7 +37,7 @@ function begin(traceparent: string | undefined) {
   return { run, queue, told, spans: () => exporter.getFinishedSpans() };
 }
 
-/** Names of spans with their parents', in order of their ends. */
+/** Names of spans with those of their parents, in the order of their ends. */
 function tree(spans: readonly ReadableSpan[]): string[] {
   const names = new Map(spans.map((span) => [span.spanContext().spanId, span.name]));
   return spans.map((span) => `${names.get(span.parentSpanContext?.spanId ?? '') ?? '-'} > ${span.name}`);
@@ -50,7 +50,7 @@ const measured = () => ({
 });
 const answer = Promise.resolve(ok(1));
 
-test('a fill, a generate of several forwards, and what a queue does next ends it', async () => {
+test('the next step of a queue ends its fill span or its generation of several forwards', async () => {
   const { run, queue, spans, told } = begin(`00-${TRACE_ID}-b7ad6b7169203331-01`);
   run.launched({ coldStart: true, timings: { buildMs: 1, compileMs: 2, instantiateMs: 3 } }, Date.now());
   const { steps, traceparent } = run.runs(measured);
@@ -61,9 +61,9 @@ test('a fill, a generate of several forwards, and what a queue does next ends it
   await steps.begin(one, 1, true)?.until(answer);
   await steps.begin(one, 1, true)?.until(answer);
   await steps.begin(other, 1, true)?.until(answer);
-  // Of one input nothing is picked: that fills.
+  // A step of one input without a pick is a fill.
   await steps.begin(one, 1, false)?.until(answer);
-  // Embed, forward and look, each by itself.
+  // Embed, forward and sample as separate calls.
   steps.forward(other, 1, true);
   await steps.sample(other, answer);
   run.returned();
@@ -96,7 +96,7 @@ test('a fill, a generate of several forwards, and what a queue does next ends it
     all.filter(({ name }) => name === 'generate').map(({ attributes }) => attributes['gen_ai.usage.output_tokens']),
     [2, 2],
   );
-  // The GPU host was told the very spans that its batches are below.
+  // The GPU host got the ids of exactly the spans that its batches are children of.
   const hex = told.map((words) => words.map((word) => word.toString(16).padStart(8, '0')).join(''));
   const below = all
     .filter(({ name }) => name === 'fill' || name === 'forward')
@@ -104,7 +104,7 @@ test('a fill, a generate of several forwards, and what a queue does next ends it
   assert.deepEqual(hex.toSorted(), below.toSorted());
 });
 
-test('a run is one step, with all its tokens', async () => {
+test('a fused run is one span with all of its tokens', async () => {
   const { run, queue, spans } = begin(undefined);
   const { steps } = run.runs(measured);
   const step = steps?.begin(queue(), 1, true);
@@ -118,7 +118,7 @@ test('a run is one step, with all its tokens', async () => {
   assert.deepEqual([invocation?.attributes['error.type'], invocation?.status.message], ['terminated', 'memory']);
 });
 
-test('what is open when the inferlet ends is closed with it', () => {
+test('open spans are closed with the inferlet', () => {
   const { run, queue, spans } = begin(undefined);
   const { steps } = run.runs(measured);
   const [one, other] = [queue(), queue()];
@@ -134,7 +134,7 @@ test('what is open when the inferlet ends is closed with it', () => {
   ]);
 });
 
-test('steps past the bound make no spans, and are counted', async () => {
+test('steps beyond the bound make no spans and are counted', async () => {
   const { run, queue, spans, told } = begin(undefined);
   const { steps } = run.runs(measured);
   const only = queue();
@@ -142,11 +142,11 @@ test('steps past the bound make no spans, and are counted', async () => {
   run.ended('ok', '', {});
   assert.equal(spans().filter(({ name }) => name === 'forward').length, MAX_STEPS);
   assert.equal(spans().find(({ name }) => name === 'inferlet')?.attributes['pie.steps.dropped'], 10);
-  // And the GPU host makes none for them either.
+  // The GPU host makes none for them either.
   assert.deepEqual(told.at(-1), [0, 0]);
 });
 
-test('a trace that its client does not record, and no tracer at all, make nothing', () => {
+test('an unsampled trace, and a missing tracer, make no spans', () => {
   const unsampled = `00-${TRACE_ID}-b7ad6b7169203331-00`;
   const { run, spans } = begin(unsampled);
   assert.deepEqual(run.runs(measured), { traceparent: unsampled, steps: undefined });

@@ -4,9 +4,9 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { toolchain } from '../build/toolchain.ts';
 
-/** All clones of a user share what their tests built, in a folder for each set of build tools. */
+/** All clones of a user share the build results of their tests, in a folder for each set of build tools. */
 const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie', 'tests');
-/** A folder whose tools no test has used for so long is removed. */
+/** A folder is removed when no test has used its tools for this long. */
 const KEPT_MS = 3 * 24 * 3600 * 1000;
 const TOOLS = createHash('sha256').update(JSON.stringify(toolchain())).digest('hex').slice(0, 16);
 

@@ -7,7 +7,10 @@ import { letGoOf } from '../lowering/let-go.ts';
 import type { JcoInstantiate } from '../lowering/record.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 
-/** A component for jco's own glue: the oracle of the lowering's tests and the measure of its benchmark. Nothing that serves imports this file. */
+/**
+ * A component for jco's own glue: the oracle of the lowering's tests and the reference of its benchmark. No production
+ * code imports this file.
+ */
 export interface GlueProgram {
   readonly instantiate: JcoInstantiate;
   readonly modules: ReadonlyMap<string, WebAssembly.Module>;
@@ -22,7 +25,7 @@ export interface GlueExecution {
   dispose(): void;
 }
 
-/** Makes an instance through jco's glue. It has no limits but its fuel checks, which end it when it is disposed of. */
+/** Makes an instance through jco's glue. Its only limits are its fuel checks, which end it when it is disposed of. */
 export async function instantiateGlue(program: GlueProgram, world: WitWorld, host: HostTable): Promise<GlueExecution> {
   const guest = new Guest();
   const fuel: Fuel = new Fuel({
@@ -80,7 +83,9 @@ function pinning(instance: WebAssembly.Instance, guest: Guest): WebAssembly.Inst
   return { exports: { ...instance.exports, cabi_realloc: pinned } } as WebAssembly.Instance;
 }
 
-/** The host table in the shape that jco's glue wants: objects of functions and classes, by interface, with and without version. */
+/**
+ * The host table in the shape of jco's glue: objects of functions and classes, by interface, with and without version.
+ */
 function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<string, unknown> {
   const imports: Record<string, unknown> = {};
   const classes: ResourceClasses = new Map();
@@ -92,7 +97,10 @@ function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<str
   return imports;
 }
 
-/** Classes of the resources, by `interface/name`: a host object that a function hands out becomes an instance of its class. */
+/**
+ * Classes of the resources, by `interface/name`: a host object that a function returns becomes an instance of its
+ * class.
+ */
 type ResourceClasses = Map<string, { readonly prototype: object }>;
 
 function interfaceObject(
@@ -111,7 +119,7 @@ function interfaceObject(
   return object;
 }
 
-/** Where a resource's class keeps the host's object. */
+/** The property in which a resource's class keeps the host's object. */
 const VALUE = Symbol('value');
 
 interface ResourceInstance {
@@ -152,7 +160,7 @@ function resourceClass(
 const unwrap = (value: unknown): unknown =>
   typeof value === 'object' && value !== null && VALUE in value ? value[VALUE] : value;
 
-/** A failed result, as the glue wants it thrown. */
+/** A failed result, thrown as the glue expects it. */
 class ResultError extends Error {
   readonly payload: unknown;
   constructor(payload: unknown) {
@@ -184,7 +192,7 @@ function glueFunction(
   };
 }
 
-/** The glue takes a value as soon as it is there, and says nothing of futures that are dropped. */
+/** The glue takes a value as soon as it is settled, and does not report dropped futures. */
 function handedOver(promise: Promise<unknown>): Promise<unknown> {
   const letGo = letGoOf(promise);
   return letGo ? promise.finally(letGo) : promise;

@@ -18,13 +18,13 @@ export interface TestGpuHostOptions {
   readonly pages?: number;
   /** Directory of a model to serve in place of the random one. */
   readonly model?: string;
-  /** Settings of the model in the host's configuration beside the usual ones. */
+  /** Further settings of the model in the host's configuration. */
   readonly settings?: Readonly<Record<string, unknown>>;
-  /** Give the random model a random adapter of this name. */
+  /** Gives the random model a random adapter of this name. */
   readonly adapter?: string;
 }
 
-/** A GPU host of a test's own: a process, on a socket in a temporary directory. */
+/** A GPU host of a single test: a process, on a socket in a temporary directory. */
 export class TestGpuHost {
   readonly #directory: string;
   #child: ChildProcess;
@@ -70,7 +70,7 @@ export class TestGpuHost {
     return join(this.#directory, 'gpu.sock');
   }
 
-  /** Ends it with SIGKILL; everything that it held is gone. */
+  /** Ends the process with SIGKILL; everything that it held is gone. */
   async kill(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     this.#child.kill('SIGKILL');

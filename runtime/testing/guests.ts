@@ -1,6 +1,6 @@
 /**
- * A guest that generates token by token and sends each one before it asks for the next, so that the messages of its log are the tokens that
- * it was charged for. Its input: `{tokens, pauseMs?}`.
+ * A guest that generates token by token, and sends each token before it requests the next. The messages in its log
+ * therefore equal the tokens that it was charged for. Input: `{tokens, pauseMs?}`.
  */
 export const COUNTING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
@@ -34,7 +34,10 @@ export const COUNTING = `
   }
 `;
 
-/** Fills pages (an empty one costs nothing to give up), says so, and then does what its input `{pages, do, more?}` says. */
+/**
+ * Fills pages (an empty page costs nothing to give up), reports it, and then acts as its input `{pages, do, more?}`
+ * says.
+ */
 export const HOLDING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
   import { step } from 'pie:inferlet/fused@0.1.0';

@@ -2,10 +2,10 @@ import type { IncomingHttpHeaders, RequestListener } from 'node:http';
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
 
 const MIB = 2 ** 20;
-/** What every encoded answer decodes to. */
+/** The decoded text of every encoded answer. */
 export const TEXT = 'All work and no play makes Jack a dull boy. '.repeat(5000);
 
-/** What `/echo` says of a request. */
+/** The parts of a request that `/echo` returns. */
 export interface Seen {
   readonly method: string;
   readonly url: string;
@@ -13,7 +13,7 @@ export interface Seen {
   readonly body: string;
 }
 
-/** Answers of a test's server that end by themselves, by path: plain, echoed, and in every encoding, good and bad. */
+/** Finite answers of a test's server, by path: plain, echoed, and in every encoding, valid and broken. */
 export const answers: Readonly<Record<string, RequestListener>> = {
   '/text': (_request, response) => response.setHeader('x-two', ['a', 'b']).end('hello'),
   '/echo': async (request, response) => {

@@ -16,26 +16,26 @@ export interface TestInferletOptions {
   readonly functionName?: string;
   readonly pages?: number;
   readonly tokens?: number;
-  /** Instead of what the GPU host says of its model. */
+  /** Replaces parts of the GPU host's description of its model. */
   readonly model?: Partial<GrantedModel>;
   readonly grants?: Partial<Grants>;
-  /** Those that the test calls. */
+  /** The services that the test calls. */
   readonly services?: Partial<Services>;
   /** Milliseconds since the Unix epoch. */
   readonly deadlineAt?: number;
   readonly traceparent?: string;
-  /** What the test needs of what an invocation has for itself. */
+  /** The objects of the invocation itself that the test needs. */
   readonly own?: Partial<OwnServices>;
-  /** Where its events go; nowhere by default. */
+  /** Receives its events; by default they are dropped. */
   readonly sink?: EventSink;
 }
 
-/** An inferlet without a guest: a test calls its host functions itself, by WIT interface and core name. */
+/** An inferlet without a guest: the test calls its host functions by WIT interface and core name. */
 export class TestInferlet {
   readonly inferlet: Inferlet;
   readonly queue: DeviceQueue;
 
-  /** @param connection null for a test that calls no device: the inferlet has no models then */
+  /** @param connection null for a test that calls no device; the inferlet then has no models */
   constructor(connection: GpuHostConnection | null, options: TestInferletOptions = {}) {
     const { id = 'test', tenant = 'default', functionName = 'tester', pages = 128, tokens = 100_000 } = options;
     const summary = connection?.models.find(({ name }) => name === TEST_MODEL);
@@ -79,19 +79,19 @@ export class TestInferlet {
     this.queue = new DeviceQueue(this.inferlet, TEST_MODEL);
   }
 
-  /** Calls a host function, as a guest that reads each answer once it is there; the result is whatever the caller knows it to be. */
+  /** Calls a host function like a guest that reads each answer as soon as it settles. The caller chooses the type of the result. */
   call<T>(interfaceName: string, coreName: string, ...args: readonly unknown[]): T {
     const answer = this.callOnly<T>(interfaceName, coreName, ...args);
     if (answer instanceof Promise) answer.then(() => TestInferlet.letGo(answer));
     return answer;
   }
 
-  /** Reads an answer that was not read, or drops its future. */
+  /** Reads an unread answer, or drops its future. */
   static letGo(answer: Promise<unknown>): void {
     letGoOf(answer)?.();
   }
 
-  /** Calls a host function, as a guest that does not read what it answers. */
+  /** Calls a host function like a guest that does not read the answer. */
   callOnly<T>(interfaceName: string, coreName: string, ...args: readonly unknown[]): T {
     const call = hostTable[interfaceName]?.[coreName] as ((...all: unknown[]) => T) | undefined;
     if (!call) throw new Error(`the host has no ${interfaceName} ${coreName}`);
@@ -103,7 +103,7 @@ export class TestInferlet {
   }
 }
 
-/** Services of which a test has handed in those that it calls. */
+/** Services that throw unless the test has passed them in. */
 function only<T extends object>(given: Partial<T>, names: readonly (keyof T & string)[]): T {
   const get = (name: string): never => {
     throw new Error(`no use of ${name} was expected`);

@@ -26,11 +26,11 @@ export interface TestPlatformOptions {
   readonly pageCount?: number;
   readonly runtime?: Partial<RuntimeOptions>;
   readonly retention?: Partial<Retention>;
-  /** How long leases of its runtimes hold. */
+  /** Time in ms that a lease of its runtimes lasts. */
   readonly leaseMs?: number;
 }
 
-/** What an invocation said, from its start to its end. */
+/** The events of an invocation, from its start to its end. */
 export interface Transcript {
   readonly events: readonly InvocationEvent[];
   /** Texts of its messages. */
@@ -48,12 +48,12 @@ export interface Transcript {
   };
 }
 
-/** Redis, a GPU host and a runtime, real ones, on sockets in a temporary directory. */
+/** Redis, a GPU host and a runtime, all real, on sockets in a temporary directory. */
 export class TestPlatform {
   readonly redis: TestRedis;
   readonly scheduler: Scheduler;
   readonly errors: unknown[] = [];
-  /** The runtime that tests use; some replace it. */
+  /** The runtime that tests use; some tests replace it. */
   runtime: Runtime;
   readonly #leaseMs: number;
   readonly #gpuHost: TestGpuHost;
@@ -96,7 +96,7 @@ export class TestPlatform {
     });
   }
 
-  /** Starts a runtime in a process of its own; `kill` ends it with SIGKILL. */
+  /** Starts a runtime in its own process; `kill` ends it with SIGKILL. */
   async spawnRuntime(name: string): Promise<{ readonly pid: number; kill(): Promise<void> }> {
     const program = fileURLToPath(new URL('./runtime-process.ts', import.meta.url));
     const addresses = [this.redis.socket, this.#gpuHost.address, TEST_ARTIFACTS];
@@ -140,7 +140,7 @@ export class TestPlatform {
     return outcome.version;
   }
 
-  /** Puts an invocation in line; answers its id. */
+  /** Queues an invocation and returns its id. */
   async submit(version: FunctionVersion, input: unknown, deadlineMs = DEADLINE_MS): Promise<string> {
     const { id } = await this.scheduler.submit({
       id: randomUUID(),

@@ -2,18 +2,22 @@ import type { WitFunction, WitInterface, WitType } from '#wit/generate/model.ts'
 import { world } from '#wit/generated/world.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 
-/** What a guest called, with which arguments, one line a call: `interface core-name(arguments)`. */
+/** The calls of a guest with their arguments, one line a call: `interface core-name(arguments)`. */
 export interface Recording {
   readonly host: HostTable;
   readonly lines: string[];
 }
 
-/** Calls of one function after which the shapes of its answers (error or not, length of a list, case of a variant) come again. */
+/**
+ * The shapes of the answers of a function (error or not, length of a list, case of a variant) repeat after this many
+ * calls.
+ */
 const VARIANTS = 20;
 
 /**
- * A host that implements the whole contract by writing down each call and answering with values made from the type and a counter of the
- * function's: the same calls get the same answers, whoever carries them, and four calls see success and failure. Futures complete a turn later.
+ * A host that implements the whole contract: it records each call, and answers with a value made from the type and from
+ * a counter for each function. The same calls therefore get the same answers through any lowering, and four calls see
+ * both success and failure. Futures complete a turn later.
  */
 export function recordingHost(): Recording {
   const lines: string[] = [];

@@ -1,6 +1,6 @@
 /**
- * Runs one inferlet from its plan, and prints its ending as JSON: `node run-planned.ts ARTIFACT_DIRECTORY INPUT`. What it imports is what a
- * process needs that generates no code; `refused` says whether this one is held to that.
+ * Runs one inferlet from its plan, and prints its ending as JSON: `node run-planned.ts ARTIFACT_DIRECTORY INPUT`. Its
+ * imports suffice for a process that may not generate code; `refused` is true if this process may not.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';

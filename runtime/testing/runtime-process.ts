@@ -4,7 +4,10 @@ import { openConnection } from '#scheduler/store/connection.ts';
 import { startRuntime } from '../runtime.ts';
 import { TEST_SANDBOXES } from './sandboxes.ts';
 
-/** A runtime in a process of its own, for tests that kill it. Arguments: name, Redis's socket, the GPU host's, directory of artifacts, lease in ms. */
+/**
+ * A runtime in its own process, for tests that kill it. Arguments: name, socket of Redis, socket of the GPU host,
+ * directory of artifacts, lease in ms.
+ */
 const [name = '', redis = '', gpuHost = '', artifactsDirectory = '', leaseMs = ''] = process.argv.slice(2);
 await startRuntime({
   name,

@@ -1,7 +1,7 @@
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools';
 import { wrapModule } from '../build/native/wrap.ts';
 
-/** Makes a core module in text form into a component of our world: guests that no toolchain would write. */
+/** Makes a component of the inferlet world from a core module in text form: guests that no toolchain would write. */
 export async function watComponent(wat: string): Promise<Uint8Array> {
   return wrapModule(await parse(wat));
 }
@@ -32,7 +32,10 @@ const BUMP_ALLOCATOR = `(global $top (mut i32) (i32.const 4096))
     (global.set $top (i32.add (local.get 4) (local.get 3)))
     (local.get 4))`;
 
-/** Text of a guest in the callback form. Memory begins with zeros; "42" is at 16, two bytes that are not UTF-8 follow. */
+/**
+ * Text of a guest in the callback form. Memory begins with zeros; "42" is at 16, followed by two bytes that are not
+ * UTF-8.
+ */
 export function callbackGuest(guest: WatGuest): string {
   const imports = (guest.imports ?? []).map(
     ([module, name, signature]) =>

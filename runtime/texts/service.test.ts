@@ -31,13 +31,13 @@ function value<T>(outcome: Outcome<T>): T {
   assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
 }
 
-/** Words of letters, digits, signs and scripts that a tokenizer has no tokens for. */
+/** Words of letters, digits, signs and scripts for which a tokenizer has no tokens. */
 const texts = fc
   .array(fc.oneof(fc.lorem({ maxCount: 3 }), fc.string({ unit: 'grapheme', maxLength: 12 })), {
     minLength: 30,
     maxLength: 60,
   })
-  // The mark for a space cannot be told from a space again.
+  // The mark for a space cannot be distinguished from a space afterwards.
   .map((words) => words.join(' ').replaceAll('▁', '_'));
 /** Slow to tokenize for its length: none of its characters is in the vocabulary. */
 const han = (length: number) =>
@@ -53,7 +53,7 @@ describe('the text service', () => {
   after(() => Promise.all(opened.map((service) => service.close())));
   const shared = open();
 
-  it('tokenizes as llama-tokenizer-js does, in workers and at once', async () => {
+  it('tokenizes like llama-tokenizer-js, long texts in workers and short ones at once', async () => {
     let small = 0;
     const check = async (text: string) => {
       const answer = shared.tokenize(user(), stories, text, false);
@@ -69,7 +69,7 @@ describe('the text service', () => {
     assert.equal(small, 60);
   });
 
-  it('tokenizes as the library does, with the special tokens that are written in a text', async () => {
+  it('tokenizes like the library, including special tokens in the text', async () => {
     const json = async (file: string) => JSON.parse(await readFile(path.join(minimind.directory, file), 'utf8'));
     const library = new LibraryTokenizer(await json('tokenizer.json'), await json('tokenizer_config.json'));
     const check = async (text: string) => {
@@ -80,7 +80,7 @@ describe('the text service', () => {
     await fc.assert(fc.asyncProperty(texts, check), { seed: 8, numRuns: 60 });
   });
 
-  it('renders chats, and says why a template or JSON refuses', async () => {
+  it('renders chats, and reports why a template or JSON fails', async () => {
     const messages = [
       { role: 'system', content: 'Be brief.' },
       { role: 'user', content: 'Hi' },
@@ -100,11 +100,11 @@ describe('the text service', () => {
     assert.ok(outcome.tag === 'ok' || /too long/.test(outcome.val.val), wordsOf(outcome));
   });
 
-  it('charges whoever asked for what the worker took', async () => {
+  it("charges the worker's time to the caller's account", async () => {
     let chargedMs = 0;
     const cpu = { charge: (ms: number) => (chargedMs += ms), usedUp: () => chargedMs > 0 };
     const account = new Account(cpu);
-    // The clock may be a coarse one.
+    // The clock may be coarse.
     for (let calls = 0; chargedMs === 0; calls++) {
       assert.ok(calls < 100);
       value(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false));
@@ -112,7 +112,7 @@ describe('the text service', () => {
     assert.equal(tagOf(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false)), 'limit-exceeded');
   });
 
-  it('checks JSON of the largest results, however it is nested', async () => {
+  it('checks JSON of the largest results at any nesting', async () => {
     const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
     for (const [text, tag] of [
       ['1', 'ok'],
@@ -129,7 +129,7 @@ describe('the text service', () => {
     }
   });
 
-  it('lets tenants take turns, and leaves a worker to others', async () => {
+  it('serves tenants in turn', async () => {
     const service = open();
     await service.warm([stories.directory]);
     const order: string[] = [];
@@ -144,7 +144,7 @@ describe('the text service', () => {
     await Promise.all(flood);
   });
 
-  it('turns away what waits beyond a tenant’s share, and never a result', async () => {
+  it("refuses calls beyond the tenant's share of the queue, but never the check of a result", async () => {
     const service = open({ maxWorkers: 1 });
     const stop = new AbortController();
     const variables = ' '.repeat(8 * MIB);
@@ -159,7 +159,7 @@ describe('the text service', () => {
     assert.equal(tags.filter((tag) => tag === 'unavailable').length, 5);
   });
 
-  it('takes out of the line what nobody waits for any more, and finishes what has begun', async () => {
+  it('removes cancelled calls from the queue, and completes the one that has begun', async () => {
     const service = open({ maxWorkers: 1 });
     await service.warm([stories.directory]);
     const stop = new AbortController();
@@ -170,8 +170,8 @@ describe('the text service', () => {
     assert.equal(tagOf(await service.tokenize(user(), stories, han(200), false)), 'ok');
   });
 
-  it('ends what takes too long, and nothing else, and charges for what it was given', async () => {
-    // As long as a short text takes on this machine, and the longest takes longer.
+  it('ends only the call that takes too long, and charges at most the time limit', async () => {
+    // Long enough for a short text on this machine, and too short for the longest.
     for (let deadlineMs = 20; ; deadlineMs *= 3) {
       const service = open({ maxWorkers: 1, deadlineMs });
       const charged: number[] = [];
@@ -188,7 +188,7 @@ describe('the text service', () => {
     }
   });
 
-  it('may read the files of a model that comes later, and of no folder that is none', async () => {
+  it('reads the files of a model that was added later, and none of a missing folder', async () => {
     const service = open({ maxWorkers: 1 });
     await service.warm([stories.directory]);
     assert.equal(tagOf(await service.tokenize(user(), minimind, 'a '.repeat(500), false)), 'ok');
@@ -198,7 +198,7 @@ describe('the text service', () => {
     assert.equal(tagOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
   });
 
-  it('answers nothing after it is closed', async () => {
+  it('answers with closed after it is closed', async () => {
     const service = open({ maxWorkers: 1 });
     const pending = [1, 2].map(() => service.tokenize(user(), stories, han(LONGEST), false));
     await service.close();

@@ -37,7 +37,7 @@ interface Waiting<Request, Value> extends Job<Request> {
 }
 
 const CLOSED = handlerError('closed', 'the runtime is going down');
-const CANCELLED = handlerError('cancelled', 'nobody waits for the answer any more');
+const CANCELLED = handlerError('cancelled', 'the caller waits no more for the answer');
 /** A tenant may hold `maxBytes / TENANT_SHARE`. */
 const TENANT_SHARE = 4;
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isPublicAddress } from './public.ts';
 
-test('addresses of the public internet are told from all others', () => {
+test('isPublicAddress accepts public addresses and refuses private, reserved and malformed ones', () => {
   for (const address of [
     '1.1.1.1',
     '8.8.8.8',

@@ -4,7 +4,7 @@ import { Reach, RefusedAddress } from './reach.ts';
 
 const { signal } = new AbortController();
 
-test('what a name leads to is let through as far as it is public, all of it for hosts that the operator names', async () => {
+test('addresses() returns public addresses only, and all addresses of a host that the operator lists', async () => {
   const lookup = async () => [
     { address: '10.0.0.1', family: 4 },
     { address: '8.8.8.8', family: 4 },
@@ -22,7 +22,7 @@ test('what a name leads to is let through as far as it is public, all of it for 
   await assert.rejects(inside.addresses(new URL('https://example.com/'), 'a', signal), RefusedAddress);
 });
 
-test('an address is refused by its looks, a name is not', () => {
+test('refuses() rejects a URL with a private address and accepts any host name', () => {
   const reach = new Reach({ privateHosts: [{ host: '[::1]' }] });
   const refuses = (url: string) => reach.refuses(new URL(url), 'a');
   assert.deepEqual(
@@ -33,7 +33,7 @@ test('an address is refused by its looks, a name is not', () => {
   );
 });
 
-test('a private host may be for one tenant alone', async () => {
+test('a private host can be limited to one tenant', async () => {
   const privateHosts = [{ host: '127.0.0.1:8080', tenant: 'a' }, { host: '10.0.0.1' }];
   const reach = new Reach({ privateHosts, option: '[webhooks] private_hosts' });
   const reaches = (url: string, tenant: string) => reach.trusts(new URL(url), tenant);

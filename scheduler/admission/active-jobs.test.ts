@@ -35,7 +35,7 @@ describe('active jobs', () => {
     };
   }
 
-  test('what is given back stands at its place by arrival, in whatever order it comes back', async () => {
+  test('a returned job waits at its place by arrival, in whatever order jobs return', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 12 }),
@@ -82,7 +82,7 @@ describe('active jobs', () => {
     );
   });
 
-  test('a job leaves the hands of its runtime in one step with its invocation', async () => {
+  test('each end of an invocation takes its job from the runtime in the same step', async () => {
     const scheduler = openTestScheduler(redis);
     const runtime = fetcher(scheduler, 'r1');
     const lease = await offer(scheduler, { slots: 10 });
@@ -98,8 +98,12 @@ describe('active jobs', () => {
     try {
       const ended = await fetched({ begin: true });
       await invocations.finish(ended.id, ended.epoch, 1, { event: 'result', data: '{}' }, null);
-      assert.equal(await active.over(ended.id, 'r2'), 'not-held');
-      assert.equal(await active.over(ended.id, 'r1'), 'dropped');
+      assert.equal(await active.over(ended.id, 'r1'), 'not-held', 'the end has already removed the job');
+
+      const failed = await fetched({ begin: true });
+      assert.equal(await invocations.fail(failed.id, 'internal', 'enough'), 'ok');
+      assert.equal(await active.over(failed.id, 'r2'), 'not-held');
+      assert.equal(await active.over(failed.id, 'r1'), 'dropped', 'the runtime still held the job');
 
       const forgotten = await fetched({ begin: true });
       assert.equal(await active.over(forgotten.id, 'r1'), 'failed');
@@ -111,7 +115,7 @@ describe('active jobs', () => {
       const lost = await fetched({ begin: true });
       assert.equal(await active.lost(lost.id, 'r1'), 'failed');
       assert.equal((await invocations.get(lost.id))?.failure?.code, 'runtime-lost');
-      assert.equal(await invocations.append(lost.id, lost.epoch, 1, []), 'ok', 'nothing to write is always written');
+      assert.equal(await invocations.append(lost.id, lost.epoch, 1, []), 'ok', 'an append without events succeeds');
       assert.equal(await invocations.append(lost.id, lost.epoch, 1, [{ event: 'log', data: '{}' }]), 'ended');
 
       const cancelled = await fetched({ begin: true, restartable: true });

@@ -1,6 +1,7 @@
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import { LEARNED_MS, type Peak, peakPairs } from './learned.ts';
 import { MEMORY } from './policy.ts';
 
 const ADMIT = loadScript(new URL('./scripts/admit.lua', import.meta.url));
@@ -10,8 +11,6 @@ const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.ur
 
 /** Most that one script call admits (`MAX_STARTS` of admission.lua); `admit` then calls the script again. */
 const MAX_STARTS = 256;
-/** Time after which Redis forgets the learned pages of a version that no longer runs. */
-const LEARNED_MS = 30 * 86_400_000;
 /** Interval between checks of the ledger against the invocations; of all callers, one does the check. */
 export const REPAIR_INTERVAL_MS = 5000;
 
@@ -33,13 +32,6 @@ export interface PlatformCapacity {
   readonly models: readonly { readonly model: string; readonly pages: number; readonly usedPages: number }[];
   /** Runtime memory, and the memory that all admitted invocations are expected to take; null while no runtime sets a bound. */
   readonly memory: { readonly totalMb: number; readonly usedMb: number } | null;
-}
-
-/** Peak usage of a run, including its children. */
-export interface Peak {
-  /** KV pages by model. */
-  readonly pages: Readonly<Record<string, number>>;
-  readonly memoryMb: number;
 }
 
 /** Faults that a ledger check found. All are zero unless Redis lost acknowledged writes or the platform has a bug. */
@@ -121,15 +113,16 @@ export class Admission {
     };
   }
 
-  /** Records the peak of a run, from which admission learns the expected pages and memory of the version's next run. */
+  /**
+   * Records the peak of a run, from which admission learns the expected pages and memory of the version's next run. `Invocations.finish`
+   * records the peak of a run that ends its invocation.
+   */
   async observe(
     job: { readonly tenant: string; readonly function: string; readonly version: string },
     peak: Peak,
   ): Promise<void> {
     const key = this.#store.keys.learnedPages(job.tenant, job.function, job.version);
-    const held = Object.entries({ ...peak.pages, [MEMORY]: peak.memoryMb });
-    const pairs = held.flatMap(([model, pages]) => [model, Math.max(0, Math.ceil(pages))]);
-    await this.#store.script(OBSERVE, [key], [LEARNED_MS, ...pairs]);
+    await this.#store.script(OBSERVE, [key], [LEARNED_MS, ...peakPairs(peak)]);
   }
 
   /**

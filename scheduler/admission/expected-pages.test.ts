@@ -19,11 +19,11 @@ async function expected(scheduler: ReturnType<typeof openTestScheduler>, options
   return Object.fromEntries(models.flatMap(({ model, usedPages }) => (usedPages > 0 ? [[model, usedPages]] : [])));
 }
 
-test('declared, else learned, else four of the first model', async () => {
+test('expected pages are declared, else learned, else four of the first model', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await offer(scheduler, { slots: 4, pages: { b: 100, a: 100 } });
   const of = (options: Partial<Submission>) => expected(scheduler, options);
-  assert.deepEqual(await of({}), { a: 4 }, 'the platform’s first');
+  assert.deepEqual(await of({}), { a: 4 }, 'the first model of the platform');
   assert.deepEqual(await of({ models: ['b', 'a'] }), { b: 4 });
   assert.deepEqual(await of({ models: ['b'], expectedPages: 7 }), { b: 7 });
   assert.deepEqual(await of({ expectedPages: 6.2 }), { a: 7 });
@@ -34,17 +34,21 @@ test('declared, else learned, else four of the first model', async () => {
   assert.deepEqual(
     await of({ version: 'needs-none', models: ['b'] }),
     {},
-    'a run without pages is learned from as well',
+    'admission also learns from a run without pages',
   );
   await scheduler.admission.observe(run('two'), { pages: { a: 9 }, memoryMb: 3 });
   await scheduler.admission.observe(run('two'), { pages: { b: 3 }, memoryMb: 3 });
-  assert.deepEqual(await of({ version: 'two' }), { a: 9, b: 3 }, 'the largest of a few');
-  assert.deepEqual(await of({ version: 'two', models: ['b'], expectedPages: 1 }), { b: 1 }, 'what is declared holds');
+  assert.deepEqual(await of({ version: 'two' }), { a: 9, b: 3 }, 'with few samples, the largest peak counts');
+  assert.deepEqual(
+    await of({ version: 'two', models: ['b'], expectedPages: 1 }),
+    { b: 1 },
+    'declared pages win over learned ones',
+  );
   await lease.release();
   await scheduler.close();
 });
 
-test('what is learned is the 95th percentile of the last 64 peaks', async () => {
+test('learned pages are the 95th percentile of the last 64 peaks', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await offer(scheduler, { slots: 4, pages: { m: 10_000 } });
   let versions = 0;

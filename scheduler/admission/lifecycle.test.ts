@@ -15,7 +15,7 @@ after(() => redis.stop());
 
 const RUNTIMES = ['r1', 'r2'] as const;
 
-test('whatever two runtimes, a canceller and the platform do in whatever order: one log without gaps, one end, nobody speaks out of turn', async () => {
+test('under random acts of two runtimes and a canceller, an invocation has one gapless log and one end', async () => {
   const scheduler = openTestScheduler(redis);
   const { invocations, active, queue, admission } = scheduler;
   const lease = await offer(scheduler, { slots: 4 });
@@ -49,7 +49,7 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
             const holder = await active.holder(id);
             const begun = await invocations.beginAttempt(id, runtimeId);
             if ('refused' in begun) continue;
-            assert.equal(holder, runtimeId, 'only whoever holds the job begins');
+            assert.equal(holder, runtimeId, 'only the runtime that holds the job begins it');
             epochs.push(begun.epoch);
             attempts[by] = { epoch: begun.epoch, seq: begun.nextSeq };
           } else if (kind === 'append') {

@@ -47,14 +47,14 @@ async function endAll(scheduler: Scheduler, ids: readonly string[]) {
   return { most, mostMb };
 }
 
-test('40 invocations of 1 GiB each on runtimes with 4 GiB: they run a few at a time, and all of them', async (context) => {
+test('40 invocations of 1 GiB each on 4 GiB run at most four at a time, and all run', async (context) => {
   const scheduler = await offering(context, { slots: 1000, memoryMb: 4096 });
   const ids = await submit(scheduler, 40, { limits: limits(1024), expectedMemoryMb: 1024 });
   assert.deepEqual(await endAll(scheduler, ids), { most: 4, mostMb: 4096 });
   assert.equal(await used(scheduler), 0);
 });
 
-test('memory: what was learned of the version, else what it declares, else eight MiB, and never more than its instance may take', async (context) => {
+test('expected memory is learned, else declared, else 8 MiB, and never above the instance limit', async (context) => {
   const scheduler = await offering(context, { slots: 1000, memoryMb: 4096 });
   const expected = async (options: Partial<Submission>) => {
     const [id = ''] = await submit(scheduler, 1, options);
@@ -70,7 +70,7 @@ test('memory: what was learned of the version, else what it declares, else eight
   assert.equal(await expected({ version: 'learned', limits: limits(512), expectedMemoryMb: 512 }), 40);
 });
 
-test('memory is no KV page: it counts against no quota of pages, and pages are not what it is expected in', async (context) => {
+test('expected memory counts against no quota of KV pages, and pages count against no memory', async (context) => {
   const scheduler = await offering(context, { slots: 1000, pages: { m: 100 }, memoryMb: 4096 });
   const change = { quota: 'kv-pages', function: null, limit: 8, until: null } as const;
   await scheduler.quotas.set('default', change, { author: 'test', reason: '' });
@@ -82,7 +82,7 @@ test('memory is no KV page: it counts against no quota of pages, and pages are n
   );
 });
 
-test('an instance that may take more than there is: refused, and nothing is stored; as much as there is starts', async (context) => {
+test('admission refuses an instance limit above all memory, stores nothing, and starts one equal to it', async (context) => {
   const scheduler = await offering(context, { slots: 1000, memoryMb: 256 });
   const id = 'too-large';
   await assert.rejects(scheduler.submit(submission({ id, limits: limits(257) })), {

@@ -59,7 +59,7 @@ function simulate(
 }
 
 describe('admission policy', () => {
-  test('whatever comes and goes: within capacity and limits, in order inside a tenant, nothing idle that could run, and everybody starts', () => {
+  test('admission keeps capacity, limits and tenant order, leaves no fitting head idle, and starts every head', () => {
     fc.assert(
       fc.property(anyCapacity, fc.array(anyOrder(5), { minLength: 30, maxLength: 100 }), (first, orders) => {
         const player = new Player(first);
@@ -78,7 +78,10 @@ describe('admission policy', () => {
             for (const [model, pages] of Object.entries(capacity.pages)) {
               const news = step.admitted.some((id) => (admitted.get(id)?.pages[model] ?? 0) > 0);
               const holders = [...admitted.values()].filter((demand) => (demand.pages[model] ?? 0) > 0);
-              assert.ok(!news || used(model) <= pages || holders.length === 1, 'above capacity, and not alone');
+              assert.ok(
+                !news || used(model) <= pages || holders.length === 1,
+                'pages above capacity for more than one holder',
+              );
             }
           }
           for (const id of step.admitted) {
@@ -91,7 +94,10 @@ describe('admission policy', () => {
             } = limits.get(demand.tenant) ?? {};
             assert.ok(!suspended && own.length <= concurrency && (own.length === 1 || total(own) <= pages));
             for (const other of waiting.values()) {
-              assert.ok(other.tenant !== demand.tenant || other.arrival > demand.arrival, 'overtaken in its own line');
+              assert.ok(
+                other.tenant !== demand.tenant || other.arrival > demand.arrival,
+                'overtaken within the queue of its own tenant',
+              );
             }
           }
           // Checks work conservation without the policy's own code.
@@ -114,7 +120,7 @@ describe('admission policy', () => {
             });
             // A head that waits for memory may stay in line here.
             const waits = demand.short !== undefined && admitted.size > 0;
-            assert.ok(!may || !fits || waits, 'it could have started');
+            assert.ok(!may || !fits || waits, 'the head could have started');
           }
         }
         // No starvation: every waiting invocation starts once those before it have ended.
@@ -130,7 +136,7 @@ describe('admission policy', () => {
     );
   });
 
-  test('what came back for want of memory starts on a younger word of a GPU host that has it, or alone; only its own line waits behind it', () => {
+  test('an invocation short of memory restarts after a newer report with room, or alone; only its tenant waits', () => {
     const policy = new AdmissionPolicy({ slots: 20, starts: MANY, reserve: 0, pages: { m: 128 } });
     let arrivals = 0;
     const enter = (id: string, tenant: string, pages: number, since?: number) => {
@@ -144,7 +150,7 @@ describe('admission policy', () => {
 
     enter('alone', 'a', 40, 100);
     report([0, 200]);
-    assert.deepEqual(starts(200), ['alone'], 'nobody else is admitted');
+    assert.deepEqual(starts(200), ['alone'], 'it starts because nothing else is admitted');
     policy.leave('alone', 200);
     enter('holder', 'a', 4);
     assert.deepEqual(starts(300), ['holder']);
@@ -152,20 +158,20 @@ describe('admission policy', () => {
     enter('behind', 'b', 4);
     enter('other', 'c', 4);
     report([60, 1000], [39, 1001]);
-    assert.deepEqual(starts(1001), ['other'], 'the one was asked too early, and the other has too little');
+    assert.deepEqual(starts(1001), ['other'], 'one report is too old, and the other has too few pages');
     report([40, 1002], [39, 1001]);
     assert.deepEqual(starts(1100), ['short', 'behind']);
     enter('next', 'd', 40, 1050);
     report([60, 3000]);
-    assert.deepEqual(starts(3000), [], 'the first may not hold yet what it started for');
+    assert.deepEqual(starts(3000), [], 'the pages of the first one may not be allocated yet');
     report([60, 3100]);
     assert.deepEqual(starts(3100), ['next']);
     enter('unheard', 'd', 10, 3100);
     policy.report({});
-    assert.deepEqual(starts(3200), ['unheard'], 'no GPU host says anything');
+    assert.deepEqual(starts(3200), ['unheard'], 'it starts because no GPU host reports');
   });
 
-  test('a large head is overtaken a bounded number of times, with or without a reserve, however many small ones come', () => {
+  test('a large head is overtaken a bounded number of times, with or without a reserve', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 12 }),
@@ -198,20 +204,23 @@ describe('admission policy', () => {
           enter('big', pages - 1);
           admit();
           for (let i = 0; started < 0; i += 1) {
-            assert.ok(i < 2000, 'it starves');
+            assert.ok(i < 2000, 'the head starves');
             small();
             policy.leave(running.shift()!, arrivals);
             if (admit().some((id) => id.startsWith('big'))) started = i;
           }
           // The turn of `big` came once each other tenant had started the invocations before it; then at most `MAX_OVERTAKEN` overtook it.
-          assert.ok(started <= pages + tenants * 2 + MAX_OVERTAKEN, `${started} ended before it`);
+          assert.ok(
+            started <= pages + tenants * 2 + MAX_OVERTAKEN,
+            `${started} invocations ended before the large head started`,
+          );
         },
       ),
       { seed: 20261121, numRuns: 300 },
     );
   });
 
-  test('a head whose tenant holds little of a pool is overtaken a bounded number of times, too', () => {
+  test('a large head of a tenant that holds few pages is overtaken a bounded number of times', () => {
     const policy = new AdmissionPolicy({ slots: 1000, pages: { m: 1200 }, reserve: 0, starts: MANY });
     const running: string[] = [];
     const admit = (now: number) => policy.admit(now).map(({ id }) => running.push(id) && id);
@@ -230,14 +239,14 @@ describe('admission policy', () => {
     admit(arrivals);
     policy.enter({ id: 'big', tenant: 'big', arrival: arrivals, pages: { m: 110 } }, arrivals);
     for (let ended = 0; ; ended += 1) {
-      assert.ok(ended < 100, 'it starves');
+      assert.ok(ended < 100, 'the head starves');
       others();
       policy.leave(running.shift() ?? '', arrivals);
       if (admit(arrivals).includes('big')) break;
     }
   });
 
-  test('a tenant that holds its part keeps no room: small invocations of others start while its own run', () => {
+  test('no room is kept for a tenant above its part: small invocations of other tenants start', () => {
     const policy = new AdmissionPolicy({ slots: 1000, pages: { m: 1200 }, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 40; i += 1)
       policy.enter({ id: `large${i}`, tenant: 'large', arrival: i, pages: { m: 100 } }, 0);
@@ -253,7 +262,7 @@ describe('admission policy', () => {
     assert.equal(policy.keepsRoom, false);
   });
 
-  test('under backlog the slot time that tenants get comes to their weights, however long each one’s invocations run', () => {
+  test('under backlog, the slot time of tenants is proportional to their weights, whatever their run times', () => {
     fc.assert(
       fc.property(
         fc.array(fc.record({ weight: fc.integer({ min: 50, max: 300 }), runMs: fc.integer({ min: 50, max: 2000 }) }), {
@@ -272,7 +281,10 @@ describe('admission policy', () => {
           const all = [...held.values()].reduce((a, b) => a + b, 0);
           for (const [i, { weight }] of tenants.entries()) {
             const share = (held.get(`t${i}`) ?? 0) / all;
-            assert.ok(Math.abs(share - weight / weights) < 0.04, `${share} of ${weight / weights}`);
+            assert.ok(
+              Math.abs(share - weight / weights) < 0.04,
+              `${share} of the slot time instead of ${weight / weights}`,
+            );
           }
         },
       ),
@@ -280,7 +292,7 @@ describe('admission policy', () => {
     );
   });
 
-  test('who was idle has gathered no credit, and who ran alone has no debt', () => {
+  test('an idle tenant gathers no credit, and a tenant that ran alone has no debt', () => {
     const policy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
     const runMs = () => 100;
     // One tenant runs alone for a long time; then both get an equal part at once and from then on.
@@ -296,10 +308,10 @@ describe('admission policy', () => {
       60_000,
     );
     const late = held.get('late') ?? 0;
-    assert.ok(Math.abs(late - 50_000) < 2000, `${late} of 100000 slot-ms since it came`);
+    assert.ok(Math.abs(late - 50_000) < 2000, `${late} of 100000 slot-ms since the late tenant came`);
   });
 
-  test('many tenants fill all slots, however few there are', () => {
+  test('as many tenants as slots fill all slots, with or without a reserve', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 200 }), fc.constantFrom(0, 1 / 16, 1 / 4), (slots, reserve) => {
         const policy = new AdmissionPolicy({ slots, pages: { m: slots }, reserve, starts: MANY });
@@ -312,7 +324,7 @@ describe('admission policy', () => {
     );
   });
 
-  test('on the way to runtimes a tenant keeps its order, and nobody is passed by more than may be on their way', () => {
+  test('on the way to runtimes a tenant keeps its order, and at most `starts` others pass an invocation', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 12 }),
@@ -341,7 +353,7 @@ describe('admission policy', () => {
     );
   });
 
-  test('one of a newcomer is fetched before a flood that was admitted already, and newcomers in their order', () => {
+  test('runtimes fetch one job of each newcomer, in order, before a flood that was admitted earlier', () => {
     const policy = new AdmissionPolicy({ slots: 256, pages: {}, reserve: DEFAULT_RESERVE, starts: 10 });
     for (let i = 0; i < 100; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: {} }, 0);
     // The flood now holds more than a tenant with few slots may hold.
@@ -353,7 +365,7 @@ describe('admission policy', () => {
     assert.deepEqual(policy.onTheirWay.slice(0, 3), ['a', 'b', 'f20']);
   });
 
-  test('a tenant that holds much starts beside any number of small ones that come and go', () => {
+  test('a tenant that holds much starts beside a stream of short invocations of 40 tenants', () => {
     const policy = new AdmissionPolicy({ slots: 1024, pages: {}, reserve: DEFAULT_RESERVE, starts: 8 });
     for (let i = 0; i < 200; i += 1) policy.enter({ id: `large${i}`, tenant: 'large', arrival: i, pages: {} }, 0);
     while (policy.admitted < 60) for (const { id } of policy.admit(0)) policy.begin(id);
@@ -372,10 +384,10 @@ describe('admission policy', () => {
       }
       for (const id of running.splice(0)) policy.leave(id, ms);
     }
-    assert.ok(large >= 8, `${large} started`);
+    assert.ok(large >= 8, `${large} of the large tenant started`);
   });
 
-  test('while runtimes lag, tenants that hold much fill no more than they keep up with; others start at once', () => {
+  test('while runtimes lag, tenants above a few slots are held to the pace, and other tenants start at once', () => {
     const policy = new AdmissionPolicy({ slots: 1024, pages: {}, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 2000; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: {} }, 0);
     const admit = (now: number) => policy.admit(now).map(({ id }) => id);
@@ -387,14 +399,14 @@ describe('admission policy', () => {
       assert.deepEqual(admit(1), [`n${i}`]);
     }
     policy.enter({ id: 'n32', tenant: 'newcomer', arrival: 3032, pages: {} }, 1);
-    assert.deepEqual(admit(1), [], 'it holds as much as counts as few');
+    assert.deepEqual(admit(1), [], 'the newcomer now holds more than a few slots');
     for (const id of running.splice(0, 976)) policy.leave(id, 2);
-    assert.equal(admit(2).length, 32, 'now the flood holds few');
+    assert.equal(admit(2).length, 32, 'the flood now holds few slots');
     for (let i = 0; i < 32; i += 1) policy.leave(`n${i}`, 3);
-    assert.deepEqual(admit(3), ['n32'], 'the flood alone is more than the pace');
+    assert.deepEqual(admit(3), ['n32'], 'the flood alone holds more than the pace');
   });
 
-  test('a newcomer starts at once beside a flood, thanks to the reserve; a flood leaves it free', () => {
+  test('the reserve lets a newcomer start at once beside a flood', () => {
     const pages = { m: 1024 };
     const policy = new AdmissionPolicy({ slots: 256, pages, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 2000; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: { m: 4 } }, 0);
@@ -420,5 +432,5 @@ describe('admission policy', () => {
 const LEAVE = {
   ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, memoryMb: 0, afterMs: 5 },
   ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY } },
-  ...{ free: [0, 0] as const, agoMs: 0 },
+  ...{ free: [0, 0] as const, agoMs: 0, together: false },
 };

@@ -13,7 +13,7 @@ after(() => redis.stop());
 /** The runtime renews its lease within a quarter of this, and the reaper runs every fifth of it. */
 const LEASE_MS = 5000;
 
-test('whatever Redis has lost: the ledger comes to hold what is admitted, and what waits stands in its line', async () => {
+test('repair restores the ledger, the sums and the queues after Redis has lost some of their entries', async () => {
   const errors: unknown[] = [];
   const scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, onError: (error) => errors.push(error) });
   const { admission, invocations, queue, store } = scheduler;
@@ -33,7 +33,7 @@ test('whatever Redis has lost: the ledger comes to hold what is admitted, and wh
     ...string[],
   ];
   assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
-  assert.equal(await admission.repair(), null, 'not twice in a row');
+  assert.equal(await admission.repair(), null, 'a second repair in a row does nothing');
 
   await store.redis.del(keys.invocation(gone));
   await store.redis.hset(keys.invocation(ended), 'status', 'failed');

@@ -79,13 +79,13 @@ describe('a runtime that is lost or leaves', () => {
   const submit = async (scheduler: Scheduler, expectedPages = 0) =>
     (await scheduler.submit(submission({ expectedPages: { m: expectedPages } }))).id;
   const succeeded = (scheduler: Scheduler, id: string) =>
-    eventually(async () => (await scheduler.invocations.get(id))?.status === 'succeeded', 'it succeeds');
+    eventually(async () => (await scheduler.invocations.get(id))?.status === 'succeeded', 'the invocation succeeds');
 
-  test('declared dead before it began an invocation, it cannot; another one runs that', async () => {
+  test('a runtime declared dead before it began an invocation cannot begin it; another runtime runs it', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
     const { lease } = await start('slow', 1, 'order');
     const id = await submit(scheduler);
-    await eventually(() => runs.length === 1, 'it has the job');
+    await eventually(() => runs.length === 1, 'the runtime has the job');
     assert.equal((await scheduler.runtimes.recover(lease.id)).waiting, 1);
     assert.deepEqual(await runs[0]?.begin(), { refused: 'not-held' });
     assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
@@ -95,14 +95,14 @@ describe('a runtime that is lost or leaves', () => {
     await close();
   });
 
-  test('what it fetches after it was declared dead goes back, and neither fails nor is lost', async () => {
+  test('a job that a runtime fetches after it was declared dead goes back to the queue and runs elsewhere', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
     const { lease } = await start('slow', 1, 'once');
     await scheduler.runtimes.recover(lease.id);
     const room = await offer(scheduler, { slots: 4 });
     const id = await submit(scheduler);
     // The runtime fetches the job repeatedly, since there is no other runtime.
-    await eventually(() => runs.length >= 2, 'it fetches it');
+    await eventually(() => runs.length >= 2, 'the runtime fetches the job twice');
     assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
     await start('next', 1, 'once');
     await succeeded(scheduler, id);
@@ -110,7 +110,7 @@ describe('a runtime that is lost or leaves', () => {
     await close();
   });
 
-  test('what it holds from before it heard of its death is settled when it is there again', async () => {
+  test('a runtime that is declared dead and comes back gets the job it fetched in between again, and runs it', async () => {
     const { scheduler, runs, start, close } = await open(SOON_MS);
     const { lease } = await start('slow', 1, 'order');
     const room = await offer(scheduler, { slots: 4 });
@@ -136,16 +136,16 @@ describe('a runtime that is lost or leaves', () => {
       const run = await fetched(count);
       if (heardAfter >= count) break;
       // The runtime heard of its death before it fetched the job, so it had nothing to settle: try again.
-      await eventually(async () => (await scheduler.runtimes.alive()).length > 0, 'it is there again');
+      await eventually(async () => (await scheduler.runtimes.alive()).length > 0, 'the runtime is alive again');
       await end(run);
     }
-    assert.equal(runs[count - 1]?.id, (await fetched(count + 1)).id, 'it comes again');
+    assert.equal(runs[count - 1]?.id, (await fetched(count + 1)).id, 'the job comes again');
     await end(await fetched(count + 1));
     await room.release();
     await close();
   });
 
-  test('what a leaving one still holds takes no room of the others', async () => {
+  test('pages and slots held on a leaving runtime are no capacity of the other runtimes', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
     const leaving = await start('leaving', 3, 'order', 30);
     for (let i = 0; i < 3; i += 1) await submit(scheduler, 10);
@@ -159,7 +159,7 @@ describe('a runtime that is lost or leaves', () => {
     const drained = leaving.worker.drain(60_000);
     await eventually(
       async () => (await scheduler.runtimes.list()).some(({ accepting }) => accepting === false),
-      'it says so',
+      'the runtime stops accepting jobs',
     );
     const room = async () => {
       const { slots, usedSlots, models } = await scheduler.admission.capacity();

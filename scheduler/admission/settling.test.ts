@@ -12,7 +12,7 @@ after(() => redis.stop());
 /** More tenants than one step settles. */
 const TENANTS = 700;
 
-test('a change that concerns every tenant reaches every one, in steps', async () => {
+test('a change that concerns all tenants reaches 700 of them, more than one step settles', async () => {
   const scheduler = openTestScheduler(redis);
   const { store, admission } = scheduler;
   const lease = await offer(scheduler, { slots: TENANTS });
@@ -29,7 +29,7 @@ test('a change that concerns every tenant reaches every one, in steps', async ()
   await scheduler.close();
 });
 
-test('what a waiting head is expected to hold follows the models that there are', async () => {
+test('the expected pages of a waiting head follow the models of the platform', async () => {
   const scheduler = openTestScheduler(redis);
   const { admission } = scheduler;
   const first = await offer(scheduler, { slots: 1, pages: { n: 100 } });
@@ -46,14 +46,14 @@ test('what a waiting head is expected to hold follows the models that there are'
   await scheduler.close();
 });
 
-test('a tenant that was to be forgotten and holds something again is kept', async () => {
+test('a tenant whose record was about to expire is kept once it holds an invocation again', async () => {
   const scheduler = openTestScheduler(redis);
   const { admission, invocations, store } = scheduler;
   const lease = await offer(scheduler, { slots: 2 });
   const { id } = await scheduler.submit(submission());
   await invocations.fail(id, 'internal', 'over');
   const key = `${store.keys.admission}:tenant:default`;
-  assert.ok((await store.redis.pttl(key)) > 0, 'it is forgotten after a while');
+  assert.ok((await store.redis.pttl(key)) > 0, 'the record of an idle tenant expires');
   const again = await scheduler.submit(submission());
   await store.redis.pexpire(key, 60_000);
   await admission.repair(0);

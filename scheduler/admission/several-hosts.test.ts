@@ -51,7 +51,7 @@ describe('admission over several GPU hosts', () => {
   const admitted = async () =>
     Object.keys(await scheduler.store.redis.hgetall(`${scheduler.store.keys.admission}:ledger`));
 
-  test('a tenant is admitted for the host that serves it, others for theirs; the capacity is the sum', async () => {
+  test('invocations of a tenant count on the host that serves it, and capacity is the sum of the hosts', async () => {
     await open(['0', '1'], 'tenant');
     try {
       const tenants = Array.from({ length: 20 }, (_, i) => `t${i}`);
@@ -70,7 +70,7 @@ describe('admission over several GPU hosts', () => {
     }
   });
 
-  test('spread by invocation, one tenant fills all hosts and none more than it has', async () => {
+  test('with spread by invocation, one tenant fills each host up to its pages', async () => {
     await open(['0', '1', '2'], 'invocation');
     try {
       // Submit for the hosts in turn: with random ids, a head whose full host blocks it could block the rest of its line.
@@ -91,7 +91,7 @@ describe('admission over several GPU hosts', () => {
     }
   });
 
-  test('when a host goes, what waited for it is admitted for the next one', async () => {
+  test('when a host leaves, its waiting invocations are admitted for the next host', async () => {
     await open(['0', '1'], 'tenant');
     try {
       const tenant =

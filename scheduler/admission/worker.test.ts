@@ -64,7 +64,7 @@ describe('admission worker', () => {
   });
   after(() => redis.stop());
 
-  /** Runs a test with a runtime of its own, on an empty line. */
+  /** Runs a test with a runtime of its own, on an empty queue. */
   async function withRuntime(
     capacity: Offer,
     body: (runtime: Awaited<ReturnType<typeof startRuntime>>) => Promise<void>,
@@ -87,7 +87,7 @@ describe('admission worker', () => {
   const submit = async (options: Parameters<typeof submission>[0] = {}) =>
     (await scheduler.submit(submission(options))).id;
 
-  test('first come, first served, as many as there are slots', async () => {
+  test('invocations start in order of arrival, at most as many at once as there are slots', async () => {
     await withRuntime({ slots: 3 }, async ({ started, open, worker }) => {
       const ids: string[] = [];
       for (let i = 0; i < 30; i += 1) ids.push(await submit());
@@ -104,7 +104,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('a burst of many starts completely, in order', async () => {
+  test('a burst of 400 invocations starts completely, in order of arrival', async () => {
     await withRuntime({ slots: 500 }, async ({ started, arrivals, open }) => {
       const ids = await Promise.all(Array.from({ length: 400 }, () => submit()));
       await eventually(() => started.length === 400, 'all started');
@@ -118,7 +118,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('a tenant that comes late starts beside a flood, and each has its own order', async () => {
+  test('a tenant that comes late starts beside a flood, and each tenant keeps its own order', async () => {
     // Turns depend on run durations; this clock keeps the delays of the test process out of them.
     let now = Date.now();
     const clock = () => now++;
@@ -134,14 +134,14 @@ describe('admission worker', () => {
       const order = (ids: readonly string[]) => started.filter((id) => ids.includes(id));
       assert.deepEqual(order(flood), flood);
       assert.deepEqual(order(late), late);
-      assert.ok(started.indexOf(late.at(-1)!) < 60, 'turn by turn, not after the flood');
+      assert.ok(started.indexOf(late.at(-1)!) < 60, 'the late tenant takes turns with the flood');
       const { redis: client, keys } = scheduler.store;
-      assert.ok((await client.xlen(`${keys.jobs}:events`)) < 300, 'BullMQ’s own events are bounded');
+      assert.ok((await client.xlen(`${keys.jobs}:events`)) < 300, 'the event stream of BullMQ is bounded');
     };
     await withRuntime({ slots: 4 }, body, clock);
   });
 
-  test('expected pages bound who starts, nobody overtakes, and a finished run makes room', async () => {
+  test('expected pages limit starts, a small invocation overtakes no large one, and an end makes room', async () => {
     await withRuntime({ slots: 10, pages: { m: 100 } }, async ({ started, open }) => {
       const [a, b, c, d] = [
         await submit({ expectedPages: { m: 60 } }),
@@ -156,18 +156,18 @@ describe('admission worker', () => {
       assert.deepEqual(started, [a, b, c]);
       open.get(b)?.();
       open.get(c)?.();
-      await eventually(() => started.length === 4, 'and for the large one');
+      await eventually(() => started.length === 4, 'room for the large one');
       open.get(d)?.();
       await eventually(async () => (await status(d)) === 'succeeded', 'the end');
     });
   });
 
-  test('pages are learned from past runs, a host that comes back with more lets more in, and so does a larger quota', async () => {
+  test('pages learned from past runs limit starts; more pages and a larger quota start more invocations', async () => {
     await withRuntime({ slots: 10, pages: { m: 10 } }, async ({ started, open, worker, lease }) => {
       const job = { tenant: 'default', function: 'story', version: 'abc123' } as InvocationJob;
       worker.observe(job, { pages: { m: 6 }, memoryMb: 1 });
       const learned = scheduler.store.keys.learnedPages(job.tenant, job.function, job.version);
-      await eventually(async () => (await scheduler.store.redis.exists(learned)) === 1, 'it is learned');
+      await eventually(async () => (await scheduler.store.redis.exists(learned)) === 1, 'the pages are learned');
       const a = await submit();
       await submit();
       await submit();
@@ -185,7 +185,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('a run that is ended for others goes back to its place, asks for what it held, and does not disturb its next attempt', async () => {
+  test('a requeued run keeps its place, expects what it held, and its end leaves its next attempt alone', async () => {
     await withRuntime({ slots: 3, pages: { m: 20 } }, async ({ started, open, attempts }) => {
       const first = await submit({ expectedPages: { m: 12 } });
       const victim = await submit({ restartable: true, expectedPages: { m: 6 } });
@@ -195,15 +195,11 @@ describe('admission worker', () => {
       const requeue = () => scheduler.invocations.requeue(victim, epoch, nextSeq, 'Room for others.', null, { m: 11 });
       assert.equal(await requeue(), 'requeued');
       assert.equal(await requeue(), 'requeued');
-      assert.deepEqual(
-        await scheduler.queue.waiting(),
-        [victim, third],
-        'before the later one, though that asks for less',
-      );
+      assert.deepEqual(await scheduler.queue.waiting(), [victim, third], 'the victim waits before the third');
       // The run that was given up ends only now, while its next attempt is on the way.
       open.get(first)?.();
-      await eventually(() => attempts.get(victim)?.epoch !== epoch, 'it starts again');
-      await eventually(() => started.length === 3, 'and the third waits');
+      await eventually(() => attempts.get(victim)?.epoch !== epoch, 'the victim starts again');
+      await eventually(() => started.length === 3, 'the third waits');
       assert.equal(attempts.get(victim)?.attempt, 2);
       assert.deepEqual(
         (await scheduler.events.read(victim, 0)).map(({ event }) => event),
@@ -216,15 +212,15 @@ describe('admission worker', () => {
     });
   });
 
-  test('a run that was stopped and given up leaves a cancel to the next one', async () => {
+  test('the end of a requeued run that was cancelled leaves the cancel to its next attempt', async () => {
     await withRuntime({ slots: 2 }, async ({ started, open, attempts, worker, lease }) => {
       const id = await submit({ restartable: true, input: '"deaf"' });
-      await eventually(() => open.has(id), 'it runs');
+      await eventually(() => open.has(id), 'the invocation runs');
       const endFirst = open.get(id);
       const { epoch, nextSeq } = attempts.get(id) ?? { epoch: 0, nextSeq: 0 };
       await scheduler.control.tell(lease.id, id, 'stop');
       assert.equal(await scheduler.invocations.requeue(id, epoch, nextSeq, 'Room for others.', null), 'requeued');
-      await eventually(() => started.length === 2 && open.get(id) !== endFirst, 'it runs again');
+      await eventually(() => started.length === 2 && open.get(id) !== endFirst, 'the invocation runs again');
       const endSecond = open.get(id);
       endFirst?.();
       await eventually(() => worker.running === 1, 'the first run is over');
@@ -237,10 +233,10 @@ describe('admission worker', () => {
     });
   });
 
-  test('cancelled while running: the runtime is told, and ends it', async () => {
+  test('a cancel reaches the runtime of a running invocation, which ends it as cancelled', async () => {
     await withRuntime({ slots: 2 }, async ({ open }) => {
       const id = await submit();
-      await eventually(() => open.has(id), 'it runs');
+      await eventually(() => open.has(id), 'the invocation runs');
       const events = collect(scheduler.events.follow(id, 0));
       assert.equal(await scheduler.cancel(id, 'changed my mind'), 'requested');
       assert.deepEqual(
@@ -253,12 +249,12 @@ describe('admission worker', () => {
       const { redis: client, keys } = scheduler.store;
       await eventually(
         async () => (await client.keys(`${keys.prefix}:runtime:*:cancels`)).length === 0,
-        'no cancel is left',
+        'no cancel is stored',
       );
     });
   });
 
-  test('cancelled in line, for want of a slot or of pages: ended at once, and never started', async () => {
+  test('a cancel ends an invocation that waits for a slot or for pages, and it never starts', async () => {
     await withRuntime({ slots: 1 }, async ({ open, started }) => {
       const first = await submit();
       await eventually(() => open.has(first), 'the first runs');
@@ -282,7 +278,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('a run that throws, or forgets to end its invocation, fails it', async () => {
+  test('an invocation fails as internal when its run throws or returns without an end', async () => {
     await withRuntime({ slots: 2 }, async ({ errors }) => {
       for (const input of ['"throw"', '"return"']) {
         const id = await submit({ input });
@@ -301,7 +297,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('draining gives back what has not begun, waits for what runs, and stops what stays', async () => {
+  test('drain returns jobs that have not begun, waits for runs, and terminates the rest at its deadline', async () => {
     scheduler = openTestScheduler(redis);
     const { worker, lease, open, started } = await startRuntime(scheduler, { slots: 2 });
     const running = await submit();
@@ -324,14 +320,14 @@ describe('admission worker', () => {
 
     // The next runtime runs the returned job; the drain takes the job away at its end, since the run ignores the stop.
     const next = await startRuntime(scheduler, { slots: 2 });
-    await eventually(() => next.open.has(deaf), 'the one given back runs');
+    await eventually(() => next.open.has(deaf), 'the returned job runs');
     await next.worker.drain(0);
     assert.equal((await scheduler.invocations.get(deaf))?.failure?.code, 'terminated');
     await next.lease.release();
     await scheduler.close();
   });
 
-  test('a killed and restarted Redis: what runs goes on, what comes is started', async () => {
+  test('after a SIGKILL and restart of Redis, running invocations end and new ones start', async () => {
     await withRuntime({ slots: 4 }, async ({ open, lease }) => {
       scheduler.reaper.start();
       // A busy Redis writes late, and a kill would lose those writes.
@@ -351,7 +347,7 @@ describe('admission worker', () => {
       );
       await eventually(
         async () => (await scheduler.runtimes.alive()).some(({ id }) => id === lease.id),
-        'its lease holds',
+        'the lease of the runtime holds',
       );
     });
   });

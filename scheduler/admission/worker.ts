@@ -1,20 +1,14 @@
-import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import type { Control } from '../invocations/control.ts';
-import { INVOCATION_QUEUE } from '../keys.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
-import { isConnectionError, StoreError } from '../store/errors.ts';
+import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { ActiveJobs } from './active-jobs.ts';
-import type { Admission, Peak } from './admission.ts';
+import type { Admission } from './admission.ts';
 import type { InvocationJob, StopReason } from './job.ts';
+import { type FetchedJob, JobFetcher } from './job-fetcher.ts';
+import type { Peak } from './learned.ts';
 
-/** Most parallel fetches while jobs keep coming: a burst of 896 starts in 60–80 ms instead of 70–80 with one fetch, and evenly. */
-const MAX_FETCHES = 8;
-/** Longest blocking wait for a job; also the longest delay after a lost wake-up. */
-const BLOCK_SECONDS = 2;
-/** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
-const LOCK_MS = 7 * 24 * 3_600_000;
 /** Time after which a job whose fetch reply was lost with the connection goes back in line. */
 const LOST_REPLY_MS = 3000;
 /** Interval of the search for jobs that this runtime holds in Redis but does not know of. */
@@ -28,15 +22,16 @@ export interface AdmissionWorkerOptions {
   readonly control: Control;
   readonly active: ActiveJobs;
   readonly admission: Admission;
-  /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
+  /** Opens a connection of the worker's own, without a command timeout: it blocks. */
   readonly connect: () => Redis;
   readonly lease: RuntimeLease;
   /** Invocations that the runtime runs at once. */
   readonly slots: number;
   /**
-   * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`), then resolves. The signal aborts with a `StopReason`. When
-   * `run` resolves or rejects without having ended the invocation, the invocation fails as `internal`. When it resolves with `'not-held'`,
-   * the refusal of `beginAttempt`, the worker leaves the invocation to the runtime that holds it.
+   * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`), then resolves: with `'ended'` when `finish` ended it, which
+   * also handed in its job. The signal aborts with a `StopReason`. When `run` resolves or rejects without having ended the invocation,
+   * the invocation fails as `internal`. When it resolves with `'not-held'`, the refusal of `beginAttempt`, the worker leaves the
+   * invocation to the runtime that holds it.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal) => Promise<unknown>;
   /** Receives errors that no caller sees. */
@@ -53,20 +48,16 @@ interface Held {
 
 /**
  * Fetches admitted invocations, up to its number of slots, and runs them at once: `Admission` has already decided for all runtimes which
- * invocations start. BullMQ hands the jobs over, with up to eight fetches in flight.
+ * invocations start.
  */
 export class AdmissionWorker {
   readonly #options: AdmissionWorkerOptions;
-  readonly #connection: Redis;
-  readonly #worker: Worker<InvocationJob>;
+  readonly #fetcher: JobFetcher;
   /** Latest held job by id. */
   readonly #jobs = new Map<string, Held>();
   readonly #running = new Set<Held>();
   readonly #cleanups: (() => void)[] = [];
-  #fetching = 0;
-  /** Consecutive fetches that brought a job. */
-  #streak = 0;
-  #tokens = 0;
+  #fetching = false;
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #paused = false;
@@ -76,21 +67,7 @@ export class AdmissionWorker {
   constructor(options: AdmissionWorkerOptions) {
     this.#options = options;
     this.#slots = checked(options.slots);
-    this.#connection = options.connect();
-    this.#connection.on('error', () => undefined);
-    this.#worker = new Worker<InvocationJob>(INVOCATION_QUEUE, null, {
-      connection: this.#connection,
-      prefix: options.store.keys.bull,
-      name: options.lease.id,
-      autorun: false,
-      skipStalledCheck: true,
-      skipLockRenewal: true,
-      lockDuration: LOCK_MS,
-      drainDelay: BLOCK_SECONDS,
-    });
-    this.#worker.on('error', (error) => {
-      if (this.#state !== 'closed' && !isConnectionError(error)) options.onError?.(error);
-    });
+    this.#fetcher = new JobFetcher(options.store, options.connect(), options.lease.id);
     options.lease.reportLoad(() => ({ running: this.running }));
   }
 
@@ -106,9 +83,8 @@ export class AdmissionWorker {
       lease.onLost(() => this.#abandon()),
     );
     const audit = () => this.#scheduleAudit(LOST_REPLY_MS);
-    this.#connection.on('ready', audit);
-    this.#cleanups.push(() => this.#connection.off('ready', audit));
-    await this.#worker.waitUntilReady();
+    this.#cleanups.push(this.#fetcher.onReady(audit));
+    await this.#fetcher.ready();
     this.#state = 'started';
     this.#scheduleAudit(AUDIT_MS);
     this.#pump();
@@ -125,7 +101,7 @@ export class AdmissionWorker {
     await this.#options.lease.describe({ accepting: !paused });
   }
 
-  /** Reports the peak of a run, from which admission learns what the next run of that function version will hold. */
+  /** Reports the peak of a run that did not end its invocation, from which admission learns what the version's next run will hold. */
   observe(job: InvocationJob, peak: Peak): void {
     const { admission, onError } = this.#options;
     admission.observe(job, peak).catch((error) => onError?.(error));
@@ -148,9 +124,8 @@ export class AdmissionWorker {
     this.#state = 'closed';
     clearTimeout(this.#auditTimer);
     for (const cleanup of this.#cleanups.splice(0)) cleanup();
-    await this.#worker.close(true);
-    this.#connection.disconnect();
-    // BullMQ may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
+    this.#fetcher.close();
+    // Redis may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
     const left = (await active.list()).filter(({ runtimeId }) => runtimeId === lease.id);
     await Promise.all(left.map(({ id }) => active.giveBack(id, lease.id)));
     for (const held of this.#running) clearTimeout(held.deadline);
@@ -158,51 +133,43 @@ export class AdmissionWorker {
     this.#jobs.clear();
   }
 
-  /** Parallel fetches: 1 while the queue is empty and after the first job, doubling while jobs come: an empty fetch wastes a script. */
-  get #width(): number {
-    return Math.min(2 ** Math.max(0, this.#streak - 1), MAX_FETCHES);
-  }
-
   get #taking(): boolean {
     return this.#state === 'started' && !this.#paused;
   }
 
   #pump(): void {
-    while (this.#taking && this.#fetching < Math.min(this.#width, this.#slots - this.#running.size)) {
-      this.#fetching += 1;
-      this.#fetch().finally(() => {
-        this.#fetching -= 1;
-        this.#pump();
-      });
-    }
+    if (this.#fetching || !this.#taking || this.#running.size >= this.#slots) return;
+    this.#fetching = true;
+    this.#fetch().finally(() => {
+      this.#fetching = false;
+      this.#pump();
+    });
   }
 
   async #fetch(): Promise<void> {
-    this.#tokens += 1;
     try {
-      const token = `${this.#options.lease.id}:${this.#tokens}`;
-      const job = await this.#worker.getNextJob(token, { block: this.#streak === 0 });
-      if (job) {
-        this.#streak += 1;
-        this.#accept(job, token);
-      } else {
-        this.#streak = 0;
+      await this.#fetcher.due();
+      if (!this.#taking) {
+        // The wake-up is for another runtime.
+        await this.#fetcher.wakeAnother();
+        return;
       }
+      for (const job of await this.#fetcher.take(this.#slots - this.#running.size)) this.#accept(job);
     } catch (error) {
       if (this.#state !== 'started') return;
-      this.#options.onError?.(error);
-      this.#streak = 0;
+      if (StoreError.from(error).code !== 'store-unavailable') this.#options.onError?.(error);
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
 
-  #accept({ data: job }: Job<InvocationJob>, token: string): void {
+  #accept(job: FetchedJob): void {
     const { active, lease, onError } = this.#options;
+    const { fetchToken: token } = job;
     if (!this.#taking) {
       active.giveBack(job.id, lease.id, token).catch((error) => onError?.(error));
       return;
     }
-    const held: Held = { job: { ...job, fetchToken: token }, token, stop: new AbortController() };
+    const held: Held = { job, token, stop: new AbortController() };
     this.#jobs.set(job.id, held);
     this.#running.add(held);
     this.#execute(held).catch((error) => onError?.(error));
@@ -232,7 +199,7 @@ export class AdmissionWorker {
       // False after `#abandon`: a runtime that was declared dead no longer owns the job.
       if (this.#running.delete(held)) {
         this.#pump();
-        if (outcome !== 'not-held') await this.#leave(held, 'over');
+        if (outcome !== 'not-held' && outcome !== 'ended') await this.#leave(held, 'over');
         if (this.#jobs.get(job.id) === held) this.#jobs.delete(job.id);
       }
       if (this.#jobs.size === 0) this.#onSettled?.();

@@ -32,7 +32,7 @@ describe('builds and deployments', () => {
     }
   }
 
-  test('what builds is registered, and is not built twice', async () => {
+  test('a successful build is registered, and the same component is built once', async () => {
     let builds = 0;
     await withBuilder(
       async (request, _signal, scheduler) => {
@@ -58,7 +58,7 @@ describe('builds and deployments', () => {
     );
   });
 
-  test('a refused component leaves nothing behind', async () => {
+  test('a refused component leaves no blob, no build request and no function', async () => {
     await withBuilder(
       async (request) => {
         if (request.name === 'broken') throw new Error('the compiler fell over');
@@ -78,13 +78,19 @@ describe('builds and deployments', () => {
         assert.ok(!broken.ok && broken.code === 'build-failed' && broken.message === 'the compiler fell over');
         assert.deepEqual(await scheduler.functions.list('default'), []);
         const { redis: client, keys } = scheduler.store;
-        await eventually(async () => (await client.keys(`${keys.prefix}:blob:*`)).length === 0, 'no component');
-        await eventually(async () => (await client.keys(`${keys.bull}:builds:????????-*`)).length === 0, 'no request');
+        await eventually(
+          async () => (await client.keys(`${keys.prefix}:blob:*`)).length === 0,
+          'the component is removed',
+        );
+        await eventually(
+          async () => (await client.keys(`${keys.bull}:builds:????????-*`)).length === 0,
+          'the request is removed',
+        );
       },
     );
   });
 
-  test('the deadline is told to the builder and to whoever waits', async () => {
+  test('a build past its deadline is aborted in the builder and times out for the caller', async () => {
     let begun = false;
     let aborted = false;
     await withBuilder(
@@ -103,12 +109,12 @@ describe('builds and deployments', () => {
           const reply = await scheduler.builds.request(request, { deadlineMs });
           assert.ok(!reply.ok && reply.code === 'build-timeout');
         }
-        await eventually(() => aborted, 'the builder is told');
+        await eventually(() => aborted, 'the builder is aborted');
       },
     );
   });
 
-  test('without a runtime it says so', async () => {
+  test('a build request without a runtime fails as runtime-unavailable', async () => {
     const scheduler = openTestScheduler(redis);
     const request = { tenant: 'default', name: 'story', componentHash: 'x', memoryMb: 1 };
     const reply = await scheduler.builds.request(request, { deadlineMs: 100 });
@@ -116,7 +122,7 @@ describe('builds and deployments', () => {
     await scheduler.close();
   });
 
-  test('a restart of Redis during a build delays the answer, no more', async () => {
+  test('a build that is under way during a restart of Redis still delivers its reply', async () => {
     const begun = Promise.withResolvers<void>();
     const go = Promise.withResolvers<void>();
     await withBuilder(

@@ -82,7 +82,7 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
   );
 });
 
-test('the script gives the turns that the policy gives', async () => {
+test('the script assigns the turns of the policy', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(act, { maxLength: 40 }), async (acts) => {
       const scheduler = openTestScheduler(redis);
@@ -125,7 +125,7 @@ test('the script gives the turns that the policy gives', async () => {
   );
 });
 
-test('a tenant that deploys a hundred components holds up no other one', async () => {
+test('100 builds of one tenant delay the builds of other tenants by a few places only', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const begun: string[] = [];
@@ -142,25 +142,25 @@ test('a tenant that deploys a hundred components holds up no other one', async (
   try {
     worker.start();
     const flood = Array.from({ length: 100 }, () => ask('flood'));
-    await eventually(() => begun.length === 2, 'two are under way at once');
+    await eventually(() => begun.length === 2, 'two builds are under way');
     await eventually(
       async () => (await scheduler.store.redis.hlen(scheduler.store.keys.buildTurns)) === 101,
-      'all wait',
+      'all builds wait',
     );
     const others = [ask('acme'), ask('acme'), ask('other')];
     await eventually(
       async () => (await scheduler.store.redis.hlen(scheduler.store.keys.buildTurns)) === 104,
-      'these too',
+      'the builds of the others wait too',
     );
     await eventually(
       async () => (await scheduler.store.redis.zcard(`${scheduler.store.keys.bull}:builds:prioritized`)) === 101,
-      'all are queued',
+      'all builds are queued in BullMQ',
     );
     go.resolve();
     assert.deepEqual(await Promise.all(others), [DONE, DONE, DONE]);
     const places = begun.flatMap((tenant, i) => (tenant === 'flood' ? [] : [i]));
     assert.equal(places.length, 3);
-    assert.ok(Math.max(...places) < 10, `among the first that begin: ${places}`);
+    assert.ok(Math.max(...places) < 10, `the other tenants are among the first: ${places}`);
     assert.ok((await Promise.all(flood)).every(({ ok }) => ok));
     assert.deepEqual(Object.keys(await scheduler.store.redis.hgetall(scheduler.store.keys.buildTurns)), ['time']);
   } finally {
@@ -170,7 +170,7 @@ test('a tenant that deploys a hundred components holds up no other one', async (
   }
 });
 
-test('a build whose runtime died is taken over by another one', async () => {
+test('another runtime takes over the build of a runtime that died', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const connections: ReturnType<TestRedis['connect']>[] = [];

@@ -19,35 +19,39 @@ const facts = (parts: Partial<DeployFacts>): DeployFacts => ({
   ...parts,
 });
 
-describe('what a deploy warns of', () => {
+describe('warnings of a deploy', () => {
   const cases: [string, Partial<DeployFacts>, RegExp | null][] = [
-    ['what fits is nothing to warn of', { imports: ['types', 'runtime', 'forward', 'tokenize', 'grammar'] }, null],
-    ['a trait that one of its models has', { imports: ['introspect'] }, null],
-    ['what the guest library imports for everybody', { imports: ['adapter'] }, null],
+    ['no warning for a function that fits', { imports: ['types', 'runtime', 'forward', 'tokenize', 'grammar'] }, null],
+    ['no warning for a trait that one of its models has', { imports: ['introspect'] }, null],
+    ['no warning for an import of every function with the guest library', { imports: ['adapter'] }, null],
     [
-      'a trait that none of its models has',
+      'an imported trait that none of its models has',
       { imports: ['forward', 'introspect'], manifest: { name: 'story', model: 'plain' } },
       /imports "introspect", which no model that it may use offers \(plain\)/,
     ],
     [
-      'a model that is not there',
+      'a model that does not exist',
       { manifest: { name: 'story', model: ['plain', 'gone'] } },
       /The model "gone" is not there \(but plain, tuned\)/,
     ],
-    ['no model at all', { models: [], imports: ['introspect'] }, /^No model is there at the moment/],
+    ['no models at all', { models: [], imports: ['introspect'] }, /^No model is there at the moment/],
     [
       'more pages than any model has',
       { manifest: { name: 'story', limits: { pages: 200 } } },
       /limits\.pages is 200, but no model that it may use has more than 128/,
     ],
-    ['as many pages as one has', { manifest: { name: 'story', limits: { pages: 128 }, expectedPages: 128 } }, null],
+    [
+      'no warning for as many pages as one model has',
+      { manifest: { name: 'story', limits: { pages: 128 }, expectedPages: 128 } },
+      null,
+    ],
     [
       'more expected pages than a model has',
       { manifest: { name: 'story', expectedPages: { plain: 65 } } },
       /expectedPages\.plain is 65, above the 64/,
     ],
     [
-      'expected pages of another model',
+      'expected pages of a model that the function does not use',
       { manifest: { name: 'story', model: 'plain', expectedPages: { tuned: 1 } } },
       /expectedPages\.tuned is of a model that the function may not use/,
     ],
@@ -57,7 +61,7 @@ describe('what a deploy warns of', () => {
       /^grants\.launch names "gone"[^"]*$/,
     ],
     [
-      'more ready instances than fit',
+      'more pooled instances than fit',
       {
         manifest: { name: 'story', pool: { min: 9 } },
         pool: { instanceBytes: 1 << 20, budgetBytes: 8 << 20 },

@@ -33,7 +33,7 @@ const weights = fc
     [0, ...cuts.sort((a, b) => a - b), 100].flatMap((cut, i, all) => (i === 0 ? [] : [cut - (all[i - 1] ?? 0)])),
   );
 
-describe('shares', () => {
+describe('shares of versions', () => {
   test('each version gets its part, within four standard deviations', () => {
     fc.assert(
       fc.property(weights, fc.integer(), (parts, seed) => {
@@ -56,7 +56,7 @@ describe('shares', () => {
     );
   });
 
-  test('the ends of the range, and the heaviest', () => {
+  test('a draw at either end of the range picks a version, and the heaviest version is found', () => {
     const shares = sharesOf([90, 10]);
     assert.equal(chooseVersion(shares, 0), shares[0]?.version);
     assert.equal(chooseVersion(shares, 0.8999), shares[0]?.version);
@@ -66,7 +66,7 @@ describe('shares', () => {
     assert.equal(chooseVersion([], 0.5), undefined);
   });
 
-  test('what is wrong is told with its field', () => {
+  test('a fault in shares is reported with its field', () => {
     const [a, b] = ['a'.repeat(12), 'b'.repeat(12)];
     const faults: [Share[], string][] = [
       [[], '/shares'],
@@ -101,7 +101,7 @@ describe('shares', () => {
   });
 });
 
-describe('the way back', () => {
+describe('rollback of an alias', () => {
   /** The history that sets and rollbacks leave in the registry; newest first. */
   function historyOf(acts: readonly (string | null)[]): AliasState[] {
     const history: AliasState[] = [];
@@ -116,7 +116,7 @@ describe('the way back', () => {
   }
   const served = (history: readonly AliasState[]) => history[0]?.shares[0]?.version;
 
-  test('twice back is two steps back; what comes after a rollback stands on what it restored', () => {
+  test('each rollback goes one step back, also past a rollback and from a later set', () => {
     assert.equal(served(historyOf(['a', 'b', 'c', null])), 'b');
     assert.equal(served(historyOf(['a', 'b', 'c', null, null])), 'a');
     assert.equal(stepBack(historyOf(['a', 'b', 'c', null, null])), null);
@@ -125,7 +125,7 @@ describe('the way back', () => {
     assert.equal(stepBack([]), null);
   });
 
-  test('it is a stack: rollbacks undo sets in the order in which these were made', () => {
+  test('rollbacks undo sets in reverse order, like a stack', () => {
     fc.assert(
       fc.property(fc.array(fc.option(fc.constantFrom('a', 'b', 'c', 'd')), { maxLength: 40 }), (acts) => {
         const stack: string[] = [];
@@ -139,7 +139,7 @@ describe('the way back', () => {
     );
   });
 
-  test('to a version: as it was served last by itself', () => {
+  test('a rollback to a version finds the last state that served only that version', () => {
     const history = historyOf(['a', 'b', 'a', 'c']);
     assert.equal(lastOf('a', history)?.revision, 3);
     assert.equal(lastOf('x', history), null);

@@ -9,7 +9,7 @@ const name = (text: string) => [0, text.length, ...new TextEncoder().encode(text
 /** An import section that describes each import as an instance of type 0. */
 const imports = (...names: string[]) => section(10, [names.length, ...names.flatMap((text) => [...name(text), 5, 0])]);
 
-test('the interfaces of the contract, among other imports and sections', () => {
+test('importedInterfaces finds the interfaces of the contract among other imports and sections', () => {
   const component = Uint8Array.from([
     ...PREAMBLE,
     ...section(0, [1, 2, 3]),
@@ -21,7 +21,7 @@ test('the interfaces of the contract, among other imports and sections', () => {
   assert.deepEqual(importedInterfaces(component), ['forward', 'kv-files']);
 });
 
-test('whatever the bytes are, it answers', () => {
+test('importedInterfaces throws neither for truncated components nor for random bytes', () => {
   const good = [...PREAMBLE, ...imports('pie:inferlet/forward@0.1.0')];
   for (let length = 0; length <= good.length; length++) importedInterfaces(Uint8Array.from(good.slice(0, length)));
   fc.assert(

@@ -11,7 +11,7 @@ const version = (parts: Partial<Compared> = {}): Compared => ({
   ...parts,
 });
 
-test('what changed is told field by field; values of the environment are not shown', () => {
+test('differences are listed field by field, without the values of environment variables', () => {
   assert.deepEqual(differences(version(), version()), []);
   const changed = version({
     manifest: {
@@ -38,7 +38,7 @@ test('what changed is told field by field; values of the environment are not sho
   assert.ok((differences(version(), long)[1]?.to?.length ?? 0) <= 120);
 });
 
-test('grants are told in words', () => {
+test('grants are described in words', () => {
   assert.deepEqual(grantsInWords({ name: 'story' }), ['uses every model of the platform']);
   assert.deepEqual(
     grantsInWords({

@@ -33,7 +33,7 @@ describe('functions and components', () => {
     };
   }
 
-  test('bytes come back as they are; without a user they go by themselves', async () => {
+  test('a blob is stored unchanged, expires without a user, and can be removed once', async () => {
     const { blobs, store } = scheduler;
     const bytes = new Uint8Array(randomBytes(100_000));
     const hash = await blobs.put('default', bytes, 60_000);
@@ -41,13 +41,13 @@ describe('functions and components', () => {
     assert.equal(await blobs.put('default', bytes), hash);
     assert.deepEqual(new Uint8Array((await blobs.get(hash)) ?? []), bytes);
     assert.ok(await blobs.has(hash));
-    assert.ok((await store.redis.pttl(store.keys.blob(hash))) > 60_000, 'the second upload needs it for longer');
+    assert.ok((await store.redis.pttl(store.keys.blob(hash))) > 60_000, 'the second upload extends the expiry');
     assert.ok(await blobs.remove('default', hash));
     assert.ok(!(await blobs.remove('default', hash)));
     assert.equal(await blobs.get(hash), null);
   });
 
-  test('versions: equal content is the same one, the last deployed is served', async () => {
+  test('equal content is the same version, and an alias serves the last deployed version', async () => {
     const { functions, blobs, store } = scheduler;
     const one = await blobs.put('default', new Uint8Array([1]));
     const two = await blobs.put('default', new Uint8Array([2]));
@@ -63,11 +63,11 @@ describe('functions and components', () => {
     assert.deepEqual(await functions.get('default', 'story'), second);
     assert.deepEqual(await functions.get('default', 'story', first.version), first);
     assert.ok(!(await created(functions.put(first))));
-    assert.deepEqual(await functions.get('default', 'story'), first, 'served again');
+    assert.deepEqual(await functions.get('default', 'story'), first, 'the first version is served again');
     assert.deepEqual(await functions.versions('default', 'story'), [second, first]);
     assert.equal(await functions.get('default', 'story', 'nope'), null);
     assert.equal(await functions.get('elsewhere', 'story'), null);
-    assert.equal(await store.redis.pttl(store.keys.blob(one)), -1, 'a used component stays');
+    assert.equal(await store.redis.pttl(store.keys.blob(one)), -1, 'a component in use does not expire');
     assert.ok(!(await blobs.remove('default', one)));
     await functions.put(version('answer', one));
     assert.deepEqual(await functions.names('default'), ['answer', 'story']);
@@ -78,7 +78,7 @@ describe('functions and components', () => {
     );
   });
 
-  test('a version without its component is refused', async () => {
+  test('a version whose component is missing is refused', async () => {
     assert.deepEqual(await scheduler.functions.put(version('unstored', 'f'.repeat(64))), {
       ok: false,
       reason: 'component-missing',
@@ -86,7 +86,7 @@ describe('functions and components', () => {
     assert.equal(await scheduler.functions.get('default', 'unstored'), null);
   });
 
-  test('the version follows from content, not from the order of keys', () => {
+  test('the version depends on content and not on the order of keys', () => {
     const a = versionOf({ name: 'f', limits: { cpuMs: 1, tokens: 2 } }, 'hash');
     assert.equal(versionOf({ limits: { tokens: 2, cpuMs: 1 }, name: 'f' }, 'hash'), a);
     assert.notEqual(versionOf({ name: 'f', limits: { cpuMs: 2, tokens: 2 } }, 'hash'), a);

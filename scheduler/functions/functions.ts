@@ -15,6 +15,7 @@ import {
   type Share,
 } from './aliases.ts';
 import type { Manifest } from './manifest.ts';
+import { lentTo, type Serving, servedVersion } from './serving.ts';
 import { type FunctionVersion, PLATFORM_TENANT } from './types.ts';
 
 const SCRIPTS = {
@@ -24,6 +25,12 @@ const SCRIPTS = {
 
 /** Functions of the platform that every tenant may invoke; the OpenAI-compatible routes run them. */
 export const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'openai-chat', 'openai-responses'];
+
+/** Owners whose functions of that name a tenant may run, in order of preference. */
+export function ownersFor(tenant: string, name: string): readonly string[] {
+  const shared = tenant !== PLATFORM_TENANT && SHARED_FUNCTIONS.includes(name);
+  return shared ? [tenant, PLATFORM_TENANT] : [tenant];
+}
 
 export const VERSION_FIELD = 'version:';
 export const ALIAS_FIELD = 'alias:';
@@ -160,23 +167,23 @@ export class Functions {
    * @param random uniform, from 0 up to but not including 1.
    */
   resolve(tenant: string, name: string, reference = '', random = Math.random()): Promise<FunctionVersion | null> {
-    return this.#lookUp(tenant, this.#candidates(tenant, name), reference, (shares) => chooseVersion(shares, random));
+    return this.#lookUp(tenant, ownersFor(tenant, name), name, reference, (shares) => chooseVersion(shares, random));
   }
 
   /** Like {@link resolve} without chance, for display: of an alias, the version with the largest share. */
   find(tenant: string, name: string, reference = ''): Promise<FunctionVersion | null> {
-    return this.#lookUp(tenant, this.#candidates(tenant, name), reference, heaviest);
+    return this.#lookUp(tenant, ownersFor(tenant, name), name, reference, heaviest);
   }
 
   /** Like {@link find}, but only among the tenant's own functions. */
   get(tenant: string, name: string, reference = ''): Promise<FunctionVersion | null> {
-    return this.#lookUp(tenant, { name, owners: [tenant] }, reference, heaviest);
+    return this.#lookUp(tenant, [tenant], name, reference, heaviest);
   }
 
   /** A version that may still have running invocations: deployed, or removed and draining. */
   async runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null> {
     const { keys } = this.#store;
-    const owners = this.#candidates(tenant, name).owners;
+    const owners = ownersFor(tenant, name);
     const replies = await this.#store.call((redis) => {
       // One transaction, because a redeployed version moves from one hash to the other.
       const reading = redis.multi();
@@ -296,7 +303,7 @@ export class Functions {
 
   /** A function as an entry of a tenant's list. The whole function is read only when `live` serves no version. */
   async #listed(tenant: string, owner: string, name: string): Promise<ListedFunction | null> {
-    const served = await this.#served([owner], name, '');
+    const served = await this.serving([owner], name, '');
     if (served !== null) {
       const version = served.versions.find((found) => found.version === heaviest(served.shares));
       if (version !== undefined) return { version: lentTo(tenant, version), live: served.shares };
@@ -305,37 +312,27 @@ export class Functions {
     return newest === undefined ? null : { version: lentTo(tenant, newest), live: [] };
   }
 
-  /** Owners whose functions of that name a tenant may run, in order of preference. */
-  #candidates(tenant: string, name: string): { readonly name: string; readonly owners: readonly string[] } {
-    const shared = tenant !== PLATFORM_TENANT && SHARED_FUNCTIONS.includes(name);
-    return { name, owners: shared ? [tenant, PLATFORM_TENANT] : [tenant] };
-  }
-
   async #lookUp(
     tenant: string,
-    { name, owners }: { readonly name: string; readonly owners: readonly string[] },
-    reference: string,
-    choose: (shares: readonly Share[]) => string | undefined,
-  ): Promise<FunctionVersion | null> {
-    const served = await this.#served(owners, name, reference);
-    const wanted = served === null ? undefined : choose(served.shares);
-    const found = served?.versions.find(({ version }) => version === wanted);
-    return found === undefined ? null : lentTo(tenant, found);
-  }
-
-  /** The shares and versions that `reference` serves, of the first owner that has a function with that reference. */
-  async #served(
     owners: readonly string[],
     name: string,
     reference: string,
-  ): Promise<{ readonly shares: readonly Share[]; readonly versions: readonly FunctionVersion[] } | null> {
+    choose: (shares: readonly Share[]) => string | undefined,
+  ): Promise<FunctionVersion | null> {
+    const serving = await this.serving(owners, name, reference);
+    return serving === null ? null : servedVersion(tenant, serving, choose);
+  }
+
+  /** The versions that a reference serves, of the first owner whose function has that reference. One round trip. */
+  async serving(owners: readonly string[], name: string, reference: string): Promise<Serving | null> {
     const owned = owners.map((owner) => this.#store.keys.function(owner, name));
     const reply = await this.#store.script(SCRIPTS.resolve, owned, [reference]);
     if (!Array.isArray(reply)) return null;
-    const [, state, ...texts] = reply.map(String);
+    const [at, basis = '', ...texts] = reply.map(String);
     const versions = texts.map(parseVersion);
-    const only = versions.map(({ version }) => ({ version, weight: 100 }));
-    return { shares: state === undefined || state === '' ? only : parseState(state).shares, versions };
+    const shares = basis.startsWith('{') ? parseState(basis).shares : [{ version: basis, weight: 100 }];
+    const length = texts.reduce((sum, text) => sum + text.length, basis.length);
+    return { owner: owners[Number(at) - 1] ?? '', basis, shares, versions, length };
   }
 }
 
@@ -416,11 +413,6 @@ async function inParts<T, R>(items: readonly T[], read: (item: T) => Promise<R |
     found.push(...some.filter((one) => one !== null));
   }
   return found;
-}
-
-/** Presents a function of the platform as the tenant's own; a tenant's own function is unchanged. */
-function lentTo(tenant: string, found: FunctionVersion): FunctionVersion {
-  return found.tenant === tenant ? found : { ...found, tenant, platform: true };
 }
 
 /** JSON text with sorted keys, so that equal manifests have equal text. */

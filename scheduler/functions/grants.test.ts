@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import { grantsSchema, hostMatches, NO_GRANTS, resolveGrants } from './grants.ts';
 
 describe('grants', () => {
-  test('come to what was asked for, and to nothing when nothing was', () => {
+  test('are those of the manifest, and none without any', () => {
     assert.deepEqual(resolveGrants(), NO_GRANTS);
     assert.deepEqual(resolveGrants({ store: true }).store, 'write');
     assert.deepEqual(resolveGrants({ store: 'read' }).store, 'read');

@@ -16,15 +16,15 @@ const HOUR_MS = 3_600_000;
 /** Changes of a version that interrupt a release, one after the other. */
 const HAPPENINGS = {
   'its removal': async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
-  'its function’s removal': async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
-  'its being deployed again': async ({ functions }, version) => functions.put(version, { alias: null }),
-  'its removal, with an alias before it': async ({ releases, removals }, { name, version }) => {
+  'the removal of its function': async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
+  'its second deploy': async ({ functions }, version) => functions.put(version, { alias: null }),
+  'its removal after that of its alias': async ({ releases, removals }, { name, version }) => {
     await releases.remove(TENANT, name, 'canary');
     await removals.removeVersion(TENANT, name, version);
   },
 } satisfies Record<string, (scheduler: Scheduler, of: FunctionVersion) => Promise<unknown>>;
 
-describe('a secret’s value is kept as long as a version with it may run', () => {
+describe('a release keeps the secret values of a version that may still run', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
   let now = Date.UTC(2027, 0, 1);
@@ -79,7 +79,7 @@ describe('a secret’s value is kept as long as a version with it may run', () =
       submission({ tenant: TENANT, function: name, version: first.version, functionOwner: TENANT }),
     );
     await set('second');
-    if (happens === 'its being deployed again') await scheduler.removals.removeVersion(TENANT, name, first.version);
+    if (happens === 'its second deploy') await scheduler.removals.removeVersion(TENANT, name, first.version);
     // The deploy's pin has expired.
     now += 2 * HOUR_MS;
     const { store, calls } = watched(async (call) => {
@@ -89,12 +89,16 @@ describe('a secret’s value is kept as long as a version with it may run', () =
     const opened = await scheduler.secrets.open(TENANT, { TOKEN: revision });
     assert.deepEqual([...opened], [['TOKEN', 'first']], `${happens} before call ${at}`);
     await scheduler.removals.removeFunction(TENANT, name, true);
-    await assert.rejects(scheduler.secrets.open(TENANT, { TOKEN: revision }), /not stored/, 'and no longer');
+    await assert.rejects(
+      scheduler.secrets.open(TENANT, { TOKEN: revision }),
+      /not stored/,
+      'the value is released with the function',
+    );
     return calls() > at;
   }
 
   for (const happens of Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[]) {
-    it(`whatever a release is about to do at ${happens}`, async () => {
+    it(`when ${happens} interrupts any call of the release`, async () => {
       let at = 0;
       while (await releaseWith(at, happens)) at++;
       assert.ok(at > 4, `${at} calls`);

@@ -9,12 +9,12 @@ import { manifestJsonSchema } from './manifest-schema.ts';
 const PROGRAM = fileURLToPath(new URL('manifest-schema.ts', import.meta.url));
 const MANIFEST = new URL('../../functions/text-completion/pie.json', import.meta.url);
 
-it('the schema for editors takes what the platform takes, and refuses what it refuses', () => {
+it('the schema for editors accepts and refuses the same manifests as the platform', () => {
   const schema = JSON.parse(execFileSync(process.execPath, [PROGRAM], { encoding: 'utf8' })) as Schema;
   assert.deepEqual(
     schema,
     JSON.parse(JSON.stringify(manifestJsonSchema())),
-    'the program prints what the gateway serves',
+    'the program prints the schema that the gateway serves',
   );
   const validator = new Validator(schema, '2020-12', false);
   const manifest = JSON.parse(readFileSync(MANIFEST, 'utf8'));
@@ -40,7 +40,7 @@ it('the schema for editors takes what the platform takes, and refuses what it re
     assert.equal(validator.validate({ ...manifest, ...more }).valid, false, JSON.stringify(more));
 });
 
-it('it describes every field, also those inside of others', () => {
+it('the schema describes every field, also nested ones', () => {
   const missing: string[] = [];
   const look = (schema: Schema, path: string) => {
     for (const [name, inner] of Object.entries((schema.properties ?? {}) as Record<string, Schema>)) {

@@ -11,7 +11,7 @@ import {
 } from './manifest.ts';
 
 describe('manifest', () => {
-  test('a full one is taken as it is', () => {
+  test('a manifest with every field is parsed unchanged', () => {
     const manifest = {
       name: 'text-completion',
       description: 'Completes a text.',
@@ -43,23 +43,23 @@ describe('manifest', () => {
   });
 
   const faults: [what: string, manifest: unknown, field: string, message: RegExp][] = [
-    ['no object', 7, '', /must be a JSON object/],
-    ['no name', {}, 'name', /is missing/],
+    ['a value that is no object', 7, '', /must be a JSON object/],
+    ['a missing name', {}, 'name', /is missing/],
     ['a bad name', { name: 'My Function' }, 'name', /lower-case letter/],
     ['a name that is too long', { name: 'a'.repeat(64) }, 'name', /63 at most/],
     ['an unknown field', { name: 'a', memory: 5 }, 'memory', /is not a field/],
     ['an unknown limit', { name: 'a', limits: { cpu: 5 } }, 'limits.cpu', /is not a field/],
     ['a limit below its bound', { name: 'a', limits: { cpuMs: 0 } }, 'limits.cpuMs', /from 1 to 600000/],
     ['a limit above its bound', { name: 'a', limits: { memoryMb: 1e6 } }, 'limits.memoryMb', /from 1 to 1024/],
-    ['a limit that is no number', { name: 'a', limits: { tokens: '5' } }, 'limits.tokens', /whole number/],
-    ['limits that are none', { name: 'a', limits: 5 }, 'limits', /must be an object/],
+    ['a limit that is not a number', { name: 'a', limits: { tokens: '5' } }, 'limits.tokens', /whole number/],
+    ['limits that are no object', { name: 'a', limits: 5 }, 'limits', /must be an object/],
     ['a pool that is too large', { name: 'a', pool: { min: 1000 } }, 'pool.min', /not be above 256/],
     ['a bad model name', { name: 'a', model: ['ok', 'not ok'] }, 'model.1', /no name of a model/],
     ['a model of a wrong type', { name: 'a', model: 5 }, 'model', /the name of a model/],
     ['no models', { name: 'a', model: [] }, 'model', /at least one/],
     ['an entry outside the folder', { name: 'a', main: '../../etc/passwd' }, 'main', /inside the folder/],
     ['an absolute entry', { name: 'a', main: '/etc/passwd' }, 'main', /inside the folder/],
-    ['secrets that are no list', { name: 'a', secrets: 'TOKEN' }, 'secrets', /list of names/],
+    ['secrets that are not a list', { name: 'a', secrets: 'TOKEN' }, 'secrets', /list of names/],
     ['a bad name of a secret', { name: 'a', secrets: ['TOKEN', 'to ken'] }, 'secrets.1', /capital letter/],
     ['a secret named twice', { name: 'a', secrets: ['A', 'A'] }, 'secrets', /twice/],
     [
@@ -69,19 +69,34 @@ describe('manifest', () => {
       /more than 32/,
     ],
     ['a bad name of a variable', { name: 'a', environment: { mode: 'x' } }, 'environment.mode', /capital letter/],
-    ['a variable that is no text', { name: 'a', environment: { N: 5 } }, 'environment.N', /must be a text/],
+    ['a variable that is not a string', { name: 'a', environment: { N: 5 } }, 'environment.N', /must be a text/],
     ['a long variable', { name: 'a', environment: { N: 'x'.repeat(4097) } }, 'environment.N', /4096 characters/],
-    ['a variable with half a character', { name: 'a', environment: { N: '\ud800' } }, 'environment.N', /well-formed/],
+    [
+      'a variable with half a surrogate pair',
+      { name: 'a', environment: { N: '\ud800' } },
+      'environment.N',
+      /well-formed/,
+    ],
     [
       'too many variables',
       { name: 'a', environment: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`V${i}`, ''])) },
       'environment',
       /more than 64/,
     ],
-    ['what is shown for a value', { name: 'a', environment: { N: '(sealed)' } }, 'environment.N', /the value itself/],
-    ['a name of both', { name: 'a', secrets: ['N'], environment: { N: 'x' } }, 'environment.N', /secret too/],
+    [
+      'the placeholder of a sealed value',
+      { name: 'a', environment: { N: '(sealed)' } },
+      'environment.N',
+      /the value itself/,
+    ],
+    [
+      'a secret and a variable of the same name',
+      { name: 'a', secrets: ['N'], environment: { N: 'x' } },
+      'environment.N',
+      /secret too/,
+    ],
     ['a wrong flag', { name: 'a', restartable: 'yes' }, 'restartable', /true or false/],
-    ['a schema that is none', { name: 'a', input: 'string' }, 'input', /JSON Schema/],
+    ['a schema that is no object', { name: 'a', input: 'string' }, 'input', /JSON Schema/],
     [
       'a wrong type in a schema',
       { name: 'a', input: { properties: { n: { type: 'float' } } } },
@@ -90,20 +105,20 @@ describe('manifest', () => {
     ],
     ['a bad pattern', { name: 'a', input: { items: { pattern: '(' } } }, 'input.items.pattern', /regular expression/],
     [
-      'a pattern that looks ahead',
+      'a pattern with a lookahead',
       { name: 'a', input: { properties: { x: { pattern: '^(?=.*[0-9])' } } } },
       'input.properties.x.pattern',
       /the pattern "\^\(\?=\.\*\[0-9\]\)" looks ahead.*Use `not`/,
     ],
     [
-      'a pattern of properties that refers back',
+      'a property pattern with a back reference',
       { name: 'a', input: { patternProperties: { '(a)\\1': {} } } },
       'input.patternProperties.(a)\\1',
       /refers back/,
     ],
-    ['a reference to nothing', { name: 'a', input: { $ref: '#/$defs/x' } }, 'input', /leads to no schema/],
+    ['a reference without a target', { name: 'a', input: { $ref: '#/$defs/x' } }, 'input', /leads to no schema/],
     [
-      'patterns that are too much together',
+      'patterns above their bound together',
       { name: 'a', input: { anyOf: ['a', 'b', 'c'].map((each) => ({ pattern: `${each}{1900}` })) } },
       'input',
       /4000 steps together/,
@@ -112,19 +127,24 @@ describe('manifest', () => {
     ['a reference elsewhere', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
     ['a host that is a URL', { name: 'a', grants: { hosts: ['https://x.y'] } }, 'grants.hosts.0', /must be a host/],
     ['a host in upper case', { name: 'a', grants: { hosts: ['ok', 'X.y'] } }, 'grants.hosts.1', /lower case/],
-    ['a port that is none', { name: 'a', grants: { hosts: ['x.y:70000'] } }, 'grants.hosts.0', /must be a host/],
-    ['hosts that are no list', { name: 'a', grants: { hosts: 'x.y' } }, 'grants.hosts', /list of hosts/],
+    ['a port out of range', { name: 'a', grants: { hosts: ['x.y:70000'] } }, 'grants.hosts.0', /must be a host/],
+    ['hosts that are not a list', { name: 'a', grants: { hosts: 'x.y' } }, 'grants.hosts', /list of hosts/],
     ['too many hosts', { name: 'a', grants: { hosts: Array(65).fill('x.y') } }, 'grants.hosts', /more than 64/],
     ['a wrong right to the store', { name: 'a', grants: { store: 'write' } }, 'grants.store', /true, false or "read"/],
     ['a wrong right to messages', { name: 'a', grants: { messaging: 'yes' } }, 'grants.messaging', /true or false/],
-    ['functions of no name', { name: 'a', grants: { launch: ['Other'] } }, 'grants.launch.0', /name of a function/],
-    ['functions that are no list', { name: 'a', grants: { launch: 'other' } }, 'grants.launch', /"\*" or a list/],
+    [
+      'a malformed function name',
+      { name: 'a', grants: { launch: ['Other'] } },
+      'grants.launch.0',
+      /name of a function/,
+    ],
+    ['functions that are not a list', { name: 'a', grants: { launch: 'other' } }, 'grants.launch', /"\*" or a list/],
     ['an unknown grant', { name: 'a', grants: { files: true } }, 'grants.files', /is not a field/],
-    ['grants that are none', { name: 'a', grants: ['store'] }, 'grants', /must be an object/],
-    ['too much', { name: 'a', description: 'x'.repeat(70_000) }, '', /larger than/],
+    ['grants that are no object', { name: 'a', grants: ['store'] }, 'grants', /must be an object/],
+    ['a manifest that is too large', { name: 'a', description: 'x'.repeat(70_000) }, '', /larger than/],
   ];
   for (const [what, manifest, field, message] of faults) {
-    test(`${what} is refused, with the field named`, () => {
+    test(`${what} is refused with its field`, () => {
       const outcome = parseManifest(manifest);
       assert.ok(!outcome.ok);
       assert.equal(outcome.errors[0]?.field, field);
@@ -132,7 +152,7 @@ describe('manifest', () => {
     });
   }
 
-  test('whatever it is given, it answers; and what it accepts keeps its bounds', () => {
+  test('random values are parsed without an exception, and accepted manifests keep their bounds', () => {
     const loose = fc.record(
       {
         name: fc.oneof(fc.constant('fine'), fc.string()),

@@ -50,16 +50,20 @@ describe('releases', () => {
     return id;
   }
 
-  test('a split is decided by the number that is passed in; a version and an alias are what they say', async () => {
+  test('a number from 0 to 1 picks the version of a split; a version, tag or alias names its own', async () => {
     const a = await deploy('split');
     const b = await deploy('split', { alias: 'next', tag: 'v2', by: 'key_1', message: 'second' });
-    assert.deepEqual(await live('split'), [{ version: a.version, weight: 100 }], 'the traffic was left alone');
+    assert.deepEqual(
+      await live('split'),
+      [{ version: a.version, weight: 100 }],
+      'a deploy to another alias leaves the traffic of live unchanged',
+    );
     const set = await scheduler.releases.set(TENANT, 'split', 'live', split(b, 10, a));
     assert.ok(set.ok);
     const { functions } = scheduler;
     assert.equal((await functions.resolve(TENANT, 'split', '', 0.05))?.version, b.version);
     assert.equal((await functions.resolve(TENANT, 'split', 'live', 0.1))?.version, a.version);
-    assert.equal((await functions.find(TENANT, 'split'))?.version, a.version, 'the heaviest');
+    assert.equal((await functions.find(TENANT, 'split'))?.version, a.version, 'the heaviest version');
     assert.equal((await functions.resolve(TENANT, 'split', 'next'))?.version, b.version);
     assert.equal((await functions.resolve(TENANT, 'split', 'v2'))?.version, b.version);
     assert.equal((await functions.resolve(TENANT, 'split', b.version))?.version, b.version);
@@ -68,7 +72,7 @@ describe('releases', () => {
     assert.deepEqual(names, ['live', 'next', 'v2']);
   });
 
-  test('a change is refused whole when the alias changed meanwhile, a version is not there, or a tag would be split', async () => {
+  test('a stale revision, an unknown version or function, or a split tag changes nothing', async () => {
     const a = await deploy('refused', { alias: 'live', tag: 'v1' });
     const b = await deploy('refused', { alias: null });
     const [before] = await scheduler.releases.aliases(TENANT, 'refused');
@@ -94,16 +98,16 @@ describe('releases', () => {
     assert.deepEqual(
       await scheduler.functions.put({ ...b, createdAt: 1 }, { alias: 'live', tag: 'v1' }),
       { ok: false, reason: 'tag-taken', version: a.version },
-      'a tag stays with its version',
+      'a tag cannot move to another version',
     );
     assert.deepEqual(await live('refused'), [{ version: a.version, weight: 100 }]);
     const changed = await set('live', { ...split(a, 50, b), ifRevision: before?.revision });
     assert.ok(changed.ok);
     const again = await set('live', { ...split(b, 50, a), ifRevision: before?.revision });
-    assert.ok(again.ok && again.alias.revision === changed.alias.revision, 'sent twice, it is one change');
+    assert.ok(again.ok && again.alias.revision === changed.alias.revision, 'a repeated command is one change');
   });
 
-  test('rolling back twice goes two steps back, from whatever process; the history is bounded', async () => {
+  test('each rollback goes one step back, and the history of an alias is bounded', async () => {
     const a = await deploy('back');
     const b = await deploy('back');
     await scheduler.releases.set(TENANT, 'back', 'live', split(b, 90, a));
@@ -125,13 +129,13 @@ describe('releases', () => {
     );
     assert.equal(history[1]?.message, 'oops');
     const one = await scheduler.releases.rollback(TENANT, 'back', 'live', { by: 'key_2' });
-    assert.ok(one.ok && one.plan.to[0]?.version === a.version, 'a step before what was restored');
+    assert.ok(one.ok && one.plan.to[0]?.version === a.version, 'one step before the restored state');
     for (let i = 0; i < MAX_HISTORY + 5; i++)
       await scheduler.releases.set(TENANT, 'back', 'live', split(b, 1 + (i % 2), a));
     assert.equal((await scheduler.releases.history(TENANT, 'back', 'live')).length, MAX_HISTORY);
   });
 
-  test('content that was deployed before leaves a rolled back alias alone when it is told to', async () => {
+  test('with onlyNew, known content leaves a rolled-back alias unchanged', async () => {
     const a = await deploy('bundled');
     const b = await deploy('bundled');
     await scheduler.releases.rollback(TENANT, 'bundled', 'live', { by: 'key_1' });
@@ -143,7 +147,7 @@ describe('releases', () => {
     assert.deepEqual(await live('bundled'), [{ version: c.version, weight: 100 }]);
   });
 
-  test('a function from before there were aliases is served as before, and can be rolled back from then on', async () => {
+  test('a function stored before aliases existed is served, and can be rolled back after its next deploy', async () => {
     const { store, functions, releases } = scheduler;
     const a = await deploy('old');
     const key = store.keys.function(TENANT, 'old');
@@ -161,7 +165,7 @@ describe('releases', () => {
     assert.equal(await store.redis.hexists(key, 'current'), 0);
   });
 
-  test('a tenant has so many functions, a function so many versions; what it has may be deployed again', async () => {
+  test('the numbers of functions and versions are bounded; known content can still be deployed', async () => {
     const { store, functions, removals } = scheduler;
     const a = await deploy('many');
     const b = await deploy('many');
@@ -170,7 +174,11 @@ describe('releases', () => {
     const others = Array.from({ length: MAX_VERSIONS - 2 }, (_, i) => [`version:${i}`, JSON.stringify(b)]);
     await store.redis.hset(store.keys.function(TENANT, 'many'), Object.fromEntries(others));
     const next = { ...b, version: 'next' };
-    assert.deepEqual(await functions.put(next), { ok: false, reason: 'too-many-versions' }, 'one drains');
+    assert.deepEqual(
+      await functions.put(next),
+      { ok: false, reason: 'too-many-versions' },
+      'the draining version counts',
+    );
     assert.ok((await functions.put(a)).ok);
     assert.ok((await functions.put(b)).ok);
     await scheduler.invocations.fail(running, 'internal', 'over');
@@ -192,13 +200,13 @@ describe('releases', () => {
     await store.redis.srem(store.keys.functions(TENANT), 'many');
   });
 
-  test('a function that is removed runs nothing new, and goes when its last invocation has ended', async () => {
+  test('a removed function starts no new invocation, and its data goes after its last invocation ends', async () => {
     const { store, functions, removals, blobs } = scheduler;
     const a = await deploy('gone');
     const b = await deploy('gone');
     const running = await begin(a);
     assert.deepEqual(await removals.removeFunction(TENANT, 'gone'), [{ version: a.version, unfinished: 1 }]);
-    assert.ok(!(await blobs.has(b.componentHash)), 'what nobody runs goes at once');
+    assert.ok(!(await blobs.has(b.componentHash)), 'a version without invocations is deleted at once');
     assert.equal(await functions.resolve(TENANT, 'gone'), null);
     assert.equal(await functions.find(TENANT, 'gone', a.version), null);
     assert.deepEqual(await functions.runnable(TENANT, 'gone', a.version), a);
@@ -208,7 +216,7 @@ describe('releases', () => {
     );
     await assert.rejects(begin(a), (error) => error instanceof StoreError && error.code === 'not-deployed');
     await removals.sweep();
-    assert.equal((await removals.draining(TENANT, 'gone')).length, 1, 'it waits');
+    assert.equal((await removals.draining(TENANT, 'gone')).length, 1, 'the version waits for its invocation');
     await scheduler.invocations.fail(running, 'internal', 'over');
     await removals.sweep();
     assert.deepEqual(await removals.draining(TENANT, 'gone'), []);
@@ -218,14 +226,14 @@ describe('releases', () => {
     assert.equal(await store.redis.hlen(store.keys.removals), 0);
   });
 
-  test('the name can be deployed again at once, the same content as well', async () => {
+  test('a removed name can be deployed again at once, also with the same content', async () => {
     const { functions, removals, blobs } = scheduler;
     const a = await deploy('again');
     const running = await begin(a);
     await removals.removeFunction(TENANT, 'again');
     await functions.put(a);
     const b = await deploy('again');
-    assert.deepEqual(await removals.draining(TENANT, 'again'), [], 'it is no longer removed');
+    assert.deepEqual(await removals.draining(TENANT, 'again'), [], 'the version is no longer being removed');
     await scheduler.invocations.fail(running, 'internal', 'over');
     await removals.sweep();
     assert.ok(await blobs.has(a.componentHash));
@@ -235,7 +243,7 @@ describe('releases', () => {
     );
   });
 
-  test('one version that no alias serves can be removed; --now cancels what waits', async () => {
+  test('a version that no alias serves can be removed, and --now cancels its waiting invocations', async () => {
     const { removals, functions } = scheduler;
     const a = await deploy('one');
     const b = await deploy('one', { alias: 'canary' });
@@ -245,7 +253,11 @@ describe('releases', () => {
     assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version), {
       draining: [{ version: b.version, unfinished: 1 }],
     });
-    assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version, true), { draining: [] }, 'now after all');
+    assert.deepEqual(
+      await removals.removeVersion(TENANT, 'one', b.version, true),
+      { draining: [] },
+      'the second removal cancels',
+    );
     assert.equal((await scheduler.invocations.get(waiting))?.status, 'cancelled');
     assert.equal(await removals.removeVersion(TENANT, 'one', b.version), null);
     const [c, d] = [await deploy('one', { alias: 'canary' }), await deploy('one', { alias: 'canary' })];
@@ -255,7 +267,7 @@ describe('releases', () => {
     await removals.removeVersion(TENANT, 'one', d.version, true);
     await removals.sweep();
     assert.equal((await scheduler.invocations.get(late))?.status, 'cancelled');
-    assert.equal((await scheduler.invocations.get(drains))?.status, 'queued', 'another version drains on');
+    assert.equal((await scheduler.invocations.get(drains))?.status, 'queued', 'the other removed version still drains');
     await scheduler.invocations.fail(drains, 'internal', 'over');
     await removals.sweep();
     assert.equal(await scheduler.store.redis.hlen(scheduler.store.keys.removals), 0);
@@ -273,13 +285,13 @@ describe('releases', () => {
     other.reaper.start();
     try {
       await scheduler.invocations.fail(running, 'internal', 'over');
-      await eventually(async () => !(await scheduler.blobs.has(a.componentHash)), 'the component goes');
+      await eventually(async () => !(await scheduler.blobs.has(a.componentHash)), 'the component is removed');
     } finally {
       await other.close();
     }
   });
 
-  test('a command that is sent again, because its answer was lost, undoes nothing that others have done since', async (t) => {
+  test('a release command that is sent again after a lost reply does not undo later changes', async (t) => {
     const a = await deploy('resent');
     const b = await deploy('resent', { alias: null });
     const { store, releases, removals, functions } = scheduler;
@@ -314,7 +326,7 @@ describe('releases', () => {
     assert.equal((await functions.versions(TENANT, 'resent')).length, 1);
   });
 
-  test('all tenants are listed with what their aliases serve; a tag serves nobody in particular', async () => {
+  test('deployed functions are listed for all tenants, and a tag makes no version served', async () => {
     const a = await deploy('seen', undefined, 'other');
     const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');
     const found = (await scheduler.functions.deployed()).find(({ tenant }) => tenant === 'other');

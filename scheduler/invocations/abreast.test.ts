@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Abreast } from './abreast.ts';
 
-test('of each tenant so many calls run at once, the others follow in order, failed ones hand their place on as well', async () => {
+test('each tenant runs a bounded number of calls, in order, and a failed call frees its place', async () => {
   const abreast = new Abreast(2);
   const begun: string[] = [];
   const calls = new Map<string, PromiseWithResolvers<string>>();
@@ -15,7 +15,7 @@ test('of each tenant so many calls run at once, the others follow in order, fail
     });
   const flood = ['a', 'b', 'c', 'd', 'e'].map((name) => run('flood', name));
   const other = run('other', 'x');
-  assert.deepEqual(begun, ['a', 'b', 'x'], 'nobody waits behind another tenant');
+  assert.deepEqual(begun, ['a', 'b', 'x'], 'no call waits for another tenant');
 
   calls.get('b')?.resolve('b is done');
   assert.equal(await flood[1], 'b is done');
@@ -28,5 +28,5 @@ test('of each tenant so many calls run at once, the others follow in order, fail
   assert.deepEqual(await Promise.all([other, flood[2], flood[3]]), ['x', 'c', 'd']);
   calls.get('e')?.resolve('e');
   assert.equal(await flood[4], 'e');
-  assert.equal(abreast.size, 0, 'nothing is remembered of tenants of which nothing runs');
+  assert.equal(abreast.size, 0, 'no state is kept for idle tenants');
 });

@@ -16,7 +16,7 @@ interface Running {
   readonly epoch: number;
 }
 
-describe('what attempts write in one turn', () => {
+describe('appends of several attempts in one turn', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
   before(async () => {
@@ -48,7 +48,7 @@ describe('what attempts write in one turn', () => {
     return count('eval') + count('evalsha');
   };
 
-  test('is one call of the store, and followers hear of each', async () => {
+  test('are one call of the store and reach followers', async () => {
     const attempts = await many('acme', 20);
     const first = attempts[0];
     assert.ok(first);
@@ -74,7 +74,7 @@ describe('what attempts write in one turn', () => {
     assert.deepEqual(followed, [message('a0').data, message('b').data, RESULT.data]);
   });
 
-  test('counts once for each, and for the tenant and its functions the sum', async () => {
+  test('add usage once per attempt, and the sum for tenant and function', async () => {
     const attempts = [...(await many('acme', 3)), ...(await many('acme', 2, 'other')), ...(await many('globex', 2))];
     const report = ({ id, epoch }: Running, outputTokens: number) =>
       scheduler.invocations.append(id, epoch, 1, [message('a')], { outputTokens });
@@ -91,7 +91,7 @@ describe('what attempts write in one turn', () => {
     assert.equal(await counted('globex'), 1_100_000);
   });
 
-  test('each hears of its own quota', async () => {
+  test('report to each attempt its own exceeded quota', async () => {
     const limit = { quota: 'tokens-per-minute', function: 'story', limit: 10, until: null } as const;
     await scheduler.quotas.set('acme', limit, { author: 'key_1', reason: '' });
     const attempts = [...(await many('acme', 2)), await running('acme', 'other'), await running('globex')];
@@ -112,7 +112,7 @@ describe('what attempts write in one turn', () => {
     );
   });
 
-  test('one that is refused or broken takes none with it', async () => {
+  test('succeed although others of the turn are refused or broken', async () => {
     const { invocations, store } = scheduler;
     const [fine, stale, ended, gap, broken] = (await many('acme', 5)) as [Running, Running, Running, Running, Running];
     const poor = await running('globex');
@@ -144,7 +144,7 @@ describe('what attempts write in one turn', () => {
     assert.deepEqual(await texts(poor), [[1, 'a']]);
   });
 
-  test('has bounds of its own: what is more goes in further calls', async () => {
+  test('are split into several calls beyond a bounded size', async () => {
     const attempts = await many('acme', 150);
     const before = await calls();
     const large = message('x'.repeat(100_000));

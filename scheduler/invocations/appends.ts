@@ -2,6 +2,7 @@ import { type Metered, parseMetered } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import { TurnCalls } from '../store/turn-calls.ts';
 import { meteredText } from '../usage/metered.ts';
 import { gap, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts';
 import type { Retention } from './retention.ts';
@@ -19,12 +20,6 @@ export interface AttemptWrite {
   readonly usage: Usage | undefined;
   /** True when the attempt shows its events to followers itself; the store then does not publish them. */
   readonly shown: boolean;
-}
-
-interface Waiting extends AttemptWrite {
-  readonly bytes: number;
-  readonly resolve: (answer: Metered<AppendOutcome>) => void;
-  readonly reject: (error: unknown) => void;
 }
 
 const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
@@ -45,7 +40,13 @@ const MAX_WRITES = 128;
 export class Appends {
   readonly #store: Store;
   readonly #retention: Retention;
-  #waiting: Waiting[] = [];
+  readonly #calls = new TurnCalls<AttemptWrite, Metered<AppendOutcome>>({
+    size: ({ events }) => {
+      const bytes = events.reduce((sum, { data }) => sum + data.length, 0);
+      return Math.max(1 / MAX_WRITES, events.length / MAX_EVENTS, bytes / MAX_BYTES);
+    },
+    call: (writes) => this.#call(writes),
+  });
 
   constructor(store: Store, retention: Retention) {
     this.#store = store;
@@ -53,32 +54,12 @@ export class Appends {
   }
 
   /** @throws the errors of `Invocations.append`. */
-  write(write: AttemptWrite): Promise<Metered<AppendOutcome>> {
-    return new Promise((resolve, reject) => {
-      const bytes = write.events.reduce((sum, { data }) => sum + checkedData(data).length, 0);
-      this.#waiting.push({ ...write, bytes, resolve, reject });
-      if (this.#waiting.length === 1) setImmediate(() => this.#flush());
-    });
+  async write(write: AttemptWrite): Promise<Metered<AppendOutcome>> {
+    for (const { data } of write.events) checkedData(data);
+    return this.#calls.run(write);
   }
 
-  #flush(): void {
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    let [start, events, bytes] = [0, 0, 0];
-    for (const [i, write] of waiting.entries()) {
-      const isFull =
-        i - start === MAX_WRITES || events + write.events.length > MAX_EVENTS || bytes + write.bytes > MAX_BYTES;
-      if (i > start && isFull) {
-        void this.#call(waiting.slice(start, i));
-        [start, events, bytes] = [i, 0, 0];
-      }
-      events += write.events.length;
-      bytes += write.bytes;
-    }
-    void this.#call(waiting.slice(start));
-  }
-
-  async #call(writes: readonly Waiting[]): Promise<void> {
+  async #call(writes: readonly AttemptWrite[]): Promise<(() => Metered<AppendOutcome>)[]> {
     const { keys } = this.#store;
     const { maxEvents, maxBytes, logLines, logMs, familyBytes } = this.#retention;
     const now = this.#store.clock();
@@ -88,20 +69,8 @@ export class Appends {
       for (const { event, data } of events) args.push(event, data);
     }
     const places = writes.flatMap(({ id }) => [keys.invocation(id), keys.events(id)]);
-    try {
-      const replies = tuple(await this.#store.script(APPEND, places, args));
-      for (const [i, write] of writes.entries()) settle(write, replies[i], now);
-    } catch (error) {
-      for (const { reject } of writes) reject(error);
-    }
-  }
-}
-
-function settle(write: Waiting, reply: unknown, now: number): void {
-  try {
-    write.resolve(answerOf(write, reply, now));
-  } catch (error) {
-    write.reject(error);
+    const replies = tuple(await this.#store.script(APPEND, places, args));
+    return writes.map((write, i) => () => answerOf(write, replies[i], now));
   }
 }
 

@@ -1,5 +1,5 @@
 import type { Store } from '../store/store.ts';
-import type { Retention } from './retention.ts';
+import { type Retention, retentionArguments } from './retention.ts';
 import type { FailureCode } from './types.ts';
 
 /** Keys and first arguments of every script that may end an invocation; `scripts/include/end-arguments.lua` reads them. */
@@ -11,16 +11,7 @@ export function endingArguments(
   const { keys } = store;
   return {
     keys: [keys.invocation(id), keys.events(id), keys.inbox(id), keys.deadlines],
-    args: [
-      id,
-      keys.live(id),
-      keys.inboxChannel(id),
-      store.clock(),
-      retention.recordMs,
-      retention.eventsMs,
-      retention.logLines,
-      `${retention.logMs} ${retention.filesMs} ${Math.max(retention.resultsMs, retention.eventsMs)}`,
-    ],
+    args: [id, keys.live(id), keys.inboxChannel(id), store.clock(), ...retentionArguments(retention)],
   };
 }
 

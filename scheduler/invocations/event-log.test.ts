@@ -74,7 +74,7 @@ describe('event log', () => {
     await redis.stop();
   });
 
-  test('followers from every place get what is stored and what comes, to the end', async () => {
+  test('followers from any position get the stored and the new events until the end', async () => {
     const run = await writer(scheduler);
     await run.write(700);
     const followers = [0, 1, 350, 699, 700].map((afterSeq) => collect(reader.events.follow(run.id, afterSeq)));
@@ -84,10 +84,10 @@ describe('event log', () => {
       assert.deepEqual(numbers((await followers[i]) ?? []), upTo(last, afterSeq + 1));
     }
     assert.deepEqual(numbers(await collect(reader.events.follow(run.id, 0))), upTo(last), 'after the end');
-    assert.deepEqual(await collect(reader.events.follow(run.id, last)), [], 'from the terminal event on');
+    assert.deepEqual(await collect(reader.events.follow(run.id, last)), [], 'no event follows the terminal one');
   });
 
-  test('a reader that is slower than the writer misses nothing', async () => {
+  test('a reader that is slower than the writer misses no event', async () => {
     const run = await writer(scheduler);
     const seen: number[] = [];
     const following = (async () => {
@@ -102,7 +102,7 @@ describe('event log', () => {
     assert.deepEqual(seen, upTo(last));
   });
 
-  test('one read holds so many bytes, however large events are, and following gets them all', async () => {
+  test('one read returns a bounded number of bytes, and following returns all events', async () => {
     const { id } = submission();
     await reader.invocations.create(submission({ id }));
     const attempt = await beginAttempt(reader, id, 'r1');
@@ -114,10 +114,10 @@ describe('event log', () => {
       const { events, complete } = await reader.events.readSome(id, { epoch: null, seq: afterSeq }, limit);
       return [events[0]?.seq, events.at(-1)?.seq, complete];
     };
-    assert.deepEqual(await read(0), [1, 600, false], 'an entry is read whole');
-    assert.deepEqual(await read(600), [601, 603, false], 'as many as 64 KiB take');
-    assert.deepEqual(await read(603), [604, 604, false], 'the next one is too large beside it');
-    assert.deepEqual(await read(604), [605, 605, false], 'one alone may be larger');
+    assert.deepEqual(await read(0), [1, 600, false], 'a stream entry is read whole');
+    assert.deepEqual(await read(600), [601, 603, false], 'events up to 64 KiB');
+    assert.deepEqual(await read(603), [604, 604, false], 'the next event is too large beside this one');
+    assert.deepEqual(await read(604), [605, 605, false], 'a single event may exceed the bound');
     assert.deepEqual(await read(605), [606, 608, false]);
     assert.deepEqual(await read(608), [609, 610, true]);
     assert.deepEqual(await read(610), [undefined, undefined, true]);
@@ -127,7 +127,7 @@ describe('event log', () => {
     assert.deepEqual(numbers(await collect(reader.events.follow(id, 0))), upTo(611));
   });
 
-  test('following goes on over a kill -9 and restart of Redis, without gap or duplicate', async () => {
+  test('a follower continues across SIGKILL and restart of Redis, without gap or duplicate', async () => {
     // A kill may lose Redis's last acknowledged writes, but must not lose the attempt.
     const run = await durably(redis, () => writer(scheduler));
     const seen: InvocationEvent[] = [];
@@ -153,7 +153,7 @@ describe('event log', () => {
     );
   });
 
-  describe('when Redis comes back without what it had acknowledged', () => {
+  describe('after Redis has lost acknowledged writes', () => {
     const end = { event: 'result' as const, data: '{}' };
     const isGapAfter = (lastSeq: number) => (error: unknown) =>
       error instanceof SequenceGap && error.code === 'sequence-gap' && error.lastSeq === lastSeq;
@@ -186,11 +186,11 @@ describe('event log', () => {
       );
     };
 
-    test('append names the last event that is left; sent again, each is there once', async () => {
+    test('append reports the last stored event, and events sent again are stored once', async () => {
       const { run, seen, ended } = await bereft();
       await assert.rejects(scheduler.invocations.append(run.id, run.epoch, 8, [message(8)]), isGapAfter(3));
       const late = follow(run.id);
-      await eventually(() => late.seen.length === 3, 'what is left');
+      await eventually(() => late.seen.length === 3, 'the events that are left');
       await run.write(2);
       const last = await run.finish();
       await Promise.all([ended, late.ended]);
@@ -198,7 +198,7 @@ describe('event log', () => {
       for (const events of [seen, late.seen, await reader.events.read(run.id, 0)]) assertWhole(events, last, run.epoch);
     });
 
-    test('finish does too, and what was sent again may be lost again', async () => {
+    test('finish reports the last stored event, and events sent again may be lost once more', async () => {
       const { run, seen, ended } = await bereft();
       await losingWrites(redis, () => run.write(1));
       await assert.rejects(scheduler.invocations.finish(run.id, run.epoch, 9, end, null), isGapAfter(3));
@@ -208,7 +208,7 @@ describe('event log', () => {
       for (const events of [seen, await reader.events.read(run.id, 0)]) assertWhole(events, last, run.epoch);
     });
 
-    test('whoever has seen more than the log holds gets one terminal event all the same', async () => {
+    test('a follower that has seen lost events gets one terminal event', async () => {
       const { run, seen, ended } = await bereft();
       assert.equal(await scheduler.invocations.fail(run.id, 'runtime-lost', 'gone with Redis'), 'ok');
       await ended;
@@ -217,15 +217,15 @@ describe('event log', () => {
       assert.deepEqual([seen.at(-1)?.event, JSON.parse(seen.at(-1)?.data ?? '').code], ['error', 'runtime-lost']);
       const from = async (afterSeq: number) =>
         (await collect(reader.events.follow(run.id, afterSeq))).map(({ seq, event }) => [seq, event]);
-      assert.deepEqual(await from(3), [[4, 'error']], 'its number in the log');
-      assert.deepEqual(await from(4), [], 'who may have seen it');
-      assert.deepEqual(await from(7), [[8, 'error']], 'who has seen lost events and comes back with their number');
+      assert.deepEqual(await from(3), [[4, 'error']], 'the number of the event in the log');
+      assert.deepEqual(await from(4), [], 'the follower may have seen it');
+      assert.deepEqual(await from(7), [[8, 'error']], 'a follower resumes by the number of a lost event');
       const { epoch } = run;
       const again = await collect(new Items(reader.events.feed(run.id, { epoch, seq: 7 })));
-      assert.deepEqual(again, seen.slice(7), 'who comes back with their id');
+      assert.deepEqual(again, seen.slice(7), 'a follower resumes by the id of a lost event');
     });
 
-    test('an attempt whose beginning is lost can write no more, though the next one begins at the same place', async () => {
+    test('an attempt whose beginning is lost stays stale, although the next attempt begins at the same number', async () => {
       const { id } = submission();
       await scheduler.invocations.create(submission({ id }));
       const { seen, ended } = follow(id);
@@ -249,7 +249,7 @@ describe('event log', () => {
       await ended;
       const [gap, ...rest] = seen.slice(2);
       assert.deepEqual(gap, { seq: 0, epoch: next.epoch, event: 'gap', data: '{"after":0}' });
-      assert.deepEqual(rest, await reader.events.read(id, 0), 'the reader begins again');
+      assert.deepEqual(rest, await reader.events.read(id, 0), 'the reader starts from the first event');
       for (const [i, { epoch, seq }] of seen.slice(0, -1).entries())
         assert.deepEqual(
           await collect(new Items(reader.events.feed(id, { epoch, seq }))),
@@ -257,7 +257,7 @@ describe('event log', () => {
         );
     });
 
-    test('the last event before the lost ones is found in a long log', async () => {
+    test('a reader finds the last kept event in a long log', async () => {
       const run = await writer(scheduler);
       for (let i = 0; i < 20; i++) await run.write(1 + (i % 3));
       const kept = (await scheduler.invocations.get(run.id))?.seq ?? 0;
@@ -271,7 +271,7 @@ describe('event log', () => {
       assert.deepEqual([lost, numbers(events)], [undefined, [kept + 1]]);
     });
 
-    test('an invocation whose record is lost is unknown to its writer and its followers', async () => {
+    test('writer and followers get an unknown invocation when its record is lost', async () => {
       const { run, seen, ended } = await losingWrites(redis, async () => {
         const run = await writer(scheduler);
         const follower = follow(run.id);
@@ -286,7 +286,7 @@ describe('event log', () => {
     });
   });
 
-  test('an aborted follower ends and lets go of its channel', async () => {
+  test('an aborted follower ends and unsubscribes from its channel', async () => {
     const run = await writer(scheduler);
     const abort = new AbortController();
     const following = collect(reader.events.follow(run.id, 0, abort.signal));
@@ -295,10 +295,13 @@ describe('event log', () => {
     const seen = await following;
     assert.ok(seen.length <= 2);
     const { redis: client, keys } = scheduler.store;
-    await eventually(async () => Number((await client.pubsub('NUMSUB', keys.live(run.id)))[1]) === 0, 'nobody listens');
+    await eventually(
+      async () => Number((await client.pubsub('NUMSUB', keys.live(run.id)))[1]) === 0,
+      'the channel has no subscriber',
+    );
   });
 
-  test('an unknown invocation, and a Redis that stays away, are errors', async () => {
+  test('following an unknown invocation fails, and so does following while Redis stays away', async () => {
     await assert.rejects(
       collect(reader.events.follow('nobody', 0)),
       (error) => error instanceof StoreError && error.code === 'invalid-argument',
@@ -314,7 +317,7 @@ describe('event log', () => {
     await hasty.close();
   });
 
-  test('log lines and the error of a run are in the log of the function', async () => {
+  test('the log of a function has the log lines and errors of its invocations', async () => {
     const record = submission({ function: 'talker' });
     await scheduler.invocations.create(record);
     const attempt = await beginAttempt(scheduler, record.id, 'r1');

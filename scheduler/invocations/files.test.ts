@@ -33,7 +33,7 @@ describe('files', () => {
     return { id: record.id, ...begun };
   }
 
-  test('a file is there as it was put, by either side, and a taken name gets the new content', async () => {
+  test('runtime and client store a file unchanged, and a second put replaces its content', async () => {
     const { id, epoch } = await running();
     const content = new Uint8Array([0, 255, 10, 13]);
     assert.equal(await scheduler.files.put(id, 'b', TYPE, content), 'ok');
@@ -47,7 +47,7 @@ describe('files', () => {
     ]);
     assert.equal(await scheduler.files.get(id, 'c'), null);
     assert.equal(await scheduler.files.put('nobody', 'a', TYPE, content), 'unknown');
-    assert.equal(await scheduler.files.put(id, 'a', TYPE, content, epoch - 1), 'ended', 'of an older attempt');
+    assert.equal(await scheduler.files.put(id, 'a', TYPE, content, epoch - 1), 'ended', 'of an earlier attempt');
     for (const [name, type, size] of [
       ['', TYPE, 0],
       ['a/b', TYPE, 0],
@@ -58,14 +58,14 @@ describe('files', () => {
     }
   });
 
-  test('they are bounded in number and in bytes together, whoever puts at once', async () => {
+  test('files of an invocation are bounded in number and bytes under concurrent puts', async () => {
     const { id } = await running();
     const many = await Promise.all(
       Array.from({ length: MAX_FILES + 5 }, (_, i) => scheduler.files.put(id, `f${i}`, TYPE, new Uint8Array(1))),
     );
     assert.equal(many.filter((outcome) => outcome === 'ok').length, MAX_FILES);
     assert.equal(many.filter((outcome) => outcome === 'too-many').length, 5);
-    assert.equal(await scheduler.files.put(id, 'f0', TYPE, new Uint8Array(2)), 'ok', 'one of them may change');
+    assert.equal(await scheduler.files.put(id, 'f0', TYPE, new Uint8Array(2)), 'ok', 'a stored file can be replaced');
     const { id: large } = await running();
     const most = new Uint8Array(MAX_FILE_BYTES);
     const outcomes = await Promise.all(
@@ -79,7 +79,7 @@ describe('files', () => {
     await scheduler.invocations.fail(large, 'internal', 'over');
   });
 
-  test('whoever waits for one hears when it comes, and when none can come', async () => {
+  test('appears() resolves when the file is stored, also after a restart, and when the inbox closes', async () => {
     // A busy Redis writes late, and a kill would lose those writes.
     const { id } = await durably(redis, running);
     const never = new AbortController();
@@ -92,14 +92,14 @@ describe('files', () => {
     assert.equal(await second, true);
     await scheduler.inbox.close(id);
     assert.equal(await third, false);
-    assert.equal(await wait('a'), true, 'what is there is there');
+    assert.equal(await wait('a'), true, 'the file is stored already');
     const { id: other } = await running();
     const aborted = scheduler.files.appears(other, 'a', never.signal);
     never.abort();
     assert.equal(await aborted, false);
   });
 
-  test('a family has one budget, which ended children still use; a tenant has one, which forgotten files give back', async () => {
+  test('files have one budget per family, kept by ended children, and one per tenant, freed on expiry', async () => {
     const channels = new Channels(redis.connect());
     const files = new Files(scheduler.store, channels, { familyBytes: 1000, tenantBytes: 1500 });
     const tenant = 'bounded';
@@ -126,20 +126,24 @@ describe('files', () => {
       assert.equal(await put(second.id, 600), 'family-full');
       assert.equal(await put(root.id, 200), 'ok');
       assert.equal(await put(root.id, 500), 'family-full');
-      assert.equal(await put(root.id, 10), 'ok', 'what is replaced counts no more');
+      assert.equal(await put(root.id, 10), 'ok', 'replaced content frees its bytes');
       assert.equal(await put(second.id, 100), 'ok');
 
       const other = await begin();
       assert.equal(await put(other.id, 700), 'tenant-full');
-      assert.equal(await put((await begin('neighbour')).id, 700), 'ok', 'of another tenant');
+      assert.equal(await put((await begin('neighbour')).id, 700), 'ok', 'another tenant has its own budget');
       now += FILES_MS;
-      assert.equal(await put(other.id, 700), 'ok', 'the first child’s file is forgotten');
+      assert.equal(await put(other.id, 700), 'ok', 'the file of the first child has expired');
       const { redis: client, keys } = scheduler.store;
       for (const { id } of [first, second, root, other]) await scheduler.invocations.fail(id, 'internal', 'over');
       const last = await begin();
       now += FILES_MS;
       assert.equal(await put(last.id, 1), 'ok');
-      assert.equal(await client.hlen(keys.fileUsage(tenant)), 2, 'nothing else is counted');
+      assert.equal(
+        await client.hlen(keys.fileUsage(tenant)),
+        2,
+        'only the tenant total and the last invocation are counted',
+      );
       assert.equal(await client.zcard(keys.fileExpiries(tenant)), 0);
       assert.equal(
         await client.hget(keys.fileUsage(tenant), 'bytes'),
@@ -150,7 +154,7 @@ describe('files', () => {
     }
   });
 
-  test('they are kept as long as the events, and none comes after the end', async () => {
+  test('files expire with the retention, and none can be added after the end', async () => {
     const { id } = await running();
     await scheduler.files.put(id, 'a', TYPE, new Uint8Array(1));
     await scheduler.invocations.fail(id, 'internal', 'over');
@@ -159,7 +163,7 @@ describe('files', () => {
     const { redis: client, keys } = scheduler.store;
     for (const key of [keys.files(id), keys.fileContents(id)]) {
       const leftMs = await client.pttl(key);
-      assert.ok(leftMs > 0 && leftMs <= FILES_MS, `${key} is forgotten in ${leftMs} ms`);
+      assert.ok(leftMs > 0 && leftMs <= FILES_MS, `${key} expires in ${leftMs} ms`);
       // Delete the key as its expiry would.
       await client.del(key);
     }

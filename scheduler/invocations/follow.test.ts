@@ -17,7 +17,7 @@ function log(length: number): InvocationEvent[] {
   }));
 }
 
-test('any mix of writing, reading, live messages and interruptions gives every event once, in order', () => {
+test('any mix of writes, reads, live messages and interruptions yields each event once, in order', () => {
   const action = fc.oneof(
     { weight: 4, arbitrary: fc.constant('write' as const) },
     { weight: 3, arbitrary: fc.constant('deliver' as const) },
@@ -71,7 +71,7 @@ test('any mix of writing, reading, live messages and interruptions gives every e
             cursor.interrupted();
           }
         }
-        // Whatever happened before, continuing reaches the end.
+        // After any steps, continuing reaches the end.
         while (written < length) write();
         for (let i = 0; i < 3 * length + 10 && !cursor.done; i += 1) {
           cursor.live(undelivered.splice(0, 2));
@@ -90,7 +90,7 @@ test('any mix of writing, reading, live messages and interruptions gives every e
   );
 });
 
-test('whatever is shown before it is written, lost on its way, told again or left out comes once, in order', () => {
+test('events shown before they are written, lost, repeated or left out arrive once, in order', () => {
   const action = fc.oneof(
     { weight: 4, arbitrary: fc.constant('show' as const) },
     { weight: 2, arbitrary: fc.constant('write' as const) },
@@ -160,7 +160,7 @@ test('whatever is shown before it is written, lost on its way, told again or lef
             attach();
           }
         }
-        // Whatever happened before, continuing reaches the end.
+        // After any steps, continuing reaches the end.
         while (shown < length) show();
         for (let i = 0; i < 4 * length + 20 && !cursor.done; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();
@@ -189,7 +189,7 @@ function readOf(logged: readonly InvocationEvent[], epoch: number, position: Pos
   return { events: rest.slice(0, readCount), complete: rest.length < readCount, lost };
 }
 
-test('a store that loses events, and gives their numbers to later attempts, tells each reader which are void', () => {
+test('after the log loses events and reuses their numbers, a gap tells each reader which events are void', () => {
   const action = fc.oneof(
     { weight: 6, arbitrary: fc.constant('show' as const) },
     { weight: 3, arbitrary: fc.constant('write' as const) },
@@ -283,10 +283,10 @@ test('a store that loses events, and gives their numbers to later attempts, tell
     ),
     { seed: 20261122, numRuns: 2000 },
   );
-  assert.ok(told > 500, `${told} gaps were told`);
+  assert.ok(told > 500, `the readers got ${told} gaps`);
 });
 
-test('what is known to be in the log is read once nothing waits any more', () => {
+test('the cursor falls behind once it has drained its events and knows of a later stored one', () => {
   const cursor = new FollowCursor(place(0));
   assert.deepEqual([...cursor.replay(cursor.beginRead(), { events: [], complete: true })], []);
   cursor.live([{ seq: 1, epoch: EPOCH, event: 'message', data: '' }]);
@@ -295,7 +295,7 @@ test('what is known to be in the log is read once nothing waits any more', () =>
   assert.ok(cursor.behind);
 });
 
-test('a log that ended with a number which was handed out is read, and its end gets the next number', () => {
+test('when the log ended at a number already handed out, the cursor reads it and renumbers the terminal event', () => {
   const cursor = new FollowCursor(place(0));
   const events: InvocationEvent[] = [];
   events.push(...cursor.replay(cursor.beginRead(), { events: log(5).slice(0, 4), complete: true }));
@@ -303,18 +303,18 @@ test('a log that ended with a number which was handed out is read, and its end g
   const terminal = { seq: 3, epoch: EPOCH, event: 'error', data: '{}' } as const;
   cursor.live([terminal]);
   events.push(...cursor.drain());
-  assert.ok(cursor.behind, 'the log must tell');
+  assert.ok(cursor.behind, 'the cursor must read the log');
   events.push(...cursor.ended(terminal));
   assert.ok(cursor.done);
   assert.deepEqual(
     events.map(({ seq }) => seq),
     [1, 2, 3, 4, 5],
   );
-  assert.deepEqual([...new FollowCursor(place(3)).ended(terminal)], [], 'it may have been seen before');
+  assert.deepEqual([...new FollowCursor(place(3)).ended(terminal)], [], 'the reader may have seen the terminal event');
   assert.deepEqual([...new FollowCursor(place(4)).ended(terminal)], [{ ...terminal, seq: 5 }]);
   assert.deepEqual(
     [...new FollowCursor(place(5)).ended(terminal)],
     [{ ...terminal, seq: 6 }],
-    'rather twice than never',
+    'a second terminal event is better than none',
   );
 });

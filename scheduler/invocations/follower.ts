@@ -35,7 +35,7 @@ export interface FollowerRead extends LogRead {
 /** The connections of a follower. */
 export interface FollowerSources {
   readonly live: LiveSource;
-  readonly channels: Channels;
+  readonly channels: Pick<Channels, 'listen'>;
   /** Channel with the beginnings of attempts, terminal events and the platform's own events. */
   readonly channel: string;
   readonly before: (() => Promise<void>) | undefined;
@@ -56,7 +56,8 @@ export class Follower implements Feed<InvocationEvent> {
   readonly #changed = () => {
     this.#turn ??= setImmediate(() => this.#endTurn());
   };
-  #state: 'new' | 'following' | 'ended' = 'new';
+  /** `beginning` until it listens: a log read before that could miss an event that is written between the two. */
+  #state: 'new' | 'beginning' | 'following' | 'ended' = 'new';
   #failure: { readonly error: unknown } | null = null;
   /** Events that were read and that the reader has not taken. */
   #read: InvocationEvent[] = [];
@@ -81,7 +82,7 @@ export class Follower implements Feed<InvocationEvent> {
   /** @throws StoreError `store-unavailable`, `invalid-argument`; see `EventLog.feed` */
   take(): InvocationEvent[] | null {
     if (this.#state === 'new') {
-      this.#state = 'following';
+      this.#state = 'beginning';
       void this.#begin();
       return [];
     }
@@ -89,6 +90,8 @@ export class Follower implements Feed<InvocationEvent> {
     this.#read = [];
     if (this.#cursor.done) this.close();
     if (events.length > 0) {
+      // Not for an empty answer: a reader that asks often would put off the idle read for ever.
+      if (!this.#isPaused) this.#timer?.refresh();
       this.#proceed();
       return events;
     }
@@ -126,8 +129,12 @@ export class Follower implements Feed<InvocationEvent> {
         lost: interrupted,
         resumed: interrupted,
       });
-      if (this.#isOver()) stop();
-      else this.#stopListening = stop;
+      if (this.#isOver()) {
+        stop();
+        return;
+      }
+      this.#stopListening = stop;
+      this.#state = 'following';
       this.#proceed();
     } catch (error) {
       this.#fail(error);
@@ -143,7 +150,7 @@ export class Follower implements Feed<InvocationEvent> {
 
   /** Reads the log when only it can supply the next events, once the reader has taken the earlier ones; else waits. */
   #proceed(): void {
-    if (this.#isOver() || this.#isReading || this.#isPaused || this.#read.length > 0) return;
+    if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#read.length > 0) return;
     if (this.#cursor.behind) void this.#readLog();
     else if (!this.#cursor.waits) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
   }
@@ -177,15 +184,13 @@ export class Follower implements Feed<InvocationEvent> {
     this.#rest(this.#earlyMs);
   }
 
-  /** Restarts the timer. */
+  /** Starts the timer, unless it runs with this length. */
   #rest(ms: number): void {
-    if (this.#timer && this.#timerMs === ms) {
-      this.#timer.refresh();
-      return;
-    }
+    if (this.#timer && this.#timerMs === ms) return;
     clearTimeout(this.#timer);
     this.#timerMs = ms;
     this.#timer = setTimeout(() => {
+      this.#timer = undefined;
       if (this.#cursor.waits) return;
       if (!this.#isPaused) this.#cursor.interrupted();
       this.#isPaused = false;

@@ -32,7 +32,7 @@ describe('inbox', () => {
     return record.id;
   }
 
-  test('messages of both kinds arrive in order, those sent before somebody listens as well', async () => {
+  test('text and byte messages arrive in order, also those sent before a listener attaches', async () => {
     const id = await running();
     const got: string[] = [];
     const closed = Promise.withResolvers<void>();
@@ -46,7 +46,7 @@ describe('inbox', () => {
     assert.deepEqual(got, ['früh', ...Array.from({ length: 100 }, (_, i) => `${i}`), 'bytes 0,255,10']);
   });
 
-  test('it is bounded, and has room again once messages are handled', async () => {
+  test('an inbox is bounded in messages and bytes, and handled messages make room', async () => {
     const id = await running();
     for (let i = 0; i < MAX_INBOX_MESSAGES; i += 1) await scheduler.inbox.push(id, { text: `${i}` });
     assert.equal(await scheduler.inbox.push(id, { text: 'too many' }), 'full');
@@ -68,7 +68,7 @@ describe('inbox', () => {
     assert.equal(outcomes.at(-1), 'full');
   });
 
-  test('a slow handler holds the next message back, and a new one goes on where it stood', async () => {
+  test('a slow handler delays the next message, and a new handler continues at the first unhandled one', async () => {
     const id = await running();
     for (let i = 0; i < 5; i += 1) await scheduler.inbox.push(id, { text: `${i}` });
     const got: string[] = [];
@@ -93,7 +93,7 @@ describe('inbox', () => {
     assert.ok(again.length >= 2);
   });
 
-  test('messages survive a restart of Redis, and the listener goes on', async () => {
+  test('messages survive a restart of Redis, and the listener continues', async () => {
     const got: string[] = [];
     const closed = Promise.withResolvers<void>();
     // A busy Redis writes late, and a kill would lose those writes.
@@ -111,7 +111,7 @@ describe('inbox', () => {
     assert.deepEqual(got, ['before', 'after']);
   });
 
-  test('what comes after Redis has lost handled messages is handed out, and nothing is handed out twice', async () => {
+  test('after Redis has lost handled messages, the listener gets the later ones and none twice', async () => {
     const { id, got, closed } = await durably(redis, async () => {
       const id = await running();
       const got: string[] = [];
@@ -144,20 +144,23 @@ describe('inbox', () => {
     return { ...attempt, got, closed: closed.promise };
   }
 
-  test('an attempt that is given up leaves all messages to the next, from the first, and takes no more', async () => {
+  test('the next attempt gets all messages again from the first; the requeued attempt gets no more', async () => {
     const record = submission({ restartable: true });
     await scheduler.invocations.create(record);
     const first = await listening(record.id);
     const sent = Array.from({ length: MAX_INBOX_MESSAGES + 100 }, (_, i) => String(i));
     for (const [i, name] of sent.entries()) {
-      await eventually(async () => (await scheduler.inbox.push(record.id, { text: name })) === 'ok', 'there is room');
-      if (i % 50 === 0) await eventually(() => first.got.length === i + 1, 'it is handled');
+      await eventually(
+        async () => (await scheduler.inbox.push(record.id, { text: name })) === 'ok',
+        'the inbox has room',
+      );
+      if (i % 50 === 0) await eventually(() => first.got.length === i + 1, 'the message is handled');
     }
-    await eventually(() => first.got.length === sent.length, 'all are handled');
+    await eventually(() => first.got.length === sent.length, 'all messages are handled');
     const requeue = () => scheduler.invocations.requeue(record.id, first.epoch, 1, 'for others', null);
     assert.deepEqual([await requeue(), await requeue()], ['requeued', 'requeued']);
     const second = await listening(record.id);
-    await eventually(() => second.got.length === sent.length, 'they come again');
+    await eventually(() => second.got.length === sent.length, 'the next attempt gets the messages again');
     assert.equal(await scheduler.inbox.push(record.id, { text: 'after' }), 'ok');
     await scheduler.inbox.close(record.id);
     await Promise.all([first.closed, second.closed]);
@@ -165,20 +168,23 @@ describe('inbox', () => {
     assert.deepEqual(first.got, sent);
   });
 
-  test('handled messages give way when the inbox is full; without them the invocation does not start again', async () => {
+  test('a full inbox drops handled messages, and the invocation is then not restartable', async () => {
     const record = submission({ restartable: true });
     await scheduler.invocations.create(record);
     const { epoch, got } = await listening(record.id);
     const megabyte = new Uint8Array(MAX_MESSAGE_BYTES);
     for (let i = 0; i < 12; i += 1) {
-      await eventually(async () => (await scheduler.inbox.push(record.id, { bytes: megabyte })) === 'ok', 'room');
-      await eventually(() => got.length === i + 1, 'it is handled');
+      await eventually(
+        async () => (await scheduler.inbox.push(record.id, { bytes: megabyte })) === 'ok',
+        'the inbox has room',
+      );
+      await eventually(() => got.length === i + 1, 'the message is handled');
     }
     assert.ok((await scheduler.store.redis.llen(scheduler.store.keys.inbox(record.id))) < 8);
     assert.equal(await scheduler.invocations.requeue(record.id, epoch, 1, 'for others', null), 'not-restartable');
   });
 
-  test('the end of the invocation closes it', async () => {
+  test('the end of the invocation closes its inbox', async () => {
     const id = await running();
     const closed = Promise.withResolvers<void>();
     runtime.inbox.attach(id, { message: () => undefined, closed: closed.resolve });
@@ -188,7 +194,7 @@ describe('inbox', () => {
     assert.equal(await scheduler.inbox.push('nobody', { text: 'x' }), 'unknown');
   });
 
-  test('a delivery that fails for good closes it: nobody waits for what cannot come', async () => {
+  test('a delivery that fails for good closes the inbox for its listener', async () => {
     const id = await running();
     await scheduler.store.redis.set(scheduler.store.keys.inbox(id), 'not a list');
     const closed = Promise.withResolvers<void>();
@@ -196,7 +202,7 @@ describe('inbox', () => {
     await closed.promise;
   });
 
-  test('closing the connection ends a delivery that nobody detached', async () => {
+  test('closing the scheduler ends a delivery that is still attached', async () => {
     const id = await running();
     const leaving = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
     const closed = Promise.withResolvers<void>();

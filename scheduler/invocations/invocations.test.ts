@@ -36,7 +36,7 @@ describe('invocations', () => {
     await redis.stop();
   });
 
-  test('a tenant has as many waiting as it may, whoever asks at once', async () => {
+  test('a tenant has at most its quota of waiting invocations under concurrent submissions', async () => {
     const { invocations } = scheduler;
     const { tenant } = submission();
     const bounded = () => ({ ...submission(), tenant: `${tenant}-bounded` });
@@ -55,8 +55,8 @@ describe('invocations', () => {
     assert.ok(first && second && refused);
     assert.equal(await invocations.get(refused.id), null);
     await assert.rejects(invocations.create(bounded()), { code: 'quota-exceeded' });
-    assert.ok((await invocations.create(first)).created, 'the same command twice is not a second one');
-    assert.ok((await invocations.create(submission())).created, 'another tenant is not concerned');
+    assert.ok((await invocations.create(first)).created, 'a repeated command creates no second invocation');
+    assert.ok((await invocations.create(submission())).created, 'another tenant has its own quota');
 
     assert.ok('epoch' in (await beginAttempt(scheduler, first.id, 'r1')));
     assert.ok((await invocations.create(bounded())).created, 'one has begun');
@@ -65,7 +65,7 @@ describe('invocations', () => {
     await assert.rejects(invocations.create(bounded()), { code: 'quota-exceeded' });
   });
 
-  test('what waits behind its tenant’s own flood until its time is over is not stored', async () => {
+  test('queued submissions of a tenant are dropped at their deadline instead of stored late', async () => {
     const hasty = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, deadlineMs: 100 });
     await hasty.store.redis.ping();
     const client = redis.connect();
@@ -81,20 +81,20 @@ describe('invocations', () => {
     await hasty.close();
   });
 
-  test('a record goes from queued to its end', async () => {
+  test('a record goes from queued over running to succeeded', async () => {
     const { invocations } = scheduler;
     const record = submission({ function: 'whole' });
     assert.equal(await invocations.get(record.id), null);
     const created = await invocations.create(record);
     assert.ok(created.created);
-    assert.deepEqual(await invocations.create(record), created, 'the same command twice');
+    assert.deepEqual(await invocations.create(record), created, 'a repeated command has the same answer');
     const queued = await invocations.get(record.id);
     assert.equal(queued?.status, 'queued');
     assert.equal(queued?.arrival, created.arrival);
     const attempt = await beginAttempt(scheduler, record.id, 'r1');
     assert.ok('epoch' in attempt);
     const { epoch } = attempt;
-    assert.ok(attempt.kvPages.readAt > 1e12, 'by the clock of Redis');
+    assert.ok(attempt.kvPages.readAt > 1e12, 'the time is that of Redis');
     const unlimited = { tokensLeft: null, tokensUntil: null, kvPages: { ...attempt.kvPages, pages: null } };
     assert.deepEqual(attempt, {
       epoch,
@@ -126,7 +126,7 @@ describe('invocations', () => {
     assert.deepEqual((await invocations.recent('default', 'whole', 1))[0]?.id, record.id);
   });
 
-  test('arrivals grow, and an idempotency key finds the first request', async () => {
+  test('arrivals grow, and an idempotency key finds the first request of its tenant', async () => {
     const { invocations } = scheduler;
     const first = submission({ idempotencyKey: 'k1' });
     const second = submission({ idempotencyKey: 'k1' });
@@ -138,7 +138,7 @@ describe('invocations', () => {
     assert.ok(created.created && third.created && third.arrival > created.arrival);
   });
 
-  test('of many concurrent finishers, on two connections, one ends it', async () => {
+  test('of concurrent ends over two connections, one ends the invocation', async () => {
     for (let round = 0; round < 20; round += 1) {
       const { id, epoch } = await begun(scheduler);
       const outcomes = await Promise.all([
@@ -156,7 +156,7 @@ describe('invocations', () => {
     }
   });
 
-  test('ending it again with the same number is the same answer, with another one not', async () => {
+  test('a repeated end with the same number is ok, and one with another number is refused', async () => {
     const { id, epoch } = await begun(scheduler);
     assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
     assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
@@ -165,7 +165,7 @@ describe('invocations', () => {
     assert.equal((await scheduler.events.read(id, 0)).length, 1);
   });
 
-  test('beginning again with the same token is the same attempt, with another one refused', async () => {
+  test('beginning again with the same token returns the same attempt, and another token is refused', async () => {
     const record = submission();
     await scheduler.invocations.create(record);
     const first = await beginAttempt(scheduler, record.id, 'r1', 'token');
@@ -175,7 +175,7 @@ describe('invocations', () => {
     assert.deepEqual(await beginAttempt(scheduler, record.id, 'r1'), { refused: 'already-ran' });
   });
 
-  test('a stale epoch can neither append nor finish', async () => {
+  test('an attempt with a stale epoch, or of an ended invocation, can neither append nor finish', async () => {
     const { id, epoch } = await begun(scheduler);
     assert.equal(await scheduler.invocations.append(id, epoch - 1, 1, [message('x')]), 'stale');
     assert.equal(await scheduler.invocations.fail(id, 'runtime-lost', 'gone'), 'ok');
@@ -198,7 +198,7 @@ describe('invocations', () => {
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
   });
 
-  test('an error ends it as cancelled or failed, by its code', async () => {
+  test('the code of an error decides between cancelled and failed', async () => {
     for (const [code, status] of [
       ['cancelled', 'cancelled'],
       ['cpu-limit', 'failed'],
@@ -212,7 +212,7 @@ describe('invocations', () => {
     }
   });
 
-  test('a gap in the numbers names the last one, data that cannot travel is refused, and neither writes', async () => {
+  test('append and finish report the last number at a gap, refuse invalid data, and then write nothing', async () => {
     const { id, epoch } = await begun(scheduler);
     const invalid = (error: unknown) => error instanceof StoreError && error.code === 'invalid-argument';
     const gapAfter = (lastSeq: number) => (error: unknown) =>
@@ -226,7 +226,7 @@ describe('invocations', () => {
     await assert.rejects(scheduler.invocations.append(id, epoch, 4, [message('z')]), gapAfter(2));
   });
 
-  test('a log is bounded in bytes; nothing of the call that passes the bound is written', async () => {
+  test('a log is bounded in bytes, and an append beyond the bound writes nothing', async () => {
     const small = openTestScheduler(redis, { retention: { maxBytes: 50 } });
     try {
       const { id, epoch } = await begun(small);
@@ -239,7 +239,7 @@ describe('invocations', () => {
     }
   });
 
-  test('all logs of a family share one bound, results included; an error always finds room', async () => {
+  test('all logs of a family share one bound that also counts results; an error always fits', async () => {
     const small = openTestScheduler(redis, { retention: { familyBytes: 1000 } });
     const result = (bytes: number): TerminalEvent => ({ event: 'result', data: `"${'x'.repeat(bytes - 2)}"` });
     try {
@@ -267,7 +267,7 @@ describe('invocations', () => {
     }
   });
 
-  test('the cancel of a running invocation is listed until its end, and never after', async () => {
+  test('the cancel of a running invocation is listed until its end', async () => {
     const { redis: client, keys } = scheduler.store;
     const cancels = () => client.hgetall(keys.cancels('r1'));
     const { id, epoch } = await begun(scheduler);
@@ -279,7 +279,7 @@ describe('invocations', () => {
     assert.deepEqual(await cancels(), {});
   });
 
-  test('an ended invocation is kept as long as the retention says, and a running one for ever', async () => {
+  test('an ended invocation expires with the retention, and a running one does not expire', async () => {
     const keeping = openTestScheduler(redis, { retention: { recordMs: 60_000, eventsMs: 30_000 } });
     try {
       const { id, epoch } = await begun(keeping);
@@ -299,7 +299,7 @@ describe('invocations', () => {
     }
   });
 
-  test('whatever is sent again, the log holds each event once and in order', async () => {
+  test('the log has each event once and in order, whichever calls are repeated', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.tuple(fc.integer({ min: 1, max: 4 }), fc.integer({ min: 0, max: 6 })), {

@@ -1,27 +1,19 @@
 import { randomUUID } from 'node:crypto';
-import { quarantineText } from '../quarantine/policy.ts';
-import { type Metered, parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
-import { StoreError } from '../store/errors.ts';
+import type { Peak } from '../admission/learned.ts';
+import type { Metered } from '../quotas/exceeded.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
-import { meteredText, totalUsage } from '../usage/metered.ts';
-import { Abreast } from './abreast.ts';
-import { Appends, type AttemptWrite, checkedData, MAX_EVENTS, SHOWN_AHEAD } from './appends.ts';
+import { meteredText } from '../usage/metered.ts';
+import { Appends, type AttemptWrite, MAX_EVENTS, SHOWN_AHEAD } from './appends.ts';
+import { Begins } from './begins.ts';
+import { Creates } from './creates.ts';
 import { endingArguments, errorData } from './ending.ts';
+import { Ends } from './ends.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
-import {
-  attemptLimits,
-  gap,
-  optionalText,
-  standingFrom,
-  throwBytesQuota,
-  tuple,
-  unexpected,
-  unmetered,
-} from './replies.ts';
+import { attemptLimits, gap, standingFrom, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
-import { admissionFields, jobText, placeFields, type Submission, versionFields } from './submission.ts';
+import { placeFields, type Submission, versionFields } from './submission.ts';
 import {
   type AppendOutcome,
   type AttemptOutcome,
@@ -44,17 +36,11 @@ import {
 } from './types.ts';
 
 const SCRIPTS = {
-  create: loadScript(new URL('./scripts/create.lua', import.meta.url)),
-  beginAttempt: loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url)),
   beginChild: loadScript(new URL('./scripts/begin-child.lua', import.meta.url)),
-  finish: loadScript(new URL('./scripts/finish.lua', import.meta.url)),
   fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
   requeue: loadScript(new URL('./scripts/requeue.lua', import.meta.url)),
   settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
 };
-
-/** Concurrent create calls of one tenant: enough to keep Redis busy, and about a millisecond of its time. */
-const MOST_CREATED_AT_ONCE = 8;
 
 /**
  * Records and event logs of invocations. Every transition is one Lua script, so exactly one writer ends an invocation, and an attempt with
@@ -64,84 +50,27 @@ export class Invocations {
   readonly #store: Store;
   readonly #retention: Retention;
   readonly #appends: Appends;
-  readonly #creating = new Abreast(MOST_CREATED_AT_ONCE);
+  readonly #creates: Creates;
+  readonly #begins: Begins;
+  readonly #ends: Ends;
 
   constructor(store: Store, retention: Retention = DEFAULT_RETENTION) {
     this.#store = store;
     this.#retention = retention;
     this.#appends = new Appends(store, retention);
+    this.#creates = new Creates(store, retention);
+    this.#begins = new Begins(store);
+    this.#ends = new Ends(store, retention);
   }
 
   /**
-   * Stores a queued invocation, puts it into its tenant's line and admits it when there is room, all in one step. Idempotent by id.
+   * Stores a queued invocation, puts it into its tenant's line and admits it when there is room, all in one step. Idempotent by id. The
+   * submissions of one turn of the event loop share script calls.
    *
    * @throws QuotaExceeded when a quota of the tenant or the function has no room, StoreError `idempotency-key-reused`.
    */
   async create(record: Submission): Promise<CreateOutcome> {
-    const until = performance.now() + this.#store.deadlineMs;
-    // The calls before this one end within their own deadlines. A call with no time left fails, and Redis stores nothing for it.
-    return this.#creating.run(record.tenant, () => this.#create(record, until - performance.now()));
-  }
-
-  async #create(record: Submission, deadlineMs: number): Promise<CreateOutcome> {
-    const { keys } = this.#store;
-    const { id, tenant, function: name } = record;
-    const idempotency = record.idempotencyKey;
-    const now = this.#store.clock();
-    const reply = await this.#store.script(
-      SCRIPTS.create,
-      [
-        keys.invocation(id),
-        keys.arrivals,
-        keys.deadlines,
-        keys.listing(tenant),
-        idempotency === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotency),
-        keys.waiting(tenant),
-        `${keys.jobs}:${id}`,
-      ],
-      [
-        id,
-        record.submittedAt,
-        record.deadlineMs,
-        idempotency === undefined ? 0 : this.#retention.idempotencyMs,
-        this.#retention.listedOfFunction,
-        this.#retention.recordMs,
-        now,
-        record.fingerprint ?? '',
-        this.#retention.listedOfTenant,
-        ...['tenant', tenant, 'function', name, 'version', record.version],
-        ...versionFields(keys, record),
-        ...['restartable', record.restartable ? 1 : 0],
-        ...this.#webhookFields(record.webhookUrl),
-        ...placeFields(keys, tenant, name),
-        ...admissionFields(keys, record),
-        jobText(record),
-      ],
-      deadlineMs,
-    );
-    const [created, value, ...rest] = tuple(reply);
-    if (created === -1) {
-      const [refusing, ...counted] = parseUses([value, ...rest], now);
-      if (refusing === undefined) throw unexpected('create', reply);
-      throw new QuotaExceeded(refusing, now, counted);
-    }
-    if (created === -6)
-      throw new StoreError(
-        'above-memory',
-        `An instance of ${name} may take ${record.limits.memoryMb} MiB (limits.memoryMb), and all runtimes together have ${Number(value)} MiB.`,
-      );
-    if (created === -5) throw new StoreError('not-deployed', `${name}@${record.version} is deployed no more.`);
-    if (created === -7) throw new StoreError('quarantined', quarantineText(name, record.version));
-    if (created === -2) {
-      throw new StoreError(
-        'idempotency-key-reused',
-        `The key was used for ${String(value)}, of another function or body.`,
-      );
-    }
-    const quotas = parseUses(rest, now);
-    return created === 1
-      ? { created: true, arrival: Number(value), quotas }
-      : { created: false, id: String(value), quotas };
+    return this.#creates.create(record);
   }
 
   /** The record of an invocation, or null when Redis has none (any more). */
@@ -177,7 +106,8 @@ export class Invocations {
 
   /**
    * Begins an attempt; from now on only its epoch may write. An invocation that is not restartable begins once. After a `StoreError` make
-   * the call again with the same token, since the first call may have taken effect.
+   * the call again with the same token, since the first call may have taken effect. The begins of one turn of the event loop share script
+   * calls.
    *
    * @param fetchToken of the runtime's fetch (`InvocationJob.fetchToken`); without it, any fetch of that runtime counts.
    * @param shown true when the attempt shows its events to followers itself, up to `SHOWN_AHEAD` of them before they are written.
@@ -189,31 +119,7 @@ export class Invocations {
     fetchToken = '',
     shown = false,
   ): Promise<AttemptOutcome> {
-    const { keys } = this.#store;
-    const now = this.#store.clock();
-    const reply = await this.#store.script(
-      SCRIPTS.beginAttempt,
-      [keys.invocation(id), `${keys.jobs}:${id}`, keys.runtimes],
-      [
-        ...[runtimeId, now, token, keys.cancels(runtimeId), keys.cancelChannel(runtimeId), fetchToken],
-        ...[shown ? SHOWN_AHEAD : 0, keys.live(id)],
-      ],
-    );
-    const [begun, first, nextSeq, attempt, queuedAt, before, last, standing, ...limits] = tuple(reply);
-    if (begun === 1) {
-      const usageBefore = totalUsage(null, optionalText(before), optionalText(last));
-      const place = {
-        attempt: Number(attempt),
-        queuedAt: Number(queuedAt),
-        usageBefore,
-        standing: standingFrom(standing),
-      };
-      return { epoch: Number(first), nextSeq: Number(nextSeq), ...place, ...attemptLimits(limits, now) };
-    }
-    if (first === 'ended' || first === 'already-ran' || first === 'unknown' || first === 'not-held') {
-      return { refused: first };
-    }
-    throw unexpected('begin-attempt', reply);
+    return this.#begins.begin({ id, runtimeId, token, fetchToken, shown });
   }
 
   /**
@@ -322,7 +228,12 @@ export class Invocations {
    * for an error with that code, else `failed`. Idempotent for the same epoch and number. Returns `full` for a result that does not fit
    * into the family's bytes: end the invocation with an error then, which is always accepted.
    *
+   * The ends of one turn of the event loop share script calls. The attempt's runtime is done with the BullMQ job, too.
+   *
    * @param after number of the log's last event; pass it when readers were shown later events that will not be written.
+   * @param peak the most that the run held, for admission to learn from.
+   * @param events the attempt's last events, from number `after + 1` on, which it has shown itself; written in the same step. When they are
+   *   refused, the outcome is `unwritten`; `write` then tells the reason.
    * @throws SequenceGap and QuotaExceeded like `append`; an error is subject to no quota.
    */
   async finish(
@@ -332,30 +243,10 @@ export class Invocations {
     terminal: TerminalEvent,
     usage: Usage | null,
     after = seq - 1,
+    peak: Peak | null = null,
+    events: readonly NewEvent[] = [],
   ): Promise<FinishOutcome> {
-    const failed = terminal.event === 'error' ? terminal : null;
-    const status = failed === null ? 'succeeded' : failed.code === 'cancelled' ? 'cancelled' : 'failed';
-    const { keys, args } = endingArguments(this.#store, this.#retention, id);
-    const reply = await this.#store.script(SCRIPTS.finish, keys, [
-      ...args,
-      epoch,
-      seq,
-      terminal.event,
-      checkedData(terminal.data),
-      status,
-      failed?.code ?? '',
-      failed?.message ?? '',
-      usage === null ? '' : JSON.stringify(usage),
-      this.#retention.familyBytes,
-      meteredText(usage),
-      after,
-    ]);
-    if (reply === 1) return 'ok';
-    if (reply === 0) return 'stale';
-    if (reply === -1) return 'ended';
-    if (reply === -2) return 'full';
-    throwBytesQuota(reply, this.#store.clock());
-    throw gap(id, seq, reply) ?? unexpected('finish', reply);
+    return this.#ends.finish({ id, epoch, seq, after, events, terminal, usage, peak });
   }
 
   /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null when it did not, or the record is gone. */
@@ -417,11 +308,5 @@ export class Invocations {
     if (reply === -1 || reply === -2) return 'ended';
     if (reply === 0) return 'unknown';
     throw unexpected('fail', reply);
-  }
-
-  #webhookFields(url: string | undefined): string[] {
-    const { keys } = this.#store;
-    if (url === undefined) return [];
-    return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
   }
 }

@@ -31,7 +31,7 @@ describe('lists of invocations', () => {
     return ids;
   }
 
-  test('hold what any order of submissions and ends leaves, newest first, whatever the size of a page', async () => {
+  test('return what remains after random submissions and ends, newest first, at any page size', async () => {
     const { invocations } = scheduler;
     let round = 0;
     const act = fc.record({
@@ -75,7 +75,7 @@ describe('lists of invocations', () => {
     );
   });
 
-  test('forget ended ones past their bounds, and never one that waits or runs', async () => {
+  test('drop ended invocations beyond their bounds, and keep waiting and running ones', async () => {
     const keeping = openTestScheduler(redis, {
       retention: { listedOfFunction: 3, listedOfTenant: 5, recordMs: 60_000 },
     });
@@ -105,13 +105,13 @@ describe('lists of invocations', () => {
     await keeping.close();
   });
 
-  test('refuse what is no cursor', async () => {
+  test('refuse a malformed cursor', async () => {
     for (const cursor of ['', 'x', '1', '1.', '1.a b', '+inf.a']) {
       await assert.rejects(scheduler.invocations.list('default', { limit: 1, cursor }), { code: 'invalid-argument' });
     }
   });
 
-  test('an idempotency key belongs to one function and body, until some time after the end', async () => {
+  test('an idempotency key belongs to one function and body, and expires some time after the end', async () => {
     const keeping = openTestScheduler(redis, { retention: { idempotencyMs: 20_000 } });
     const { invocations } = keeping;
     const idempotencyKey = 'once';
@@ -126,14 +126,14 @@ describe('lists of invocations', () => {
     assert.notEqual(fingerprintOf('a', 'b'), fingerprintOf('ab', ''));
     const { store } = keeping;
     const left = () => store.call((connection) => connection.pttl(store.keys.idempotency('default', idempotencyKey)));
-    assert.ok((await left()) > 20_000, 'it outlasts the deadline');
+    assert.ok((await left()) > 20_000, 'the key outlasts the deadline');
     await invocations.fail(first.id, 'internal', 'test');
     const after = await left();
     assert.ok(after > 0 && after <= 20_000, `${after}`);
     await keeping.close();
   });
 
-  test('an outcome may outlive its events', async () => {
+  test('an outcome can outlive its events', async () => {
     const keeping = openTestScheduler(redis, { retention: { eventsMs: 1, resultsMs: 60_000 } });
     const { invocations, events, store } = keeping;
     const record = submission();

@@ -47,3 +47,9 @@ export const DEFAULT_RETENTION: Retention = {
   listedOfTenant: 10_000,
   idempotencyMs: DAY_MS,
 };
+
+/** The arguments of `keptFor` in `scripts/include/end-arguments.lua`, after the time. */
+export function retentionArguments(retention: Retention): (string | number)[] {
+  const { recordMs, eventsMs, logLines, logMs, filesMs, resultsMs } = retention;
+  return [recordMs, eventsMs, logLines, `${logMs} ${filesMs} ${Math.max(resultsMs, eventsMs)}`];
+}

@@ -1,4 +1,5 @@
 import type { InvocationJob } from '../admission/job.ts';
+import type { ServingBasis } from '../functions/serving.ts';
 import type { Keys } from '../keys.ts';
 import type { NewChild, NewInvocation } from './types.ts';
 
@@ -13,6 +14,8 @@ export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' |
   readonly expectedMemoryMb?: number;
   /** Models that the function names; admission expects it to use the first. */
   readonly models?: readonly string[];
+  /** The invocation is stored only while its version follows from this; without it, while its version is deployed. */
+  readonly basis?: ServingBasis;
 }
 
 /** The job as its runtime gets it, without the arrival: the script that stores the job adds that. */
@@ -26,8 +29,26 @@ export function jobText(submission: Submission): string {
   return JSON.stringify(job);
 }
 
+/** Fields and values of the record of a new invocation, besides its progress. */
+export function recordFields(keys: Keys, submission: Submission): string[] {
+  const { tenant, function: name, version, restartable } = submission;
+  return [
+    ...['tenant', tenant, 'function', name, 'version', version],
+    ...versionFields(keys, submission),
+    ...['restartable', restartable ? '1' : '0'],
+    ...webhookFields(keys, submission.webhookUrl),
+    ...placeFields(keys, tenant, name),
+    ...admissionFields(keys, submission),
+  ];
+}
+
+function webhookFields(keys: Keys, url: string | undefined): string[] {
+  if (url === undefined) return [];
+  return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
+}
+
 /** Fields of the record that admission reads: `admission/scripts/include/expected-pages.lua`. */
-export function admissionFields(keys: Keys, submission: Submission): string[] {
+function admissionFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, expectedPages, models } = submission;
   const fields = ['prefix', keys.prefix, 'learnedKey', keys.learnedPages(tenant, name, version)];
   const { expectedMemoryMb = FIRST_MEMORY_MB, limits } = submission;

@@ -220,7 +220,8 @@ export type ChildOutcome =
  * `full`: the write would exceed the byte limit of the log or of all logs of the root's family (end the invocation with `output-limit`).
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
-export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full';
+/** `unwritten`: the last events are refused, and nothing was written. */
+export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full' | 'unwritten';
 export type FailOutcome = 'ok' | 'ended' | 'unknown';
 
 /** Attempts that a restartable invocation gets: a second loss may be chance, but a third is probably the invocation's fault. */

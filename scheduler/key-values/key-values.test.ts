@@ -23,7 +23,7 @@ describe('key-values', () => {
     return { store, clock, values: new KeyValues(store, options) };
   }
 
-  test('any sequence of calls, expiries and full stores answers as a map does', async () => {
+  test('any sequence of calls, expiries and full stores has the results of a plain map', async () => {
     const MAX_BYTES = 160;
     const MAX_KEYS = 6;
     const key = fc.constantFrom('a', 'a/b', 'a/c', 'ab', 'é', '€/1', '😀', 'z\n0');
@@ -75,7 +75,7 @@ describe('key-values', () => {
             const fits = added <= 0 || (used() + added <= MAX_BYTES && live().length + (before ? 0 : 1) <= MAX_KEYS);
             assert.equal(outcome.kind, fits ? 'written' : 'full');
             if (outcome.kind !== 'written') continue;
-            assert.ok(outcome.version > highest, 'versions only ever grow');
+            assert.ok(outcome.version > highest, 'versions grow');
             highest = outcome.version;
             const kept = step.do === 'swap' ? before?.until : undefined;
             const until = ttl === null ? (kept ?? Number.POSITIVE_INFINITY) : clock.now + ttl * 1000;
@@ -103,7 +103,7 @@ describe('key-values', () => {
         for (const [name, { until }] of model) if (until <= clock.now) model.delete(name);
         const { keys } = store;
         const counted = await store.call((client) => client.hget(keys.storedUsage('t'), 'bytes'));
-        assert.equal(Number(counted ?? 0), used(), 'what is counted is what is there');
+        assert.equal(Number(counted ?? 0), used(), 'the counted bytes are the stored bytes');
         assert.equal(await store.call((client) => client.hlen(keys.storedValues('t'))), model.size);
         assert.equal(await store.call((client) => client.zcard(keys.storedNames('t'))), model.size);
         assert.equal(await store.call((client) => client.zcard(keys.storedExpiries('t'))), 0);
@@ -114,7 +114,7 @@ describe('key-values', () => {
     );
   });
 
-  test('of many who count up at once by compare-and-set, none is lost', async () => {
+  test('concurrent increments by compare-and-set lose no update', async () => {
     const { values } = make();
     const PROCESSES = 8;
     const EACH = 10;
@@ -136,7 +136,7 @@ describe('key-values', () => {
     assert.equal(found?.version, BigInt(PROCESSES * EACH));
   });
 
-  test('a version never comes again, so that a key that was deleted is told from one that was not', async () => {
+  test('a version is never reused, so compare-and-set fails on a key that was deleted and written again', async () => {
     const { values } = make();
     const first = await values.write('t', 'k', bytes('x'));
     assert.equal(first.kind, 'written');
@@ -146,7 +146,7 @@ describe('key-values', () => {
     assert.equal((await values.write('t', 'k', bytes('z'), { expected })).kind, 'conflict');
   });
 
-  test('listing goes past any number of expired keys, and tenants see their own only', async () => {
+  test('a list skips any number of expired keys and shows only the keys of its tenant', async () => {
     const { values, clock } = make();
     const gone = Array.from({ length: 2500 }, (_, i) => `k${String(i).padStart(5, '0')}`);
     await Promise.all(gone.map((key) => values.write('t', key, bytes(''), { timeToLiveSeconds: 1 })));
@@ -157,7 +157,7 @@ describe('key-values', () => {
     assert.equal(await values.get('other', 'k9'), null);
   });
 
-  test('a call that the connection sends twice takes effect once', async () => {
+  test('a write that the connection sends twice takes effect once', async () => {
     const { store, values } = make();
     const sent: { name: string; args: unknown[] }[] = [];
     const send = store.redis.sendCommand.bind(store.redis);

@@ -64,7 +64,7 @@ function follow(client: LiveClient, id: string, runtimeId = 'r1') {
   return { told, stop, hears };
 }
 
-describe('events that are shown', () => {
+describe('live events', () => {
   let directory: string;
   let socket: string;
   let server: LiveServer;
@@ -84,9 +84,9 @@ describe('events that are shown', () => {
     await server.close();
   });
 
-  test('reach who follows before the attempt begins, in its middle, and several of one process', async () => {
+  test('reach followers that attach before or during the attempt, several per process', async () => {
     const early = follow(client, 'a');
-    await eventually(() => server.followed === 1, 'it is followed');
+    await eventually(() => server.followed === 1, 'the invocation is followed');
     const attempt = new Attempt(server, 'a');
     attempt.show('one', 'two');
     await early.hears('2 two');
@@ -101,12 +101,12 @@ describe('events that are shown', () => {
     await late.hears('4 four');
     assert.equal(early.told.includes('4 four'), false);
     late.stop();
-    await eventually(() => server.followed === 0, 'nobody follows any more');
+    await eventually(() => server.followed === 0, 'the server has no followers');
   });
 
-  test('of one invocation do not reach those who follow another, nor of an attempt that has ended', async () => {
+  test('reach only the followers of their invocation, and none after the end of the attempt', async () => {
     const [a, b] = [follow(client, 'a'), follow(client, 'b')];
-    await eventually(() => server.followed === 2, 'both are followed');
+    await eventually(() => server.followed === 2, 'both invocations are followed');
     const attempt = new Attempt(server, 'a');
     const next = new Attempt(server, 'b');
     attempt.show('one');
@@ -119,7 +119,7 @@ describe('events that are shown', () => {
     assert.deepEqual(b.told, ['logged 0', '1 three']);
   });
 
-  test('are told again after the connection was lost, as far as the log lacks them', async () => {
+  test('are sent again after a lost connection, from the last event in the log', async () => {
     const attempt = new Attempt(server, 'a');
     const follower = follow(client, 'a');
     attempt.show('one');
@@ -133,7 +133,7 @@ describe('events that are shown', () => {
     assert.deepEqual(follower.told, ['logged 0', '1 one', 'lost', 'logged 1', '2 two']);
   });
 
-  test('wait for a runtime that has no socket yet, and one that has a file in its place', async () => {
+  test('wait for a runtime without a socket, and for one with a stale file at its path', async () => {
     await server.close();
     const follower = follow(client, 'a');
     const nowhere = follow(client, 'a', 'r2');
@@ -144,11 +144,11 @@ describe('events that are shown', () => {
     assert.deepEqual(nowhere.told, []);
   });
 
-  test('are left out for a process that does not read, which is told where it stands once it does', async () => {
+  test('are left out for a process that does not read, which gets the position once it reads again', async () => {
     const attempt = new Attempt(server, 'a');
     const slow = connect(socket);
     slow.write(encodeFrame(['follow', 'a']));
-    await eventually(() => server.followed === 1, 'it is followed');
+    await eventually(() => server.followed === 1, 'the invocation is followed');
     slow.pause();
     const large = 'x'.repeat(60_000);
     for (let i = 0; i < 200; i++) {
@@ -157,13 +157,16 @@ describe('events that are shown', () => {
     }
     attempt.write();
     const fields = readFields(slow);
-    await eventually(() => fields.includes('200') && fields.lastIndexOf('attached') > 2, 'it is told where it stands');
+    await eventually(
+      () => fields.includes('200') && fields.lastIndexOf('attached') > 2,
+      'the client gets its position',
+    );
     const shown = fields.filter((_, i) => i % 4 === 2 && fields[i] === 'message').length;
     assert.ok(shown < 150, `${shown} events came`);
     attempt.show('last');
-    await eventually(() => fields.at(-1)?.includes('last') === true, 'it hears what comes then');
+    await eventually(() => fields.at(-1)?.includes('last') === true, 'the client gets later events');
     slow.destroy();
-    await eventually(() => server.followed === 0, 'it is forgotten');
+    await eventually(() => server.followed === 0, 'the server has no followers');
   });
 
   test('reach a follower of the same process without a connection', () => {
@@ -174,7 +177,7 @@ describe('events that are shown', () => {
     assert.deepEqual(follower.told, ['logged 0', '1 one']);
   });
 
-  test('are not told to who sends what cannot be read', async () => {
+  test('are not sent over a connection without valid frames, which the server closes', async () => {
     const stranger = connect(socket);
     const closed = new Promise((resolve) => stranger.on('close', resolve));
     stranger.on('error', () => undefined);
@@ -192,7 +195,7 @@ function readFields(socket: Socket): string[] {
   return fields;
 }
 
-test('frames are the same however their bytes are cut', () => {
+test('frames decode the same however their bytes are split', () => {
   const frames = [['a', 'b'], [''], ['ä'.repeat(100_000)], ['x', '1', 'message', '{"text":"𝄞"}']];
   const bytes = Buffer.concat(frames.map(encodeFrame));
   for (const size of [1, 3, 4, 5, 1000, 65_536, bytes.length]) {

@@ -41,7 +41,7 @@ describe('broadcasts', () => {
     return subscription;
   }
 
-  test('reach every subscription of all processes once, in order, and say how many there are', async () => {
+  test('reach every subscription of all processes once, in order, and return the number of subscriptions', async () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
     assert.equal(await one.broadcasts.broadcast('t', 'news', envelope('nobody')), 0);
     const [a, b, c] = [await joined(one.broadcasts), await joined(one.broadcasts), await joined(two.broadcasts)];
@@ -61,27 +61,36 @@ describe('broadcasts', () => {
 
     b.close();
     assert.deepEqual(await b.next(), { kind: 'closed' });
-    await eventually(async () => (await two.broadcasts.broadcast('t', 'news', envelope('after'))) === 2, 'b is gone');
+    await eventually(
+      async () => (await two.broadcasts.broadcast('t', 'news', envelope('after'))) === 2,
+      'b is no longer counted',
+    );
   });
 
-  test('a process that died is not counted, and one that comes back is, and told of the gap', async () => {
+  test('a process that died is not counted, and one that reconnects is counted and gets interrupted', async () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
     await Promise.all([joined(one.broadcasts), joined(one.broadcasts)]);
     const mine = await joined(two.broadcasts);
     // Closes the connections, as the death of the process would.
     for (const connection of one.connections) connection.disconnect();
-    await eventually(async () => (await two.broadcasts.broadcast('t', 'news', envelope('x'))) === 1, 'one is gone');
+    await eventually(
+      async () => (await two.broadcasts.broadcast('t', 'news', envelope('x'))) === 1,
+      'the first process is no longer counted',
+    );
     while ((await two.broadcasts.broadcast('t', 'news', envelope('last'))) !== 1);
     for (let text = ''; text !== 'last'; ) text = await textOf(mine);
 
     const subscriber = two.connections[1] as (typeof two.connections)[number];
     subscriber.disconnect(true);
     assert.equal(await textOf(mine), 'interrupted');
-    await eventually(async () => (await two.broadcasts.broadcast('t', 'news', envelope('back'))) === 1, 'two is back');
+    await eventually(
+      async () => (await two.broadcasts.broadcast('t', 'news', envelope('back'))) === 1,
+      'the second process is counted again',
+    );
     assert.equal(await textOf(mine), 'back');
   });
 
-  test('what does not fit is dropped and said once, where it is missing', async () => {
+  test('messages beyond the bounds are dropped, and one event at their place counts them', async () => {
     const [one] = processes(1) as [ReturnType<typeof processes>[0]];
     const many = await joined(one.broadcasts);
     const large = await joined(one.broadcasts, 'large');
@@ -104,7 +113,7 @@ describe('broadcasts', () => {
     assert.equal(whole, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + 4)));
   });
 
-  test('what waits in many subscriptions counts once, so that it leaves room for others', async () => {
+  test('a message that waits in many subscriptions counts once, and other topics still have room', async () => {
     const [one] = processes(1) as [ReturnType<typeof processes>[0]];
     // More bytes than may wait in a process if each subscription counted them.
     const many = Array.from({ length: 100 }, () => one.broadcasts.subscribe('t', 'shared'));
@@ -121,7 +130,7 @@ describe('broadcasts', () => {
     }
   });
 
-  test('a topic that was left while Redis was away is not counted when it is back', async () => {
+  test('a topic that was left while Redis was away is not counted after the reconnection', async () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
     const leaving = await joined(one.broadcasts, 'left');
     await joined(one.broadcasts, 'kept');
@@ -137,7 +146,7 @@ describe('broadcasts', () => {
     commands.disconnect();
   });
 
-  test('whoever waits is served before anything is kept, and nothing before ready is owed', async () => {
+  test('pending receives are served first, and a subscription gets no message from before it was ready', async () => {
     const [one] = processes(1) as [ReturnType<typeof processes>[0]];
     const first = await joined(one.broadcasts);
     const [waiting, second] = [first.next(), first.next()];

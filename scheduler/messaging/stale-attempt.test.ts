@@ -15,9 +15,9 @@ after(async () => {
   await redis.stop();
 });
 
-test('an attempt that is over stores nothing, sends nothing and takes nothing, whoever runs the next', async () => {
+test('an attempt that was requeued or has ended can neither write, delete, push, pull nor broadcast', async () => {
   const { invocations, keyValues, messaging } = scheduler;
-  const { lines, broadcasts } = messaging;
+  const { queues, broadcasts } = messaging;
   const { id } = submission();
   await invocations.create(submission({ id, restartable: true }));
   const begin = async (runtime: string) => {
@@ -29,25 +29,25 @@ test('an attempt that is over stores nothing, sends nothing and takes nothing, w
   const never = new AbortController().signal;
   const all = (by: { id: string; epoch: number }, text: string) => [
     () => keyValues.write('t', 'k', Buffer.from(text), { by }),
-    () => lines.push('t', 'line', said(text), by),
+    () => queues.push('t', 'queue', said(text), by),
     () => broadcasts.broadcast('t', 'topic', said(text), by),
-    () => lines.pull('t', 'line', never, by),
+    () => queues.pull('t', 'queue', never, by),
     () => keyValues.delete('t', 'other', by),
   ];
   const first = await begin('r1');
   for (const call of all(first, 'first')) await call();
   await keyValues.write('t', 'other', Buffer.from('kept'));
-  const waits = lines.pull('t', 'line', never, first);
+  const waits = queues.pull('t', 'queue', never, first);
   waits.catch(() => undefined);
   assert.equal(await invocations.requeue(id, first.epoch, first.nextSeq, 'for others', null), 'requeued');
   const refused = { code: 'stale-attempt' };
   for (const call of all(first, 'late').filter((_, i) => i !== 3)) await assert.rejects(call, refused);
   const second = await begin('r2');
   for (const call of all(first, 'late').filter((_, i) => i !== 3)) await assert.rejects(call, refused);
-  await lines.push('t', 'line', said('second'), second);
-  await assert.rejects(waits, refused, 'who waited from before');
-  await assert.rejects(lines.pull('t', 'line', never, first), refused);
-  assert.deepEqual(await lines.pull('t', 'line', never, second), said('second'));
+  await queues.push('t', 'queue', said('second'), second);
+  await assert.rejects(waits, refused, 'the pull that waited from before');
+  await assert.rejects(queues.pull('t', 'queue', never, first), refused);
+  assert.deepEqual(await queues.pull('t', 'queue', never, second), said('second'));
   assert.equal(String((await keyValues.get('t', 'k'))?.value), 'first');
   assert.equal(String((await keyValues.get('t', 'other'))?.value), 'kept');
   await keyValues.write('t', 'k', Buffer.from('second'), { by: second });

@@ -9,7 +9,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-test('the last snapshot of each process that lives, by process', async (t) => {
+test('the board returns the last snapshot of each live process, ordered by process', async (t) => {
   const scheduler = openTestScheduler(redis);
   t.after(() => scheduler.close());
   const { metrics, store } = scheduler;
@@ -28,7 +28,7 @@ test('the last snapshot of each process that lives, by process', async (t) => {
   assert.deepEqual(await store.redis.hkeys(store.keys.metrics), ['gateway']);
 });
 
-test('what is too large, and one process too many, is refused and not stored', async (t) => {
+test('the board refuses a snapshot that is too large and a 257th process, and stores neither', async (t) => {
   const scheduler = openTestScheduler(redis);
   t.after(() => scheduler.close());
   const { metrics } = scheduler;

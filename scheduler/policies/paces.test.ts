@@ -23,14 +23,14 @@ describe('the pace of a tenant', () => {
     return spent;
   }
 
-  it('lets a tenant that is alone spend as fast as it can', () => {
+  it('lets a tenant that is alone spend without pause', () => {
     const pace = paces.enter('a');
     assert.equal(flood([pace], 1000), 100_000);
     paces.enter('b');
-    assert.equal(pace.pauseMs(), 0, 'and owes nothing for it');
+    assert.equal(pace.pauseMs(), 0, 'a tenant that was alone has no debt');
   });
 
-  it('holds a tenant beside another one to its rate, however much work it has', () => {
+  it('limits a tenant beside another one to its rate, however many items of work it has', () => {
     paces.enter('b');
     const one = flood([paces.enter('a')], 10_000);
     const forty = flood(
@@ -40,7 +40,7 @@ describe('the pace of a tenant', () => {
     for (const spent of [one, forty]) assert.ok(spent >= 10_000 && spent <= 10_000 + 250 + 100, `${spent}`);
   });
 
-  it('does so for ten seconds after the last work of the other one', () => {
+  it('limits a tenant for ten seconds after the last work of the other one', () => {
     paces.enter('b')[Symbol.dispose]();
     const pace = paces.enter('a');
     const beside = flood([pace], 9999);
@@ -48,10 +48,10 @@ describe('the pace of a tenant', () => {
     now += 1;
     assert.equal(flood([pace], 100), 10_000);
     pace[Symbol.dispose]();
-    assert.equal(flood([paces.enter('a')], 100), 10_000, 'a tenant is no neighbour of itself');
+    assert.equal(flood([paces.enter('a')], 100), 10_000, 'a tenant is not its own neighbour');
   });
 
-  it('leaves a tenant alone that stays below its rate', () => {
+  it('does not pause a tenant that stays below its rate', () => {
     paces.enter('b');
     const pace = paces.enter('a');
     for (; now < 10_000; now += 100) {
@@ -60,14 +60,14 @@ describe('the pace of a tenant', () => {
     }
   });
 
-  it('forgets a tenant that has no work and has paid', () => {
+  it('forgets a tenant once it has no work and has paid', () => {
     using _other = paces.enter('b');
     const pace = paces.enter('a');
     pace.spend(1000);
     pace[Symbol.dispose]();
     now = 500;
     paces.enter('c')[Symbol.dispose]();
-    assert.equal(paces.tenants, 3, 'a flood is not forgotten when its work ends');
+    assert.equal(paces.tenants, 3, 'a tenant with debt is remembered after its work ends');
     now = 1001;
     paces.enter('d');
     assert.equal(paces.tenants, 2);

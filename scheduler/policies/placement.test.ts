@@ -7,14 +7,14 @@ const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
 const KEYS = Array.from({ length: 4000 }, (_, i) => `tenant-${i}`);
 
 describe('placement on GPU hosts', () => {
-  test('every key has all hosts in one order, which is its own', () => {
+  test('the preference of a key is a stable order of all hosts', () => {
     for (const key of KEYS.slice(0, 50)) {
       assert.deepEqual(preference(key, HOSTS), preference(key, HOSTS));
       assert.deepEqual([...preference(key, HOSTS)].sort(), [0, 1, 2, 3]);
     }
   });
 
-  test('keys spread evenly, and so do those of a host that is away', () => {
+  test('keys spread evenly over hosts, and the keys of an absent host spread evenly over the others', () => {
     const served = [0, 0, 0, 0];
     const instead = [0, 0, 0, 0];
     for (const key of KEYS) {
@@ -26,7 +26,7 @@ describe('placement on GPU hosts', () => {
     for (const count of instead.slice(1)) assert.ok(Math.abs(count - served[0]! / 3) < 90, `${instead}`);
   });
 
-  test('a tenant stays together unless each invocation goes its own way, children with their root', () => {
+  test('the placement key is the tenant, or the root invocation with the spread by invocation', () => {
     const job = { tenant: 'acme', id: 'child' };
     const root = { tenant: 'acme', id: 'root' };
     assert.equal(placementKey(undefined, job, root), 'acme');
@@ -34,7 +34,7 @@ describe('placement on GPU hosts', () => {
     assert.equal(placementKey('invocation', job, root), 'root');
   });
 
-  test('one more host moves only what goes to it', () => {
+  test('a new host takes keys, and no key moves between the old hosts', () => {
     for (const key of KEYS.slice(0, 500)) {
       const [before] = preference(key, HOSTS);
       const [after] = preference(key, [...HOSTS, 'gpu-host-5']);
@@ -42,7 +42,7 @@ describe('placement on GPU hosts', () => {
     }
   });
 
-  test('who serves a running invocation is the first that was there when it began', () => {
+  test('servingHost picks the first host that was connected and not draining when the invocation began', () => {
     const host = (name: string, connected: boolean, connectedAt: number): RuntimeGpuHost => ({
       name,
       connected,
@@ -56,18 +56,18 @@ describe('placement on GPU hosts', () => {
       const serving = (changed: Partial<(typeof hosts)[0]>) =>
         servingHost({ gpuHosts: hosts.map((each, i) => (i === first ? { ...each, ...changed } : each)) }, served);
       assert.equal(serving({}), `gpu-host-${first + 1}`);
-      assert.equal(serving({ connected: false }), `gpu-host-${second + 1}`, 'away');
-      assert.equal(serving({ connectedAt: 501 }), `gpu-host-${second + 1}`, 'back since');
-      assert.equal(serving({ drain: { since: 501 } }), `gpu-host-${first + 1}`, 'drained since');
-      assert.equal(serving({ drain: { since: 400 } }), `gpu-host-${second + 1}`, 'drained before');
-      assert.equal(serving({ drain: { since: 400, until: 501 } }), `gpu-host-${second + 1}`, 'drained at that time');
-      assert.equal(serving({ drain: { since: 300, until: 400 } }), `gpu-host-${first + 1}`, 'taken back before');
+      assert.equal(serving({ connected: false }), `gpu-host-${second + 1}`, 'absent');
+      assert.equal(serving({ connectedAt: 501 }), `gpu-host-${second + 1}`, 'connected again since then');
+      assert.equal(serving({ drain: { since: 501 } }), `gpu-host-${first + 1}`, 'draining since then');
+      assert.equal(serving({ drain: { since: 400 } }), `gpu-host-${second + 1}`, 'draining from before');
+      assert.equal(serving({ drain: { since: 400, until: 501 } }), `gpu-host-${second + 1}`, 'draining at that time');
+      assert.equal(serving({ drain: { since: 300, until: 400 } }), `gpu-host-${first + 1}`, 'drain ended before');
       assert.equal(servingHost({ gpuHosts: hosts }, { ...served, startedAt: null }), null);
       const [byRoot = 0] = preference('r', ['0', '1', '2']);
       const child = { ...served, root: 'r' };
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, child), `gpu-host-${byRoot + 1}`);
       assert.equal(servingHost({ gpuHosts: hosts }, child), `gpu-host-${first + 1}`);
-      assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'nothing to choose');
+      assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'no choice between hosts');
     }
   });
 });

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { Shares } from './shares.ts';
 
 describe('shares of a pool', () => {
-  it('leave a quarter for whoever comes after the greediest', () => {
+  it('leave a quarter of the pool to tenants after the greediest one', () => {
     const shares = new Shares(100);
     const taken = (tenant: string) => {
       let count = 0;
@@ -17,7 +17,7 @@ describe('shares of a pool', () => {
     assert.equal(shares.total, 100);
   });
 
-  it('are given back', () => {
+  it('are returned by leave()', () => {
     const shares = new Shares(8);
     assert.ok(shares.enter('a', 4));
     assert.ok(!shares.enter('a', 1));

@@ -26,20 +26,20 @@ function decide(requester: Holder, others: readonly Holder[], needed: number, fr
   return decision.kind === 'terminate' ? decision.victims.map(({ id }) => id).join(' ') : decision.kind;
 }
 
-test('the newest goes first, and only as many as are needed', () => {
+test('the newest holders end first, and only as many as are needed', () => {
   const others = [holder('b', 2, [1, 2]), holder('d', 4, [3, 4]), holder('c', 3, [5, 6])];
   const oldest = holder('a', 1, [7]);
   assert.equal(decide(oldest, others, 1, 1), '');
   assert.equal(decide(oldest, others, 3, 1), 'd');
   assert.equal(decide(oldest, others, 4, 1), 'd c');
   assert.equal(decide(oldest, others, 7, 1), 'd c b');
-  assert.equal(decide(oldest, others, 8, 1), 'refuse', 'more than there is ends nobody');
+  assert.equal(decide(oldest, others, 8, 1), 'refuse', 'a request above the whole pool ends no holder');
   assert.equal(decide(holder('e', 9, []), others, 2, 1), 'requester');
-  assert.equal(decide(holder('x', 3, [], 1), others, 3, 1), 'd', 'c came earlier in the same line');
+  assert.equal(decide(holder('x', 3, [], 1), others, 3, 1), 'd', 'c arrived earlier in its queue');
   assert.equal(decide(holder('x', 3, [], 1), others, 4, 1), 'requester');
 });
 
-test('shared pages come free with their last holder, and who holds nothing that helps stays', () => {
+test('shared pages become free with their last holder, and a holder whose pages do not help stays', () => {
   const [old, middle, idle, young] = [
     holder('old', 2, [1, 2]),
     holder('middle', 3, [10, 11]),
@@ -49,11 +49,15 @@ test('shared pages come free with their last holder, and who holds nothing that 
   const oldest = holder('oldest', 1, []);
   const others = [old, middle, idle, young];
   assert.equal(decide(oldest, others, 1, 0), 'young');
-  assert.equal(decide(oldest, others, 2, 0), 'young middle', 'what they share is free when both are gone');
-  assert.equal(decide(holder('r', 3, [], 9), others, 2, 0), 'requester', 'the other half is older than the requester');
+  assert.equal(decide(oldest, others, 2, 0), 'young middle', 'the shared pages are free when both holders have ended');
+  assert.equal(
+    decide(holder('r', 3, [], 9), others, 2, 0),
+    'requester',
+    'the other half of the holders is older than the requester',
+  );
 });
 
-test('nobody older is ever ended, nobody in vain, and the oldest gets whatever fits beside nothing', () => {
+test('only newer holders that free pages end, and the oldest gets every request that fits the pool', () => {
   const place = { arrival: fc.nat({ max: 6 }), pages: fc.uniqueArray(fc.nat({ max: 12 }), { maxLength: 5 }) };
   fc.assert(
     fc.property(
@@ -73,20 +77,24 @@ test('nobody older is ever ended, nobody in vain, and the oldest gets whatever f
         else {
           assert.ok(decision.kind === 'terminate');
           const { victims } = decision;
-          assert.ok(missing(victims) <= 0, 'it fits once they are gone');
+          assert.ok(missing(victims) <= 0, 'enough pages are free after the victims');
           for (const [i, victim] of victims.entries()) {
             assert.ok(isNewer(victim, requester));
             const rest = victims.filter((other) => other !== victim);
-            assert.ok(freed(all, rest) < freed(all, victims), 'each frees something');
+            assert.ok(freed(all, rest) < freed(all, victims), 'each victim frees pages');
             if (i > 0) assert.ok(isNewer(victims[i - 1]!, victim), 'newest first');
           }
           const spared = newer.filter((other) => !victims.includes(other));
           for (const other of spared) {
             const oldestVictim = victims.at(-1);
             if (!oldestVictim || isNewer(oldestVictim, other)) continue;
-            assert.equal(freed(all, [...victims, other]), freed(all, victims), 'someone newer was spared for nothing');
+            assert.equal(
+              freed(all, [...victims, other]),
+              freed(all, victims),
+              'a newer holder was spared although it frees pages',
+            );
           }
-          if (victims.length > 0) assert.ok(missing(victims.slice(0, -1)) > 0, 'the last is needed');
+          if (victims.length > 0) assert.ok(missing(victims.slice(0, -1)) > 0, 'the last victim is needed');
         }
       },
     ),

@@ -28,7 +28,7 @@ const schedule = fc
 const play = (losses: readonly Loss[]): Conduct | null =>
   losses.reduce<Conduct | null>((known, { at, alone }) => afterLoss(known, alone, at), null);
 
-test('a version is quarantined by two losses alone within ten minutes, and by nothing else', () => {
+test('two losses within ten minutes while it ran alone quarantine a version, and nothing else does', () => {
   fc.assert(
     fc.property(schedule, (losses) => {
       const alone = losses.filter((loss) => loss.alone).map(({ at }) => at);
@@ -39,7 +39,7 @@ test('a version is quarantined by two losses alone within ten minutes, and by no
   );
 });
 
-test('a suspect is one for ten minutes from its last loss; a quarantine has no end; what is kept is bounded', () => {
+test('suspicion ends ten minutes after the last loss, a quarantine never; the stored strikes are bounded', () => {
   fc.assert(
     fc.property(schedule, fc.nat(WINDOW_MS * 3), (losses, laterMs) => {
       const conduct = play(losses);

@@ -45,7 +45,7 @@ describe('quarantine', () => {
     return begun.standing;
   };
 
-  test('random losses, told by two processes, come to what the policy says', async () => {
+  test('random losses noted by two processes give the standing of the policy', async () => {
     const loss = fc.record({ waitMs: fc.nat(WINDOW_MS), alone: fc.boolean() });
     await fc.assert(
       fc.asyncProperty(fc.array(loss, { minLength: 1, maxLength: 6 }), async (losses) => {
@@ -66,14 +66,14 @@ describe('quarantine', () => {
     );
   });
 
-  test('losses that are told at once are all counted', async () => {
+  test('losses noted at the same time are all counted', async () => {
     const id = await submit(await deploy('at-once'));
     const told = [scheduler, other, scheduler, other].map(({ quarantine }) => quarantine.noteLoss(id, true));
     assert.ok((await Promise.all(told)).includes('quarantined'));
     assert.equal(await scheduler.quarantine.noteLoss(id, false), 'quarantined');
   });
 
-  test('a quarantined version is refused, and what waits for it hears so; another version and another tenant are not concerned', async () => {
+  test('a quarantined version is refused, also when it waits; other versions and tenants stay clear', async () => {
     const version = await deploy('one');
     const waiting = await submit(version);
     for (const alone of [false, true]) assert.equal(await scheduler.quarantine.noteLoss(waiting, alone), 'suspect');
@@ -89,7 +89,7 @@ describe('quarantine', () => {
     );
   });
 
-  test('a child of a quarantined version learns of it', async () => {
+  test('a child attempt gets the standing of its version', async () => {
     const version = await deploy('child');
     const parent = submission({ tenant: TENANT, submittedAt: now });
     await scheduler.submit(parent);
@@ -111,7 +111,7 @@ describe('quarantine', () => {
     assert.equal((await child()).standing, 'quarantined');
   });
 
-  test('it is lifted, and then two losses alone are needed again', async () => {
+  test('after a lift one loss while it ran alone makes a version a suspect only', async () => {
     const version = await deploy('lifted');
     const id = await submit(version);
     for (let i = 0; i < 2; i++) await scheduler.quarantine.noteLoss(id, true);
@@ -122,7 +122,7 @@ describe('quarantine', () => {
     assert.equal(await scheduler.quarantine.noteLoss(await submit(version), true), 'suspect');
   });
 
-  test('a quarantine has no end, suspicion expires by itself, and both go with the version', async () => {
+  test('a quarantine does not expire, suspicion does, and the removal of the version deletes both', async () => {
     const { redis: commands, keys } = scheduler.store;
     const version = await deploy('kept');
     const key = keys.conduct(TENANT, 'kept', version.version);
@@ -131,7 +131,7 @@ describe('quarantine', () => {
     const left = await commands.pttl(key);
     assert.ok(left > 0 && left <= WINDOW_MS, `${left} ms`);
     await scheduler.quarantine.noteLoss(id, true);
-    assert.equal(await commands.pttl(key), -1, 'it stays until it is lifted');
+    assert.equal(await commands.pttl(key), -1, 'the quarantine stays until it is lifted');
     await scheduler.cancel(id, 'enough');
     assert.deepEqual(await scheduler.removals.removeFunction(TENANT, 'kept'), []);
     assert.equal(await commands.exists(key), 0);

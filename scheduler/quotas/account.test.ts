@@ -182,11 +182,11 @@ class History {
       case 'sweep':
         return keyValues.sweep();
       case 'push':
-        await messaging.lines.push(TENANT, `line-${pick % 3}`, { sender: 'me', message: { text } });
+        await messaging.queues.push(TENANT, `queue-${pick % 3}`, { sender: 'me', message: { text } });
         return;
       case 'pull': {
         const aborter = new AbortController();
-        const pulled = messaging.lines.pull(TENANT, `line-${pick % 3}`, aborter.signal);
+        const pulled = messaging.queues.pull(TENANT, `queue-${pick % 3}`, aborter.signal);
         if (pick % 5 > 0) setImmediate(() => aborter.abort());
         else aborter.abort();
         await pulled;
@@ -243,9 +243,9 @@ class History {
       if (leftMs <= ms) await client.del(key);
       else await client.pexpire(key, leftMs - ms);
     }
-    // Lines expire by the clock of Redis.
-    const lines = keys.linesExpiries(TENANT);
-    for (const line of await client.zrange(lines, '0', '-1')) await client.zincrby(lines, -ms, line);
+    // Queues expire by the clock of Redis.
+    const queues = keys.messageQueuesExpiries(TENANT);
+    for (const queue of await client.zrange(queues, '0', '-1')) await client.zincrby(queues, -ms, queue);
   }
 
   /** The bytes in the account, and the bytes counted from the values. */
@@ -293,7 +293,7 @@ class History {
   }
 }
 
-test('the account of a tenant is what it keeps, whatever it writes, ends, deletes, lets expire, and whenever Redis is killed', async () => {
+test('the byte account of a tenant equals its stored values after any act, expiry or SIGKILL of Redis', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60 }), async (steps) => {
       const history = new History();
@@ -309,7 +309,7 @@ test('the account of a tenant is what it keeps, whatever it writes, ends, delete
           assert.equal(account, found, `after ${one.act}`);
         }
         await history.scheduler.store.redis.sadd(history.scheduler.store.keys.tenants, TENANT);
-        assert.equal(await history.scheduler.quotas.repairAccounts(0), 0, 'nothing to put right');
+        assert.equal(await history.scheduler.quotas.repairAccounts(0), 0, 'nothing to repair');
       } finally {
         await history.scheduler.close();
       }

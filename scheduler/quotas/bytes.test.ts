@@ -28,7 +28,7 @@ describe('bytes in Redis', () => {
   const used = async () => (await scheduler.quotas.status('acme')).find(({ quota }) => quota === 'redis-bytes')?.used;
   const refused = async (work: Promise<unknown>) => {
     const error = await work.then(
-      () => assert.fail('it was taken'),
+      () => assert.fail('the write was accepted'),
       (thrown: unknown) => thrown,
     );
     assert.ok(error instanceof QuotaExceeded, String(error));
@@ -45,7 +45,7 @@ describe('bytes in Redis', () => {
     return found;
   };
 
-  test('what finds no room is refused wherever it comes from, and leaves nothing behind', async () => {
+  test('every kind of write beyond the quota is refused and leaves nothing behind', async () => {
     await limitTo(100_000_000);
     const { invocations, inbox, files, keyValues, messaging, blobs, functions } = scheduler;
     const submit = (input = '{}') => {
@@ -67,7 +67,7 @@ describe('bytes in Redis', () => {
     await refused(inbox.push(id, { text: 'a' }));
     await refused(files.put(id, 'a', 'text/plain', Buffer.from('a')));
     await refused(keyValues.write('acme', 'a', Buffer.from('a')));
-    await refused(messaging.lines.push('acme', 'a', { sender: '', message: { text: 'a' } }));
+    await refused(messaging.queues.push('acme', 'a', { sender: '', message: { text: 'a' } }));
     await refused(blobs.put('acme', Buffer.from(big)));
     const child = { ...submission({ tenant: 'acme', id: 'child' }), arrival: 1, parent: id, root: id, runtimeId: 'r1' };
     await refused(invocations.beginChild({ ...child, parentEpoch: epoch }, 'token'));
@@ -76,14 +76,18 @@ describe('bytes in Redis', () => {
     assert.deepEqual(await everything(), full);
 
     const other = submission({ tenant: 'other', submittedAt: now });
-    assert.ok((await invocations.create(other)).created, 'another tenant is not concerned');
+    assert.ok((await invocations.create(other)).created, 'another tenant has its own quota');
     const failure = { event: 'error', code: 'quota-storage', message: 'full', data: '{}' } as const;
-    assert.equal(await invocations.finish(id, epoch, nextSeq, failure, null), 'ok', 'an end is always taken');
+    assert.equal(
+      await invocations.finish(id, epoch, nextSeq, failure, null),
+      'ok',
+      'an end with an error is always stored',
+    );
     now += 40 * 86_400_000;
     await submit();
   });
 
-  test('a thousand inputs of 4 MiB of one tenant leave Redis to the others', async () => {
+  test('a thousand inputs of 4 MiB of one tenant leave room in Redis for another tenant', async () => {
     const client = redis.connect();
     const maxBytes = 256 * MIB;
     await client.config('SET', 'maxmemory', String(maxBytes));
@@ -109,7 +113,7 @@ describe('bytes in Redis', () => {
     }
   });
 
-  test('repair: what is not there any more is dropped, and a sum that is wrong is set', async () => {
+  test('repair drops lost values from the account, corrects its sum, and creates a missing account', async () => {
     const { store, quotas, invocations } = scheduler;
     const { redis: client, keys } = store;
     await limitTo(100_000_000);
@@ -119,7 +123,7 @@ describe('bytes in Redis', () => {
     await scheduler.keyValues.write('acme', 'key', Buffer.from('value'));
     const before = (await used()) ?? 0;
     assert.equal(await quotas.repairAccounts(0), 0);
-    assert.equal(await quotas.repairAccounts(), null, 'not twice in a row');
+    assert.equal(await quotas.repairAccounts(), null, 'a second repair in a row does nothing');
 
     const account = `${keys.account('acme')}:redis`;
     await client.hincrby(account, 'bytes', 12_345);
@@ -138,7 +142,7 @@ describe('bytes in Redis', () => {
     assert.equal(await quotas.repairAccounts(), 0);
   });
 
-  test('of a small Redis a tenant gets half, of a large one a quarter', () => {
+  test('the share of a tenant is half of a small Redis and a quarter of a large one', () => {
     assert.deepEqual(
       [256, 512, 1024, 16_384].map((mib) => redisShareBytes(mib * MIB) / MIB),
       [128, 256, 256, 4096],

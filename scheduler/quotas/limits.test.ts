@@ -25,7 +25,7 @@ describe('limits', () => {
   });
   after(() => redis.stop());
 
-  test('windows of UTC have the same numbers in the scripts, end where the next begins, and hold their time', async () => {
+  test('UTC windows have the same numbers in Lua and TypeScript, contain their time, and follow each other', async () => {
     const script = `${COUNTERS}\nlocal n = {}\nfor i, at in ipairs(ARGV) do for w, window in ipairs({'minute', 'hour', 'day', 'month'}) do
       n[#n + 1] = windowNumber(window, tonumber(at)) end end\nreturn n`;
     const leap = [Date.UTC(2028, 1, 29), Date.UTC(2028, 2, 1) - 1, Date.UTC(2100, 1, 28), Date.UTC(2000, 11, 31)];
@@ -52,7 +52,7 @@ describe('limits', () => {
   });
   const defaults = fc.dictionary(fc.constantFrom(...QUOTA_NAMES), fc.nat({ max: 9 }));
 
-  test('scripts and the pure function resolve alike, whatever was set and whenever it is asked', async () => {
+  test('Lua and TypeScript resolve the same limits for any settings, defaults and times', async () => {
     const script = `${LIMITS}\nlocal found = {}
       for _, limit in ipairs(countedLimits(ARGV[1], ARGV[2], tonumber(ARGV[3]))) do
         found[#found + 1] = limit.kind .. '-per-' .. limit.window .. ' ' .. limit.fn .. ' ' .. string.format('%.0f', limit.limit) end
@@ -99,7 +99,7 @@ describe('limits', () => {
     waitMs: fc.constantFrom(0, 0, 500, 20_000, 5 * 3_600_000),
   });
 
-  test('Retry-After is true: the same request is taken after it, and not a moment before', async () => {
+  test('a request is refused one millisecond before its Retry-After ends and accepted at its end', async () => {
     const counted = QUOTA_NAMES.filter((quota) => /^(requests|tokens)-/.test(quota));
     const limits = fc.array(
       fc.record({
@@ -128,7 +128,7 @@ describe('limits', () => {
               const { retryAfterMs, use } = id;
               assert.ok(retryAfterMs !== null && retryAfterMs <= 31 * DAY_MS && use.used >= use.limit);
               now += retryAfterMs - 1;
-              assert.ok((await create(fn)) instanceof QuotaExceeded, 'a moment before');
+              assert.ok((await create(fn)) instanceof QuotaExceeded, 'one millisecond before');
               now += 1;
               id = await create(fn);
             }
@@ -147,7 +147,7 @@ describe('limits', () => {
     );
   });
 
-  test('every quota has an error code, a window or none, and a holder', () => {
+  test('every quota has an error code and is either counted per window or held', () => {
     for (const quota of QUOTA_NAMES) {
       assert.match(quotaErrorCode(quota), /^quota-/);
       const held = (HELD as readonly string[]).includes(quota);

@@ -41,7 +41,7 @@ describe('quotas', () => {
   };
   const refusal = async (work: Promise<unknown>): Promise<QuotaExceeded> => {
     const error = await work.then(
-      () => assert.fail('it was taken'),
+      () => assert.fail('the request was accepted'),
       (thrown: unknown) => thrown,
     );
     assert.ok(error instanceof QuotaExceeded, String(error));
@@ -50,14 +50,14 @@ describe('quotas', () => {
   const used = async (quota: QuotaName, fn: string | null = null) =>
     (await scheduler.quotas.status('acme', fn)).find((state) => state.quota === quota && state.function === fn)?.used;
 
-  test('a request beyond the limit is refused until the window ends, and stores nothing but that it was', async () => {
+  test('a request beyond the limit is refused until the window ends, and only the rejection is stored', async () => {
     await set('requests-per-minute', 2);
     const key = { idempotencyKey: 'once', fingerprint: 'f' };
     const first = await create(key);
     assert.deepEqual(first.quotas, [
       { quota: 'requests-per-minute', function: null, limit: 2, used: 1, resetsAt: START + 29_500 },
     ]);
-    assert.deepEqual((await create(key)).created, false, 'a repetition is no request');
+    assert.deepEqual((await create(key)).created, false, 'a repeated request does not count');
     await create();
     const refused = submission({ tenant: 'acme', submittedAt: now });
     const error = await refusal(scheduler.invocations.create(refused));
@@ -68,12 +68,12 @@ describe('quotas', () => {
     now += (error.retryAfterMs ?? 0) - 1;
     await refusal(scheduler.invocations.create(refused));
     now += 1;
-    assert.ok((await scheduler.invocations.create(refused)).created, 'after that wait it is taken');
+    assert.ok((await scheduler.invocations.create(refused)).created, 'the request is accepted after that wait');
     assert.equal(await used('requests-per-minute'), 1);
-    assert.ok((await scheduler.invocations.create(submission())).created, 'another tenant is not concerned');
+    assert.ok((await scheduler.invocations.create(submission())).created, 'another tenant has its own quota');
   });
 
-  test('of several that are used up the one that ends last tells how long to wait; 0 lets nothing through', async () => {
+  test('of several exhausted quotas, the latest to end sets Retry-After; a limit of 0 refuses all requests', async () => {
     await set('requests-per-minute', 1);
     await set('requests-per-day', 1);
     await set('tokens-per-month', 5, { function: 'story' });
@@ -86,7 +86,7 @@ describe('quotas', () => {
     assert.deepEqual(
       { ...outcome, kvPages: null },
       { outcome: 'ok', exceeded: null, tokensLeft: 0, tokensUntil, kvPages: null },
-      'exactly used up is not passed',
+      'usage equal to the limit does not exceed it',
     );
     const error = await refusal(create());
     assert.deepEqual([error.quota, error.use.function], ['tokens-per-month', 'story']);
@@ -96,7 +96,7 @@ describe('quotas', () => {
     assert.equal((await refusal(create({ function: 'other' }))).retryAfterMs, null);
   });
 
-  test('a running invocation hears which quota it has passed, whether it has events or not', async () => {
+  test('append and report return the quota that a running invocation has exceeded', async () => {
     await set('gpu-ms-per-minute', 100);
     await set('cpu-ms-per-day', 50, { function: 'story' });
     const { id } = await create();
@@ -119,7 +119,7 @@ describe('quotas', () => {
     assert.deepEqual([await used('gpu-ms-per-minute'), await used('cpu-ms-per-day', 'story')], [101, 60]);
   });
 
-  test('invocations beyond those that may run wait, and those beyond that are refused', async () => {
+  test('invocations beyond the concurrent quota wait, and those beyond the waiting quota are refused', async () => {
     await scheduler.quotas.setDefaults({ 'waiting-invocations': 2 });
     const [first] = await Promise.all([create(), create()]);
     const error = await refusal(create());
@@ -145,7 +145,7 @@ describe('quotas', () => {
     assert.deepEqual([none.quota, none.use.function, none.use.limit], ['concurrent-invocations', null, 0]);
   });
 
-  test('numbers lose no digits on their way', async () => {
+  test('large limits and counters lose no digits', async () => {
     const large = 999_999_999_999_999;
     await set('tokens-per-day', large - 1);
     await set('kv-pages', large);
@@ -158,7 +158,7 @@ describe('quotas', () => {
     assert.equal(exceeded?.limit, large - 1);
   });
 
-  test('limits: an override holds for its time, a limit for good ends it, null gives the default back', async () => {
+  test('an override holds until its end, a permanent limit replaces it, and null restores the default', async () => {
     await scheduler.quotas.setDefaults({ 'requests-per-minute': 9, 'kv-pages': 8 });
     const shown = async () => {
       const states = await scheduler.quotas.status('acme');
@@ -194,7 +194,7 @@ describe('quotas', () => {
     assert.ok(kvPages.readAt <= (overridden?.readAt ?? 0) && (overridden?.readAt ?? 0) <= (over?.readAt ?? 0));
   });
 
-  test('storage is one number over stored values, files and components', async () => {
+  test('the storage quota counts stored values, files, components and version records together', async () => {
     const most = 1000;
     await set('storage-bytes', most);
     const { keyValues, files, blobs, functions } = scheduler;
@@ -218,9 +218,13 @@ describe('quotas', () => {
     assert.equal((await refusal(files.put(id, 'g', 'text/plain', new Uint8Array(300)))).quota, 'storage-bytes');
     const { use } = await refusal(keyValues.write('acme', 'l', new Uint8Array(300)));
     assert.deepEqual([use.quota, use.limit, use.used], ['storage-bytes', most, total]);
-    assert.equal((await keyValues.write('acme', 'k', new Uint8Array(10))).kind, 'written', 'less is always taken');
+    assert.equal(
+      (await keyValues.write('acme', 'k', new Uint8Array(10))).kind,
+      'written',
+      'a smaller value is always accepted',
+    );
     await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
     now += 40 * 86_400_000;
-    assert.equal(await used('storage-bytes'), 8 + 10 + 1 + 400 + record, 'files are forgotten with their invocation');
+    assert.equal(await used('storage-bytes'), 8 + 10 + 1 + 400 + record, 'files expire with their invocation');
   });
 });

@@ -55,7 +55,7 @@ describe('runtimes', () => {
   const submit = async (options: Parameters<typeof submission>[0] = {}) =>
     (await scheduler.submit(submission(options))).id;
 
-  test('a lease is renewed, and cancels are heard, however much waits on the other connections', async () => {
+  test('a lease is renewed and cancels arrive although the other connections are blocked or lost', async () => {
     const connections: ReturnType<typeof redis.connect>[] = [];
     const connect = () => {
       const connection = redis.connect();
@@ -78,9 +78,9 @@ describe('runtimes', () => {
     });
     lease.reportLoad(() => ({ running: ++renewals }));
     const running = async () => (await other.runtimes.alive()).map(({ load }) => load?.running);
-    await eventually(async () => Number((await running())[0]) >= 3, 'it is renewed');
+    await eventually(async () => Number((await running())[0]) >= 3, 'the lease is renewed');
     await other.control.tell(lease.id, 'job', 'enough');
-    await eventually(() => cancels.includes('job: enough'), 'the cancel is heard');
+    await eventually(() => cancels.includes('job: enough'), 'the cancel arrives');
     assert.ok(!lost, 'the lease holds');
     stop();
     await lease.release();
@@ -88,7 +88,7 @@ describe('runtimes', () => {
     await other.close();
   });
 
-  test('a killed runtime: what it ran fails once, what may be restarted runs again elsewhere, what waits is started', async () => {
+  test('after a runtime is killed, its plain invocation fails once and its restartable one runs elsewhere', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     const observer = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, leaseMs: LEASE_MS });
     // With two reapers, both detect the death.
@@ -135,7 +135,7 @@ describe('runtimes', () => {
     await observer.close();
   });
 
-  test('a restarted runtime recovers what its predecessor had at once, without waiting for the lease', async () => {
+  test('a restarted runtime recovers the invocations of its predecessor before the lease expires', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     // Without a reaper, only the successor can recover the invocations.
     const first = await startChild('runtime-1');
@@ -162,7 +162,7 @@ describe('runtimes', () => {
     );
   });
 
-  test('a runtime that stood still is declared dead, cannot write any more, and goes on with new work', async () => {
+  test('a runtime that was stopped beyond its lease can write nothing more and takes new work', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     scheduler.reaper.start();
     const { child, saw } = await startChild('runtime-1', LEASE_MS);
@@ -174,12 +174,12 @@ describe('runtimes', () => {
     child.kill('SIGCONT');
     await saw('lost');
     await saw(`stopped ${id} runtime-lost ended`);
-    assert.equal((await scheduler.events.read(id, 0)).length, events.length, 'nothing after the terminal event');
+    assert.equal((await scheduler.events.read(id, 0)).length, events.length, 'no event follows the terminal one');
     const next = await submit();
     await saw(`begun ${next}`);
   });
 
-  test('a child that a slow runtime launches while it is declared dead ends like the others', async () => {
+  test('children that a slow runtime launches during its recovery end as runtime-lost or are refused', async () => {
     scheduler = openTestScheduler(redis);
     const { prefix } = scheduler.store.keys;
     const lease = await scheduler.runtimes.acquire({ name: 'slow', slots: 1 });
@@ -224,7 +224,7 @@ describe('runtimes', () => {
     assert.equal((await scheduler.invocations.children()).size, 0);
     const [ofRoot, ofChild, ...more] = late;
     assert.ok(ofRoot && ofChild);
-    assert.deepEqual(ofRoot.outcome, { refused: 'parent-ended' }, 'the root has been taken before');
+    assert.deepEqual(ofRoot.outcome, { refused: 'parent-ended' }, 'the root ended earlier');
     assert.ok('epoch' in ofChild.outcome, 'the first child had not ended yet');
     for (const { outcome } of more) assert.deepEqual(outcome, { refused: 'parent-ended' });
     for (const { id } of [first, ofChild]) {
@@ -235,7 +235,7 @@ describe('runtimes', () => {
     await lease.release();
   });
 
-  test('a Redis that was away longer than a lease takes nobody’s life', async () => {
+  test('an outage of Redis longer than a lease loses no runtime', async () => {
     // After Redis returns, the reaper waits for the length of a lease; the runtime renews more often, so it need not be fast.
     const graceMs = 3 * LEASE_MS;
     scheduler = openTestScheduler(redis, { leaseMs: graceMs });
@@ -257,10 +257,10 @@ describe('runtimes', () => {
     await eventually(async () => (await client.hexists(keys.runtimes, 'dead')) === 0, 'leases count again');
     assert.equal((await scheduler.invocations.get(id))?.status, 'running');
     assert.ok(!lines.includes('lost'));
-    await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'it is there');
+    await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the runtime is alive');
   });
 
-  test('a pause of the whole machine loses no runtime: a reaper that stood still gives time to renew leases', async () => {
+  test('a reaper that was suspended with the runtime gives it time to renew its lease', async () => {
     const graceMs = 3 * LEASE_MS;
     scheduler = openTestScheduler(redis, { leaseMs: graceMs });
     const { child, lines, saw } = await startChild('runtime-1', LEASE_MS);
@@ -287,16 +287,16 @@ describe('runtimes', () => {
     assert.ok(!lines.includes('lost'));
   });
 
-  test('what a runtime says of itself is there again after Redis has lost it', async () => {
+  test('a runtime repeats its description after Redis has lost it', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     const lease = await scheduler.runtimes.acquire({ name: 'speaking', slots: 1 });
     await losingWrites(redis, () => lease.describe({ slots: 2 }));
     const slots = async () => (await scheduler.runtimes.list()).map((runtime) => runtime.slots);
-    await eventually(async () => (await slots()).join() === '2', 'it has said so again');
+    await eventually(async () => (await slots()).join() === '2', 'the description is stored again');
     await lease.release();
   });
 
-  test('what waits past its deadline without any runtime fails, and leaves the line, whatever stands before it', async () => {
+  test('an invocation that waits past its deadline without a runtime fails, despite broken entries before it', async () => {
     const errors: unknown[] = [];
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, onError: (error) => errors.push(error) });
     const { store } = scheduler;
@@ -307,8 +307,8 @@ describe('runtimes', () => {
     const id = await submit({ deadlineMs: 100 });
     const events = await collect(scheduler.events.follow(id, 0));
     assert.equal(JSON.parse(events[0]?.data ?? '{}').code, 'deadline-exceeded');
-    await eventually(async () => (await scheduler.queue.depth()).waiting === 0, 'an empty line');
-    await eventually(async () => (await store.redis.hlen(store.keys.runtimes)) === 0, 'the broken runtime is gone');
+    await eventually(async () => (await scheduler.queue.depth()).waiting === 0, 'an empty queue');
+    await eventually(async () => (await store.redis.hlen(store.keys.runtimes)) === 0, 'the broken runtime is removed');
     assert.match(errors.join(), /WRONGTYPE/);
   });
 });

@@ -54,7 +54,7 @@ describe('the environment of functions', () => {
     return texts.flat().join('\n');
   }
 
-  test('is sealed, names what it has, and equal values are the same version', () =>
+  test('is sealed and opened, and equal values make the same version', () =>
     withKeys('sealed', [oldKey], async (scheduler) => {
       const { environments, functions } = scheduler;
       const { version } = await deploy(scheduler);
@@ -76,7 +76,7 @@ describe('the environment of functions', () => {
       assert.equal(
         new Set([...guess, version.version, elsewhere.version.version]).size,
         4,
-        'nobody can try values out',
+        'versions reveal no values to a guess',
       );
       const { ZONE: moved = '' } = version.environment ?? {};
       for (const wrong of [
@@ -93,7 +93,7 @@ describe('the environment of functions', () => {
       assert.equal((await functions.versions('default', 'story')).length, 2);
     }));
 
-  test('stays the same version, and can be opened, when the master key is rotated', async () => {
+  test('keeps its version and can be opened after a rotation of the master key', async () => {
     const { version: before } = await withKeys('turned', [oldKey], (scheduler) => deploy(scheduler));
     await withKeys('turned', [nextKey, oldKey], async (scheduler) => {
       assert.equal((await deploy(scheduler)).created, false);
@@ -111,7 +111,7 @@ describe('the environment of functions', () => {
     });
   });
 
-  test('of a version that is not sealed is read, and sealed where it is', () =>
+  test('of a version stored unsealed is read, and reseal seals it', () =>
     withKeys('plain', [oldKey], async (scheduler) => {
       const { blobs, functions, environments } = scheduler;
       const componentHash = await blobs.put('default', component);
@@ -127,7 +127,7 @@ describe('the environment of functions', () => {
       assert.equal((await deploy(scheduler)).created, false);
     }));
 
-  test('is refused where there is no master key; what has none needs none', async () => {
+  test('is refused without a master key, unless it is empty', async () => {
     const scheduler = openTestScheduler(redis);
     try {
       await assert.rejects(scheduler.environments.seal('default', MANIFEST), SecretError);

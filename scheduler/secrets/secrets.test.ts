@@ -51,7 +51,7 @@ describe('secrets of tenants', () => {
     await rm(home, { recursive: true });
   });
 
-  it('gives a version the values that it was deployed with, whatever comes later', async () => {
+  it('give a version the values that it was deployed with, after later changes', async () => {
     const secrets = open();
     const first = await set(secrets, 'acme', 'TOKEN', 'the first value');
     await set(secrets, 'acme', 'OTHER', 'another value');
@@ -76,7 +76,7 @@ describe('secrets of tenants', () => {
     assert.deepEqual(await secrets.open('acme', {}), new Map());
   });
 
-  it('keeps a value while a deploy or a version needs it, and no longer', async () => {
+  it('keep a value as long as a deploy or a version needs it', async () => {
     const secrets = open();
     const { revision } = await set(secrets, 'kept', 'TOKEN', 'one');
     assert.ok((await secrets.pin('kept', ['TOKEN'])).ok);
@@ -93,10 +93,10 @@ describe('secrets of tenants', () => {
     assert.equal(await secrets.release({ tenant: 'kept' }), 1);
     await assert.rejects(secrets.open('kept', { TOKEN: revision }), SecretError);
     const third = await set(secrets, 'kept', 'TOKEN', 'three');
-    assert.ok(third.revision > second.revision, 'a revision is never given out twice');
+    assert.ok(third.revision > second.revision, 'a revision is never reused');
   });
 
-  it('is refused without a trace when name or value are wrong, or there are too many', async () => {
+  it('refuse a wrong name or value, and more than the limit, and store nothing', async () => {
     const secrets = open();
     for (const name of ['', 'token', 'A-B', '1A', `A${'B'.repeat(64)}`, 'A@1', 'A\n']) {
       await assert.rejects(secrets.set('bad', name, 'value', 'key_1'), StoreError, name);
@@ -112,7 +112,7 @@ describe('secrets of tenants', () => {
     assert.equal((await secrets.list('many')).length, MAX_SECRETS);
   });
 
-  it('opens for its owner alone', async () => {
+  it('a sealed value opens only for its tenant and name', async () => {
     const keys = given(masterKey);
     const owner = { tenant: 'acme', name: 'TOKEN' };
     const sealed = seal(await keys.first(), owner, 'value');
@@ -125,7 +125,7 @@ describe('secrets of tenants', () => {
     for (const broken of ['', sealed.slice(0, 12), flipped]) await assert.rejects(unseal(keys, owner, broken));
   });
 
-  it('the master key is made once, for its owner alone, and can be rotated without a restart', async () => {
+  it('the master key is created once with mode 0600, and can be rotated without a restart', async () => {
     const file = path.join(home, 'master.key');
     const makers = Array.from({ length: 8 }, () => openMasterKeys(home, { create: true, environment: {} }));
     const ids = await Promise.all(makers.map(async (keys) => (await keys.first()).id));
@@ -156,7 +156,7 @@ describe('secrets of tenants', () => {
     assert.deepEqual(await open(openMasterKeys(home, { create: false, environment: {} })).open('turn', both), opened);
   });
 
-  it('a master key that is missing is not replaced while something is sealed', async () => {
+  it('a missing master key is not replaced while a value is sealed with it', async () => {
     const empty = await mkdtemp(path.join(home, 'other-'));
     const store = new Store(redis.connect(), { prefix: 'lost' });
     const functions = new Functions(store);
@@ -193,7 +193,7 @@ describe('secrets of tenants', () => {
     ]) {
       await sealing();
       await rm(file);
-      // Refused both at a start and in a running process.
+      // Both a start and a running process refuse.
       for (const keys of [masterKeys, openMasterKeys(empty, options)]) {
         const refusal = (error: Error) => error.message.includes(`master key ${first}`) && error.message.includes(file);
         await assert.rejects(keys.first(), refusal);
@@ -205,7 +205,7 @@ describe('secrets of tenants', () => {
     }
   });
 
-  it('the variable wins over the file, is taken out of the environment, and must hold keys', () => {
+  it('PIE_MASTER_KEY is taken out of the environment and must hold keys of 32 bytes', () => {
     const environment: NodeJS.ProcessEnv = { PIE_MASTER_KEY: newKey() };
     openMasterKeys(home, { create: true, environment });
     assert.deepEqual(environment, {});

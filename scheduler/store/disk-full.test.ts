@@ -6,9 +6,9 @@ import { beginAttempt, eventually, openTestScheduler, submission } from '../test
 import { TestRedis } from '../testing/redis.ts';
 import { StoreError } from './errors.ts';
 
-const skip = spawnSync('prlimit', ['--version']).status !== 0 && 'prlimit is not here';
+const skip = spawnSync('prlimit', ['--version']).status !== 0 && 'the program prlimit is missing';
 
-describe('a Redis whose disk is full', { skip }, () => {
+describe('Redis with a full disk', { skip }, () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
   before(async () => {
@@ -39,7 +39,7 @@ describe('a Redis whose disk is full', { skip }, () => {
     }
   };
 
-  test('refuses what it could not keep, is read meanwhile, and takes all again once there is room', async () => {
+  test('refuses writes, answers reads, and accepts writes again once the disk has room', async () => {
     const { invocations } = scheduler;
     const attempt = await begin();
     assert.equal(await invocations.append(attempt.id, attempt.epoch, 1, [event]), 'ok');
@@ -52,7 +52,10 @@ describe('a Redis whose disk is full', { skip }, () => {
     } finally {
       redis.limitFiles('unlimited');
     }
-    await eventually(async () => !(await isRefused(() => invocations.create(submission()))), 'it is taken again');
+    await eventually(
+      async () => !(await isRefused(() => invocations.create(submission()))),
+      'a new invocation is accepted again',
+    );
     assert.equal(await invocations.append(attempt.id, attempt.epoch, 2, [event]), 'ok');
     const result = { event: 'result', data: '{}' } as const;
     assert.equal(await invocations.finish(attempt.id, attempt.epoch, 3, result, null), 'ok');

@@ -1,6 +1,7 @@
 /**
  * Reasons for which a call of the store failed.
  * `not-deployed`: the requested version was removed; nothing was stored.
+ * `stale-resolution`: the version was chosen by a state of the function's aliases that has changed since; nothing was stored.
  * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Or the memory of
  * Redis is used up (`full`): nothing was stored.
  * `store-corrupt`: Redis refused the command, or stored data has an unexpected shape: a fault of the platform.
@@ -18,6 +19,7 @@ export type StoreErrorCode =
   | 'invalid-argument'
   | 'sequence-gap'
   | 'not-deployed'
+  | 'stale-resolution'
   | 'quota-exceeded'
   | 'stale-attempt'
   | 'quarantined'

@@ -8,7 +8,7 @@ import { StoreError } from './errors.ts';
 
 const isFull = (error: unknown) => error instanceof StoreError && error.code === 'store-unavailable' && error.full;
 
-describe('a Redis whose memory is used up', () => {
+describe('Redis at its memory limit', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
   const leases: RuntimeLease[] = [];
@@ -22,7 +22,7 @@ describe('a Redis whose memory is used up', () => {
     await redis.stop();
   });
 
-  test('refuses what would be stored, lets everything end, keeps runtimes alive, and takes all again once it has room', async () => {
+  test('refuses new data, accepts ends and leases, and accepts data again once it has room', async () => {
     const { invocations, files, inbox, messaging, runtimes, control } = scheduler;
     const { redis: client, keys } = scheduler.store;
     const lease = await runtimes.acquire({ name: 'r', slots: 3, accepting: true });
@@ -37,7 +37,7 @@ describe('a Redis whose memory is used up', () => {
     const [first, second, third] = [await begin(), await begin(), await begin()];
     const waiting = submission();
     await invocations.create(waiting);
-    assert.equal((await messaging.lines.push('t', 'line', { sender: 's', message: { text: 'before' } })).kind, 'ok');
+    assert.equal((await messaging.queues.push('t', 'line', { sender: 's', message: { text: 'before' } })).kind, 'ok');
     assert.equal(await inbox.push(first.id, { text: 'before' }), 'ok');
     assert.equal(await files.put(third.id, 'f', 'text/plain', new Uint8Array(3)), 'ok');
     await scheduler.keyValues.write('t', 'k', new Uint8Array(10));
@@ -52,7 +52,7 @@ describe('a Redis whose memory is used up', () => {
       () => invocations.append(first.id, first.epoch, 1, [event]),
       () => files.put(first.id, 'f', 'text/plain', new Uint8Array(10)),
       () => inbox.push(first.id, { text: 'x' }),
-      () => messaging.lines.push('t', 'line', { sender: 's', message: { text: 'x' } }),
+      () => messaging.queues.push('t', 'line', { sender: 's', message: { text: 'x' } }),
       () =>
         client
           .multi()
@@ -76,7 +76,7 @@ describe('a Redis whose memory is used up', () => {
     const result = { event: 'result', data: '{}' } as const;
     assert.equal(await invocations.finish(first.id, first.epoch, 1, result, null), 'ok');
     assert.equal(await invocations.fail(second.id, 'internal', 'over'), 'ok');
-    assert.ok(await messaging.lines.pull('t', 'line', AbortSignal.timeout(5000)));
+    assert.ok(await messaging.queues.pull('t', 'line', AbortSignal.timeout(5000)));
     await client.del(keys.alive(lease.id));
     await eventually(async () => (await client.exists(keys.alive(lease.id))) === 1, 'the lease is renewed');
     const lost = new Promise<void>((resolve) => {
@@ -85,7 +85,10 @@ describe('a Redis whose memory is used up', () => {
     const successor = await runtimes.acquire({ name: 'r', slots: 1 });
     leases.push(successor);
     await lost;
-    await eventually(async () => (await runtimes.alive()).some(({ id }) => id === successor.id), 'it is there');
+    await eventually(
+      async () => (await runtimes.alive()).some(({ id }) => id === successor.id),
+      'the successor is alive',
+    );
 
     await client.del('filler');
     assert.equal(await invocations.append(third.id, third.epoch, 1, [event]), 'ok');

@@ -5,7 +5,7 @@ import { loadScript } from './scripts.ts';
 
 const ROOT = new URL('../', import.meta.url);
 
-it('no script has two of a name at its top level: the later would stand in for the earlier unseen', () => {
+it('no script defines two top-level functions of the same name', () => {
   const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' });
   const scripts = files.filter((file) => file.endsWith('.lua') && !/[\\/]include[\\/]/.test(file));
   assert.ok(scripts.length > 50);

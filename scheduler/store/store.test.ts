@@ -16,7 +16,7 @@ describe('store', () => {
   });
   after(() => redis.stop());
 
-  test('a script runs whether Redis knows it or not', async () => {
+  test('a script runs whether or not Redis has it cached', async () => {
     const store = new Store(redis.connect());
     assert.equal(await store.script(ECHO, [], ['a']), 'a');
     await store.redis.script('FLUSH');
@@ -26,7 +26,7 @@ describe('store', () => {
     ]);
   });
 
-  test('what Redis refuses is an error of the store, with its cause', async () => {
+  test('a command that Redis refuses fails as a StoreError with its cause', async () => {
     const store = new Store(redis.connect());
     await store.call((client) => client.set('text', 'x'));
     await assert.rejects(
@@ -35,13 +35,13 @@ describe('store', () => {
     );
   });
 
-  test('while Redis is away a call fails at its deadline, is not run later, and the next one after its return works', async () => {
+  test('while Redis is away calls fail at their deadline and never run later; calls after its return work', async () => {
     const connection = redis.connect();
     await connection.ping();
     const store = new Store(connection, { deadlineMs: 300 });
     await redis.kill();
     // A command in flight at the loss of the connection may run after the reconnection; a command made after the loss must not.
-    await eventually(() => store.redis.status !== 'ready', 'the loss is noticed');
+    await eventually(() => store.redis.status !== 'ready', 'the connection loss is noticed');
     const unavailable = (error: unknown) => error instanceof StoreError && error.code === 'store-unavailable';
     await assert.rejects(
       store.call((client) => client.set('late', 'x')),
@@ -56,11 +56,11 @@ describe('store', () => {
         () => true,
         () => false,
       );
-    await eventually(answers, 'the next one works');
+    await eventually(answers, 'a call after the return works');
     assert.equal(await connection.get('late'), null);
   });
 
-  test('with no time left nothing is sent', async () => {
+  test('a call with no time left sends nothing', async () => {
     const store = new Store(redis.connect());
     await store.ping();
     await assert.rejects(
@@ -70,7 +70,7 @@ describe('store', () => {
     assert.equal(await store.call((client) => client.get('too late')), null);
   });
 
-  test('a closed connection fails at once', async () => {
+  test('a call on a closed connection fails at once', async () => {
     const store = new Store(redis.connect());
     await store.ping();
     store.redis.disconnect();
@@ -85,7 +85,7 @@ describe('channels', () => {
   });
   after(() => redis.stop());
 
-  test('listeners share one subscription and hear of an interruption', async () => {
+  test('listeners share one subscription and are notified of an interruption', async () => {
     const publisher = new Store(redis.connect());
     const subscriber = redis.connect();
     await subscriber.ping();

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { includesScope, includesScopes, SCOPES } from './scopes.ts';
 
 describe('scopes', () => {
-  it('admin includes invoke and deploy, operator all of them, the others themselves', () => {
+  it('admin includes invoke and deploy, operator includes all, and other scopes include only themselves', () => {
     const had = Object.fromEntries(SCOPES.map((own) => [own, SCOPES.filter((scope) => includesScope([own], scope))]));
     assert.deepEqual(had, {
       invoke: ['invoke'],

@@ -29,7 +29,7 @@ describe('tenants and their keys', () => {
     return outcome as Extract<CreateKeyOutcome, { kind: 'created' }>;
   };
 
-  it('a tenant is made once, and has a weight and may be suspended', async () => {
+  it('a tenant is created once with a valid name and weight, and can be suspended', async () => {
     assert.equal(await tenants.create('first', { weight: 7 }), 'created');
     assert.equal(await tenants.create('first'), 'exists');
     assert.deepEqual(await tenants.get('first'), {
@@ -49,7 +49,7 @@ describe('tenants and their keys', () => {
     assert.equal(await tenants.get('x'), null);
   });
 
-  it('knows a key by its hash alone', async () => {
+  it('a key authenticates by its hash', async () => {
     await tenants.ensure('acme');
     const keys = keysOf();
     const { apiKey, key } = made(await keys.create('acme', { name: 'ci', scopes: ['deploy', 'invoke'] }));
@@ -67,7 +67,7 @@ describe('tenants and their keys', () => {
     }
   });
 
-  it('refuses a removed key, and those of a suspended tenant, at once here and within 2 s elsewhere', async () => {
+  it('a removed key and those of a suspended tenant stop working at once here, and within 2 s elsewhere', async () => {
     await tenants.ensure('gone');
     const [here, there] = [keysOf(), keysOf()];
     const { apiKey, key } = made(await here.create('gone', { name: 'a', scopes: ['invoke'] }));
@@ -87,7 +87,7 @@ describe('tenants and their keys', () => {
     assert.equal(await here.remove('gone', key.id), 'unknown');
   });
 
-  it('expires, and is told from an unknown one for a week', async () => {
+  it('an expired key is told from an unknown one for a week', async () => {
     await tenants.ensure('brief');
     const keys = keysOf();
     const { apiKey, key } = made(await keys.create('brief', { name: 'a', scopes: ['invoke'], expiresAt: now + 1000 }));
@@ -102,7 +102,7 @@ describe('tenants and their keys', () => {
     assert.ok(Math.abs(left - EXPIRED_KEPT_MS) < 2 * MINUTE, `${left} ms`);
   });
 
-  it('is rotated: two keys for a while, the old one’s end being the grace period’s or its own', async () => {
+  it('after a rotation both keys work until the grace period or the expiry of the old key ends', async () => {
     await tenants.ensure('turn');
     const keys = keysOf();
     const old = made(await keys.create('turn', { name: 'ci', scopes: ['admin'] }));
@@ -120,7 +120,7 @@ describe('tenants and their keys', () => {
     assert.equal((await keys.get('turn', ending.key.id))?.expiresAt, now + 10);
   });
 
-  it('keeps the last key that administers a tenant when told to', async () => {
+  it('keepLast refuses to remove the last lasting key that administers a tenant', async () => {
     await tenants.ensure('last');
     const keys = keysOf();
     const admin = made(await keys.create('last', { name: 'a', scopes: ['admin'] }));
@@ -131,15 +131,19 @@ describe('tenants and their keys', () => {
     assert.equal(await keys.remove('last', plain.key.id, { keepLast: true }), 'removed');
     assert.equal(await keys.remove('last', brief.key.id, { keepLast: true }), 'removed');
     made(await keys.create('last', { name: 'd', scopes: ['operator'], expiresAt: now + 1440 * MINUTE }));
-    assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last', 'that one ends too soon');
+    assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last', 'the other key expires too soon');
     const next = made(await keys.rotate('last', admin.key.id, MINUTE));
-    assert.equal(await keys.remove('last', next.key.id, { keepLast: true }), 'last', 'so does one that was rotated');
+    assert.equal(
+      await keys.remove('last', next.key.id, { keepLast: true }),
+      'last',
+      'the rotated key expires too soon',
+    );
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'removed');
     made(await keys.create('last', { name: 'e', scopes: ['operator'], expiresAt: now + 1441 * MINUTE }));
     assert.equal(await keys.remove('last', next.key.id, { keepLast: true }), 'removed');
   });
 
-  it('is made, rotated and removed together with its entry in the audit log, or not at all', async () => {
+  it('creation, rotation and removal of a key each write one entry to the audit log', async () => {
     await tenants.ensure('acts');
     const [keys, audit] = [keysOf(), new AuditLog(store())];
     const acts = async () =>
@@ -162,7 +166,7 @@ describe('tenants and their keys', () => {
     ]);
   });
 
-  it('has so many keys and no more; expired ones make room', async () => {
+  it('a tenant has at most MAX_KEYS keys, and expired ones make room', async () => {
     await tenants.ensure('many');
     const keys = keysOf();
     const expiring = { name: 'a', scopes: SCOPES, expiresAt: now + 1000 };
@@ -174,7 +178,7 @@ describe('tenants and their keys', () => {
     assert.equal((await keys.list('many')).length, MAX_KEYS);
   });
 
-  it('writes its last use once a minute, and never brings a removed key back', async () => {
+  it('the last use of a key is written once a minute, and a use does not restore a removed key', async () => {
     await tenants.ensure('used');
     const connection = store();
     const keys = new ApiKeys(connection);
@@ -204,7 +208,7 @@ describe('tenants and their keys', () => {
     assert.deepEqual(await keys.list('used'), []);
   });
 
-  it('a full Redis takes acts, removals and last uses, and refuses what it would have to keep', async () => {
+  it('a full Redis refuses new keys and tenants, and accepts removals and audit entries', async () => {
     await tenants.ensure('full');
     const [keys, audit] = [keysOf(), new AuditLog(store())];
     const { apiKey, key } = made(await keys.create('full', { name: 'a', scopes: ['invoke'] }));
@@ -223,7 +227,7 @@ describe('tenants and their keys', () => {
     }
   });
 
-  it('the audit log reads backwards, of one tenant or of all', async () => {
+  it('the audit log is read backwards, for one tenant or for all', async () => {
     const audit = new AuditLog(store());
     for (let i = 0; i < 5; i++) await audit.record('key_1', i % 2 === 0 ? 'even' : 'odd', 'quota.set', `q${i}`, { i });
     const [newest, second] = await audit.read({ limit: 2 });
@@ -246,7 +250,7 @@ describe('tenants and their keys', () => {
     await assert.rejects(audit.read({ before: 'nonsense', limit: 1 }), StoreError);
   });
 
-  it('many acts of one kind push none of the others out, and both are read as one', async () => {
+  it('frequent acts of one kind do not displace the others, and both are read in one order', async () => {
     const audit = new AuditLog(store());
     for (let i = 0; i < 3; i++) {
       await audit.record('key_1', 'flood', 'quota.set', `q${i}`);
@@ -270,7 +274,7 @@ describe('tenants and their keys', () => {
     assert.equal(await connection.xlen('pie:guarded-audit:flood'), 3);
   });
 
-  it('an act stands though it cannot be written down; somebody is told all of it', async () => {
+  it('an act without a connection does not fail, and its full text is reported as an error', async () => {
     const told: Error[] = [];
     const connection = redis.connect();
     const audit = new AuditLog(new Store(connection, { deadlineMs: 200 }), (error) => told.push(error));

@@ -146,7 +146,7 @@ describe('metering', () => {
   const sum = (rows: readonly SpanCounts[], name: keyof UsageCounts, fn: string | null): number =>
     rows.filter((row) => row.function === fn).reduce((total, row) => total + row.counts[name] * 1000, 0) / 1000;
 
-  test('counters are the sum of the records, in every span, whatever is lost and sent again', async () => {
+  test('usage counters equal the sums of the records in every span, under lost and repeated calls', async () => {
     await fc.assert(
       fc.asyncProperty(schedule, async (steps) => {
         now = START;
@@ -160,7 +160,7 @@ describe('metering', () => {
           await check(runs);
           await scheduler.store.call(async (redis) => {
             for (const key of await redis.keys(`${scheduler.store.keys.account('acme')}:usage:*:*`))
-              assert.ok((await redis.pttl(key)) > 0, `${key} is kept for ever`);
+              assert.ok((await redis.pttl(key)) > 0, `${key} never expires`);
           });
         } finally {
           await scheduler.close();
@@ -170,7 +170,7 @@ describe('metering', () => {
     );
   });
 
-  test('what every function counted last does not stay for ever', async () => {
+  test('the latest counters of idle functions are removed, and their usage is kept', async () => {
     now = START;
     scheduler = openTestScheduler(redis, { clock: () => now });
     const { store, invocations, usage } = scheduler;
@@ -213,7 +213,7 @@ describe('metering', () => {
     for (const [i, { said, before }] of runs.entries()) {
       for (const name of NAMES) {
         const all = [...before, said].reduce((sum, one) => sum + (one[name] ?? 0), 0);
-        assert.equal(records[i]?.usage?.[name] ?? 0, all, `${name} of ${i} over its attempts`);
+        assert.equal(records[i]?.usage?.[name] ?? 0, all, `${name} of run ${i} over its attempts`);
       }
     }
     for (const tenant of ['acme', 'beta']) {

@@ -34,7 +34,7 @@ async function delivered(answer: (socket: Socket, timeOver: () => void) => void)
   }
 }
 
-test('a delivery ends, whatever its server does', async () => {
+test('a delivery ends on upgrades, resets, timeouts, and slow or endless responses', async () => {
   const refusal = 'the connection was closed before there was an answer';
   const upgrade = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n';
   assert.deepEqual(await delivered((socket) => socket.write(upgrade)), { error: refusal });

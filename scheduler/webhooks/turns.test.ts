@@ -5,7 +5,7 @@ import { MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
 import { signedHeaders } from './signature.ts';
 import { Turns } from './turns.ts';
 
-test('a tenant never has more than its turns, waits are spaced, and nothing is remembered of who is done', () => {
+test('a tenant never has more than its turns, and deliveries without a turn get different times', () => {
   const step = fc.record({
     tenant: fc.constantFrom('a', 'b', 'c'),
     enter: fc.boolean(),
@@ -29,10 +29,10 @@ test('a tenant never has more than its turns, waits are spaced, and nothing is r
         const wait = turns.enter(tenant, now);
         if (wait === 0) mine.push(now);
         else {
-          assert.equal(mine.length, most, 'somebody waits though there is a turn');
+          assert.equal(mine.length, most, 'a delivery waits although a turn is free');
           assert.ok(wait <= 300_000);
           const at = now + wait;
-          assert.ok(wait === 300_000 || at > (promised.get(tenant) ?? 0), 'two are told to come at once');
+          assert.ok(wait === 300_000 || at > (promised.get(tenant) ?? 0), 'two deliveries got the same time');
           promised.set(tenant, at);
         }
         assert.ok(mine.length <= most);
@@ -46,14 +46,14 @@ test('a tenant never has more than its turns, waits are spaced, and nothing is r
   );
 });
 
-test('attempts fill a day', () => {
+test('the retries of a delivery span 20 to 24 hours', () => {
   const waits = Array.from({ length: MAX_ATTEMPTS - 1 }, (_, i) => waitAfter(i + 1));
   const hours = waits.reduce((sum, ms) => sum + ms, 0) / 3_600_000;
   assert.ok(hours > 20 && hours < 24, `${hours} h`);
   assert.deepEqual([waits[0], waits[1]], [5000, 10_000]);
 });
 
-test('only 2xx is taken', () => {
+test('only a 2xx status counts as delivered', () => {
   for (const [answer, verdict] of [
     [{ status: 200 }, 'delivered'],
     [{ status: 299 }, 'delivered'],
@@ -66,7 +66,7 @@ test('only 2xx is taken', () => {
 });
 
 /** The example from the specification's reference libraries. */
-test('signatures are those of Standard Webhooks', () => {
+test('signatures match the example of Standard Webhooks', () => {
   const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
   const headers = signedHeaders(secret, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_330_000, '{"test": 2432232314}');
   assert.deepEqual(headers, {

@@ -12,13 +12,13 @@ SwapPss:               9 kB
 `;
 
 describe('proc', () => {
-  it('reads the proportional size, not a part of it', () => {
+  it('reads the proportional set size and no other value', () => {
     assert.equal(parsePssBytes(ROLLUP), 224 * 1024);
     assert.equal(parsePssBytes(''), 0);
     assert.throws(() => parsePssBytes('Rss: 1 kB'), /Pss/);
   });
 
-  it('counts the waits that a thread chose, not those it was put into', () => {
+  it('counts voluntary context switches and no involuntary ones', () => {
     assert.equal(parseWaits('State:\tS\nvoluntary_ctxt_switches:\t27\nnonvoluntary_ctxt_switches:\t99\n'), 27);
     assert.throws(() => parseWaits('State:\tS'), /voluntary_ctxt_switches/);
   });
@@ -28,7 +28,7 @@ describe('proc', () => {
     assert.deepEqual(parseStat(`42 (a (b) c) ${after}`), { parent: 77, cpuUs: 2e6 });
   });
 
-  it('gives a process to its nearest root', () => {
+  it('assigns a process to its nearest root', () => {
     const parents = new Map([1, 10, 11, 12, 13, 20].map((pid) => [pid, { parent: 1 }]));
     parents.set(11, { parent: 10 }).set(12, { parent: 11 }).set(13, { parent: 12 });
     const roots = new Map([
@@ -53,7 +53,7 @@ describe('proc', () => {
     assert.equal(programOf(['redis-server unixsocket:/tmp/redis.sock', '']), 'redis-server');
   });
 
-  it('reads this very process', () => {
+  it('reads the current process', () => {
     const resident = Number(/VmRSS:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) * 1024;
     const pss = readPssBytes(process.pid);
     assert.ok(pss !== undefined && pss > 0 && pss <= resident * 1.1, `${pss} of ${resident}`);
@@ -61,7 +61,7 @@ describe('proc', () => {
     assert.equal(processesOf(new Map([['me', process.pid]])).find(({ pid }) => pid === process.pid)?.name, 'me');
   });
 
-  it('has nothing to say of a process that has ended', () => {
+  it('returns undefined for a process that has ended', () => {
     const never = 2 ** 22 + 1;
     assert.equal(readPssBytes(never), undefined);
     assert.equal(readThreadWork(never), undefined);

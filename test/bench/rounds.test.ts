@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { firstDifference, inTurn } from './rounds.ts';
 
 describe('rounds', () => {
-  it('begin with each side in turn, and return the results in the order given', async () => {
+  it('start with each side in turn and return the results in the given order', async () => {
     for (const [round, expected] of ['abc', 'bca', 'cab', 'abc'].entries()) {
       let order = '';
       const side = (name: string) => async () => {
@@ -15,7 +15,7 @@ describe('rounds', () => {
     }
   });
 
-  it('never run two sides at once', async () => {
+  it('run one side at a time', async () => {
     let running = 0;
     const side = async () => {
       assert.equal(++running, 1);
@@ -25,7 +25,7 @@ describe('rounds', () => {
     await inTurn(1, [side, side, side]);
   });
 
-  it('find where two lists of tokens part', () => {
+  it('find the first difference of two token lists', () => {
     assert.equal(firstDifference([1, 2, 3], [1, 2, 3]), -1);
     assert.equal(firstDifference([1, 2, 3], [1, 5, 3]), 1);
     assert.equal(firstDifference([1, 2], [1, 2, 3]), 2);

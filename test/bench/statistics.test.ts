@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { formatTail, median, quantile, spread } from './statistics.ts';
 
 describe('statistics', () => {
-  it('takes quantiles by the nearest rank, of values in any order', () => {
+  it('computes quantiles by the nearest rank for values in any order', () => {
     const values = Array.from({ length: 100 }, (_, i) => ((i * 37) % 100) + 1);
     assert.deepEqual(
       [0, 0.01, 0.5, 0.95, 0.99, 1].map((q) => quantile(values, q)),
@@ -13,21 +13,21 @@ describe('statistics', () => {
     assert.ok(Number.isNaN(quantile([], 0.5)));
   });
 
-  it('takes the middle of two values, not the lower one', () => {
+  it('computes the median of an even count as the mean of the two middle values', () => {
     assert.equal(median([3, 1]), 2);
     assert.equal(median([10, 1, 2]), 2);
     assert.deepEqual(spread([4, 1, 2, 10]), { median: 3, min: 1, max: 10 });
     assert.ok(Number.isNaN(spread([]).median));
   });
 
-  it('leaves its input as it is', () => {
+  it('does not change its input', () => {
     const values = [3, 1, 2];
     quantile(values, 0.5);
     median(values);
     assert.deepEqual(values, [3, 1, 2]);
   });
 
-  it('shows a 99th percentile only of samples that have one', () => {
+  it('formats a 99th percentile only for samples that are large enough', () => {
     const upTo = (count: number) => Array.from({ length: count }, (_, i) => i + 1);
     assert.equal(formatTail(upTo(5)), '3.0, max 5.0');
     assert.equal(formatTail(upTo(100)), '50.5, max 100.0');

@@ -94,7 +94,7 @@ async function open(
 const shoot = (page: Page, name: string) =>
   page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true });
 
-test('a wrong key is refused where it was typed; the right one leads to the page that was wanted', async () => {
+test('a wrong key is refused on the sign-in page, and the right key opens the requested page', async () => {
   const context = await browser.newContext({ viewport: DESKTOP });
   context.setDefaultTimeout(WAIT_MS);
   const page = await context.newPage();
@@ -115,7 +115,7 @@ test('a wrong key is refused where it was typed; the right one leads to the page
   await context.close();
 });
 
-test('an invocation appears, is watched as it writes, and is cancelled', () =>
+test('an invocation appears in the list, streams its output and is cancelled', () =>
   open({}, async (page) => {
     await page.getByRole('link', { name: 'Invocations', exact: true }).click();
     await page.getByText('Live', { exact: true }).waitFor();
@@ -144,7 +144,7 @@ test('an invocation appears, is watched as it writes, and is cancelled', () =>
     await shoot(page, 'invocation-cancelled');
   }));
 
-test('a gateway that dies signs nobody out, and the page goes on by itself', () =>
+test('a SIGKILL of the gateway keeps the session, and the page reconnects by itself', () =>
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
     const back = platform.restarted('gateway');
@@ -159,7 +159,7 @@ test('a gateway that dies signs nobody out, and the page goes on by itself', () 
     await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
   }));
 
-test('the overview follows what runs without being loaded again', () =>
+test('the overview updates without a reload', () =>
   open({}, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
     const tokens = page.locator('#now .tile', { hasText: 'Output tokens' }).locator('dd');
@@ -167,7 +167,7 @@ test('the overview follows what runs without being loaded again', () =>
     const ids = await Promise.all([1, 2, 3].map((seed) => start('story', { prompt: 'Once', maxTokens: 60, seed })));
     await until('more tokens on the overview', async () => (await tokens.textContent()) !== before);
     const status = async (id: string) => (await json(await platform.fetch(`/v1/invocations/${id}`))).status;
-    for (const id of ids) await until('it has succeeded', async () => (await status(id)) === 'succeeded');
+    for (const id of ids) await until('the story has succeeded', async () => (await status(id)) === 'succeeded');
     await page.goto(`${platform.url}/dashboard/invocations?function=story&status=succeeded`);
     for (const id of ids) await page.getByRole('link', { name: id }).waitFor();
     await page.getByRole('link', { name: ids[0] }).click();
@@ -175,7 +175,7 @@ test('the overview follows what runs without being loaded again', () =>
     await shoot(page, 'invocation-succeeded');
   }));
 
-test('a rollback is shown before it is done, and refused when somebody was faster', () =>
+test('a rollback shows its changes first, and a stale one is refused with a conflict', () =>
   open({}, async (page) => {
     const [newest, second] = (await json(await platform.fetch('/v1/functions/story/versions'))).versions;
     await page.getByRole('link', { name: 'Functions', exact: true }).click();
@@ -188,7 +188,7 @@ test('a rollback is shown before it is done, and refused when somebody was faste
       .getByRole('row', { name: /limits\.pages/ })
       .getByText('48')
       .waitFor();
-    assert.equal(await liveVersion(), newest.version, 'looking changes nothing');
+    assert.equal(await liveVersion(), newest.version, 'the preview changes no alias');
     await shoot(page, 'rollback');
     const late = await page.context().newPage();
     await late.goto(page.url());
@@ -215,7 +215,7 @@ for (const [look, options] of [
   ['phone', { viewport: PHONE, isMobile: true, hasTouch: true }],
   ['dark', { colorScheme: 'dark' }],
 ] as const)
-  test(`every page fits, can be read and used by everybody: ${look}`, () =>
+  test(`every page fits its window, has readable contrast and no accessibility barrier: ${look}`, () =>
     open(options, async (page) => {
       const invocations = (await json(await platform.fetch('/v1/invocations?limit=1'))).invocations;
       const titles = new Set<string>();
@@ -224,7 +224,7 @@ for (const [look, options] of [
         const response = await page.goto(`${platform.url}/dashboard${path}`);
         assert.equal(response?.status(), 200, path);
         titles.add(await page.title());
-        assert.deepEqual(await page.locator('.notice.bad').allInnerTexts(), [], `${path} shows everything`);
+        assert.deepEqual(await page.locator('.notice.bad').allInnerTexts(), [], `${path} shows no error notice`);
         assert.deepEqual(await barriers(page), [], path);
         assert.deepEqual(await faintTexts(page), [], path);
         assert.ok((await excessWidth(page)) <= 0, `${path} scrolls sideways`);
@@ -233,12 +233,12 @@ for (const [look, options] of [
           `${path === '' ? 'overview' : path.startsWith('/invocations/') ? 'invocation' : path.slice(1).replaceAll('/', '-')}-${look}`,
         );
       }
-      assert.equal(titles.size, pages.length, 'every page has a title of its own');
+      assert.equal(titles.size, pages.length, 'every page has its own title');
       const scheme = await page.evaluate('getComputedStyle(document.body).backgroundColor');
       assert.equal(scheme === 'rgb(20, 19, 17)', look === 'dark', String(scheme));
     }));
 
-test('without a script the pages are readable and their buttons work', () =>
+test('without JavaScript the pages show their content and their buttons work', () =>
   open({ javaScriptEnabled: false }, async (page) => {
     const id = await start('echo-session', { greeting: 'Hello' });
     await page.goto(`${platform.url}/dashboard/invocations/${id}`);

@@ -71,26 +71,26 @@ export async function checkEnded(platform: Platform, watched: Watched): Promise<
   for (const [i, event] of events.entries()) {
     const before = numberOf(events[i - 1] ?? { id: '0' });
     if (event.event === 'gap') assert.ok(numberOf(event) > before, `numbers grow; ${told}`);
-    else assert.equal(numberOf(event), before + 1, `numbers are left out before a gap only; ${told}`);
+    else assert.equal(numberOf(event), before + 1, `numbers are skipped only before a gap; ${told}`);
   }
   const terminals = events.filter(({ event }) => event === 'result' || event === 'error');
   assert.equal(terminals.length, 1, told);
   assert.equal(terminals[0], events.at(-1), told);
 
   const stored = await readEvents(await platform.fetch(`/v1/invocations/${id}/events`));
-  assert.deepEqual(stored, keptOf(events), `the log is what was streamed, but for what a gap stands for; ${told}`);
+  assert.deepEqual(stored, keptOf(events), `the log has the streamed events except those that a gap voids; ${told}`);
 
   const state = (await (await platform.fetch(`/v1/invocations/${id}`)).json()) as {
     status: string;
     usage?: Record<string, number>;
   };
   const tokens = stored.filter(({ event }) => event === 'message').length;
-  assert.equal(state.usage?.outputTokens ?? 0, tokens, `charged for the tokens that reached the log; ${told}`);
+  assert.equal(state.usage?.outputTokens ?? 0, tokens, `usage counts the tokens in the log; ${told}`);
 
   const starts = events.filter(({ event }) => event === 'start').length;
   const ran = await timesRun(platform, mark);
   if (!restartable)
-    assert.ok(starts <= 1 && ran <= 1, `not restartable, and ran ${ran} times, begun ${starts}; ${told}`);
+    assert.ok(starts <= 1 && ran <= 1, `ran ${ran} times with ${starts} starts although not restartable; ${told}`);
   assert.ok(ran <= starts + 1, told);
   return terminals[0]?.event === 'result' ? 'result' : String(terminals[0]?.data.code);
 }
@@ -104,7 +104,7 @@ function keptOf(events: readonly StreamEvent[]): StreamEvent[] {
 
 async function timesRun(platform: Platform, mark: string): Promise<number> {
   let ran = -1;
-  await until('the store can be asked', async () => {
+  await until('the store answers', async () => {
     const response = await platform.fetch('/v1/functions/counted/invocations', {
       method: 'POST',
       headers: { 'content-type': 'application/json' },

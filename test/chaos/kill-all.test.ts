@@ -35,18 +35,18 @@ function kill(pid: number): void {
   }
 }
 
-test('kill -9 of every process at once: after a start in the same home, what ran has ended with runtime-lost, and the next invocation works', async () => {
+test('after a SIGKILL of every process and a restart, invocations end as runtime-lost and new ones succeed', async () => {
   const home = await newHome();
   try {
     const first = await startPlatform({ home, keepHome: true });
     const running = await Promise.all(
       Array.from({ length: RUNNING }, (_, i) => watch(first, { mark: `run-${i}`, ...INPUT }, { restartable: false })),
     );
-    await until('all are under way', () => running.every((each) => said(each) === 4));
+    await until('all invocations run', () => running.every((each) => said(each) === 4));
     await written(first);
     const all = platformProcesses(first.supervisorPid);
     for (const pid of all) kill(pid);
-    await until('all are gone', () => !all.some(isAlive));
+    await until('all processes have ended', () => !all.some(isAlive));
 
     await using second = await Platform.start({ home, keepHome: true, port: first.port, functions: false });
     for (const each of running) {

@@ -13,16 +13,16 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-test(`the runtime killed ${RUNS} times: one end for each invocation, charged for what it said, none run twice that may not`, async (t) => {
+test(`after each of ${RUNS} runtime kills, invocations end once, with usage of stored tokens and no second run`, async (t) => {
   const runs: KillRun[] = [];
   for (let seed = SEED; seed < SEED + RUNS; seed++) runs.push(await killRun(platform, seed));
   assert.equal(new Set(runs.map(({ phase }) => phase)).size, PHASES.length);
   const told = JSON.stringify(runs.map(({ phase, hit }) => [phase, hit]));
   t.diagnostic(`invocations that lost an attempt: ${told}`);
   // A machine under load may kill some runs' runtime after its invocations have ended.
-  assert.ok(runs.filter(({ hit }) => hit > 0).length > RUNS / 2, `most kills hit something: ${told}`);
+  assert.ok(runs.filter(({ hit }) => hit > 0).length > RUNS / 2, `most kills hit an invocation: ${told}`);
   for (const status of ['running', 'queued']) {
-    await until(`nothing is left ${status}, children included`, async () => {
+    await until(`no invocation is ${status}, children included`, async () => {
       const response = await platform.fetch(`/v1/invocations?status=${status}`);
       return ((await response.json()) as { invocations: readonly unknown[] }).invocations.length === 0;
     });

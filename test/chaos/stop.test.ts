@@ -24,12 +24,12 @@ after(() => platform?.[Symbol.asyncDispose]());
 const INPUT = { tokens: 40, listenAt: 8 };
 const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
 
-test('a pause of the whole machine, longer than any lease, ends and restarts nothing', async () => {
+test('a pause of the whole machine beyond any lease ends no invocation and replaces no process', async () => {
   const both = await Promise.all([
     watch(platform, { mark: 'paused', ...INPUT }, { restartable: false }),
     watch(platform, { mark: 'paused-again', ...INPUT }, { restartable: true }),
   ]);
-  await until('both are under way', () => both.every((each) => said(each) === 8));
+  await until('both invocations run', () => both.every((each) => said(each) === 8));
   const before = new Map(platform.processes);
   const all = platformProcesses(platform.supervisorPid);
   assert.ok(all.length >= 6, `${all.length} processes`);
@@ -50,25 +50,25 @@ test('a pause of the whole machine, longer than any lease, ends and restarts not
   assert.deepEqual(new Map(platform.processes), before, 'no process was replaced');
 });
 
-test('a runtime that stands still is replaced; what it ran ends once, or begins again', async () => {
+test('a stopped runtime is replaced; its plain invocation ends once, and its restartable one runs again', async () => {
   const plain = await watch(platform, { mark: 'plain', ...INPUT }, { restartable: false });
   const again = await watch(platform, { mark: 'again', ...INPUT }, { restartable: true });
-  await until('both are under way', () => said(plain) === 8 && said(again) === 8);
+  await until('both invocations run', () => said(plain) === 8 && said(again) === 8);
   const death = platform.event((line) => line.kind === 'died' && line.name === RUNTIME);
   const restarted = platform.restarted(RUNTIME);
   process.kill(platform.pid(RUNTIME), 'SIGSTOP');
   assert.match(String((await death).why), /^its event loop stood still for 3\.\d s/);
   await restarted;
-  await until('it has begun again', () => said(again) === 8 + 8);
+  await until('the restartable invocation runs again', () => said(again) === 8 + 8);
   await say(platform, again.id, { text: 'go on' });
   await Promise.all([plain.ended, again.ended]);
   assert.equal(await checkEnded(platform, again), 'result');
   assert.equal(again.events.filter(({ event }) => event === 'start').length, 2);
   assert.equal(await checkEnded(platform, plain), 'runtime-lost');
-  await until('what it held on the device is free', async () => (await modelStats(platform)).pages.owned === 0);
+  await until('the pages of the lost runtime are free', async () => (await modelStats(platform)).pages.owned === 0);
 });
 
-test('a gateway that stands still is replaced, and its clients come back', async () => {
+test('a stopped gateway is replaced and serves the next invocation', async () => {
   const restarted = platform.restarted('gateway');
   process.kill(platform.pid('gateway'), 'SIGSTOP');
   await restarted;

@@ -17,12 +17,12 @@ const versions = entries.filter((entry) => entry.isDirectory()).map(({ name }) =
 
 describe('the current contract', () => {
   for (const version of versions) {
-    it(`offers all that ${version} did`, async () => {
+    it(`contains everything of ${version}`, async () => {
       assert.deepEqual(missingFrom(world, await recordedContract(version)), []);
     });
   }
 
-  it('is not taken for the old one when something is gone or changed', async () => {
+  it('is compared part by part: missing and changed parts are reported, added ones are not', async () => {
     const read = (text: string) =>
       resolve(
         [parse('test.wit', `package a:b@1.0.0; ${text} world w { import x; export run: async func(a: string); }`)],
@@ -52,7 +52,7 @@ describe('the current contract', () => {
 });
 
 describe('old components on the current platform', () => {
-  it('answer what they always did', async () => {
+  it('return their recorded outputs', async () => {
     await using platform = await Platform.start({ functions: false });
     const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-compat-'));
     try {

@@ -65,7 +65,7 @@ const BAD: readonly Bad[] = [
     code: 'invalid-alias',
   },
   {
-    what: 'a weight that is no whole percent',
+    what: 'a weight that is not a whole percentage',
     method: 'PUT',
     route: LIVE,
     get body() {
@@ -83,7 +83,7 @@ const BAD: readonly Bad[] = [
     code: 'invalid-alias',
   },
   {
-    what: 'a version that is not there',
+    what: 'an unknown version',
     method: 'PUT',
     route: LIVE,
     body: { shares: [share(100, 'ffffffffffff')] },
@@ -99,63 +99,63 @@ const BAD: readonly Bad[] = [
     code: 'invalid-alias',
   },
   {
-    what: 'a quota without a name of one',
+    what: 'an unknown quota',
     method: 'PUT',
     route: () => '/v1/quotas',
     body: { quota: 'wishes-per-day', limit: 3 },
     code: 'invalid-quota',
   },
   {
-    what: 'a limit below nothing',
+    what: 'a negative limit',
     method: 'PUT',
     route: () => '/v1/quotas',
     body: { quota: 'kv-pages', limit: -1 },
     code: 'invalid-quota',
   },
   {
-    what: 'an override that is over already',
+    what: 'an override with an expiry in the past',
     method: 'PUT',
     route: () => '/v1/quotas',
     body: { quota: 'kv-pages', limit: 1, expiresAt: '2020-01-01T00:00:00Z' },
     code: 'invalid-quota',
   },
   {
-    what: 'a quota of nobody',
+    what: 'a quota of an unknown tenant',
     method: 'PUT',
     route: () => '/v1/quotas',
     body: { tenant: 'nobody', quota: 'kv-pages', limit: 1 },
     code: 'unknown-tenant',
   },
   {
-    what: 'a tenant with a name that is none',
+    what: 'a malformed tenant name',
     method: 'POST',
     route: () => '/v1/tenants',
     body: { name: 'No Name' },
     code: 'invalid-input',
   },
   {
-    what: 'a key with a scope that is none',
+    what: 'a key with an unknown scope',
     method: 'POST',
     route: () => '/v1/keys',
     body: { name: 'x', scopes: ['everything'] },
     code: 'invalid-input',
   },
   {
-    what: 'a key that has expired before it is made',
+    what: 'a key with an expiry in the past',
     method: 'POST',
     route: () => '/v1/keys',
     body: { name: 'x', scopes: ['invoke'], expiresAt: '2020-01-01T00:00:00Z' },
     code: 'invalid-input',
   },
   {
-    what: 'a secret with a name that is none',
+    what: 'a malformed secret name',
     method: 'PUT',
     route: () => '/v1/secrets/lower-case',
     body: { value: 'x' },
     code: 'invalid-secret',
   },
   {
-    what: 'a secret too long to be one',
+    what: 'a secret above the length limit',
     method: 'PUT',
     route: () => '/v1/secrets/LONG',
     body: { value: 'x'.repeat(17 * 1024) },
@@ -186,7 +186,7 @@ const BAD: readonly Bad[] = [
     code: 'invalid-webhook',
   },
   {
-    what: 'a webhook to where clouds keep their keys',
+    what: 'a webhook to the metadata address of clouds',
     method: 'POST',
     route: INVOKE,
     body: {},
@@ -194,7 +194,7 @@ const BAD: readonly Bad[] = [
     code: 'invalid-webhook',
   },
   {
-    what: 'a webhook to a private network in version 6',
+    what: 'a webhook to a private IPv6 network',
     method: 'POST',
     route: INVOKE,
     body: {},
@@ -202,7 +202,7 @@ const BAD: readonly Bad[] = [
     code: 'invalid-webhook',
   },
   {
-    what: 'a time to cancel that is none',
+    what: 'a malformed cancel-after header',
     method: 'POST',
     route: INVOKE,
     body: {},
@@ -212,7 +212,7 @@ const BAD: readonly Bad[] = [
 ];
 
 for (const bad of BAD) {
-  test(`${bad.what}: ${bad.code}, and nothing is stored`, async () => {
+  test(`${bad.what} is refused with ${bad.code}, and nothing is stored`, async () => {
     const before = await stored();
     const response = await platform.fetch(bad.route(), {
       method: bad.method,
@@ -230,16 +230,12 @@ for (const bad of BAD) {
 }
 
 for (const [what, manifest, field] of [
-  ['a field that is none', { name: 'bad', wishes: 1 }, '/wishes'],
-  [
-    'pages expected of a model, below nothing',
-    { name: 'bad', expectedPages: { stories15m: -1 } },
-    '/expectedPages/stories15m',
-  ],
-  ['a secret with a name that is none', { name: 'bad', secrets: ['lower-case'] }, '/secrets/0'],
-  ['an environment that is no text', { name: 'bad', environment: { A: 1 } }, '/environment/A'],
+  ['an unknown field', { name: 'bad', wishes: 1 }, '/wishes'],
+  ['negative expected pages', { name: 'bad', expectedPages: { stories15m: -1 } }, '/expectedPages/stories15m'],
+  ['a malformed secret name', { name: 'bad', secrets: ['lower-case'] }, '/secrets/0'],
+  ['an environment value that is not a string', { name: 'bad', environment: { A: 1 } }, '/environment/A'],
 ] as const) {
-  test(`a manifest with ${what}: the field is named, and nothing is stored`, async () => {
+  test(`a manifest with ${what} is refused with its field, and nothing is stored`, async () => {
     const before = await stored();
     const form = new FormData();
     form.set('manifest', JSON.stringify(manifest));
@@ -256,7 +252,7 @@ for (const [what, manifest, field] of [
   });
 }
 
-test('headers too large: a status and a code, and nothing is stored', async () => {
+test('headers that are too large are refused with 431 and a code, and nothing is stored', async () => {
   const before = await stored();
   const { status, body } = await new Promise<{ status: number; body: string }>((resolve, reject) => {
     const request = http.request(

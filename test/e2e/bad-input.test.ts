@@ -55,14 +55,14 @@ for (const [what, bytes, status, code] of [
   ['a component of another world', foreignComponent, 422, 'wrong-world'],
   ['a component above the limit', async () => new Uint8Array(65 * MEBIBYTE), 413, 'component-too-large'],
 ] as const) {
-  test(`${what} is refused and nothing is stored`, async () => {
+  test(`${what}: the deploy is refused, and nothing is stored`, async () => {
     const before = await names();
     assertProblem(await put((await bytes()) as Uint8Array<ArrayBuffer>), status, code);
     assert.deepEqual(await names(), before);
   });
 }
 
-test('source that does not compile: file, line and column', async () => {
+test('a source that does not compile is refused with file, line and column', async () => {
   const before = await names();
   const file = path.join(directory, 'broken.ts');
   await writeFile(file, 'export async function run(input: string) {\n  return input +;\n}\n');
@@ -72,7 +72,7 @@ test('source that does not compile: file, line and column', async () => {
   assert.deepEqual(await names(), before);
 });
 
-test('a Node built-in is refused by name', async () => {
+test('the import of a Node built-in is refused by name', async () => {
   const file = path.join(directory, 'node.ts');
   await writeFile(
     file,
@@ -92,21 +92,22 @@ async function post(name: string, body: string, headers: Record<string, string> 
   return { status: response.status, problem: await json(response) };
 }
 
-test('input that breaks the schema: the field is named', async () => {
+test('input that violates the schema is refused with its field', async () => {
   const answer = await post('text-completion', JSON.stringify({ prompt: '', maxTokens: 'many' }));
   assertProblem(answer, 422, 'invalid-input');
   assert.match(String(answer.problem.field), /maxTokens/);
 });
 
-test('an unknown function', async () => assertProblem(await post('nobody', '{}'), 404, 'unknown-function'));
+test('an unknown function is refused', async () => assertProblem(await post('nobody', '{}'), 404, 'unknown-function'));
 
-test('malformed JSON', async () => assertProblem(await post('text-completion', '{"prompt":'), 400, 'malformed-json'));
+test('malformed JSON is refused', async () =>
+  assertProblem(await post('text-completion', '{"prompt":'), 400, 'malformed-json'));
 
-test('a wrong key', async () => {
+test('a wrong key is refused', async () => {
   assertProblem(await post('text-completion', '{}', { authorization: 'Bearer pie_wrong' }), 401, 'unauthorized');
 });
 
-test('a prompt longer than the context', async () => {
+test('a prompt beyond the context is refused', async () => {
   const end = terminal(
     await invoke(platform, 'text-completion', { prompt: 'once upon a time '.repeat(400), maxTokens: 4 }),
   );

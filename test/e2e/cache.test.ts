@@ -12,7 +12,7 @@ const PAGE_SIZE = 16;
 
 const config = (bits: number) => `[[model]]\nname = "story"\nsource = "stories15m"\nbits = ${bits}\n`;
 
-test('a saved context outlives its inferlet, and a persistent one the GPU host; one of another model is refused', async () => {
+test('a saved context outlives its inferlet, a persistent one also its GPU host; other weights refuse it', async () => {
   const home = await newHome();
   try {
     let tokens: number[];
@@ -39,7 +39,7 @@ test('a saved context outlives its inferlet, and a persistent one the GPU host; 
       process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
       await restarted;
       // The runtime needs a moment to find the restarted host.
-      await until('its calls are answered', async () => {
+      await until('the restarted host answers calls', async () => {
         const end = terminal(await invoke(platform, 'cache', { action: 'list' }));
         return end?.event === 'result';
       });
@@ -62,7 +62,7 @@ test('a saved context outlives its inferlet, and a persistent one the GPU host; 
       const refused = await failure(platform, 'cache', { action: 'open', name: 'notes/dog' });
       assert.match(refused.message, /invalid-argument/);
       assert.match(refused.message, /story|stories15m/);
-      await until('nothing is held', async () => (await modelStats(platform)).pages.owned === 0);
+      await until('no page is held', async () => (await modelStats(platform)).pages.owned === 0);
     }
     {
       await using platform = await keptHome(home, 32);
@@ -78,7 +78,7 @@ test('a saved context outlives its inferlet, and a persistent one the GPU host; 
   }
 });
 
-test('a second run of the same prompt prefills only what is new', async () => {
+test('a second run of a prompt prefills only the tokens after its last cached page', async () => {
   await using platform = await Platform.start({ functions: false });
   await deploy(platform, 'prefix');
   const prompt = Array.from({ length: 12 }, (_, i) => `The ${['cat', 'dog', 'bird'][i % 3]} saw a tree. `).join('');

@@ -27,7 +27,7 @@ async function during(name: string, input: object, act: () => void): Promise<Str
       act();
     },
   });
-  assert.ok(acted, 'the stream was under way');
+  assert.ok(acted, 'the stream had begun');
   return events;
 }
 
@@ -58,7 +58,7 @@ async function nextWorks(): Promise<void> {
   });
 }
 
-test('the GPU host dies: an error with a code, and the next invocation works', async () => {
+test('after a SIGKILL of the GPU host, the invocation ends as device-lost and the next one works', async () => {
   const restarted = platform.restarted('gpu-host-1');
   const events = await during('counted', ENDLESS, () => process.kill(platform.pid('gpu-host-1'), 'SIGKILL'));
   assert.equal(terminal(events)?.event, 'error');
@@ -67,7 +67,7 @@ test('the GPU host dies: an error with a code, and the next invocation works', a
   await nextWorks();
 });
 
-test('the runtime dies: an error with a code, its pages come back, the next invocation works', async () => {
+test('after a SIGKILL of the runtime, the invocation ends as runtime-lost, its pages are freed, the next works', async () => {
   await busyRuntimes(0);
   let restarted: Promise<unknown> | undefined;
   const events = await during('counted', ENDLESS, () => {
@@ -81,10 +81,10 @@ test('the runtime dies: an error with a code, its pages come back, the next invo
   assert.equal(terminal(events)?.data.code, 'runtime-lost');
   await restarted;
   await nextWorks();
-  await until('its pages are back', async () => (await modelStats(platform)).pages.owned === 0);
+  await until('the pages of the runtime are free', async () => (await modelStats(platform)).pages.owned === 0);
 });
 
-test('Redis dies: the stream ends with a code or goes on, and the next invocation works', async () => {
+test('after a SIGKILL of Redis, a stream ends whole or with a known code, and the next invocation works', async () => {
   const server = redisServer();
   const restarted = platform.restarted('redis');
   const events = await during('text-completion', LONG, () => process.kill(server, 'SIGKILL'));
@@ -94,11 +94,15 @@ test('Redis dies: the stream ends with a code or goes on, and the next invocatio
   // Redis was away longer than the gateway waits for it, or than the runtime's lease.
   if (end.event === 'error') assert.ok(['store-unavailable', 'runtime-lost'].includes(end.data.code), end.data.code);
   else
-    assert.equal(text(events), text(await invoke(platform, 'text-completion', LONG)), 'nothing is lost or said twice');
+    assert.equal(
+      text(events),
+      text(await invoke(platform, 'text-completion', LONG)),
+      'the text has no gap and no repetition',
+    );
   await nextWorks();
 });
 
-test('the gateway dies: the stream goes on from the last event', async () => {
+test('after a SIGKILL of the gateway, the client resumes the stream after its last event', async () => {
   const story = { mark: 'a story', tokens: 12 };
   const whole = await invoke(platform, 'counted', story);
   const restarted = platform.restarted('gateway');
@@ -131,7 +135,7 @@ test('the gateway dies: the stream goes on from the last event', async () => {
   await nextWorks();
 });
 
-test('the command goes on by itself when the gateway dies', async () => {
+test('pie invoke reconnects by itself when the gateway is killed', async () => {
   const restarted = platform.restarted('gateway');
   let killed = false;
   const running = platform.pie(['invoke', 'text-completion', '--input', JSON.stringify(LONG)], {
@@ -147,8 +151,8 @@ test('the command goes on by itself when the gateway dies', async () => {
   assert.equal(stdout.trim(), text(whole).trim());
 });
 
-test('the supervisor dies: every child ends', async () => {
+test('after a SIGKILL of the supervisor, every child ends', async () => {
   const pids = [...platform.pids(), redisServer()];
   await platform.kill();
-  await until('no child is left', () => pids.every((pid) => !isAlive(pid)));
+  await until('no child runs', () => pids.every((pid) => !isAlive(pid)));
 });

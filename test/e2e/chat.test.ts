@@ -5,7 +5,7 @@ import OpenAI from 'openai';
 import { invoke, terminal, text } from '#test/harness/events.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 
-test('a chat model with grouped-query attention and a chat template answers the capital of France', async () => {
+test('the chat model with grouped-query attention and a chat template names the capital of France', async () => {
   await using platform = await Platform.start({ functions: false, env: { PIE_MODEL: 'minimind2-small' } });
   const deploy = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/chat.ts'), '--name', 'chat', '--json']);
   assert.equal(deploy.code, 0, deploy.stderr);
@@ -14,7 +14,7 @@ test('a chat model with grouped-query attention and a chat template answers the 
   assert.match(text(events), /The capital of France is Paris\./);
 });
 
-test('a start without any configuration answers the official OpenAI client, and tells stories', async () => {
+test('a start without configuration serves the OpenAI client and stories', async () => {
   const functions = ['openai-chat', 'text-completion'];
   await using platform = await Platform.start({ functions, env: { PIE_MODEL: undefined } });
   const client = new OpenAI({ baseURL: `${platform.url}/v1`, apiKey: platform.apiKey });

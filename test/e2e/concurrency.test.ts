@@ -8,7 +8,7 @@ import { Platform } from '#test/harness/platform.ts';
 const CLIENTS = 32;
 const STARTS = ['Once upon a time', 'The dog', 'Lily', 'One day', 'Tom and', 'In the park', 'A small bird', 'The sun'];
 
-test('32 at once share batches and tell what the same 32 tell one after another', async () => {
+test('32 concurrent invocations share batches and return the texts of 32 sequential ones', async () => {
   await using platform = await Platform.start({ functions: ['text-completion'] });
   const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
     prompt: `${STARTS[i % STARTS.length]}${' and'.repeat(i >> 3)}`,

@@ -185,7 +185,7 @@ describe('every function of the contract, from a guest', () => {
       },
     }));
 
-  test('none is left out', () => {
+  test('no function is left uncalled', () => {
     const all = world.imports.flatMap(({ name, functions, resources }) =>
       [...functions, ...resources.flatMap((resource) => resource.functions)].map(
         ({ coreName }) => `${name}.${coreName}`,

@@ -30,7 +30,7 @@ function findings(config: string, env: NodeJS.ProcessEnv = {}): Map<string, { st
 
 const MODEL = '[[model]]\nname = "stories15m"\nbackend = "cuda"\n';
 
-test('doctor holds the configuration against the cards that the addon sees', async (context) => {
+test('doctor compares the configuration with the cards that the addon finds', async (context) => {
   if (!loadAddon(addon).emulated) return context.skip('what a machine with a card says depends on the card');
   const found = findings(`${MODEL}memory_mb = 100\n[gpu_host]\ncount = 2\n`, { PIE_CUDA_ADDON: addon });
   assert.match(found.get('configuration')?.detail ?? '', /^stories15m by cuda; 2 GPU hosts$/);
@@ -43,7 +43,7 @@ test('doctor holds the configuration against the cards that the addon sees', asy
   assert.equal(findings(MODEL, { PIE_CUDA_ADDON: addon }).get('devices')?.state, 'ok');
 });
 
-test('doctor says what a machine without an addon lacks, and what is wrong with a configuration', () => {
+test('doctor reports a missing addon and a setting that does not apply', () => {
   const missing = { PIE_CUDA_ADDON: path.join(home, 'none.node') };
   const { state, detail } = findings(MODEL, missing).get('cards') ?? {};
   assert.deepEqual([state, /there is no .*none\.node/.test(detail ?? '')], ['failed', true]);

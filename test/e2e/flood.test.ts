@@ -31,7 +31,7 @@ async function noRuntime(): Promise<boolean> {
   return runtimes.every(({ alive }) => !alive);
 }
 
-test('a newcomer begins at once beside a flood, which leaves its slot free', async () => {
+test('an invocation of another tenant starts at once beside a flood that fills its share of the slots', async () => {
   const floods = await Promise.all(
     Array.from({ length: RUNNING }, (_, i) => hold(flood, 'counted', { mark: `flood-${i}`, ...INPUT })),
   );
@@ -50,7 +50,7 @@ test('a newcomer begins at once beside a flood, which leaves its slot free', asy
 });
 
 for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
-  test(`deploys and invocations wait for a runtime that was sent ${signal}`, async () => {
+  test(`deploys and invocations wait for the replacement of a runtime that got ${signal}`, async () => {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-deploy-'));
     try {
       const file = path.join(directory, 'component.wasm');
@@ -73,7 +73,7 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
       await restarted;
       assert.notEqual(platform.pid(RUNTIME), stopped);
       assert.equal(terminal(await invoke(other, 'late', { mark: `late-${signal}`, tokens: 2 }))?.event, 'result');
-      await until('it is ready', async () => (await platform.fetch('/readyz')).ok);
+      await until('the platform is ready', async () => (await platform.fetch('/readyz')).ok);
     } finally {
       await rm(directory, { recursive: true, force: true });
     }

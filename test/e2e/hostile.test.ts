@@ -30,7 +30,7 @@ for (const [misdeed, code, says] of [
   ['allocate', 'memory-limit|inferlet-error', /memory/i],
   ['flood', 'output-limit|inferlet-error', /./],
 ] as const) {
-  test(`an inferlet that does "${misdeed}" fails alone, with its cause`, async () => {
+  test(`an inferlet with the misdeed "${misdeed}" fails with its cause, and its neighbour is unaffected`, async () => {
     const [bad, good] = await Promise.all([
       invoke(platform, 'hostile', { misdeed }),
       invoke(platform, 'text-completion', STORY),
@@ -39,7 +39,7 @@ for (const [misdeed, code, says] of [
     assert.equal(end?.event, 'error', JSON.stringify(end));
     assert.match(end?.data.code, new RegExp(`^(${code})$`));
     assert.match(end?.data.message, says);
-    assert.equal(text(good), story, 'its neighbour tells the same story');
+    assert.equal(text(good), story, 'the neighbour returns the same text');
   });
 }
 
@@ -47,7 +47,7 @@ for (const [misdeed, tag] of [
   ['bad-token', 'invalid-argument'],
   ['bad-page', 'not-owned'],
 ] as const) {
-  test(`a call with ${misdeed} is answered with ${tag}`, async () => {
+  test(`a call with ${misdeed} returns ${tag}`, async () => {
     const end = terminal(await invoke(platform, 'hostile', { misdeed }));
     assert.equal(end?.event, 'result', JSON.stringify(end?.data));
     assert.equal(end?.data.output.tag, 'err');

@@ -51,7 +51,7 @@ describe('the I/O of the guest library', () => {
 
   const port = () => (server.address() as AddressInfo).port;
 
-  it('fetches as the standard does, and says what fails', async () => {
+  it('fetches like the standard and reports each failure', async () => {
     const { faults, ...got } = await call(platform, 'library-io', { what: 'fetch', url: `http://127.0.0.1:${port()}` });
     assert.deepEqual(got, {
       echo: ['POST', 'application/json', '1', '{"a":1}', 'yes'],
@@ -74,7 +74,7 @@ describe('the I/O of the guest library', () => {
     for (const [i, pattern] of expected.entries()) assert.match(faults[i], pattern);
   });
 
-  it('keeps values, and loses no update when four children write at once', async () => {
+  it('stores values, and four concurrent children lose no update', async () => {
     assert.deepEqual(await call(platform, 'library-io', { what: 'store' }), {
       count: 32,
       text: 'two',
@@ -87,20 +87,20 @@ describe('the I/O of the guest library', () => {
     });
   });
 
-  it('broadcasts to who listens and hands over lines', async () => {
+  it('broadcasts to subscribers and passes lines through a queue', async () => {
     const { fault, ...got } = await call(platform, 'library-io', { what: 'messaging' });
     assert.deepEqual(got, { heard: 2, got: ['a', [1]], after: 1, line: ['x', 'y'], left: 0 });
     assert.match(fault, /^closed: This subscription has ended/);
   });
 
-  it('launches children, talks to them, and sees how they end', async () => {
+  it('launches children, exchanges messages with them and reads their ends', async () => {
     const { failure, unknown, ...got } = await call(platform, 'library-io', { what: 'children' });
     assert.deepEqual(got, { said: ['one!', 'two!'], result: 42, cancelled: 'cancelled', ids: true });
     assert.match(failure, /^dependency-failed: library-io \(inv_\w+\) failed: .*not-found: as was asked/);
     assert.match(unknown, /^(not-found|unsupported): .*no-such-function/);
   });
 
-  it('exchanges files', async () => {
+  it('sends and lists files', async () => {
     assert.deepEqual(await call(platform, 'library-io', { what: 'files' }), {
       text: 'grün',
       mediaType: 'text/plain; charset=utf-8',

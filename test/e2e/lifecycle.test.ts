@@ -9,7 +9,7 @@ import { test } from 'node:test';
 import { invoke, numberOf, terminal } from '#test/harness/events.ts';
 import { freePort, isAlive, Platform, ROOT } from '#test/harness/platform.ts';
 
-test('Ctrl-C drains: the running story ends with a result, no process is left; a second start finds what was deployed', async () => {
+test('Ctrl-C lets a running story end, stops every process, and a second start finds the deployed function', async () => {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   try {
     const first = await Platform.start({ home, functions: ['text-completion'] });
@@ -47,7 +47,7 @@ test('Ctrl-C drains: the running story ends with a result, no process is left; a
   }
 });
 
-test('two platforms run side by side; one home takes one', async () => {
+test('two platforms run side by side, and a home serves one platform only', async () => {
   await using one = await Platform.start({ functions: false });
   await using two = await Platform.start({ functions: false });
   assert.notEqual(one.apiKey, two.apiKey);
@@ -58,7 +58,7 @@ test('two platforms run side by side; one home takes one', async () => {
   await assert.rejects(Platform.start({ home: one.home, functions: false }), /in use by a running platform/);
 });
 
-test('Ctrl-C while it starts ends it, and no process is left', async () => {
+test('Ctrl-C during the start ends the platform and leaves no process', async () => {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   const environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(await freePort()), REDIS_URL: '' };
   const starting = spawn(process.execPath, ['infra/up.ts', '--json', '--no-functions'], {

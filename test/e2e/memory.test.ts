@@ -9,7 +9,7 @@ const COUNT = 10;
 /** Without a reserve, so that all of the memory is available to one tenant. */
 const CONFIG = `[runtime]\ntotal_memory_mb = ${TOTAL_MB}\n[admission]\nreserve = 0\n`;
 
-test('inferlets that take more memory together than there is run a few at a time; one that may take more alone is refused', async () => {
+test('inferlets that exceed the memory together run a few at a time, and one above all of it is refused', async () => {
   await using platform = await Platform.start({ functions: false, config: CONFIG });
   await deployWith(platform, 'memory.ts', { name: 'memory', limits: { memoryMb: 32 } });
   const events: StreamEvent[][] = [];
@@ -36,7 +36,7 @@ test('inferlets that take more memory together than there is run a few at a time
         .filter((each) => each.some(({ event }) => event === 'message'))
         .map(([start]) => String(start?.data.invocation))
         .find((id) => !told.has(id));
-    await until('another one holds', () => holding() !== undefined);
+    await until('another inferlet holds memory', () => holding() !== undefined);
     const id = holding() ?? '';
     told.add(id);
     await say(platform, id, { text: 'go on' });

@@ -10,7 +10,7 @@ import { freePort, isAlive, newHome, ROOT, until } from '#test/harness/platform.
 
 const START_MS = 120_000;
 
-test('npm start serves a bundled function, and Ctrl-C ends it with all its processes', async () => {
+test('npm start serves a bundled function, and Ctrl-C ends all its processes', async () => {
   const home = await newHome();
   const port = await freePort();
   const { REDIS_URL: _redis, PIE_URL: _url, PIE_API_KEY: _key, NODE_OPTIONS: _options, ...rest } = process.env;
@@ -50,12 +50,12 @@ test('npm start serves a bundled function, and Ctrl-C ends it with all its proce
     await until('the function is deployed', async () => (await client.fetch('/v1/functions/text-completion')).ok);
     const end = terminal(await invoke(client, 'text-completion', { prompt: 'Once', maxTokens: 8, temperature: 0 }));
     assert.equal(end?.event, 'result', JSON.stringify(end?.data));
-    assert.match(output, new RegExp(`:${port}`), 'it says where it serves');
+    assert.match(output, new RegExp(`:${port}`), 'the output has the port');
 
     const processes = platformProcesses(group);
     assert.ok(processes.length >= 6, `${processes.length} processes`);
     process.kill(-group, 'SIGINT');
-    await until('no process is left', () => !processes.some(isAlive));
+    await until('no process runs', () => !processes.some(isAlive));
     assert.doesNotMatch(output, /Error:/);
   } finally {
     try {

@@ -20,7 +20,7 @@ import { freePort, type ProgramResult, ROOT, runProgram } from '#test/harness/pl
  * Pie outside its clone: installs both tarballs, then creates, tests, deploys and invokes a project. Of the clone, the project uses only
  * the third-party packages, through a link in the parent folder, since an offline machine cannot install them.
  */
-describe('outside the clone', () => {
+describe('the installed packages, outside the clone,', () => {
   let directory = '';
   let environment: NodeJS.ProcessEnv = {};
   let pie = '';
@@ -44,7 +44,7 @@ describe('outside the clone', () => {
   });
   after(() => rmSync(directory, { recursive: true, force: true, maxRetries: 10 }));
 
-  it('holds no TypeScript that Node would have to run, no tests and nothing of the clone’s place', () => {
+  it('contain no TypeScript for Node to run, no tests and no path of the clone', () => {
     const root = path.join(directory, 'user/node_modules/pie');
     const files = readdirSync(root, { recursive: true }).map(String);
     assert.deepEqual(
@@ -65,14 +65,14 @@ describe('outside the clone', () => {
     );
   });
 
-  it('keeps its home in the user’s directory, and says so', async () => {
+  it('keep credentials in the home directory of the user and name the file', async () => {
     const env = { ...environment, PIE_HOME: undefined, HOME: directory };
     const { code, stderr } = await run('node', [pie, 'list'], directory, env);
     assert.equal(code, 4, stderr);
     assert.ok(stderr.includes(path.join(directory, '.pie/credentials.json')), stderr);
   });
 
-  it('says that benchmarks need the clone', async () => {
+  it('report that benchmarks need the clone', async () => {
     const { code, stderr } = await run('node', [pie, 'bench', 'launch'], directory);
     assert.equal(code, 4, stderr);
     assert.match(stderr, /Benchmarks need the clone/);
@@ -80,7 +80,7 @@ describe('outside the clone', () => {
 
   for (const template of ['completion', 'chat', 'agent']) {
     const skip = template !== 'completion' && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
-    it(`makes a project of the template ${template} whose types hold and whose test passes`, { skip }, async () => {
+    it(`create a project from the template ${template} whose types and test pass`, { skip }, async () => {
       const made = await ok(
         'node',
         [pie, 'new', template, '--template', template, '--json'],
@@ -99,7 +99,7 @@ describe('outside the clone', () => {
     });
   }
 
-  it('deploys the project and a bundled function to its own platform, and invokes both', async () => {
+  it('deploy the project and a bundled function to their own platform, and invoke both', async () => {
     const project = path.join(directory, 'user/completion');
     const own = command(project);
     const bundled = path.join(directory, 'user/node_modules/pie/functions/text-completion');

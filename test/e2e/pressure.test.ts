@@ -7,12 +7,12 @@ import { Platform, until } from '#test/harness/platform.ts';
 const config = (pages: number, overcommit: number) =>
   `[[model]]\nname = "stories15m"\npages = ${pages}\nprefix_cache = false\n\n[admission]\novercommit = ${overcommit}\n`;
 
-test('pages of one that sleeps make room for another, and come back to the bit', async () => {
+test('pages of a waiting inferlet are swapped out for another one and come back unchanged', async () => {
   await using platform = await Platform.start({ functions: false, config: config(64, 64) });
   await deploy(platform, 'pressure');
   const sleeper = await hold(platform, 'pressure', { pages: 40, tokens: 4, hold: true });
   // An inferlet counts as waiting only after a while.
-  await until('its pages may go', async () => (await modelStats(platform)).idlePages >= 40);
+  await until('its pages are idle', async () => (await modelStats(platform)).idlePages >= 40);
   const other = await call(platform, 'pressure', { pages: 40, tokens: 4, prompt: 'The dog' });
   assert.equal(other.change, 0);
   await sleeper.goOn();
@@ -34,7 +34,7 @@ const INFERLETS = 128;
 const PAGES = 6;
 
 for (const overcommit of process.env.PIE_TEST_ALL ? [2, 4, 8] : [8]) {
-  test(`${INFERLETS} inferlets at ${overcommit}× the memory: each ends with a result or is terminated with its cause`, async () => {
+  test(`of ${INFERLETS} inferlets at ${overcommit}× the memory, each returns a result or is terminated with its cause`, async () => {
     const pages = Math.ceil((INFERLETS * (PAGES + 3)) / overcommit);
     await using platform = await Platform.start({ functions: false, config: config(pages, overcommit * 2) });
     await deploy(platform, 'pressure');
@@ -51,7 +51,7 @@ for (const overcommit of process.env.PIE_TEST_ALL ? [2, 4, 8] : [8]) {
     assert.equal(finished.length + failures.length, INFERLETS);
     // At least as many inferlets as fit at once finish, since the GPU host ends no inferlet that is older than a survivor.
     assert.ok(finished.length >= Math.floor(pages / (PAGES + 3)), `${finished.length} finished`);
-    await until('all memory is back', async () => {
+    await until('all pages are free', async () => {
       const { pages, inferlets } = await modelStats(platform);
       return pages.free === pages.total && inferlets === 0;
     });

@@ -71,7 +71,7 @@ async function usageOf(tenant: TenantClient, pick: (usage: Record<string, number
 }
 
 describe('each quota', () => {
-  test('requests: the one too many is refused until the window ends; headers, API and command say one number', async () => {
+  test('a request beyond its quota is refused until the window ends; headers, API and command agree', async () => {
     const tenant = await tenantWith('ticker');
     await setQuota(tenant, 'requests-per-day', 3);
     for (let i = 1; i <= 3; i++) {
@@ -92,10 +92,10 @@ describe('each quota', () => {
     const shown = quotas.find(({ quota }) => quota === 'requests-per-day');
     assert.deepEqual([shown?.used, shown?.limit], [3, 3]);
     const { invocations } = await json(await tenant.fetch('/v1/invocations'));
-    assert.equal(invocations.length, 3, 'what was refused left nothing');
+    assert.equal(invocations.length, 3, 'a refused request leaves no invocation');
   });
 
-  test('tokens: a running invocation is ended, the next is refused; what is counted is what ran', async () => {
+  test('the token quota ends a running invocation and refuses the next, and its count equals the usage', async () => {
     const tenant = await tenantWith('counted');
     await setQuota(tenant, 'tokens-per-day', 40);
     const events = await stream(tenant, 'counted', { mark: 'm', tokens: 200 });
@@ -108,7 +108,7 @@ describe('each quota', () => {
     assert.ok(ran > 40 - 2 && ran <= 40, `${ran} of 40`);
   });
 
-  test('GPU time', async () => {
+  test('the GPU time quota ends a running invocation and refuses the next', async () => {
     const tenant = await tenantWith('counted');
     await setQuota(tenant, 'gpu-ms-per-day', 30);
     const events = await stream(tenant, 'counted', { mark: 'm', tokens: 230 });
@@ -118,7 +118,7 @@ describe('each quota', () => {
     assert.ok(Math.abs((await used(tenant, 'gpu-ms-per-day')) - ran) < 1e-3 * ran + 1e-3);
   });
 
-  test('CPU time', async () => {
+  test('the CPU time quota ends a running invocation and refuses the next', async () => {
     const tenant = await tenantWith('hostile');
     await setQuota(tenant, 'cpu-ms-per-day', 200);
     const events = await stream(tenant, 'hostile', { misdeed: 'spin' });
@@ -128,7 +128,7 @@ describe('each quota', () => {
     assert.ok(Math.abs((await used(tenant, 'cpu-ms-per-day')) - ran) < 1e-3 * ran + 1e-3);
   });
 
-  test('invocations at once: one more waits in line, one beyond the line is refused', async () => {
+  test('beyond the concurrency quota one invocation waits, and the next is refused', async () => {
     const tenant = await tenantWith('ticker');
     await setQuota(tenant, 'concurrent-invocations', 1);
     await setQuota(tenant, 'waiting-invocations', 1);
@@ -143,11 +143,11 @@ describe('each quota', () => {
     assert.equal(await used(tenant, 'waiting-invocations'), 1);
     const message = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"text":"go"}' };
     await tenant.fetch(`/v1/invocations/${first.id}/messages`, message);
-    await until('the second had its turn', async () => (await status(second.id)) === 'succeeded');
+    await until('the second invocation has run', async () => (await status(second.id)) === 'succeeded');
     assert.equal(await used(tenant, 'concurrent-invocations'), 0);
   });
 
-  test('KV pages', async () => {
+  test('the page quota ends an invocation that needs more pages', async () => {
     const tenant = await tenantWith('counted');
     await setQuota(tenant, 'kv-pages', 4);
     const events = await stream(tenant, 'counted', { mark: 'm', context: 160, tokens: 4 });
@@ -156,7 +156,7 @@ describe('each quota', () => {
     assert.equal(terminal(small)?.event, 'result', JSON.stringify(terminal(small)?.data));
   });
 
-  test('storage: values, files and components are one number', async () => {
+  test('the storage quota counts components, and refuses a deploy and a write to the store', async () => {
     const tenant = await tenantWith('counted');
     const before = await used(tenant, 'storage-bytes').catch(() => 0);
     await setQuota(tenant, 'storage-bytes', 1);
@@ -167,13 +167,13 @@ describe('each quota', () => {
     const { functions } = await json(await tenant.fetch('/v1/functions'));
     assert.ok(!functions.some(({ name }: { name: string }) => name === 'ticker'));
     const events = await stream(tenant, 'counted', { mark: 'm', tokens: 2 });
-    assert.equal(terminal(events)?.event, 'error', 'its first act is to store a value');
+    assert.equal(terminal(events)?.event, 'error', 'its first call stores a value');
     assert.match(JSON.stringify(terminal(events)?.data), /storage-bytes/);
     const listening = await json(await post(tenant, 'counted', { read: 'm' }));
     assert.equal(listening.output.ran, 0, 'nothing was stored');
   });
 
-  test('a function of its own: the tenant goes on', async () => {
+  test('a quota of one function leaves other functions of the tenant usable', async () => {
     const tenant = await tenantWith('ticker', 'counted');
     const response = await platform.fetch('/v1/quotas', {
       method: 'PUT',

@@ -64,7 +64,7 @@ function versionsOf(streams: readonly StreamEvent[][]): Map<string, number> {
   return versions;
 }
 
-test(`deploy, change, split 90/10, roll back and delete under ${STREAMS} live streams: none is lost`, {
+test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lose no stream`, {
   timeout: 180_000,
 }, async () => {
   const first = await deployWith(platform, 'ticker', {});
@@ -100,9 +100,9 @@ test(`deploy, change, split 90/10, roll back and delete under ${STREAMS} live st
   assert.equal(nine + (drawn.get(first) ?? 0), DRAWS);
 
   const back = await client.rollback('ticker', {});
-  assert.deepEqual(back.to, [{ version: second, weight: 100 }], 'one step back: as it was before the split');
+  assert.deepEqual(back.to, [{ version: second, weight: 100 }], 'one step back: the version before the split');
   const before = await client.rollback('ticker', {});
-  assert.deepEqual(before.to, [{ version: first, weight: 100 }], 'and one more');
+  assert.deepEqual(before.to, [{ version: first, weight: 100 }], 'two steps back');
 
   const seen = versionsOf(await streams.stop());
   assert.deepEqual([...seen.keys()].sort(), [first, second].sort());

@@ -8,7 +8,7 @@ import { Platform } from '#test/harness/platform.ts';
 const CONFIG =
   '[[model]]\nname = "stories15m"\npages = 64\nprefix_cache = false\nswap_memory_mb = 0\nswap_disk_mb = 0\n';
 
-test('what is ended for want of memory waits until others have given it back, when it may start again; else it ends with its cause', async () => {
+test('an inferlet ended for want of memory is terminated, or restarts after others have freed memory', async () => {
   await using platform = await Platform.start({ functions: false, config: CONFIG });
   await deploy(platform, 'pressure');
   await deployWith(platform, 'pressure.ts', { restartable: true, name: 'pressure-again' });

@@ -39,7 +39,7 @@ const length = async () => {
   return (JSON.parse(output) as { length?: number }).length;
 };
 
-test('a function has the value of its deploy; a rollback brings the old one back', async () => {
+test('a function has the secret values of its deploy, and a rollback restores the earlier ones', async () => {
   const unknown = await platform.pie(['deploy', FUNCTION]);
   assert.notEqual(unknown.code, 0);
   assert.match(unknown.stderr, /TOKEN[\s\S]*pie secrets set TOKEN[\s\S]*unknown-secret/);
@@ -66,7 +66,7 @@ test('a function has the value of its deploy; a rollback brings the old one back
   assert.match(kept.stderr, /used by secrets@/);
 });
 
-test('log lines and errors name a secret instead of telling it', async () => {
+test('log lines and errors show the name of a secret instead of its value', async () => {
   await pie(['invoke', 'secrets', '--input', '{"act":"log"}']);
   const failed = await platform.pie(['invoke', 'secrets', '--input', '{"act":"fail"}']);
   assert.match(failed.stderr, /refused with \[TOKEN\] in \[ZONE\]/);
@@ -76,7 +76,7 @@ test('log lines and errors name a secret instead of telling it', async () => {
   assert.match(stdout, /the zone \[ZONE\]$/m);
 });
 
-test('keys are made, rotated and removed, tenants suspended and resumed, and all of it is on record', async () => {
+test('keys are created and rotated, a tenant is suspended and resumed, and the audit log has each act', async () => {
   const made = async (...args: string[]) => {
     const key = JSON.parse((await pie(['keys', 'create', ...args, '--json'])).stdout) as { id: string; apiKey: string };
     hidden.push(key.apiKey);
@@ -93,7 +93,7 @@ test('keys are made, rotated and removed, tenants suspended and resumed, and all
   await until('the rotated key is refused', async () => (await status(admin.apiKey)) === 401);
   assert.equal(await status(next.apiKey), 200);
   await pie(['tenants', 'suspend', 'acme']);
-  await until('its key is refused', async () => (await status(next.apiKey)) === 403);
+  await until('the key of the suspended tenant is refused', async () => (await status(next.apiKey)) === 403);
   await pie(['tenants', 'resume', 'acme']);
   assert.equal(await status(next.apiKey), 200);
   const { stdout } = await pie(['audit', '--json']);
@@ -106,7 +106,7 @@ test('keys are made, rotated and removed, tenants suspended and resumed, and all
   }
 });
 
-test('no secret, no variable and no key stands in Redis, in a log or in any file but their own', async () => {
+test('no secret, variable or key is in Redis, in a log or in any other file of the home', async () => {
   const { redis: settings } = loadConfig(platform.environment);
   assert.ok(settings.kind === 'private');
   const redis = openConnection(settings.socket);

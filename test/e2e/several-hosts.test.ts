@@ -58,7 +58,7 @@ const stateOf = async (id: string) =>
 
 const story = () => invoke(platform, 'text-completion', STORY);
 
-test('invocations spread over two GPU hosts and say the same on both; the capacity is the sum', async () => {
+test('invocations spread over two GPU hosts with equal texts, and capacity is the sum of both hosts', async () => {
   const told = await Promise.all(Array.from({ length: 24 }, story));
   const texts = new Set(told.map(text));
   assert.equal(texts.size, 1);
@@ -69,17 +69,19 @@ test('invocations spread over two GPU hosts and say the same on both; the capaci
   for (const tokens of computed) assert.ok(tokens > 3 * STORY.maxTokens, `${computed}`);
   const total = hosts.reduce((sum, { pages }) => sum + pages.total, 0);
   const capacity = new RegExp(`^pie_admission_pages.*\\} ${total}$`, 'm');
-  await until('admission counts both', async () => capacity.test(await (await platform.fetch('/metrics')).text()));
+  await until('admission counts both hosts', async () =>
+    capacity.test(await (await platform.fetch('/metrics')).text()),
+  );
 });
 
-test('operators see which of them serves each invocation', async () => {
+test('the list of invocations names the GPU host of each invocation', async () => {
   const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
   assert.equal(code, 0, stderr);
   const ids = await start('shown', 8, HELD);
   // Each host counts its own inferlets.
   let there: number[] = [];
   let listed: InvocationPage['invocations'] = [];
-  await until('all have begun', async () => {
+  await until('all invocations run', async () => {
     there = (await models()).map(({ inferlets }) => inferlets);
     listed = ((await (await platform.fetch('/v1/invocations?status=running')).json()) as InvocationPage).invocations;
     return there.reduce((sum, count) => sum + count, 0) === ids.length && listed.length === ids.length;
@@ -89,7 +91,7 @@ test('operators see which of them serves each invocation', async () => {
   await cancel(ids);
 });
 
-test('a drained one gets nothing new and ends what it has, over restarts, until it is taken back', async () => {
+test('a drained GPU host finishes its invocations and gets no new ones, across restarts, until it is resumed', async () => {
   const change = async (name: string, body: GpuHostChange) => {
     const headers = { 'content-type': 'application/json' };
     const response = await platform.fetch(`/v1/gpu-hosts/${name}`, {
@@ -113,7 +115,7 @@ test('a drained one gets nothing new and ends what it has, over restarts, until 
   const before = await start('before', 8, { tokens: 4, listenAt: 0, child: true });
   let places: (string | undefined)[] = [];
   const countOn = (host: string) => places.filter((place) => place === host).length;
-  await until('all are placed', async () => {
+  await until('all invocations are placed', async () => {
     places = await hostOf(before);
     const [first, second] = await running();
     return first === countOn('gpu-host-1') && second === countOn('gpu-host-2') && !places.includes(undefined);
@@ -122,7 +124,10 @@ test('a drained one gets nothing new and ends what it has, over restarts, until 
   const { host } = await change('gpu-host-2', { drained: true });
   assert.deepEqual([host.drained, host.running], [true, countOn('gpu-host-2')]);
   const after = await start('after', 8, HELD);
-  await until('these are placed', async () => (await running())[0] === countOn('gpu-host-1') + after.length);
+  await until(
+    'the new invocations are placed',
+    async () => (await running())[0] === countOn('gpu-host-1') + after.length,
+  );
   assert.deepEqual(await hostOf([...before, ...after]), [...places, ...after.map(() => 'gpu-host-1')]);
   await cancel(after);
   // Invocations on the drained host go on, including children that they launch now.
@@ -155,21 +160,21 @@ test('a drained one gets nothing new and ends what it has, over restarts, until 
   assert.equal(await stateOf(waits), 'queued');
   assert.equal((await change('gpu-host-1', { drained: false })).host.drained, false);
   assert.equal(terminal(await late)?.event, 'result');
-  await until('it runs', async () => (await hostOf([waits]))[0] === 'gpu-host-1');
+  await until('the waiting invocation runs', async () => (await hostOf([waits]))[0] === 'gpu-host-1');
   await cancel([waits]);
   assert.equal((await change('gpu-host-2', { drained: false })).status, 200);
   assert.deepEqual(
     (await states()).map(([is]) => is),
     [false, false],
   );
-  await until('both compute again', async () => {
+  await until('both hosts compute again', async () => {
     const earlier = (await models())[1]?.tokens ?? 0;
     await Promise.all(Array.from({ length: 8 }, story));
     return ((await models())[1]?.tokens ?? 0) > earlier;
   });
 });
 
-test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {
+test('after a SIGKILL of one GPU host, its invocations end as device-lost, and the other host serves new ones', async () => {
   // 16 invocations are all on one host in 1 of 30,000 runs.
   const held = await start('held', 16, HELD);
   const placed = new Map<string, string | undefined>();
@@ -190,7 +195,10 @@ test('one of them dies: what it ran ends with a code, and the other serves every
     const { gpuHosts } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
     return gpuHosts.map(({ name, connected, models }) => `${name} ${connected} ${models[0]?.device}`).join(', ');
   };
-  const away = until('it is seen away', async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 false CPU');
+  const away = until(
+    '/v1/load shows the host as away',
+    async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 false CPU',
+  );
   const stories = Promise.all(Array.from({ length: 12 }, story));
   await away.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
   const ends = await stories;
@@ -208,15 +216,18 @@ test('one of them dies: what it ran ends with a code, and the other serves every
     assert.equal(end?.data.code, expected, `${host}: ${JSON.stringify(end)}`);
   }
   await restarted;
-  await until('it is seen there', async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 true CPU');
-  await until('both compute again', async () => {
+  await until(
+    '/v1/load shows the host as connected',
+    async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 true CPU',
+  );
+  await until('both hosts compute again', async () => {
     const earlier = (await models())[1]?.tokens ?? 0;
     await Promise.all(Array.from({ length: 8 }, story));
     return ((await models())[1]?.tokens ?? 0) > earlier;
   });
 });
 
-test('while all are away the platform says that it is not ready, and runs what comes once they are back', async () => {
+test('without any GPU host /readyz fails, and the platform runs invocations again once the hosts are back', async () => {
   const ready = async () => {
     const response = await fetch(`${platform.url}/readyz`);
     const { checks } = (await response.json()) as Health;
@@ -227,12 +238,12 @@ test('while all are away the platform says that it is not ready, and runs what c
   process.kill(platform.supervisorPid, 'SIGSTOP');
   try {
     for (const name of ['gpu-host-1', 'gpu-host-2']) process.kill(platform.pid(name), 'SIGKILL');
-    await until('it says so', async () => (await ready()).status === 503);
+    await until('/readyz fails', async () => (await ready()).status === 503);
     const { hosts } = await ready();
     assert.deepEqual([hosts?.ok, hosts?.detail?.replace(/\d+ s$/, 'N s')], [false, 'none of 2 there for N s']);
   } finally {
     process.kill(platform.supervisorPid, 'SIGCONT');
   }
-  await until('it is ready again', async () => (await ready()).status === 200);
+  await until('/readyz succeeds again', async () => (await ready()).status === 200);
   assert.equal(terminal(await story())?.event, 'result');
 });

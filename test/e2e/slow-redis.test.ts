@@ -11,7 +11,7 @@ const DELAY_MS = 40;
 const CLIENTS = 12;
 const TICKS = 20;
 
-test('with a Redis that answers late, every stream is whole and in order, and all ends are told', async () => {
+test('with a slow Redis every stream is complete and in order, and every invocation ends as succeeded', async () => {
   const redis = await TestRedis.start({ appendOnly: true });
   const slow = await SlowRedis.start(redis.socket, DELAY_MS);
   try {

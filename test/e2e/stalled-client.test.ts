@@ -35,7 +35,7 @@ const numbersOf = (events: readonly StreamEvent[]) =>
 /** Events of the invocation; a gateway that ends a stream early adds one of its own, after which the client may resume. */
 const own = (events: readonly StreamEvent[]) => events.filter(({ data }) => data.resumable !== true);
 
-test('a client that stops reading holds up neither its invocation nor others, and finds every event later', async () => {
+test('a client that stops reading delays no invocation and reads every event later', async () => {
   const response = await platform.fetch('/v1/functions/large/invocations', {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
@@ -49,7 +49,7 @@ test('a client that stops reading holds up neither its invocation nor others, an
     assert.equal(terminal(events)?.event, 'result', JSON.stringify(terminal(events)?.data));
     assert.deepEqual(numbersOf(events), numbers);
   }
-  await until('its invocation ends', async () => {
+  await until('the invocation of the stalled client ends', async () => {
     const state = (await (await platform.fetch(`/v1/invocations/${id}`)).json()) as InvocationState;
     return state.status === 'succeeded';
   });

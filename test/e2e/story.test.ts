@@ -20,11 +20,11 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-test('a story streams from an inferlet, token by token, and ends with a result', async () => {
+test('a text completion streams the greedy tokens of llama2.c and ends with a result', async () => {
   const events = await invoke(platform, 'text-completion', INPUT, inTime());
   assert.equal(events[0]?.event, 'start');
   assert.ok(text(events).trimStart().startsWith(STORY), text(events));
-  assert.ok(events.filter((event) => event.event === 'message').length > 5, 'it streams');
+  assert.ok(events.filter((event) => event.event === 'message').length > 5, 'the text arrives in several messages');
   assert.deepEqual(terminal(events)?.data.output.tokens.slice(0, GREEDY_IDS.length), GREEDY_IDS);
   assert.equal(terminal(events)?.data.output.tokens.length, 64);
   assert.deepEqual(
@@ -34,7 +34,7 @@ test('a story streams from an inferlet, token by token, and ends with a result',
   );
 });
 
-test('the reference backend tells the same story', async () => {
+test('the reference backend returns the same text', async () => {
   await using reference = await Platform.start({ functions: ['text-completion'], env: { PIE_BACKEND: 'reference' } });
   const [mine, oracle] = await Promise.all(
     [platform, reference].map((each) => invoke(each, 'text-completion', INPUT, inTime())),
@@ -42,7 +42,7 @@ test('the reference backend tells the same story', async () => {
   assert.deepEqual(terminal(mine ?? [])?.data.output, terminal(oracle ?? [])?.data.output);
 });
 
-test('the command prints the text, and events with --json', async () => {
+test('pie invoke prints the text, and events with --json', async () => {
   const plain = await platform.pie(['invoke', 'text-completion', '--input', JSON.stringify(INPUT)]);
   assert.equal(plain.code, 0, plain.stderr);
   assert.ok(plain.stdout.trimStart().startsWith(STORY), plain.stdout);
@@ -55,7 +55,7 @@ test('the command prints the text, and events with --json', async () => {
   assert.equal(lines.at(-1).event, 'result');
 });
 
-test('a caller that waits gets one JSON answer; respond-async gives a place to look', async () => {
+test('a JSON client gets one answer, and respond-async returns a location to poll and to resume', async () => {
   const post = (headers: Record<string, string>) =>
     platform.fetch('/v1/functions/text-completion/invocations', {
       method: 'POST',
@@ -81,10 +81,10 @@ test('a caller that waits gets one JSON answer; respond-async gives a place to l
   const rest = await readEvents(
     await platform.fetch(`${location}/events`, { headers: { 'last-event-id': middle }, ...inTime() }),
   );
-  assert.deepEqual(rest, events.slice(3), 'a reader goes on after the last event it saw');
+  assert.deepEqual(rest, events.slice(3), 'a reader resumes after its last event');
 });
 
-test('sampling with a seed repeats itself, and another seed differs', async () => {
+test('an equal seed repeats the text, and another seed changes it', async () => {
   const run = async (seed: number) =>
     terminal(
       await invoke(platform, 'text-completion', { prompt: 'The cat', maxTokens: 24, temperature: 1, seed }, inTime()),
@@ -96,14 +96,14 @@ test('sampling with a seed repeats itself, and another seed differs', async () =
   assert.notEqual(largest, half, 'all 32 bits of a seed count');
 });
 
-test('forks continue one shared prefix side by side', async () => {
+test('parallel generation returns one branch per fork', async () => {
   const input = { prompt: 'Once upon a time', branches: 4, maxTokens: 12, temperature: 1, seed: 3 };
   const events = await invoke(platform, 'parallel-generation', input, inTime());
   assert.equal(terminal(events)?.event, 'result');
   assert.equal(terminal(events)?.data.output.branches.length, 4);
 });
 
-test('a session goes back and forth', async () => {
+test('a session exchanges messages in both directions', async () => {
   const accepted = await platform.fetch('/v1/functions/echo-session/invocations', {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
@@ -134,7 +134,7 @@ test('a session goes back and forth', async () => {
   assert.match(text(events), /hello[\s\S]*how are you/);
 });
 
-test('a cancelled invocation ends with one event and gives its pages back', async () => {
+test('a cancelled invocation ends with one event and frees its pages', async () => {
   // The invocation holds its pages and waits for a message that never comes.
   const { id, ended } = await hold(platform, 'counted', { mark: 'held', tokens: 8, listenAt: 4 });
   assert.ok((await modelStats(platform)).pages.owned > 0);
@@ -143,5 +143,5 @@ test('a cancelled invocation ends with one event and gives its pages back', asyn
   assert.equal(terminal(events)?.event, 'error');
   assert.equal(terminal(events)?.data.code, 'cancelled');
   assert.equal(events.filter((event) => event.event === 'error' || event.event === 'result').length, 1);
-  await until('its pages are back', async () => (await modelStats(platform)).pages.owned === 0);
+  await until('its pages are free', async () => (await modelStats(platform)).pages.owned === 0);
 });

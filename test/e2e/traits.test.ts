@@ -19,7 +19,7 @@ after(async () => {
 });
 
 describe('grammar', () => {
-  test('a JSON schema holds, whatever the model would rather say', async () => {
+  test('a JSON schema constrains every generated text', async () => {
     const schema = {
       type: 'object',
       properties: {
@@ -39,7 +39,7 @@ describe('grammar', () => {
     }
   });
 
-  test('a regular expression and an EBNF grammar hold', async () => {
+  test('a regular expression and an EBNF grammar constrain the generated text', async () => {
     const phone = await call(platform, 'grammar', { regex: '[0-9]{3}-[0-9]{4}', prompt: 'Call me: ', seed: 4 });
     assert.match(phone.text, /^[0-9]{3}-[0-9]{4}$/);
     const ebnf = 'root ::= "yes" | "no" | "may" "be"?';
@@ -47,7 +47,7 @@ describe('grammar', () => {
     assert.match(answer.text, /^(yes|no|maybe|may)$/);
   });
 
-  test('a grammar that does not compile is refused by name, and the next one works', async () => {
+  test('a grammar that does not compile fails as invalid-argument, and the next one works', async () => {
     const refused = await failure(platform, 'grammar', { regex: '(', prompt: 'x' });
     assert.match(refused.message, /invalid-argument/);
     const { text } = await call(platform, 'grammar', { regex: 'ok', prompt: 'x' });
@@ -56,7 +56,7 @@ describe('grammar', () => {
 });
 
 describe('introspect and output-text', () => {
-  test('attention adds up to the inputs, probabilities to one, and the entropy is theirs', async () => {
+  test('attention sums to the number of inputs, probabilities sum to one, and the entropy matches them', async () => {
     const found = await call(platform, 'introspect', {
       prompt: 'The little cat sat on the warm mat and slept all day.',
     });
@@ -75,7 +75,7 @@ describe('introspect and output-text', () => {
 });
 
 describe('kv-files', () => {
-  test('a file is saved, read, appended to under its lock, cut and joined, listed and removed', async () => {
+  test('a file is saved, read, appended to under its lock, cut, joined, listed and removed', async () => {
     const name = 'stories/fox';
     const made = await call(platform, 'files', {
       action: 'create',

@@ -30,7 +30,7 @@ describe('an inferlet that meets a limit', () => {
     ['pages', 'limit-exceeded', /pages/],
     ['host', 'unsupported', /example\.com.*"grants": \{"hosts"/],
   ] as const) {
-    test(`${what}: catches ${code}, or fails with it and its text`, async () => {
+    test(`at the limit "${what}" can catch ${code}, and otherwise fails with its text`, async () => {
       const caught = await ending(what, true);
       assert.equal(caught?.event, 'result', JSON.stringify(caught?.data));
       assert.equal(caught?.data.output.caught, code);
@@ -43,7 +43,7 @@ describe('an inferlet that meets a limit', () => {
     });
   }
 
-  test('deadline: what waits is told, and the invocation ends as deadline-exceeded whatever it returns', async () => {
+  test('at its deadline ends as deadline-exceeded, whether or not it catches the error', async () => {
     for (const catches of [true, false]) {
       const end = await ending('deadline', catches, { name: 'short' });
       assert.equal(end?.event, 'error');
@@ -52,7 +52,7 @@ describe('an inferlet that meets a limit', () => {
     }
   });
 
-  test('model: the calls of one whose device is gone answer unavailable; uncaught, its invocation ends as device-lost', async () => {
+  test('after the loss of its device can catch unavailable, and otherwise ends as device-lost', async () => {
     for (const catches of [true, false]) {
       const restarted = platform.restarted('gpu-host-1');
       let killed = false;

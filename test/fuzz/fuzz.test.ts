@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fuzz } from './fuzz.ts';
 
-test('mutated frames hurt nobody but who sends them', async (context) => {
+test('mutated frames affect only the connections that send them', async (context) => {
   const frames = Number(process.env.PIE_FUZZ_FRAMES ?? 20_000);
   const seed = Number(process.env.PIE_FUZZ_SEED ?? 1);
   context.diagnostic(`seed ${seed}; again: PIE_FUZZ_SEED=${seed} PIE_FUZZ_FRAMES=${frames}`);
@@ -15,6 +15,6 @@ test('mutated frames hurt nobody but who sends them', async (context) => {
     assert.ok((report.endings[code] ?? 0) > 0, `no connection ended with ${code}`);
   }
   for (const answer of ['ok', 'invalid-argument', 'not-owned', 'limit-exceeded', 'dependency-failed']) {
-    assert.ok((report.answers[answer] ?? 0) > 0, `no call was answered ${answer}`);
+    assert.ok((report.answers[answer] ?? 0) > 0, `no call returned ${answer}`);
   }
 });

@@ -127,7 +127,9 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   const tidying = Promise.all(neighbours.map(({ neighbour }) => neighbour.close())).then(() =>
     removeNames(connections[0]!, models, observations),
   );
-  await inTime(tidying).catch((error: Error) => problems.push(`what was left could not be removed: ${error.message}`));
+  await inTime(tidying).catch((error: Error) =>
+    problems.push(`the exports and files of the attackers could not be removed: ${error.message}`),
+  );
   for (const connection of connections) connection.close();
   problems.push(...(await leftBehind(host)));
   await host.close();

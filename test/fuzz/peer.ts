@@ -88,7 +88,7 @@ export class HostilePeer {
     const { end, lastPing } = this.#mirror;
     const certain = end === 'unreadable' || (end === undefined && lastPing === this.#pinged);
     if (certain) await this.#answer();
-    if (end === 'unreadable' && !this.closed) throw new Error('the host read on after what cannot be read');
+    if (end === 'unreadable' && !this.closed) throw new Error('the host kept reading after an unreadable frame');
     if (end || !certain) await this.cut();
     if (this.#fault) throw this.#fault;
     return read;

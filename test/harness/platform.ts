@@ -131,7 +131,7 @@ export class Platform implements AsyncDisposable {
       };
       const timer = setTimeout(() => {
         end();
-        reject(new Error(`the supervisor did not say it within ${timeoutMs} ms. ${this.#stderr}`));
+        reject(new Error(`the supervisor printed no such event within ${timeoutMs} ms. ${this.#stderr}`));
       }, timeoutMs);
       void this.#exited.then((code) => {
         end();

@@ -4,13 +4,13 @@ import { CLASSES } from './attack.ts';
 import { CORPUS, QUICK } from './corpus/index.ts';
 import { attackBytes } from './guest.ts';
 
-test('each attack has a name of its own that a function may have', () => {
+test('each attack has a unique name that is a valid function name', () => {
   const names = CORPUS.map(({ name }) => name);
   assert.equal(new Set(names).size, names.length);
   for (const name of names) assert.match(name, /^[a-z][a-z0-9-]{0,62}$/);
 });
 
-test('each class has attacks, and some of them in the quick part', () => {
+test('each class has attacks in the quick part', () => {
   for (const kind of CLASSES) {
     assert.ok(
       QUICK.some((attack) => attack.kind === kind),
@@ -19,7 +19,7 @@ test('each class has attacks, and some of them in the quick part', () => {
   }
 });
 
-test('each attack is WebAssembly', async () => {
+test('each attack is valid WebAssembly', async () => {
   for (const { name, source } of CORPUS) {
     await attackBytes(source()).catch((error) => assert.fail(`${name}: ${error.message}`));
   }

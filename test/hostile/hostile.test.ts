@@ -22,6 +22,6 @@ for (const attack of QUICK) {
   });
 }
 
-test('the attacks leave nothing behind', async () => {
+test('the attacks leave no resources behind', async () => {
   assert.deepEqual(await arena?.leftBehind(), []);
 });

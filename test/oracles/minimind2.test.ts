@@ -38,7 +38,7 @@ after(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-test('log-probabilities equal those of the graph that PyTorch exported', async () => {
+test('log-probabilities equal those of the graph exported by PyTorch', async () => {
   const session = await InferenceSession.create(graph);
   const logits = await exportedLogits(session, PROMPT);
   await session.release();
@@ -67,7 +67,7 @@ test('log-probabilities equal those of the graph that PyTorch exported', async (
   }
 });
 
-test('greedy tokens equal those of the exported graph, decoded by itself', async () => {
+test('greedy tokens equal those of the exported graph', async () => {
   const session = await InferenceSession.create(graph);
   const tokens = [...PROMPT];
   for (let i = 0; i < GREEDY_TOKENS; i++) tokens.push(argmax(await exportedLogits(session, tokens)));

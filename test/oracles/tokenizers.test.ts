@@ -33,11 +33,11 @@ for (const name of ['stories15m', 'minimind2-small']) {
 
     const expected = (text: string) => [...library.encode(text, { add_special_tokens: false }).ids];
 
-    test('encodes a corpus of prose, code, scripts and emoji alike', () => {
+    test('encodes a corpus of prose, code, scripts and emoji equally', () => {
       for (const text of CORPUS) assert.deepEqual([...ours.encode(text, { special: true })], expected(text), text);
     });
 
-    test('encodes random text alike', () => {
+    test('encodes random text equally', () => {
       const words = fc.constantFrom(...CORPUS.flatMap((text) => text.split(/(?<= )/)));
       const texts = fc.oneof(
         fc.string({ unit: 'grapheme', maxLength: 40 }),
@@ -49,7 +49,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       );
     });
 
-    test('decodes what it encoded, whole and as a stream of any pieces', () => {
+    test('decodes its tokens at once and as a stream of any pieces', () => {
       fc.assert(
         fc.property(
           fc.constantFrom(...CORPUS.filter(Boolean)),
@@ -64,7 +64,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       );
     });
 
-    test('streams tokens whose bytes are no text: what comes out is what all bytes give at once', () => {
+    test('streams tokens with invalid bytes to the same text as all bytes decoded at once', () => {
       const token = fc.integer({ min: 3, max: ours.vocabularySize - 1 });
       const piece = fc.oneof(token, fc.integer({ min: 3, max: 258 }));
       fc.assert(

@@ -50,8 +50,8 @@ async function traceOf(traceId: string, holds: (spans: readonly CollectedSpan[])
     const ids = new Set(spans.map(({ spanId }) => spanId).concat(CLIENT_SPAN));
     return spans.every(({ parentSpanId }) => ids.has(parentSpanId)) && holds(spans);
   };
-  await until(`the trace ${traceId} is there`, there).catch((cause) => {
-    throw new Error(`it has ${collector.trace(traceId).map(({ name }) => name)}`, { cause });
+  await until(`the spans of trace ${traceId}`, there).catch((cause) => {
+    throw new Error(`the trace has ${collector.trace(traceId).map(({ name }) => name)}`, { cause });
   });
   return collector.trace(traceId);
 }
@@ -64,7 +64,7 @@ const only = (spans: readonly CollectedSpan[], name: string): CollectedSpan => {
 };
 const SERVER_SPAN = 'POST /v1/functions/:reference/invocations';
 
-test('one invocation is one trace, from the request to the batch, nested as in DESIGN.md', async () => {
+test('an invocation is one trace of nested spans from the request to the batch', async () => {
   const traceId = newTraceId();
   const tokens = 6;
   const input = { mark: 'nested', tokens };
@@ -125,7 +125,7 @@ test('one invocation is one trace, from the request to the batch, nested as in D
   assert.ok(Number(decode?.attributes['pie.call.wait_ms']) >= 0);
 });
 
-test('what a device runs ahead is one forward of its generate', async () => {
+test('tokens generated ahead on the device are one forward span of the generate span', async () => {
   const traceId = newTraceId();
   const input = { prompt: 'Once upon a time', maxTokens: 6, temperature: 0 };
   await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-01`);
@@ -138,7 +138,7 @@ test('what a device runs ahead is one forward of its generate', async () => {
   for (const span of decodes) assert.equal(span.parentSpanId, forward.spanId);
 });
 
-test("a child's spans are below its parent's inferlet", async () => {
+test('spans of a child are below the inferlet span of its parent', async () => {
   const traceId = newTraceId();
   await invokeTraced('counted', { mark: 'traced', tokens: 2, child: true }, `00-${traceId}-${CLIENT_SPAN}-01`);
   const spans = await traceOf(traceId, (all) => named(all, 'invocation').length === 2);
@@ -149,12 +149,12 @@ test("a child's spans are below its parent's inferlet", async () => {
   assert.equal(child?.attributes['pie.parent'], parent?.attributes['faas.invocation_id']);
 });
 
-test('whoever shares a batch is linked', async () => {
+test('decode spans of one batch link to each other', async () => {
   const input = { prompt: 'The little dog', maxTokens: 48, temperature: 0 };
   let all: CollectedSpan[] = [];
   let linked: CollectedSpan[] = [];
   // Concurrent invocations share a batch unless the machine is overloaded; in that case, try again with new ones.
-  await until('some have shared a batch', async () => {
+  await until('two invocations share a batch', async () => {
     const traceIds = [newTraceId(), newTraceId(), newTraceId(), newTraceId()];
     await Promise.all(traceIds.map((id) => invokeTraced('text-completion', input, `00-${id}-${CLIENT_SPAN}-01`)));
     all = [];
@@ -169,13 +169,13 @@ test('whoever shares a batch is linked', async () => {
       const other = all.find(({ spanId }) => spanId === link.spanId);
       assert.ok(
         other && other.spanId !== span.spanId && Math.abs(other.startMs - span.startMs) < CLOCK_MS,
-        'another one of the same batch',
+        'a link to another span of the same batch',
       );
     }
   }
 });
 
-test('a trace that its client does not record is not recorded, and goes on all the same', async () => {
+test('an unsampled client trace is not recorded, and its context is passed on', async () => {
   const traceId = newTraceId();
   const input = { prompt: 'Once', maxTokens: 2, temperature: 0 };
   const answered = await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-00`);
@@ -210,7 +210,7 @@ function pageOf(text: string): { names: Names; kinds: Map<string, string> } {
   return { names, kinds };
 }
 
-test('/metrics is the whole platform on one page, for operators', async () => {
+test('/metrics shows all processes on one page and refuses keys that are not of an operator', async () => {
   const withKey = (key: string) => fetch(`${platform.url}/metrics`, { headers: { authorization: `Bearer ${key}` } });
   assert.equal((await fetch(`${platform.url}/metrics`)).status, 401);
   const made = await platform.fetch('/v1/keys', {
@@ -231,7 +231,7 @@ test('/metrics is the whole platform on one page, for operators', async () => {
   ];
   let text = '';
   // Each process publishes its metrics every few seconds, at its own times.
-  await until('all processes have handed over', async () => {
+  await until('all processes have published metrics', async () => {
     const response = await platform.fetch('/metrics');
     assert.equal(response.status, 200, await response.clone().text());
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
@@ -267,11 +267,11 @@ function checkExpression(expr: string, names: Names): Set<string> {
       if (CLOSED.has(label)) for (const value of values) assert.ok(labels.get(label)?.has(value), `${value}: ${expr}`);
     }
   }
-  for (const label of groups) assert.ok(possible.has(label), `nothing has the label ${label}: ${expr}`);
+  for (const label of groups) assert.ok(possible.has(label), `no metric has the label ${label}: ${expr}`);
   return groups.length > 0 ? new Set(groups) : possible;
 }
 
-test('the Grafana dashboard and the alerts speak of metrics and labels that are there', async (t) => {
+test('the Grafana dashboard and the alerts use existing metrics and labels', async (t) => {
   // Keep an invocation running: tenants without invocations have no series.
   const running = await platform.fetch('/v1/functions/counted/invocations', {
     method: 'POST',
@@ -290,7 +290,7 @@ test('the Grafana dashboard and the alerts speak of metrics and labels that are 
   assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
   let fault: unknown;
   // Each process publishes its metrics every few seconds, at its own times.
-  await until('all that they speak of is on the page', async () => {
+  await until('all metrics of the dashboard and the alerts are on the page', async () => {
     const { names } = pageOf(await (await platform.fetch('/metrics')).text());
     try {
       checkDashboard(dashboard, names);
@@ -352,7 +352,7 @@ interface Alerts {
   }[];
 }
 
-test('the collector has the metrics of every process', async () => {
+test('the OTLP collector gets metrics of every process', async () => {
   const has = (service: string, name: string) =>
     collector.metrics.some((metric) => metric.service === service && metric.name === name && metric.points > 0);
   await until(
@@ -366,10 +366,10 @@ test('the collector has the metrics of every process', async () => {
   );
 });
 
-test('a process that was started again says so, and its numbers begin anew', async () => {
+test('a restarted process reports one restart on /metrics', async () => {
   const restarted = platform.restarted('gpu-host-1');
   process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
   await restarted;
   const says = /^pie_process_restarts_total\{process="gpu-host-1"\} 1$/m;
-  await until('its restart is on the page', async () => says.test(await (await platform.fetch('/metrics')).text()));
+  await until('the restart is on the page', async () => says.test(await (await platform.fetch('/metrics')).text()));
 });

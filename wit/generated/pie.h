@@ -81,43 +81,44 @@ void pie_append_json(pie_buffer *buffer, pie_string text);
 static inline pie_string pie_text(const pie_buffer *buffer) { return (pie_string){buffer->data, buffer->length}; }
 
 /* ---- types --------------------------------------------------------------------------------------------------------- */
-/* Types that every interface shares. An inferlet has at most 1,024 calls of the platform's stores, messages, files, children and network under way, with
- * 32 MiB in them, and 32 MiB of their results unread: past that a call is `limit-exceeded` until some were read, or dropped. */
+/* Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The
+ * arguments of these calls may hold 32 MiB, and their unread results 32 MiB. A further call fails with `limit-exceeded` until the inferlet
+ * reads or drops some results. */
 
-/* Why a call failed. The text says what happened and what to do about it; programs match on the case. */
+/* Reason of a failed call. The text says what happened and what to do. Programs match on the case. */
 enum {
-  /* An argument has the wrong shape or value (lengths that differ, a token id outside the vocabulary, a slot past the page). */
+  /* An argument has a wrong shape or value: lists of unequal lengths, a token id outside the vocabulary, a slot past the end of a page. */
   PIE_ERROR_INVALID_ARGUMENT = 0,
-  /* An address that this inferlet does not hold: never allocated, freed, or of another model. */
+  /* The inferlet does not hold this address: it never allocated it, has freed it, or it belongs to another model. */
   PIE_ERROR_NOT_OWNED = 1,
-  /* The model, this host or the function's grants do not offer the call. Ask `runtime.model-traits` first, or read what the manifest may grant. */
+  /* The model, the host or the function's grants do not offer this call. Check `runtime.model-traits` first, or add the grant to the manifest. */
   PIE_ERROR_UNSUPPORTED = 2,
-  /* No such model, name or invocation. */
+  /* No model, name or invocation matches. */
   PIE_ERROR_NOT_FOUND = 3,
-  /* A limit of the deployment or the tenant (pages, tokens, output, memory) would be passed. */
+  /* The call would exceed a limit of the deployment or the tenant (pages, tokens, output, memory). */
   PIE_ERROR_LIMIT_EXCEEDED = 4,
-  /* The context would pass the model's trained length, or the out-pages have no empty slot left. */
+  /* The context would exceed the model's trained length, or the out-pages have no empty slot left. */
   PIE_ERROR_CONTEXT_OVERFLOW = 5,
-  /* An earlier call that this one depends on failed; the text names its cause. */
+  /* An earlier call on which this call depends has failed. The text names the cause. */
   PIE_ERROR_DEPENDENCY_FAILED = 6,
-  /* The invocation was cancelled by its client or its parent. */
+  /* The client or the parent cancelled the invocation. */
   PIE_ERROR_CANCELLED = 7,
-  /* The invocation's deadline passed. */
+  /* The deadline of the invocation has passed. */
   PIE_ERROR_DEADLINE_EXCEEDED = 8,
-  /* The platform took the inferlet's memory back (first come, first served termination). */
+  /* The platform reclaimed the inferlet's memory (first-come-first-served termination). */
   PIE_ERROR_TERMINATED = 9,
-  /* Cannot be had now, and perhaps later: somebody else holds it (a lock, room, a worker that is busy), or the device or its process is
-   * gone, and everything that it held is lost. */
+  /* The resource is not available now but may be later: another inferlet holds it (a lock, memory, a busy worker), or the device or its
+   * process is gone together with everything that it held. */
   PIE_ERROR_UNAVAILABLE = 10,
-  /* The other end of a session has closed. */
+  /* The other end of the session has closed it. */
   PIE_ERROR_CLOSED = 11,
-  /* A fault of the platform itself. */
+  /* The platform itself has a fault. */
   PIE_ERROR_INTERNAL = 12,
 };
 typedef struct { uint8_t tag; pie_string value; } pie_error;
 
 /* ---- runtime ------------------------------------------------------------------------------------------------------- */
-/* What an inferlet may know of itself and of the platform. Every call here is answered at once, in about a microsecond, except `sleep`. */
+/* Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond. */
 
 enum {
   PIE_RUNTIME_LOG_LEVEL_DEBUG = 0,
@@ -127,29 +128,29 @@ enum {
 };
 typedef uint8_t pie_runtime_log_level;
 typedef struct { const pie_string *data; uint32_t length; } pie_list_string;
-/* One model that this inferlet was granted. */
+/* A model that the function was granted. */
 typedef struct {
   pie_string name;
-  /* Tokens that the model was trained to see at once. */
+  /* Trained context length, in tokens. */
   uint32_t context_length;
   uint32_t vocabulary_size;
-  /* Slots of one KV page. */
+  /* Number of slots of a KV page. */
   uint32_t page_size;
   /* Names of the interfaces that the model offers, such as `forward` or `fused`. */
   pie_list_string traits;
 } pie_runtime_model_info;
-/* What a model is, from its own configuration. */
+/* Facts about a model, from its configuration. */
 typedef struct {
-  /* As its configuration names it, such as `LlamaForCausalLM`. */
+  /* Name from the configuration, such as `LlamaForCausalLM`. */
   pie_string architecture;
-  /* Weights, embeddings included. */
+  /* Number of weights, including embeddings. */
   uint64_t parameters;
   uint32_t layers;
   uint32_t hidden_size;
   uint32_t attention_heads;
   uint32_t key_value_heads;
   uint32_t head_size;
-  /* Bits of a weight as the device holds it. */
+  /* Bits of a weight in the device's memory. */
   uint32_t bits;
 } pie_runtime_model_metadata;
 typedef struct { const pie_runtime_model_info *data; uint32_t length; } pie_list_runtime_model_info;
@@ -159,7 +160,7 @@ typedef struct { bool failed; union { pie_string ok; pie_error err; }; } pie_res
 typedef struct { bool failed; union { pie_error err; }; } pie_result;
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "version") void pie_raw_runtime_version(void *);
-/* Version of the contract that the host implements, such as `0.1.0`. */
+/* The version of this contract that the host implements, such as `0.1.0`. */
 static inline pie_string pie_runtime_version(void) {
   pie_string result;
   pie_raw_runtime_version(&result);
@@ -167,7 +168,7 @@ static inline pie_string pie_runtime_version(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "instance-id") void pie_raw_runtime_instance_id(void *);
-/* Id of this invocation, the one that its client sees. */
+/* The id of this invocation, as its client sees it. */
 static inline pie_string pie_runtime_instance_id(void) {
   pie_string result;
   pie_raw_runtime_instance_id(&result);
@@ -182,7 +183,7 @@ static inline pie_string pie_runtime_tenant(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "get-arguments") void pie_raw_runtime_get_arguments(void *);
-/* The request body, as `run` gets it: for guests that do not keep it. */
+/* The input of `run`, for guests that do not keep it. */
 static inline pie_string pie_runtime_get_arguments(void) {
   pie_string result;
   pie_raw_runtime_get_arguments(&result);
@@ -204,7 +205,7 @@ static inline pie_string pie_runtime_function_version(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "models") void pie_raw_runtime_models(void *);
-/* The models granted to this function; the first is its default. */
+/* The models that the function was granted. The first is its default. */
 static inline pie_list_runtime_model_info pie_runtime_models(void) {
   pie_list_runtime_model_info result;
   pie_raw_runtime_models(&result);
@@ -212,7 +213,7 @@ static inline pie_list_runtime_model_info pie_runtime_models(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "model-traits") void pie_raw_runtime_model_traits(int32_t, int32_t, void *);
-/* Interfaces that a model offers. */
+/* The interfaces that a model offers. */
 static inline pie_result_list_string pie_runtime_model_traits(pie_string model) {
   pie_result_list_string result;
   pie_raw_runtime_model_traits((int32_t)model.data, (int32_t)model.length, &result);
@@ -220,7 +221,7 @@ static inline pie_result_list_string pie_runtime_model_traits(pie_string model) 
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "metadata") void pie_raw_runtime_metadata(int32_t, int32_t, void *);
-/* What a model is. `not-found` for one that was not granted. */
+/* Facts about a model. `not-found` for a model that was not granted. */
 static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string model) {
   pie_result_runtime_model_metadata result;
   pie_raw_runtime_metadata((int32_t)model.data, (int32_t)model.length, &result);
@@ -228,8 +229,8 @@ static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string 
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "debug-query") void pie_raw_runtime_debug_query(int32_t, int32_t, void *);
-/* What the platform knows of this inferlet, as JSON text, for finding faults: `limits`, `usage` (CPU, tokens, calls), `pages` (held, by
- * model), `grants`, `models`, or `all`. `invalid-argument` for another query. */
+/* The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),
+ * `grants`, `models` or `all`. `invalid-argument` for another query. */
 static inline pie_result_string pie_runtime_debug_query(pie_string query) {
   pie_result_string result;
   pie_raw_runtime_debug_query((int32_t)query.data, (int32_t)query.length, &result);
@@ -237,19 +238,19 @@ static inline pie_result_string pie_runtime_debug_query(pie_string query) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "log") void pie_raw_runtime_log(int32_t, int32_t, int32_t);
-/* Writes a line into the function's log and the invocation's event stream. */
+/* Writes a line to the function's log and to the invocation's event stream. */
 static inline void pie_runtime_log(pie_runtime_log_level level, pie_string message) {
   pie_raw_runtime_log(level, (int32_t)message.data, (int32_t)message.length);
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "is-cancelled") int32_t pie_raw_runtime_is_cancelled(void);
-/* Whether the client, the parent or the platform has asked this inferlet to stop. */
+/* True when the client, the parent or the platform has asked this inferlet to stop. */
 static inline bool pie_runtime_is_cancelled(void) {
   return (bool)pie_raw_runtime_is_cancelled();
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
-/* Milliseconds of wall time left before the deadline. */
+/* Wall time until the deadline, in milliseconds. */
 static inline uint64_t pie_runtime_time_left(void) {
   return (uint64_t)pie_raw_runtime_time_left();
 }
@@ -261,7 +262,7 @@ static inline uint64_t pie_runtime_now(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "random") int32_t pie_raw_runtime_random(void);
-/* 32 random bits from the host's generator. */
+/* 32 random bits from the host's random number generator. */
 static inline uint32_t pie_runtime_random(void) {
   return (uint32_t)pie_raw_runtime_random();
 }
@@ -277,14 +278,14 @@ static inline pie_result pie_runtime_sleep_wait(pie_runtime_sleep_future future)
   return result;
 }
 static inline void pie_runtime_sleep_forget(pie_runtime_sleep_future future) { pie_raw_runtime_sleep_forget(future.handle); }
-/* Completes after the given time, or earlier with `cancelled` or `deadline-exceeded`. */
+/* Completes after the given time. Fails earlier with `cancelled` or `deadline-exceeded`. */
 static inline pie_runtime_sleep_future pie_runtime_sleep(uint32_t milliseconds) {
   return (pie_runtime_sleep_future){pie_raw_runtime_sleep(milliseconds)};
 }
 
 /* ---- session ------------------------------------------------------------------------------------------------------- */
-/* The conversation with the client that invoked this inferlet. Sending costs some microseconds; `flush` a round trip to the event log, about a
- * millisecond. */
+/* The conversation with the client that invoked this inferlet. Sending costs some microseconds, and `flush` a round trip to the event log,
+ * about a millisecond. */
 
 typedef struct { const uint8_t *data; uint32_t length; } pie_list_u8;
 enum {
@@ -295,8 +296,8 @@ typedef struct { uint8_t tag; union { pie_string text; pie_list_u8 bytes; }; } p
 typedef struct { bool failed; union { pie_session_message ok; pie_error err; }; } pie_result_session_message;
 
 PIE_IMPORT("pie:inferlet/session@0.1.0", "send") void pie_raw_session_send(int32_t, int32_t, int32_t, void *);
-/* Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written, each event counted with 256 bytes more) answers
- * `limit-exceeded`: await `flush` and send again. */
+/* Queues one `message` event and returns at once. `limit-exceeded` when 1 MiB of events waits to be written (each event counts 256 bytes more
+ * than its content): await `flush` and send again. */
 static inline pie_result pie_session_send(pie_session_message message) {
   pie_result result;
   pie_raw_session_send(message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0, &result);
@@ -314,7 +315,7 @@ static inline pie_result pie_session_flush_wait(pie_session_flush_future future)
   return result;
 }
 static inline void pie_session_flush_forget(pie_session_flush_future future) { pie_raw_session_flush_forget(future.handle); }
-/* Completes when everything sent so far is in the invocation's event log. */
+/* Completes when all messages sent so far are in the invocation's event log. */
 static inline pie_session_flush_future pie_session_flush(void) {
   return (pie_session_flush_future){pie_raw_session_flush()};
 }
@@ -330,26 +331,26 @@ static inline pie_result_session_message pie_session_receive_wait(pie_session_re
   return result;
 }
 static inline void pie_session_receive_forget(pie_session_receive_future future) { pie_raw_session_receive_forget(future.handle); }
-/* The next message of the client, in order. `closed` once the client can send no more. */
+/* The next message of the client, in order. `closed` once the client can send no more messages. */
 static inline pie_session_receive_future pie_session_receive(void) {
   return (pie_session_receive_future){pie_raw_session_receive()};
 }
 
 /* ---- queue --------------------------------------------------------------------------------------------------------- */
-/* A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.
- * A call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error.
- * Issuing a call costs some microseconds; waiting for one a round trip to the device's host, about 0.1 ms, besides what it computes. */
+/* An order of calls on one model. The inferlet issues calls without waiting, and they run in the order of their queue. Calls of different
+ * queues have no order. When a call fails, all later calls of the queue that depend on it fail with its cause, and `synchronize` reports the
+ * first error. Issuing a call costs some microseconds. Waiting for a call costs its computation and a round trip to the GPU host, about 0.1 ms. */
 
 typedef struct { int32_t handle; } pie_queue;
 
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[constructor]queue") int32_t pie_raw_queue_new(int32_t, int32_t);
-/* The pages and embeds used with this queue belong to `model`. An unknown model makes every call on the queue fail with `not-found`. */
+/* Creates a queue for the pages and embeds of `model`. With an unknown model, every call on the queue fails with `not-found`. */
 static inline pie_queue pie_queue_new(pie_string model) {
   return (pie_queue){pie_raw_queue_new((int32_t)model.data, (int32_t)model.length)};
 }
 
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.set-priority") void pie_raw_queue_set_priority(int32_t, int32_t);
-/* Higher goes first within a batch; 0 by default; the host clamps it to the tenant's range. */
+/* Sets the priority, 0 by default. Calls with a higher priority go first within a batch. The host limits the priority to the tenant's range. */
 static inline void pie_queue_set_priority(pie_queue self, int32_t priority) {
   pie_raw_queue_set_priority(self.handle, priority);
 }
@@ -365,7 +366,7 @@ static inline pie_result pie_queue_synchronize_wait(pie_queue_synchronize_future
   return result;
 }
 static inline void pie_queue_synchronize_forget(pie_queue_synchronize_future future) { pie_raw_queue_synchronize_forget(future.handle); }
-/* Completes after every earlier call of this queue, with the first error since the last `synchronize`. */
+/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */
 static inline pie_queue_synchronize_future pie_queue_synchronize(pie_queue self) {
   return (pie_queue_synchronize_future){pie_raw_queue_synchronize(self.handle)};
 }
@@ -374,22 +375,23 @@ PIE_IMPORT("pie:inferlet/queue@0.1.0", "[resource-drop]queue") void pie_raw_queu
 static inline void pie_queue_drop(pie_queue self) { pie_raw_queue_drop(self.handle); }
 
 /* ---- allocate ------------------------------------------------------------------------------------------------------ */
-/* Memory of the model's device. Addresses are `u32`s in the inferlet's own space, one space a model, never reused within an invocation.
- * A KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.
- * An embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,
- * so that a state can be fed back as the next input.
- * Allocating, freeing, sharing and copying travel with the calls around them and cost no round trip; names (export, import, …) cost one each, and
- * persistent ones the disk's time. */
+/* Memory of the model's device. An address is a `u32` in the inferlet's own address space. Each model has its own space, and an invocation
+ * never gets the same address twice.
+ * A KV page has `page-size` slots. A slot holds a key, a value, a position and the flags *filled* and *masked*.
+ * An embed holds one token's embedding or one output state, and a position. The position of a state is the one after its input's, so that a
+ * state can be used as the next input.
+ * Calls that allocate, free, share or copy travel with the calls around them and cost no round trip. Calls with names (export, import, …)
+ * cost one round trip each; persistent exports also cost a disk write. */
 
-/* A snapshot of pages under a name, kept by the tenant. */
+/* A snapshot of pages under a name. It belongs to the tenant. */
 typedef struct {
   pie_string name;
   uint32_t pages;
-  /* Filled slots. */
+  /* Number of filled slots. */
   uint32_t tokens;
-  /* One past the largest position. */
+  /* The largest position plus one. */
   uint32_t next_position;
-  /* Whether it survives a restart of the device's host. */
+  /* True when the export survives a restart of the GPU host. */
   bool persistent;
 } pie_allocate_export_info;
 typedef struct { const uint32_t *data; uint32_t length; } pie_list_u32;
@@ -404,14 +406,14 @@ typedef struct { const pie_allocate_export_info *data; uint32_t length; } pie_li
 typedef struct { bool failed; union { pie_list_allocate_export_info ok; pie_error err; }; } pie_result_list_allocate_export_info;
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "page-size") int32_t pie_raw_allocate_page_size(int32_t);
-/* Slots of one KV page (8 to 32, 16 by default). */
+/* Number of slots of a KV page (8 to 32, 16 by default). */
 static inline uint32_t pie_allocate_page_size(pie_queue queue) {
   return (uint32_t)pie_raw_allocate_page_size(queue.handle);
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "allocate-pages") void pie_raw_allocate_pages(int32_t, int32_t, void *);
-/* Addresses of `count` empty pages. The memory is claimed in queue order; when it cannot be had the calls that use it fail.
- * `limit-exceeded` at once when the invocation's page limit would be passed. */
+/* Addresses of `count` empty pages. The device claims their memory in queue order; when there is no memory, the calls that use the pages
+ * fail. `limit-exceeded` at once when the invocation's page limit would be exceeded. */
 static inline pie_result_list_u32 pie_allocate_pages(pie_queue queue, uint32_t count) {
   pie_result_list_u32 result;
   pie_raw_allocate_pages(queue.handle, count, &result);
@@ -419,7 +421,7 @@ static inline pie_result_list_u32 pie_allocate_pages(pie_queue queue, uint32_t c
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "free-pages") void pie_raw_allocate_free_pages(int32_t, int32_t, int32_t);
-/* Gives pages back after the earlier calls of the queue. A shared page stays with its other holders. */
+/* Frees pages after the earlier calls of the queue. The other holders of a shared page keep it. */
 static inline void pie_allocate_free_pages(pie_queue queue, pie_list_u32 pages) {
   pie_raw_allocate_free_pages(queue.handle, (int32_t)pages.data, (int32_t)pages.length);
 }
@@ -438,8 +440,8 @@ static inline void pie_allocate_free_embeds(pie_queue queue, pie_list_u32 embeds
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "share-pages") void pie_raw_allocate_share_pages(int32_t, int32_t, int32_t, void *);
-/* New addresses for the same pages, copy-on-write: a later write through either address copies first. Masks start as the source's
- * and belong to the address from then on. */
+/* New addresses for the same pages. A later write through either address copies the page first. Each new address starts with the source's
+ * mask and has its own mask from then on. */
 static inline pie_result_list_u32 pie_allocate_share_pages(pie_queue queue, pie_list_u32 pages) {
   pie_result_list_u32 result;
   pie_raw_allocate_share_pages(queue.handle, (int32_t)pages.data, (int32_t)pages.length, &result);
@@ -447,22 +449,22 @@ static inline pie_result_list_u32 pie_allocate_share_pages(pie_queue queue, pie_
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-slots") void pie_raw_allocate_copy_slots(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. `shift` is added to each copied
- * slot's position and its key is rotated on by as much; the position may pass the trained context. `unsupported` when the model's
- * rotation cannot be shifted. */
+/* Copies `count` slots (key, value, position, filled, masked) from one page to another or the same. Adds `shift` to the position of each
+ * copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding
+ * cannot be shifted. */
 static inline void pie_allocate_copy_slots(pie_queue queue, uint32_t source, uint32_t source_offset, uint32_t destination, uint32_t destination_offset, uint32_t count, int32_t shift) {
   pie_raw_allocate_copy_slots(queue.handle, source, source_offset, destination, destination_offset, count, shift);
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-tokens") void pie_raw_allocate_copy_tokens(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Copies single tokens: `indices` count the filled slots of `sources`, in order; their keys and values go to the empty slots of
- * `destinations`, in order. `positions`, one a token, are their new positions (keys are rotated to them); empty keeps the old ones. */
+/* Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of
+ * `destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions. */
 static inline void pie_allocate_copy_tokens(pie_queue queue, pie_list_u32 sources, pie_list_u32 indices, pie_list_u32 destinations, pie_list_u32 positions) {
   pie_raw_allocate_copy_tokens(queue.handle, (int32_t)sources.data, (int32_t)sources.length, (int32_t)indices.data, (int32_t)indices.length, (int32_t)destinations.data, (int32_t)destinations.length, (int32_t)positions.data, (int32_t)positions.length);
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-embeds") void pie_raw_allocate_copy_embeds(int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Copies embeds one to one. */
+/* Copies each source embed to the destination with the same index. */
 static inline void pie_allocate_copy_embeds(pie_queue queue, pie_list_u32 sources, pie_list_u32 destinations) {
   pie_raw_allocate_copy_embeds(queue.handle, (int32_t)sources.data, (int32_t)sources.length, (int32_t)destinations.data, (int32_t)destinations.length);
 }
@@ -478,9 +480,9 @@ static inline pie_result pie_allocate_export_pages_wait(pie_allocate_export_page
   return result;
 }
 static inline void pie_allocate_export_pages_forget(pie_allocate_export_pages_future future) { pie_raw_allocate_export_pages_forget(future.handle); }
-/* Freezes a snapshot of `pages` (with their masks) under `name` in the tenant, after the earlier calls that write them; later writes
- * copy. It outlives this inferlet and counts against the tenant. `persistent` ones are on disk when the future completes.
- * `invalid-argument` when the name is taken or is no name (1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`). */
+/* Saves a snapshot of `pages`, with their masks, under the tenant's `name`, after the earlier calls that write them. Later writes copy the
+ * pages first. The export outlives the inferlet and counts against the tenant. A `persistent` export is on disk when the future completes.
+ * `invalid-argument` when the name is in use or is not 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`. */
 static inline pie_allocate_export_pages_future pie_allocate_export_pages(pie_queue queue, pie_list_u32 pages, pie_string name, bool persistent) {
   return (pie_allocate_export_pages_future){pie_raw_allocate_export_pages(queue.handle, (int32_t)pages.data, (int32_t)pages.length, (int32_t)name.data, (int32_t)name.length, persistent)};
 }
@@ -496,8 +498,8 @@ static inline pie_result_allocate_imported pie_allocate_import_pages_wait(pie_al
   return result;
 }
 static inline void pie_allocate_import_pages_forget(pie_allocate_import_pages_future future) { pie_raw_allocate_import_pages_forget(future.handle); }
-/* Maps the pages of an export, copy-on-write. `not-found` without such a name; `invalid-argument` for a persistent one that another
- * model or build made. */
+/* Maps the pages of an export. Pages are copied on write. `not-found` when no export has this name; `invalid-argument` for a persistent
+ * export of another model or build. */
 static inline pie_allocate_import_pages_future pie_allocate_import_pages(pie_queue queue, pie_string name) {
   return (pie_allocate_import_pages_future){pie_raw_allocate_import_pages(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -513,7 +515,7 @@ static inline pie_result pie_allocate_unexport_wait(pie_allocate_unexport_future
   return result;
 }
 static inline void pie_allocate_unexport_forget(pie_allocate_unexport_future future) { pie_raw_allocate_unexport_forget(future.handle); }
-/* Removes a name; who has imported it keeps its pages. */
+/* Removes a name. Inferlets that have imported it keep its pages. */
 static inline pie_allocate_unexport_future pie_allocate_unexport(pie_queue queue, pie_string name) {
   return (pie_allocate_unexport_future){pie_raw_allocate_unexport(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -529,59 +531,59 @@ static inline pie_result_list_allocate_export_info pie_allocate_list_exports_wai
   return result;
 }
 static inline void pie_allocate_list_exports_forget(pie_allocate_list_exports_future future) { pie_raw_allocate_list_exports_forget(future.handle); }
-/* The tenant's exports of this model, by name. */
+/* The tenant's exports of the queue's model, ordered by name. */
 static inline pie_allocate_list_exports_future pie_allocate_list_exports(pie_queue queue) {
   return (pie_allocate_list_exports_future){pie_raw_allocate_list_exports(queue.handle)};
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------------------- */
-/* The transformer over KV pages. A forward returns at once and is computed in a batch with those of others: decoding costs a share of reading the
- * weights once, prefill is bound by arithmetic, about two operations a weight and input. */
+/* The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with those of other inferlets. Decoding costs a
+ * share of reading the weights once; prefill is bound by arithmetic, about two operations per weight and input. */
 
-/* Which keys each input may see, run-length encoded. Row i belongs to input i and covers first the filled slots of the in-pages, in
- * order, then the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … starting with hidden (0 when the row
- * starts visible), whose sum is the row's width. */
+/* The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then
+ * the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. It starts with hidden
+ * keys (0 when the first key is visible). */
 typedef struct {
   /* The runs of all rows, one row after another. */
   pie_list_u32 runs;
-  /* How many runs each row has. */
+  /* The number of runs of each row. */
   pie_list_u32 row_lengths;
 } pie_forward_mask;
 typedef struct { bool some; pie_forward_mask value; } pie_option_forward_mask;
 
 PIE_IMPORT("pie:inferlet/forward@0.1.0", "forward") void pie_raw_forward(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Computes `in-embeds` over the filled, unmasked slots of `in-pages` and over each other. The i-th input's key and value go to the i-th
- * empty slot of `out-pages`, in order; without out-pages they live for this call only. A page may be both in and out: its filled
- * slots are read first. The states of the last `out-embeds.length` inputs are written to `out-embeds`.
- * Without a mask, a key is visible when its position is smaller than the query's, or it is the query's own. */
+/* Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
+ * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
+ * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
+ * Without a mask, an input sees its own key and all keys at smaller positions. */
 static inline void pie_forward(pie_queue queue, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
   pie_raw_forward(queue.handle, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
 }
 
 PIE_IMPORT("pie:inferlet/forward@0.1.0", "mask-page") void pie_raw_forward_mask_page(int32_t, int32_t, int32_t);
-/* Masks the slots of a page whose bit is set in `slots` (bit 0 is slot 0), and unmasks the others. It changes this address only. */
+/* Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only. */
 static inline void pie_forward_mask_page(pie_queue queue, uint32_t page, uint32_t slots) {
   pie_raw_forward_mask_page(queue.handle, page, slots);
 }
 
 /* ---- input-text ---------------------------------------------------------------------------------------------------- */
-/* Tokens to embeds. It travels with the forward behind it and costs no time of its own. */
+/* Writes tokens into embeds. The call travels with the forward after it and takes no time of its own. */
 
 
 PIE_IMPORT("pie:inferlet/input-text@0.1.0", "embed-text") void pie_raw_input_text_embed_text(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists are equally long. */
+/* Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists have the same length. */
 static inline void pie_input_text_embed_text(pie_queue queue, pie_list_u32 tokens, pie_list_u32 positions, pie_list_u32 embeds) {
   pie_raw_input_text_embed_text(queue.handle, (int32_t)tokens.data, (int32_t)tokens.length, (int32_t)positions.data, (int32_t)positions.length, (int32_t)embeds.data, (int32_t)embeds.length);
 }
 
 /* ---- output-text --------------------------------------------------------------------------------------------------- */
-/* States to tokens. Asked in the same queue right behind the forward that writes the state, it is answered by the same device step. */
+/* Turns states into tokens. A call that directly follows the forward that writes its state, in the same queue, runs in the same device step. */
 
 typedef struct { const float *data; uint32_t length; } pie_list_f32;
-/* The most probable tokens, most probable first. Equal logits are ordered by token id. */
+/* The most probable tokens, in order of falling probability. Tokens with equal logits are ordered by id. */
 typedef struct {
   pie_list_u32 tokens;
-  /* Natural logarithms of the probabilities over the whole vocabulary, at temperature 1. */
+  /* Natural logarithms of their probabilities over the whole vocabulary, at temperature 1. */
   pie_list_f32 log_probabilities;
 } pie_output_text_distribution;
 typedef struct { bool failed; union { pie_output_text_distribution ok; pie_error err; }; } pie_result_output_text_distribution;
@@ -599,7 +601,7 @@ static inline pie_result_output_text_distribution pie_output_text_next_distribut
   return result;
 }
 static inline void pie_output_text_next_distribution_forget(pie_output_text_next_distribution_future future) { pie_raw_output_text_next_distribution_forget(future.handle); }
-/* Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default). */
+/* The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default). */
 static inline pie_output_text_next_distribution_future pie_output_text_next_distribution(pie_queue queue, uint32_t embed, uint32_t top_k) {
   return (pie_output_text_next_distribution_future){pie_raw_output_text_next_distribution(queue.handle, embed, top_k)};
 }
@@ -615,7 +617,7 @@ static inline pie_result_list_f32 pie_output_text_log_probabilities_wait(pie_out
   return result;
 }
 static inline void pie_output_text_log_probabilities_forget(pie_output_text_log_probabilities_future future) { pie_raw_output_text_log_probabilities_forget(future.handle); }
-/* Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary at temperature 1. */
+/* Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary, at temperature 1. */
 static inline pie_output_text_log_probabilities_future pie_output_text_log_probabilities(pie_queue queue, uint32_t embed, pie_list_u32 tokens) {
   return (pie_output_text_log_probabilities_future){pie_raw_output_text_log_probabilities(queue.handle, embed, (int32_t)tokens.data, (int32_t)tokens.length)};
 }
@@ -631,7 +633,7 @@ static inline pie_result_f32 pie_output_text_entropy_wait(pie_output_text_entrop
   return result;
 }
 static inline void pie_output_text_entropy_forget(pie_output_text_entropy_future future) { pie_raw_output_text_entropy_forget(future.handle); }
-/* Entropy of the distribution after the state in `embed`, in nats. */
+/* The entropy of the distribution after the state in `embed`, in nats. */
 static inline pie_output_text_entropy_future pie_output_text_entropy(pie_queue queue, uint32_t embed) {
   return (pie_output_text_entropy_future){pie_raw_output_text_entropy(queue.handle, embed)};
 }
@@ -647,17 +649,17 @@ static inline pie_result_list_f32 pie_output_text_read_embed_wait(pie_output_tex
   return result;
 }
 static inline void pie_output_text_read_embed_forget(pie_output_text_read_embed_future future) { pie_raw_output_text_read_embed_forget(future.handle); }
-/* The values of an embed: a token's embedding or a state, as many as the model's hidden size. */
+/* The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size. */
 static inline pie_output_text_read_embed_future pie_output_text_read_embed(pie_queue queue, uint32_t embed) {
   return (pie_output_text_read_embed_future){pie_raw_output_text_read_embed(queue.handle, embed)};
 }
 
 /* ---- fused --------------------------------------------------------------------------------------------------------- */
-/* Embed, forward and sample in one call: a token costs one crossing, and with `run` less than one. */
+/* Embed, forward and sample in one call. A token costs one call, and with `run` less than one. */
 
-/* How the device picks a token. `temperature` 0 is greedy and ignores the rest; `top-p` 1 and `min-p` 0 switch that cut off,
- * `top-k` 0 takes the host's cap (256 by default). Cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature.
- * Equal seeds give equal tokens: the draw depends on the seed and the input's position only. */
+/* Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0
+ * means the host's cap (256 by default). The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
+ * seeds give equal tokens: the draw depends only on the seed and on the input's position. */
 typedef struct {
   float temperature;
   uint32_t top_k;
@@ -665,13 +667,13 @@ typedef struct {
   float min_p;
   uint32_t seed;
 } pie_fused_sampler;
-/* What a step hands back for each of its last `rows` inputs. */
+/* What a step returns for each of its last `rows` inputs. */
 enum {
-  /* Nothing: fill the cache only. */
+  /* Nothing. The step only fills the cache. */
   PIE_FUSED_OUTPUT_NONE = 0,
-  /* One sampled token a row. */
+  /* One sampled token for each row. */
   PIE_FUSED_OUTPUT_SAMPLE = 1,
-  /* The `top-k` most probable a row. */
+  /* The most probable tokens for each row: this many (`top-k`). */
   PIE_FUSED_OUTPUT_DISTRIBUTIONS = 2,
 };
 typedef struct { uint8_t tag; union { pie_fused_sampler sample; uint32_t distributions; }; } pie_fused_output;
@@ -681,26 +683,27 @@ typedef struct {
   pie_list_u32 in_pages;
   pie_list_u32 out_pages;
   pie_option_forward_mask mask;
-  /* Inputs, counted from the last, that get an output. */
+  /* Number of last inputs that get an output. */
   uint32_t rows;
   pie_fused_output output;
 } pie_fused_step_request;
 typedef struct { const pie_output_text_distribution *data; uint32_t length; } pie_list_output_text_distribution;
 typedef struct {
-  /* One token a row for `sample`, else empty. */
+  /* One token for each row with `sample`, otherwise empty. */
   pie_list_u32 tokens;
-  /* One a row for `distributions`, else empty. */
+  /* One distribution for each row with `distributions`, otherwise empty. */
   pie_list_output_text_distribution distributions;
 } pie_fused_step_result;
 typedef struct {
-  /* First input and its position; each later input is the token sampled before it, at the next position. */
+  /* The first input and its position. Each later input is the token sampled before it, at the next position. */
   uint32_t token;
   uint32_t position;
-  /* Read and appended to, in order: the sequence's pages with room for `max-tokens` more. */
+  /* The pages of the sequence, in order, with empty slots for `max-tokens` tokens. The run reads them and appends to them. */
   pie_list_u32 pages;
   uint32_t max_tokens;
   pie_fused_sampler sampler;
-  /* Decoding stops after one of these was sampled (it is handed over as the last token; its key and value are not in the cache). */
+  /* Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.
+   * At most 256; with more the run fails with `invalid-argument`. */
   pie_list_u32 stop_tokens;
 } pie_fused_run_request;
 enum {
@@ -711,44 +714,44 @@ enum {
 typedef uint8_t pie_fused_finish_reason;
 typedef struct { bool some; pie_fused_finish_reason value; } pie_option_fused_finish_reason;
 typedef struct {
-  /* Tokens since the last `next`, in order, at least one unless finished. */
+  /* The tokens since the last `next`, in order; at least one unless the run has finished. */
   pie_list_u32 tokens;
-  /* Set with the last chunk. */
+  /* Set in the last chunk. */
   pie_option_fused_finish_reason finished;
 } pie_fused_run_chunk;
-/* How messages with pieces of a text are written. */
+/* Format of the messages that carry the pieces of a text. */
 typedef struct {
-  /* A message of its own before the first piece; none when empty. */
+  /* A separate message before the first piece; none when empty. */
   pie_string opening;
-  /* What stands in front of a piece, which is written as a JSON string. */
+  /* Text before each piece. The piece itself is written as a JSON string. */
   pie_string before;
-  /* What stands behind it. */
+  /* Text after each piece. */
   pie_string after;
 } pie_fused_frame;
 typedef struct { bool some; pie_fused_frame value; } pie_option_fused_frame;
-/* What the platform needs to make text of a run's tokens as they come. */
+/* Options of `run.pipe`. */
 typedef struct {
-  /* Tokens of the text before the run, those that complete no character included: the text goes on from them. */
+  /* The last tokens of the text before the run, including tokens whose bytes do not complete a character yet. The run's text continues them. */
   pie_list_u32 before;
-  /* End of that text that was not sent, since it may be the beginning of a stop string. */
+  /* The unsent end of the text before the run: it may be the beginning of a stop string. */
   pie_string held;
-  /* Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`. */
+  /* Stop strings: they end the run and are not sent. At most 64 strings with 1,024 bytes together, otherwise `limit-exceeded`. */
   pie_list_string stops;
-  /* Each piece is a message as it is by default. At most 8,192 bytes together; else `limit-exceeded`. */
+  /* Format of the messages. By default, each piece is a message of its own. At most 8,192 bytes together, otherwise `limit-exceeded`. */
   pie_option_fused_frame frame;
 } pie_fused_pipe_request;
 typedef struct { bool some; pie_string value; } pie_option_string;
-/* What was piped. */
+/* Result of `run.pipe`. */
 typedef struct {
-  /* Tokens of the run since the last `next` or `pipe`, in order, up to the one that completed a stop string. */
+  /* The run's tokens since the last `next` or `pipe`, in order, up to the token that completed a stop string. */
   pie_list_u32 tokens;
-  /* The text that was sent. */
+  /* The sent text. */
   pie_string text;
-  /* End of the text that was not sent, since it may be the beginning of a stop string. */
+  /* The unsent end of the text: it may be the beginning of a stop string. */
   pie_string held;
-  /* The stop string that was found; what is decoded behind it is forgotten, and costs no tokens. */
+  /* The stop string that ended the run. Tokens decoded after it are discarded and not charged. */
   pie_option_string stop;
-  /* Unset after a stop string, and when something cut the run short: the next call says what. */
+  /* Unset after a stop string, and when an error ended the run: the next call reports the error. */
   pie_option_fused_finish_reason finished;
 } pie_fused_piped;
 typedef struct { int32_t handle; } pie_fused_run;
@@ -757,7 +760,7 @@ typedef struct { bool failed; union { pie_fused_piped ok; pie_error err; }; } pi
 typedef struct { bool failed; union { pie_fused_step_result ok; pie_error err; }; } pie_result_fused_step_result;
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[constructor]run") int32_t pie_raw_fused_run_new(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float, int32_t, float, float, int32_t, int32_t, int32_t);
-/* Starts decoding; failures are reported by `next`. */
+/* Starts decoding. `next` reports failures. */
 static inline pie_fused_run pie_fused_run_new(pie_queue queue, const pie_fused_run_request *request) {
   return (pie_fused_run){pie_raw_fused_run_new(queue.handle, (*request).token, (*request).position, (int32_t)(*request).pages.data, (int32_t)(*request).pages.length, (*request).max_tokens, (*request).sampler.temperature, (*request).sampler.top_k, (*request).sampler.top_p, (*request).sampler.min_p, (*request).sampler.seed, (int32_t)(*request).stop_tokens.data, (int32_t)(*request).stop_tokens.length)};
 }
@@ -788,14 +791,14 @@ static inline pie_result_fused_piped pie_fused_run_pipe_wait(pie_fused_run_pipe_
   return result;
 }
 static inline void pie_fused_run_pipe_forget(pie_fused_run_pipe_future future) { pie_raw_fused_run_pipe_forget(future.handle); }
-/* Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet
- * is not woken for any of it. One `next` or `pipe` at a time, and 256 pipes of an inferlet. */
+/* Decodes until the run has finished, and sends its text to the client in `message` events meanwhile, without waking the inferlet. A run
+ * has one `next` or `pipe` in progress at a time, and an inferlet at most 256 pipes. */
 static inline pie_fused_run_pipe_future pie_fused_run_pipe(pie_fused_run self, const pie_fused_pipe_request *request) {
   return (pie_fused_run_pipe_future){pie_raw_fused_run_pipe(self.handle, (int32_t)(*request).before.data, (int32_t)(*request).before.length, (int32_t)(*request).held.data, (int32_t)(*request).held.length, (int32_t)(*request).stops.data, (int32_t)(*request).stops.length, (*request).frame.some, (*request).frame.some ? (int32_t)(*request).frame.value.opening.data : 0, (*request).frame.some ? (int32_t)(*request).frame.value.opening.length : 0, (*request).frame.some ? (int32_t)(*request).frame.value.before.data : 0, (*request).frame.some ? (int32_t)(*request).frame.value.before.length : 0, (*request).frame.some ? (int32_t)(*request).frame.value.after.data : 0, (*request).frame.some ? (int32_t)(*request).frame.value.after.length : 0)};
 }
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.stop") void pie_raw_fused_run_stop(int32_t);
-/* Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */
+/* Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same. */
 static inline void pie_fused_run_stop(pie_fused_run self) {
   pie_raw_fused_run_stop(self.handle);
 }
@@ -822,8 +825,8 @@ PIE_IMPORT("pie:inferlet/fused@0.1.0", "[resource-drop]run") void pie_raw_fused_
 static inline void pie_fused_run_drop(pie_fused_run self) { pie_raw_fused_run_drop(self.handle); }
 
 /* ---- tokenize ------------------------------------------------------------------------------------------------------ */
-/* Text to tokens and back. It needs no device: a call takes about a microsecond a token, and long ones wait their tenant's turn. `limit-exceeded` past
- * 32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat. */
+/* Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.
+ * `limit-exceeded` when one call has more than 32,768 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages. */
 
 typedef struct { bool some; uint32_t value; } pie_option_u32;
 typedef struct {
@@ -849,7 +852,7 @@ static inline pie_tokenize_detokenizer pie_tokenize_detokenizer_new(pie_string m
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[method]detokenizer.push") void pie_raw_tokenize_detokenizer_push(int32_t, int32_t, int32_t, void *);
-/* Text that these tokens complete. */
+/* The text that these tokens complete. */
 static inline pie_result_string pie_tokenize_detokenizer_push(pie_tokenize_detokenizer self, pie_list_u32 tokens) {
   pie_result_string result;
   pie_raw_tokenize_detokenizer_push(self.handle, (int32_t)tokens.data, (int32_t)tokens.length, &result);
@@ -857,7 +860,7 @@ static inline pie_result_string pie_tokenize_detokenizer_push(pie_tokenize_detok
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[method]detokenizer.finish") void pie_raw_tokenize_detokenizer_finish(int32_t, void *);
-/* What is left, with U+FFFD for bytes that never became a character. */
+/* The remaining text, with U+FFFD for bytes that do not form a character. */
 static inline pie_string pie_tokenize_detokenizer_finish(pie_tokenize_detokenizer self) {
   pie_string result;
   pie_raw_tokenize_detokenizer_finish(self.handle, &result);
@@ -865,7 +868,7 @@ static inline pie_string pie_tokenize_detokenizer_finish(pie_tokenize_detokenize
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "tokenize") void pie_raw_tokenize(int32_t, int32_t, int32_t, int32_t, int32_t, void *);
-/* Token ids of `text`, without special tokens around it; special tokens written in the text are recognised when `special` is true. */
+/* The token ids of `text`, without added special tokens. Special tokens inside the text are recognised when `special` is true. */
 static inline pie_result_list_u32 pie_tokenize(pie_string model, pie_string text, bool special) {
   pie_result_list_u32 result;
   pie_raw_tokenize((int32_t)model.data, (int32_t)model.length, (int32_t)text.data, (int32_t)text.length, special, &result);
@@ -873,7 +876,7 @@ static inline pie_result_list_u32 pie_tokenize(pie_string model, pie_string text
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "detokenize") void pie_raw_tokenize_detokenize(int32_t, int32_t, int32_t, int32_t, int32_t, void *);
-/* Text of `tokens`; special tokens are left out unless `special`. */
+/* The text of `tokens`. Special tokens are omitted unless `special` is true. */
 static inline pie_result_string pie_tokenize_detokenize(pie_string model, pie_list_u32 tokens, bool special) {
   pie_result_string result;
   pie_raw_tokenize_detokenize((int32_t)model.data, (int32_t)model.length, (int32_t)tokens.data, (int32_t)tokens.length, special, &result);
@@ -888,7 +891,7 @@ static inline pie_result_tokenize_special_token_ids pie_tokenize_special_tokens(
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "vocabulary") void pie_raw_tokenize_vocabulary(int32_t, int32_t, void *);
-/* Bytes of every token, by id. */
+/* The bytes of every token, indexed by id. */
 static inline pie_result_list_list_u8 pie_tokenize_vocabulary(pie_string model) {
   pie_result_list_list_u8 result;
   pie_raw_tokenize_vocabulary((int32_t)model.data, (int32_t)model.length, &result);
@@ -896,7 +899,7 @@ static inline pie_result_list_list_u8 pie_tokenize_vocabulary(pie_string model) 
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "chat-template") void pie_raw_tokenize_chat_template(int32_t, int32_t, int32_t, int32_t, int32_t, void *);
-/* The model's chat template applied to `messages`, as text to be tokenized with `special`. `unsupported` when the model has none. */
+/* Applies the model's chat template to `messages`. Tokenize the returned text with `special`. `unsupported` when the model has no template. */
 static inline pie_result_string pie_tokenize_chat_template(pie_string model, pie_list_tokenize_chat_message messages, bool add_generation_prompt) {
   pie_result_string result;
   pie_raw_tokenize_chat_template((int32_t)model.data, (int32_t)model.length, (int32_t)messages.data, (int32_t)messages.length, add_generation_prompt, &result);
@@ -904,9 +907,9 @@ static inline pie_result_string pie_tokenize_chat_template(pie_string model, pie
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "render-chat") void pie_raw_tokenize_render_chat(int32_t, int32_t, int32_t, int32_t, void *);
-/* The model's chat template applied to variables of any kind, a JSON object: `messages` (with whatever members the template knows, such
- * as `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … `bos_token`, `eos_token` and the like are the model's unless given.
- * `invalid-argument` when the text is no JSON object or the template refuses it; `unsupported` when the model has none. */
+/* Applies the model's chat template to `variables`, a JSON object with `messages` (including members that the template knows, such as
+ * `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.
+ * `invalid-argument` when the text is not a JSON object or the template refuses it; `unsupported` when the model has no template. */
 static inline pie_result_string pie_tokenize_render_chat(pie_string model, pie_string variables) {
   pie_result_string result;
   pie_raw_tokenize_render_chat((int32_t)model.data, (int32_t)model.length, (int32_t)variables.data, (int32_t)variables.length, &result);
@@ -917,25 +920,25 @@ PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[resource-drop]detokenizer") void pie
 static inline void pie_tokenize_detokenizer_drop(pie_tokenize_detokenizer self) { pie_raw_tokenize_detokenizer_drop(self.handle); }
 
 /* ---- grammar ------------------------------------------------------------------------------------------------------- */
-/* Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the
- * device before a token is picked. Calls of one matcher run in order.
- * Compiling takes milliseconds, a mask about 0.2 ms where the text is at a place that no matcher was at before, else microseconds. */
+/* Grammars that constrain decoding to a format. The runtime compiles and matches them. The mask travels with the fused call, and the device
+ * applies it before it samples. Calls of one matcher run in order.
+ * Compiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds. */
 
 enum {
-  /* A JSON schema, as text. */
+  /* A JSON schema as text. */
   PIE_GRAMMAR_SOURCE_JSON_SCHEMA = 0,
   /* A regular expression that the whole text must match. */
   PIE_GRAMMAR_SOURCE_REGEX = 1,
-  /* A grammar in EBNF (GBNF, as of llama.cpp) whose start is `root`. */
+  /* A grammar in EBNF (the GBNF of llama.cpp) with the start rule `root`. */
   PIE_GRAMMAR_SOURCE_EBNF = 2,
-  /* Any JSON. */
+  /* Any JSON text. */
   PIE_GRAMMAR_SOURCE_JSON = 3,
 };
 typedef struct { uint8_t tag; union { pie_string json_schema; pie_string regex; pie_string ebnf; }; } pie_grammar_source;
 typedef struct {
-  /* An end-of-sequence token is allowed now. */
+  /* True when an end-of-sequence token is allowed now. */
   bool may_end;
-  /* Nothing but the end is allowed, or the end was accepted. */
+  /* True when only the end is allowed, or the matcher has accepted the end. */
   bool must_end;
 } pie_grammar_match_status;
 typedef struct { int32_t handle; } pie_grammar_compiled;
@@ -944,7 +947,7 @@ typedef struct { bool failed; union { bool ok; pie_error err; }; } pie_result_bo
 typedef struct { bool failed; union { pie_grammar_match_status ok; pie_error err; }; } pie_result_grammar_match_status;
 
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[constructor]compiled") int32_t pie_raw_grammar_compiled_new(int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Starts compiling; failures are reported by `ready` and by its matchers. */
+/* Starts compiling. `ready` and the matchers report failures. */
 static inline pie_grammar_compiled pie_grammar_compiled_new(pie_string model, pie_grammar_source source) {
   return (pie_grammar_compiled){pie_raw_grammar_compiled_new((int32_t)model.data, (int32_t)model.length, source.tag, source.tag == PIE_GRAMMAR_SOURCE_JSON_SCHEMA ? (int32_t)source.json_schema.data : source.tag == PIE_GRAMMAR_SOURCE_REGEX ? (int32_t)source.regex.data : source.tag == PIE_GRAMMAR_SOURCE_EBNF ? (int32_t)source.ebnf.data : 0, source.tag == PIE_GRAMMAR_SOURCE_JSON_SCHEMA ? (int32_t)source.json_schema.length : source.tag == PIE_GRAMMAR_SOURCE_REGEX ? (int32_t)source.regex.length : source.tag == PIE_GRAMMAR_SOURCE_EBNF ? (int32_t)source.ebnf.length : 0)};
 }
@@ -960,7 +963,7 @@ static inline pie_result pie_grammar_compiled_ready_wait(pie_grammar_compiled_re
   return result;
 }
 static inline void pie_grammar_compiled_ready_forget(pie_grammar_compiled_ready_future future) { pie_raw_grammar_compiled_ready_forget(future.handle); }
-/* `invalid-argument` for a grammar that does not compile, `limit-exceeded` for one that takes too long. */
+/* `invalid-argument` when the grammar does not compile, `limit-exceeded` when compiling takes too long. */
 static inline pie_grammar_compiled_ready_future pie_grammar_compiled_ready(pie_grammar_compiled self) {
   return (pie_grammar_compiled_ready_future){pie_raw_grammar_compiled_ready(self.handle)};
 }
@@ -981,7 +984,7 @@ static inline pie_result_bool pie_grammar_matcher_accept_wait(pie_grammar_matche
   return result;
 }
 static inline void pie_grammar_matcher_accept_forget(pie_grammar_matcher_accept_future future) { pie_raw_grammar_matcher_accept_forget(future.handle); }
-/* Takes the next tokens. False when one does not fit: then none of them was taken. */
+/* Accepts the next tokens. Completes with false, and accepts none of them, when one does not fit. */
 static inline pie_grammar_matcher_accept_future pie_grammar_matcher_accept(pie_grammar_matcher self, pie_list_u32 tokens) {
   return (pie_grammar_matcher_accept_future){pie_raw_grammar_matcher_accept(self.handle, (int32_t)tokens.data, (int32_t)tokens.length)};
 }
@@ -997,7 +1000,8 @@ static inline pie_result_list_u32 pie_grammar_matcher_mask_wait(pie_grammar_matc
   return result;
 }
 static inline void pie_grammar_matcher_mask_forget(pie_grammar_matcher_mask_future future) { pie_raw_grammar_matcher_mask_forget(future.handle); }
-/* Tokens that may come next: bit `t % 32` of word `t / 32`. (JavaScript guests see a word whose highest bit is set as a negative number.) */
+/* The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a
+ * negative number.) */
 static inline pie_grammar_matcher_mask_future pie_grammar_matcher_mask(pie_grammar_matcher self) {
   return (pie_grammar_matcher_mask_future){pie_raw_grammar_matcher_mask(self.handle)};
 }
@@ -1013,13 +1017,13 @@ static inline pie_result_grammar_match_status pie_grammar_matcher_status_wait(pi
   return result;
 }
 static inline void pie_grammar_matcher_status_forget(pie_grammar_matcher_status_future future) { pie_raw_grammar_matcher_status_forget(future.handle); }
-/* Whether the text may end here, and whether it must. */
+/* Whether the text may or must end now. */
 static inline pie_grammar_matcher_status_future pie_grammar_matcher_status(pie_grammar_matcher self) {
   return (pie_grammar_matcher_status_future){pie_raw_grammar_matcher_status(self.handle)};
 }
 
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.fork") int32_t pie_raw_grammar_matcher_fork(int32_t);
-/* A matcher of its own at the same place. */
+/* A separate matcher in the same state. */
 static inline pie_grammar_matcher pie_grammar_matcher_fork(pie_grammar_matcher self) {
   return (pie_grammar_matcher){pie_raw_grammar_matcher_fork(self.handle)};
 }
@@ -1035,7 +1039,7 @@ static inline pie_result pie_grammar_matcher_rollback_wait(pie_grammar_matcher_r
   return result;
 }
 static inline void pie_grammar_matcher_rollback_forget(pie_grammar_matcher_rollback_future future) { pie_raw_grammar_matcher_rollback_forget(future.handle); }
-/* Takes the last `tokens` accepted ones back. */
+/* Undoes the last `tokens` accepted tokens. */
 static inline pie_grammar_matcher_rollback_future pie_grammar_matcher_rollback(pie_grammar_matcher self, uint32_t tokens) {
   return (pie_grammar_matcher_rollback_future){pie_raw_grammar_matcher_rollback(self.handle, tokens)};
 }
@@ -1051,9 +1055,9 @@ static inline pie_result_fused_step_result pie_grammar_step_wait(pie_grammar_ste
   return result;
 }
 static inline void pie_grammar_step_forget(pie_grammar_step_future future) { pie_raw_grammar_step_forget(future.handle); }
-/* `fused.step` with the matcher's mask applied to the only row of output, which must be a `sample` or `distributions`.
- * The sampled token is not accepted by itself: call `accept`. The call enters its queue when the mask is known: await it before calls
- * that must come after it. */
+/* Like `fused.step`, with the matcher's mask applied to the only row of output, which must be `sample` or `distributions`. The matcher does
+ * not accept the sampled token by itself: call `accept`. The call enters its queue once the mask is known, so await it before calls that
+ * must follow it. */
 static inline pie_grammar_step_future pie_grammar_step(pie_queue queue, pie_grammar_matcher matcher, const pie_fused_step_request *request) {
   struct { pie_queue queue; pie_grammar_matcher matcher; pie_fused_step_request request; } arguments = {0};
   arguments.queue = queue;
@@ -1069,8 +1073,8 @@ PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]matcher") void pie_raw_
 static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_grammar_matcher_drop(self.handle); }
 
 /* ---- introspect ---------------------------------------------------------------------------------------------------- */
-/* What the model looked at, for strategies that evict what nobody looks at. Such a forward computes its attention a second time, and runs in
- * batches of its own. */
+/* Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in
+ * separate batches. */
 
 
 PIE_IMPORT("pie:inferlet/introspect@0.1.0", "forward-scores") int32_t pie_raw_introspect_forward_scores(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
@@ -1084,26 +1088,28 @@ static inline pie_result_list_f32 pie_introspect_forward_scores_wait(pie_introsp
   return result;
 }
 static inline void pie_introspect_forward_scores_forget(pie_introspect_forward_scores_future future) { pie_raw_introspect_forward_scores_forget(future.handle); }
-/* `forward`, and the attention that each slot received from it: summed over the inputs, averaged over layers and heads. First `page-size`
- * numbers for each of `in-pages` (0 for empty and masked slots), then one for each input. It all sums to the number of inputs. */
+/* Like `forward`. Completes with the attention that each slot received, summed over the inputs and averaged over layers and heads: first
+ * `page-size` numbers for each of `in-pages` (0 for empty and masked slots), then one number for each input. The numbers add up to the
+ * number of inputs. */
 static inline pie_introspect_forward_scores_future pie_introspect_forward_scores(pie_queue queue, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
   return (pie_introspect_forward_scores_future){pie_raw_introspect_forward_scores(queue.handle, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0)};
 }
 
 /* ---- kv-files ------------------------------------------------------------------------------------------------------ */
-/* The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a
- * name sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators
- * and readable by every tenant. A file that is opened shares its pages: opening and saving cost a round trip, and nothing a token. */
+/* The KV cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values for one model, with or without a name. An
+ * inferlet that opens a name sees the content that was saved last. An inferlet that holds the lock of a name may save new content. Names
+ * belong to a tenant. Operators write the names under `system/`, and every tenant can read them. An opened file shares its pages, so opening
+ * and saving cost one round trip, independent of the number of tokens. */
 
 enum {
-  /* A private copy-on-write view. */
+  /* A private view. Pages are copied on write. */
   PIE_KV_FILES_ACCESS_READ = 0,
-  /* With the file's lock, so that it can be saved back: `unavailable` while another inferlet holds it. An inferlet may open a name
-   * for writing more than once; the lock is given back with the last of these files. */
+  /* A view with the file's lock, which allows saving. `unavailable` while another inferlet holds the lock. An inferlet may open a name for
+   * writing several times; the lock is released with the last of these files. */
   PIE_KV_FILES_ACCESS_WRITE = 1,
 };
 typedef uint8_t pie_kv_files_access;
-/* What others in the tenant may do with a file. */
+/* Rights of the tenant's other inferlets on a file. */
 enum {
   PIE_KV_FILES_RIGHTS_PRIVATE = 0,
   PIE_KV_FILES_RIGHTS_READABLE = 1,
@@ -1116,7 +1122,7 @@ typedef struct {
   uint32_t next_position;
   bool persistent;
   pie_kv_files_rights rights;
-  /* The function that made it. */
+  /* The function that created the file. */
   pie_string owner;
   bool locked;
 } pie_kv_files_file_info;
@@ -1126,8 +1132,8 @@ typedef struct { const pie_kv_files_file_info *data; uint32_t length; } pie_list
 typedef struct { bool failed; union { pie_list_kv_files_file_info ok; pie_error err; }; } pie_result_list_kv_files_file_info;
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[constructor]file") int32_t pie_raw_kv_files_file_new(int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Opens `name`, or makes a file without a name when it is none. `ready` reports failures. Its calls run on `queue`; those made before
- * it is ready wait for that. */
+/* Opens `name`, or creates a file without a name when `name` is none. `ready` reports failures. The calls of the file run on `queue`.
+ * Calls made before the file is ready wait until it is. */
 static inline pie_kv_files_file pie_kv_files_file_new(pie_queue queue, const pie_string *name, pie_kv_files_access access) {
   return (pie_kv_files_file){pie_raw_kv_files_file_new(queue.handle, name != 0, name ? (int32_t)(*name).data : 0, name ? (int32_t)(*name).length : 0, access)};
 }
@@ -1143,25 +1149,25 @@ static inline pie_result pie_kv_files_file_ready_wait(pie_kv_files_file_ready_fu
   return result;
 }
 static inline void pie_kv_files_file_ready_forget(pie_kv_files_file_ready_future future) { pie_raw_kv_files_file_ready_forget(future.handle); }
-/* Completes when the file can be used. `not-found`, `unsupported` (no right), `unavailable` (locked). */
+/* Completes when the file is usable. Fails with `not-found`, `unsupported` (no right) or `unavailable` (locked). */
 static inline pie_kv_files_file_ready_future pie_kv_files_file_ready(pie_kv_files_file self) {
   return (pie_kv_files_file_ready_future){pie_raw_kv_files_file_ready(self.handle)};
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.tokens") int32_t pie_raw_kv_files_file_tokens(int32_t);
-/* Tokens held; known once ready. */
+/* Number of tokens; known once the file is ready. */
 static inline uint32_t pie_kv_files_file_tokens(pie_kv_files_file self) {
   return (uint32_t)pie_raw_kv_files_file_tokens(self.handle);
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.next-position") int32_t pie_raw_kv_files_file_next_position(int32_t);
-/* The first position that is free: no token is at it or behind it. Known once ready. */
+/* The first free position: no token is at this position or after it. Known once the file is ready. */
 static inline uint32_t pie_kv_files_file_next_position(pie_kv_files_file self) {
   return (uint32_t)pie_raw_kv_files_file_next_position(self.handle);
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.pages") void pie_raw_kv_files_file_pages(int32_t, void *);
-/* Its pages, for `forward` and `fused` to read. */
+/* The pages of the file, for `forward` and `fused` to read. */
 static inline pie_list_u32 pie_kv_files_file_pages(pie_kv_files_file self) {
   pie_list_u32 result;
   pie_raw_kv_files_file_pages(self.handle, &result);
@@ -1169,8 +1175,8 @@ static inline pie_list_u32 pie_kv_files_file_pages(pie_kv_files_file self) {
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.reserve") void pie_raw_kv_files_file_reserve(int32_t, int32_t, void *);
-/* Its pages with empty slots for `tokens` more behind the filled ones, for `forward` and `fused` to fill. Tell `filled` what they did:
- * nothing else counts it. `limit-exceeded` when the invocation's page limit would be passed. */
+/* The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
+ * they wrote with `filled`, because the file does not count it. `limit-exceeded` when the invocation's page limit would be exceeded. */
 static inline pie_result_list_u32 pie_kv_files_file_reserve(pie_kv_files_file self, uint32_t tokens) {
   pie_result_list_u32 result;
   pie_raw_kv_files_file_reserve(self.handle, tokens, &result);
@@ -1178,7 +1184,7 @@ static inline pie_result_list_u32 pie_kv_files_file_reserve(pie_kv_files_file se
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.filled") void pie_raw_kv_files_file_filled(int32_t, int32_t, int32_t);
-/* Takes `tokens` that `forward` or `fused` wrote into the reserved slots as the file's; `next-position` is the first position behind them. */
+/* Adds `tokens` that `forward` or `fused` wrote into the reserved slots to the file. `next-position` is the first position after them. */
 static inline void pie_kv_files_file_filled(pie_kv_files_file self, uint32_t tokens, uint32_t next_position) {
   pie_raw_kv_files_file_filled(self.handle, tokens, next_position);
 }
@@ -1194,22 +1200,22 @@ static inline pie_result_list_output_text_distribution pie_kv_files_file_pred_wa
   return result;
 }
 static inline void pie_kv_files_file_pred_forget(pie_kv_files_file_pred_future future) { pie_raw_kv_files_file_pred_forget(future.handle); }
-/* Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most
- * probable (1 to the device's cap, 256 by default). */
+/* Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the
+ * device's cap, 256 by default). */
 static inline pie_kv_files_file_pred_future pie_kv_files_file_pred(pie_kv_files_file self, pie_list_u32 tokens, pie_list_u32 positions, uint32_t top_k) {
   return (pie_kv_files_file_pred_future){pie_raw_kv_files_file_pred(self.handle, (int32_t)tokens.data, (int32_t)tokens.length, (int32_t)positions.data, (int32_t)positions.length, top_k)};
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.fork") int32_t pie_raw_kv_files_file_fork(int32_t);
-/* A file without a name with the same content, copy-on-write. */
+/* A file without a name and with the same content. Pages are copied on write. */
 static inline pie_kv_files_file pie_kv_files_file_fork(pie_kv_files_file self) {
   return (pie_kv_files_file){pie_raw_kv_files_file_fork(self.handle)};
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.extract") int32_t pie_raw_kv_files_file_extract(int32_t, int32_t, int32_t, int32_t, int32_t);
-/* A file without a name that holds the tokens at `indices`, in that order. With `renumber` their positions become
- * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own. `ready` reports failures:
- * `invalid-argument` for a token that is not there, `limit-exceeded` for more than the invocation's pages hold, and, like
+/* A file without a name that holds the tokens at `indices`, in this order. With `renumber`, their positions become `renumber`,
+ * `renumber + 1`, … and their keys are rotated accordingly; otherwise the tokens keep their positions. `ready` reports failures:
+ * `invalid-argument` for an index without a token, `limit-exceeded` for more tokens than the invocation's pages hold, and, like
  * `synchronize`, the first error of the queue. */
 static inline pie_kv_files_file pie_kv_files_file_extract(pie_kv_files_file self, pie_list_u32 indices, const uint32_t *renumber) {
   return (pie_kv_files_file){pie_raw_kv_files_file_extract(self.handle, (int32_t)indices.data, (int32_t)indices.length, renumber != 0, renumber ? (*renumber) : 0)};
@@ -1226,8 +1232,8 @@ static inline pie_result pie_kv_files_file_merge_wait(pie_kv_files_file_merge_fu
   return result;
 }
 static inline void pie_kv_files_file_merge_forget(pie_kv_files_file_merge_future future) { pie_raw_kv_files_file_merge_forget(future.handle); }
-/* Appends another file's tokens (of the same model), renumbered to follow this one's unless `keep-positions`. Like `synchronize`, it
- * reports the first error of the queue. */
+/* Appends the tokens of another file of the same model. They are renumbered to follow this file's tokens, unless `keep-positions` is set.
+ * Like `synchronize`, `merge` reports the first error of the queue. */
 static inline pie_kv_files_file_merge_future pie_kv_files_file_merge(pie_kv_files_file self, pie_kv_files_file other, bool keep_positions) {
   return (pie_kv_files_file_merge_future){pie_raw_kv_files_file_merge(self.handle, other.handle, keep_positions)};
 }
@@ -1243,13 +1249,13 @@ static inline pie_result pie_kv_files_file_save_wait(pie_kv_files_file_save_futu
   return result;
 }
 static inline void pie_kv_files_file_save_forget(pie_kv_files_file_save_future future) { pie_raw_kv_files_file_save_forget(future.handle); }
-/* Saves under a name (its own, with the lock, or a new one). `invalid-argument` when another file has the name. */
+/* Saves the file under its own name, which needs the lock, or under a new name. `invalid-argument` when another file has the name. */
 static inline pie_kv_files_file_save_future pie_kv_files_file_save(pie_kv_files_file self, pie_string name, bool persistent, pie_kv_files_rights rights) {
   return (pie_kv_files_file_save_future){pie_raw_kv_files_file_save(self.handle, (int32_t)name.data, (int32_t)name.length, persistent, rights)};
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.unlock") void pie_raw_kv_files_file_unlock(int32_t);
-/* Gives the lock back; dropping the file does the same. */
+/* Releases the lock. Dropping the file does the same. */
 static inline void pie_kv_files_file_unlock(pie_kv_files_file self) {
   pie_raw_kv_files_file_unlock(self.handle);
 }
@@ -1265,7 +1271,7 @@ static inline pie_result pie_kv_files_remove_wait(pie_kv_files_remove_future fut
   return result;
 }
 static inline void pie_kv_files_remove_forget(pie_kv_files_remove_future future) { pie_raw_kv_files_remove_forget(future.handle); }
-/* Removes a name. Who has it open keeps what it sees. */
+/* Removes a name. Inferlets that have opened it keep their content. */
 static inline pie_kv_files_remove_future pie_kv_files_remove(pie_queue queue, pie_string name) {
   return (pie_kv_files_remove_future){pie_raw_kv_files_remove(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -1281,7 +1287,7 @@ static inline pie_result_list_kv_files_file_info pie_kv_files_files_wait(pie_kv_
   return result;
 }
 static inline void pie_kv_files_files_forget(pie_kv_files_files_future future) { pie_raw_kv_files_files_forget(future.handle); }
-/* Names that begin with `prefix`, in order, of this model. */
+/* Files of the queue's model whose names begin with `prefix`, ordered by name. */
 static inline pie_kv_files_files_future pie_kv_files_files(pie_queue queue, pie_string prefix) {
   return (pie_kv_files_files_future){pie_raw_kv_files_files(queue.handle, (int32_t)prefix.data, (int32_t)prefix.length)};
 }
@@ -1290,10 +1296,10 @@ PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[resource-drop]file") void pie_raw_kv
 static inline void pie_kv_files_file_drop(pie_kv_files_file self) { pie_raw_kv_files_file_drop(self.handle); }
 
 /* ---- input-image --------------------------------------------------------------------------------------------------- */
-/* Images to embeds, for models with a vision encoder. */
+/* Encodes images into embeds, for models with a vision encoder. */
 
 typedef struct {
-  /* Pixels. */
+  /* In pixels. */
   uint32_t width;
   uint32_t height;
 } pie_input_image_dimensions;
@@ -1301,7 +1307,7 @@ typedef struct { bool failed; union { pie_input_image_dimensions ok; pie_error e
 typedef struct { bool failed; union { uint32_t ok; pie_error err; }; } pie_result_u32;
 
 PIE_IMPORT("pie:inferlet/input-image@0.1.0", "image-dimensions") void pie_raw_input_image_image_dimensions(int32_t, int32_t, void *);
-/* Size of an image (PNG or JPEG), read from its first bytes. `invalid-argument` for anything else. */
+/* The size of a PNG or JPEG image, read from its first bytes. `invalid-argument` for other data. */
 static inline pie_result_input_image_dimensions pie_input_image_image_dimensions(pie_list_u8 image) {
   pie_result_input_image_dimensions result;
   pie_raw_input_image_image_dimensions((int32_t)image.data, (int32_t)image.length, &result);
@@ -1309,7 +1315,8 @@ static inline pie_result_input_image_dimensions pie_input_image_image_dimensions
 }
 
 PIE_IMPORT("pie:inferlet/input-image@0.1.0", "image-embeds") void pie_raw_input_image_image_embeds(int32_t, int32_t, int32_t, void *);
-/* How many embeds an image of that size takes on the queue's model. `unsupported` without this trait, `invalid-argument` for more pixels than it takes. */
+/* The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have this trait,
+ * `invalid-argument` when the image has too many pixels for it. */
 static inline pie_result_u32 pie_input_image_image_embeds(pie_queue queue, const pie_input_image_dimensions *size) {
   pie_result_u32 result;
   pie_raw_input_image_image_embeds(queue.handle, (*size).width, (*size).height, &result);
@@ -1327,20 +1334,20 @@ static inline pie_result pie_input_image_embed_image_wait(pie_input_image_embed_
   return result;
 }
 static inline void pie_input_image_embed_image_forget(pie_input_image_embed_image_future future) { pie_raw_input_image_embed_image_forget(future.handle); }
-/* Encodes an image (PNG or JPEG, at most 8 MiB and 16 million pixels) into as many `embeds` as `image-embeds` says, at `positions`. It
- * costs a pass of the vision encoder: about as much as a prefill of as many tokens. */
+/* Encodes a PNG or JPEG image (at most 8 MiB and 16 million pixels) into `embeds`, at `positions`. `image-embeds` tells how many embeds are
+ * needed. The call costs a pass of the vision encoder, about as much as a prefill of the same number of tokens. */
 static inline pie_input_image_embed_image_future pie_input_image_embed_image(pie_queue queue, pie_list_u8 image, pie_list_u32 positions, pie_list_u32 embeds) {
   return (pie_input_image_embed_image_future){pie_raw_input_image_embed_image(queue.handle, (int32_t)image.data, (int32_t)image.length, (int32_t)positions.data, (int32_t)positions.length, (int32_t)embeds.data, (int32_t)embeds.length)};
 }
 
 /* ---- adapter ------------------------------------------------------------------------------------------------------- */
-/* Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator put beside a model. Keys and values that an adapter computed are told
- * apart from the model's own wherever prefixes are shared. */
+/* Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Prefix sharing distinguishes the keys and
+ * values of each adapter from those of the model. */
 
 typedef struct {
   pie_string name;
   uint32_t rank;
-  /* Whether it is in the device's memory. */
+  /* True when the adapter is in the device's memory. */
   bool loaded;
 } pie_adapter_info;
 typedef struct { const pie_adapter_info *data; uint32_t length; } pie_list_adapter_info;
@@ -1357,7 +1364,7 @@ static inline pie_result_list_adapter_info pie_adapter_list_adapters_wait(pie_ad
   return result;
 }
 static inline void pie_adapter_list_adapters_forget(pie_adapter_list_adapters_future future) { pie_raw_adapter_list_adapters_forget(future.handle); }
-/* The adapters of the queue's model, by name. */
+/* The adapters of the queue's model, ordered by name. */
 static inline pie_adapter_list_adapters_future pie_adapter_list_adapters(pie_queue queue) {
   return (pie_adapter_list_adapters_future){pie_raw_adapter_list_adapters(queue.handle)};
 }
@@ -1373,13 +1380,13 @@ static inline pie_result pie_adapter_load_adapter_wait(pie_adapter_load_adapter_
   return result;
 }
 static inline void pie_adapter_load_adapter_forget(pie_adapter_load_adapter_future future) { pie_raw_adapter_load_adapter_forget(future.handle); }
-/* Brings an adapter into the device's memory, so that the first call does not wait for it. `not-found` without such a name. */
+/* Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name. */
 static inline pie_adapter_load_adapter_future pie_adapter_load_adapter(pie_queue queue, pie_string name) {
   return (pie_adapter_load_adapter_future){pie_raw_adapter_load_adapter(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
 
 PIE_IMPORT("pie:inferlet/adapter@0.1.0", "forward-with-adapter") void pie_raw_adapter_forward_with_adapter(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* `forward` with the adapter's matrices added to the model's. Calls with different adapters do not share a batch. */
+/* Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch. */
 static inline void pie_adapter_forward_with_adapter(pie_queue queue, pie_string adapter, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
   pie_raw_adapter_forward_with_adapter(queue.handle, (int32_t)adapter.data, (int32_t)adapter.length, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
 }
@@ -1395,7 +1402,7 @@ static inline pie_result_fused_step_result pie_adapter_step_wait(pie_adapter_ste
   return result;
 }
 static inline void pie_adapter_step_forget(pie_adapter_step_future future) { pie_raw_adapter_step_forget(future.handle); }
-/* `fused.step` with the adapter. */
+/* Like `fused.step`, with the adapter. */
 static inline pie_adapter_step_future pie_adapter_step(pie_queue queue, pie_string adapter, const pie_fused_step_request *request) {
   struct { pie_queue queue; pie_string adapter; pie_fused_step_request request; } arguments = {0};
   arguments.queue = queue;
@@ -1405,13 +1412,13 @@ static inline pie_adapter_step_future pie_adapter_step(pie_queue queue, pie_stri
 }
 
 /* ---- store --------------------------------------------------------------------------------------------------------- */
-/* Durable values by key, per tenant, for functions that were granted `store` (manifest: `grants.store`); without the grant every call is
- * `unsupported`, and with `read` the calls that write are. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB; `limit-exceeded` when the
- * tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms. */
+/* Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
+ * fails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
+ * `limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms. */
 
 typedef struct {
   pie_list_u8 value;
-  /* Grows with every write of the key; what `compare-and-set` compares. */
+  /* Grows with every write of the key. `compare-and-set` compares it. */
   uint64_t version;
 } pie_store_entry;
 typedef struct { bool some; pie_store_entry value; } pie_option_store_entry;
@@ -1431,7 +1438,7 @@ static inline pie_result_option_store_entry pie_store_get_wait(pie_store_get_fut
   return result;
 }
 static inline void pie_store_get_forget(pie_store_get_future future) { pie_raw_store_get_forget(future.handle); }
-/* The value of a key, if it has one. */
+/* The value of a key, or none. */
 static inline pie_store_get_future pie_store_get(pie_string key) {
   return (pie_store_get_future){pie_raw_store_get((int32_t)key.data, (int32_t)key.length)};
 }
@@ -1447,7 +1454,7 @@ static inline pie_result_u64 pie_store_set_wait(pie_store_set_future future) {
   return result;
 }
 static inline void pie_store_set_forget(pie_store_set_future future) { pie_raw_store_set_forget(future.handle); }
-/* Writes a value, whatever was there; completes with its version. With `time-to-live` it is forgotten after as many seconds. */
+/* Writes a value over any earlier one. Completes with its version. The store deletes the value after `time-to-live` seconds, if given. */
 static inline pie_store_set_future pie_store_set(pie_string key, pie_list_u8 value, const uint32_t *time_to_live) {
   return (pie_store_set_future){pie_raw_store_set((int32_t)key.data, (int32_t)key.length, (int32_t)value.data, (int32_t)value.length, time_to_live != 0, time_to_live ? (*time_to_live) : 0)};
 }
@@ -1463,8 +1470,8 @@ static inline pie_result_option_u64 pie_store_compare_and_set_wait(pie_store_com
   return result;
 }
 static inline void pie_store_compare_and_set_forget(pie_store_compare_and_set_future future) { pie_raw_store_compare_and_set_forget(future.handle); }
-/* Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody
- * else was there before: read again. A time to live stays. */
+/* Writes a value if the key has the version `expected` (none: if the key has no value). Completes with the new version, or with none when
+ * the version differs: read the value again. The key keeps its time to live. */
 static inline pie_store_compare_and_set_future pie_store_compare_and_set(pie_string key, const uint64_t *expected, pie_list_u8 value) {
   return (pie_store_compare_and_set_future){pie_raw_store_compare_and_set((int32_t)key.data, (int32_t)key.length, expected != 0, expected ? (*expected) : 0, (int32_t)value.data, (int32_t)value.length)};
 }
@@ -1480,7 +1487,7 @@ static inline pie_result_bool pie_store_delete_key_wait(pie_store_delete_key_fut
   return result;
 }
 static inline void pie_store_delete_key_forget(pie_store_delete_key_future future) { pie_raw_store_delete_key_forget(future.handle); }
-/* Whether there was a value to delete. */
+/* Deletes a value. Completes with false when there was none. */
 static inline pie_store_delete_key_future pie_store_delete_key(pie_string key) {
   return (pie_store_delete_key_future){pie_raw_store_delete_key((int32_t)key.data, (int32_t)key.length)};
 }
@@ -1511,17 +1518,17 @@ static inline pie_result_list_string pie_store_list_keys_wait(pie_store_list_key
   return result;
 }
 static inline void pie_store_list_keys_forget(pie_store_list_keys_future future) { pie_raw_store_list_keys_forget(future.handle); }
-/* Keys that begin with `prefix` and follow `after`, in order of their bytes, at most `limit` (1 to 1,000). */
+/* Keys that begin with `prefix` and follow `after`, ordered by their bytes. Returns at most `limit` keys (1 to 1,000). */
 static inline pie_store_list_keys_future pie_store_list_keys(pie_string prefix, const pie_string *after, uint32_t limit) {
   return (pie_store_list_keys_future){pie_raw_store_list_keys((int32_t)prefix.data, (int32_t)prefix.length, after != 0, after ? (int32_t)(*after).data : 0, after ? (int32_t)(*after).length : 0, limit)};
 }
 
 /* ---- messaging ----------------------------------------------------------------------------------------------------- */
-/* Messages among the inferlets of one tenant, of any function that was granted `messaging` (manifest: `grants.messaging`); without the grant
- * every call is `unsupported`. Topics and lines are names of 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`. A message has
- * at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms. */
+/* Messages among the inferlets of one tenant. Each function needs the grant `messaging` (manifest: `grants.messaging`); without the grant,
+ * every call fails with `unsupported`. Names of topics and queues have 1 to 128 characters: letters, digits, `.`, `_`, `-`, `/`. A message
+ * has at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms. */
 
-/* A message and who sent it. */
+/* A message and its sender. */
 typedef struct {
   /* Invocation id of the sender. */
   pie_string sender;
@@ -1531,7 +1538,7 @@ typedef struct { int32_t handle; } pie_messaging_subscription;
 typedef struct { bool failed; union { pie_messaging_envelope ok; pie_error err; }; } pie_result_messaging_envelope;
 
 PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[constructor]subscription") int32_t pie_raw_messaging_subscription_new(int32_t, int32_t);
-/* `limit-exceeded` past 64 subscriptions of one inferlet, reported by `ready`. */
+/* An inferlet may have 64 subscriptions. `ready` reports one more as `limit-exceeded`. */
 static inline pie_messaging_subscription pie_messaging_subscription_new(pie_string topic) {
   return (pie_messaging_subscription){pie_raw_messaging_subscription_new((int32_t)topic.data, (int32_t)topic.length)};
 }
@@ -1547,7 +1554,7 @@ static inline pie_result pie_messaging_subscription_ready_wait(pie_messaging_sub
   return result;
 }
 static inline void pie_messaging_subscription_ready_forget(pie_messaging_subscription_ready_future future) { pie_raw_messaging_subscription_ready_forget(future.handle); }
-/* Completes once nothing that is broadcast from now on is missed. */
+/* Completes once the subscription gets every message that is broadcast from then on. */
 static inline pie_messaging_subscription_ready_future pie_messaging_subscription_ready(pie_messaging_subscription self) {
   return (pie_messaging_subscription_ready_future){pie_raw_messaging_subscription_ready(self.handle)};
 }
@@ -1563,7 +1570,8 @@ static inline pie_result_messaging_envelope pie_messaging_subscription_next_wait
   return result;
 }
 static inline void pie_messaging_subscription_next_forget(pie_messaging_subscription_next_future future) { pie_raw_messaging_subscription_next_forget(future.handle); }
-/* The next message. `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read; `closed` after `unsubscribe`. */
+/* The next message. `limit-exceeded`, once, when the platform dropped messages because 1,024 messages or 4 MiB were unread. `closed` after
+ * `unsubscribe`. */
 static inline pie_messaging_subscription_next_future pie_messaging_subscription_next(pie_messaging_subscription self) {
   return (pie_messaging_subscription_next_future){pie_raw_messaging_subscription_next(self.handle)};
 }
@@ -1584,8 +1592,8 @@ static inline pie_result_u32 pie_messaging_broadcast_wait(pie_messaging_broadcas
   return result;
 }
 static inline void pie_messaging_broadcast_forget(pie_messaging_broadcast_future future) { pie_raw_messaging_broadcast_forget(future.handle); }
-/* Sends to all that subscribe to `topic` now; nobody keeps it for those who come later. Completes with the number of inferlets' subscriptions
- * that it was handed to. */
+/* Sends a message to all present subscribers of `topic`. Later subscribers do not get it. Completes with the number of subscriptions that
+ * got the message. */
 static inline pie_messaging_broadcast_future pie_messaging_broadcast(pie_string topic, pie_session_message message) {
   return (pie_messaging_broadcast_future){pie_raw_messaging_broadcast((int32_t)topic.data, (int32_t)topic.length, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
 }
@@ -1601,8 +1609,8 @@ static inline pie_result pie_messaging_push_wait(pie_messaging_push_future futur
   return result;
 }
 static inline void pie_messaging_push_forget(pie_messaging_push_future future) { pie_raw_messaging_push_forget(future.handle); }
-/* Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000
- * messages or 16 MiB, or all lines of the tenant 64 MiB. A line that nobody touches is forgotten after a day. */
+/* Appends a message to a queue. Exactly one `pull` gets it. `limit-exceeded` when the queue holds 10,000 messages or 16 MiB, or all queues
+ * of the tenant hold 64 MiB. The platform deletes a queue that was not used for a day. */
 static inline pie_messaging_push_future pie_messaging_push(pie_string name, pie_session_message message) {
   return (pie_messaging_push_future){pie_raw_messaging_push((int32_t)name.data, (int32_t)name.length, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
 }
@@ -1618,7 +1626,7 @@ static inline pie_result_messaging_envelope pie_messaging_pull_wait(pie_messagin
   return result;
 }
 static inline void pie_messaging_pull_forget(pie_messaging_pull_future future) { pie_raw_messaging_pull_forget(future.handle); }
-/* Takes the first message of a line; waits for one when there is none. */
+/* Takes the first message of a queue. Waits while the queue is empty. */
 static inline pie_messaging_pull_future pie_messaging_pull(pie_string name) {
   return (pie_messaging_pull_future){pie_raw_messaging_pull((int32_t)name.data, (int32_t)name.length)};
 }
@@ -1627,8 +1635,8 @@ PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[resource-drop]subscription") void p
 static inline void pie_messaging_subscription_drop(pie_messaging_subscription self) { pie_raw_messaging_subscription_drop(self.handle); }
 
 /* ---- http ---------------------------------------------------------------------------------------------------------- */
-/* Requests to hosts that the function was granted (manifest: `grants.hosts`); any other host is `unsupported`, whatever redirect leads to
- * it. Addresses of private networks are refused unless the platform's operator allows them. */
+/* HTTP requests to the hosts that the function was granted (manifest: `grants.hosts`). A request or redirect to another host fails with
+ * `unsupported`. The platform refuses addresses of private networks, unless its operator allows them. */
 
 typedef struct {
   pie_string name;
@@ -1637,23 +1645,23 @@ typedef struct {
 typedef struct { const pie_http_header *data; uint32_t length; } pie_list_http_header;
 typedef struct { bool some; pie_list_u8 value; } pie_option_list_u8;
 typedef struct {
-  /* `GET`, `POST`, … `invalid-argument` for what is no token of RFC 9110. */
+  /* `GET`, `POST`, … `invalid-argument` for a text that is not a token of RFC 9110. */
   pie_string method;
-  /* `http:` or `https:`, without user and password. */
+  /* A URL with `http:` or `https:`, without user and password. */
   pie_string url;
   pie_list_http_header headers;
   /* At most 4 MiB. */
   pie_option_list_u8 body;
-  /* Until the head of the response, redirects included; 30,000 by default, at most the invocation's time left. */
+  /* Time limit for the head of the response, including redirects: 30,000 by default, at most the invocation's remaining time. */
   pie_option_u32 timeout_ms;
-  /* How many redirects are followed (0 to 10), each to a granted host; past it the redirect itself is the response. */
+  /* Number of redirects to follow (0 to 10), each to a granted host. After these, a redirect itself is the response. */
   uint32_t redirects;
 } pie_http_request;
 typedef struct {
   uint16_t status;
-  /* Names in lower case; one entry a line, so a name may come more than once. */
+  /* The header lines, with names in lower case. A name may occur several times. */
   pie_list_http_header headers;
-  /* Where the response came from, after redirects. */
+  /* The URL of the response, after redirects. */
   pie_string url;
 } pie_http_response_head;
 typedef struct { int32_t handle; } pie_http_exchange;
@@ -1661,7 +1669,7 @@ typedef struct { bool failed; union { pie_http_response_head ok; pie_error err; 
 typedef struct { bool failed; union { pie_option_list_u8 ok; pie_error err; }; } pie_result_option_list_u8;
 
 PIE_IMPORT("pie:inferlet/http@0.1.0", "[constructor]exchange") int32_t pie_raw_http_exchange_new(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Sends the request. At most 64 of one inferlet at once: one more is `limit-exceeded`, reported by `head`. */
+/* Sends the request. An inferlet may have 64 requests in progress; `head` reports one more as `limit-exceeded`. */
 static inline pie_http_exchange pie_http_exchange_new(const pie_http_request *request) {
   return (pie_http_exchange){pie_raw_http_exchange_new((int32_t)(*request).method.data, (int32_t)(*request).method.length, (int32_t)(*request).url.data, (int32_t)(*request).url.length, (int32_t)(*request).headers.data, (int32_t)(*request).headers.length, (*request).body.some, (*request).body.some ? (int32_t)(*request).body.value.data : 0, (*request).body.some ? (int32_t)(*request).body.value.length : 0, (*request).timeout_ms.some, (*request).timeout_ms.some ? (*request).timeout_ms.value : 0, (*request).redirects)};
 }
@@ -1677,8 +1685,8 @@ static inline pie_result_http_response_head pie_http_exchange_head_wait(pie_http
   return result;
 }
 static inline void pie_http_exchange_head_forget(pie_http_exchange_head_future future) { pie_raw_http_exchange_head_forget(future.handle); }
-/* The response without its body. `unsupported` for a host that was not granted; `unavailable` when the host cannot be reached, or breaks off;
- * `deadline-exceeded` when it takes too long. */
+/* The response without its body. `unsupported` for a host that was not granted, `unavailable` when the host cannot be reached or closes the
+ * connection, `deadline-exceeded` after the time limit. */
 static inline pie_http_exchange_head_future pie_http_exchange_head(pie_http_exchange self) {
   return (pie_http_exchange_head_future){pie_raw_http_exchange_head(self.handle)};
 }
@@ -1694,7 +1702,7 @@ static inline pie_result_option_list_u8 pie_http_exchange_read_wait(pie_http_exc
   return result;
 }
 static inline void pie_http_exchange_read_forget(pie_http_exchange_read_future future) { pie_raw_http_exchange_read_forget(future.handle); }
-/* The next piece of the body, at most 64 KiB, without gzip or deflate; none at its end. `limit-exceeded` past 32 MiB in all. */
+/* The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all. */
 static inline pie_http_exchange_read_future pie_http_exchange_read(pie_http_exchange self) {
   return (pie_http_exchange_read_future){pie_raw_http_exchange_read(self.handle)};
 }
@@ -1703,19 +1711,19 @@ PIE_IMPORT("pie:inferlet/http@0.1.0", "[resource-drop]exchange") void pie_raw_ht
 static inline void pie_http_exchange_drop(pie_http_exchange self) { pie_raw_http_exchange_drop(self.handle); }
 
 /* ---- children ------------------------------------------------------------------------------------------------------ */
-/* Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `"*"`; without it `unsupported`). A child is an
- * invocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it
- * starts at once. It ends with its parent. A handle
- * counts until it is dropped, 1,024 of them, also after the child's end. */
+/* Inferlets that this inferlet launches. The function needs the grant `launch` (manifest: `grants.launch`, a list of functions or `"*"`);
+ * without it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside its root's reservation,
+ * so it starts at once, and it ends with its parent. An inferlet may hold 1,024 child handles; a handle counts until it is dropped, even after
+ * the child's end. */
 
-/* Why a child did not succeed: the code and text of its `error` event. */
+/* Failure of a child: the code and text of its `error` event. */
 typedef struct {
   pie_string code;
   pie_string message;
 } pie_children_failure;
-/* How a child ended. */
+/* Outcome of a child. */
 enum {
-  /* What it returned, JSON text. */
+  /* The child's result as JSON text. */
   PIE_CHILDREN_ENDING_SUCCESS = 0,
   PIE_CHILDREN_ENDING_FAILURE = 1,
 };
@@ -1724,8 +1732,8 @@ typedef struct { int32_t handle; } pie_children_child;
 typedef struct { bool failed; union { pie_children_ending ok; pie_error err; }; } pie_result_children_ending;
 
 PIE_IMPORT("pie:inferlet/children@0.1.0", "[constructor]child") int32_t pie_raw_children_child_new(int32_t, int32_t, int32_t, int32_t);
-/* Launches a function of this tenant (`name`: what its alias `live` serves; `name@alias`, `name@version`), with JSON text as its input, which
- * the function's schema must accept: at most 262,144 characters. `started` reports failures. */
+/* Launches a function of this tenant. `name` runs the version of the alias `live`; `name@alias` and `name@version` choose another. `input`
+ * is JSON text of at most 262,144 characters that the function's schema accepts. `started` reports failures. */
 static inline pie_children_child pie_children_child_new(pie_string name, pie_string input) {
   return (pie_children_child){pie_raw_children_child_new((int32_t)name.data, (int32_t)name.length, (int32_t)input.data, (int32_t)input.length)};
 }
@@ -1741,8 +1749,8 @@ static inline pie_result_string pie_children_child_started_wait(pie_children_chi
   return result;
 }
 static inline void pie_children_child_started_forget(pie_children_child_started_future future) { pie_raw_children_child_started_forget(future.handle); }
-/* The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,
- * `limit-exceeded` past 64 children at once of one root, 4,096 in all, or a depth of 8. */
+/* The child's invocation id. `not-found` when the function does not exist, `invalid-argument` when its schema refuses the input,
+ * `limit-exceeded` when the root has 64 running children or 4,096 in all, or at a depth of 8. */
 static inline pie_children_child_started_future pie_children_child_started(pie_children_child self) {
   return (pie_children_child_started_future){pie_raw_children_child_started(self.handle)};
 }
@@ -1758,7 +1766,7 @@ static inline pie_result pie_children_child_send_wait(pie_children_child_send_fu
   return result;
 }
 static inline void pie_children_child_send_forget(pie_children_child_send_future future) { pie_raw_children_child_send_forget(future.handle); }
-/* A message into the child's session. `closed` once the child has ended. */
+/* Sends a message to the child's session. `closed` once the child has ended. */
 static inline pie_children_child_send_future pie_children_child_send(pie_children_child self, pie_session_message message) {
   return (pie_children_child_send_future){pie_raw_children_child_send(self.handle, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
 }
@@ -1780,7 +1788,7 @@ static inline pie_result_session_message pie_children_child_receive_wait(pie_chi
   return result;
 }
 static inline void pie_children_child_receive_forget(pie_children_child_receive_future future) { pie_raw_children_child_receive_forget(future.handle); }
-/* The next message that the child sends into its session. `closed` once it has ended and all were read. */
+/* The next message of the child. `closed` once the child has ended and the inferlet has read all messages. */
 static inline pie_children_child_receive_future pie_children_child_receive(pie_children_child self) {
   return (pie_children_child_receive_future){pie_raw_children_child_receive(self.handle)};
 }
@@ -1796,13 +1804,14 @@ static inline pie_result_children_ending pie_children_child_wait_wait(pie_childr
   return result;
 }
 static inline void pie_children_child_wait_forget(pie_children_child_wait_future future) { pie_raw_children_child_wait_forget(future.handle); }
-/* Completes when the child has ended. It may be asked more than once. */
+/* Completes when the child has ended. It may be called several times. */
 static inline pie_children_child_wait_future pie_children_child_wait(pie_children_child self) {
   return (pie_children_child_wait_future){pie_raw_children_child_wait(self.handle)};
 }
 
 PIE_IMPORT("pie:inferlet/children@0.1.0", "[method]child.cancel") void pie_raw_children_child_cancel(int32_t);
-/* Asks the child to stop; `wait` then completes with a failure `cancelled`, or with what it still returned. Dropping the resource cancels it too. */
+/* Cancels the child. `wait` then completes with the failure `cancelled`, or with the child's result if it returned one first. Dropping the
+ * resource does the same. */
 static inline void pie_children_child_cancel(pie_children_child self) {
   pie_raw_children_child_cancel(self.handle);
 }
@@ -1811,15 +1820,15 @@ PIE_IMPORT("pie:inferlet/children@0.1.0", "[resource-drop]child") void pie_raw_c
 static inline void pie_children_child_drop(pie_children_child self) { pie_raw_children_child_drop(self.handle); }
 
 /* ---- file-exchange ------------------------------------------------------------------------------------------------- */
-/* Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation,
- * 128 MiB with its children and 1 GiB a tenant.
- * Names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are
- * `/v1/invocations/{id}/files/{name}`. */
+/* Files that the client and this invocation exchange, for content that is too large for a message. A file has at most 16 MiB. An invocation
+ * has at most 256 files and 64 MiB (128 MiB with its children), and a tenant 1 GiB.
+ * Names have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. Their HTTP path
+ * is `/v1/invocations/{id}/files/{name}`. */
 
 typedef struct {
   pie_string name;
   pie_string media_type;
-  /* Bytes. */
+  /* Size in bytes. */
   uint64_t size;
 } pie_file_exchange_file_info;
 typedef struct {
@@ -1841,8 +1850,8 @@ static inline pie_result pie_file_exchange_send_file_wait(pie_file_exchange_send
   return result;
 }
 static inline void pie_file_exchange_send_file_forget(pie_file_exchange_send_file_future future) { pie_raw_file_exchange_send_file_forget(future.handle); }
-/* Puts a file where the client can get it, and tells it so by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A name
- * that is taken gets the new content. */
+/* Stores a file for the client, and announces it by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A file of the same name is
+ * replaced. */
 static inline pie_file_exchange_send_file_future pie_file_exchange_send_file(pie_string name, pie_string media_type, pie_list_u8 content) {
   return (pie_file_exchange_send_file_future){pie_raw_file_exchange_send_file((int32_t)name.data, (int32_t)name.length, (int32_t)media_type.data, (int32_t)media_type.length, (int32_t)content.data, (int32_t)content.length)};
 }
@@ -1858,7 +1867,7 @@ static inline pie_result_file_exchange_file pie_file_exchange_receive_file_wait(
   return result;
 }
 static inline void pie_file_exchange_receive_file_forget(pie_file_exchange_receive_file_future future) { pie_raw_file_exchange_receive_file_forget(future.handle); }
-/* A file of the invocation, the client's or its own; waits until the client has put it there. `closed` when the client has closed the session. */
+/* A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session. */
 static inline pie_file_exchange_receive_file_future pie_file_exchange_receive_file(pie_string name) {
   return (pie_file_exchange_receive_file_future){pie_raw_file_exchange_receive_file((int32_t)name.data, (int32_t)name.length)};
 }
@@ -1874,20 +1883,19 @@ static inline pie_result_list_file_exchange_file_info pie_file_exchange_list_fil
   return result;
 }
 static inline void pie_file_exchange_list_files_forget(pie_file_exchange_list_files_future future) { pie_raw_file_exchange_list_files_forget(future.handle); }
-/* What is there now, by name. */
+/* The present files, ordered by name. */
 static inline pie_file_exchange_list_files_future pie_file_exchange_list_files(void) {
   return (pie_file_exchange_list_files_future){pie_raw_file_exchange_list_files()};
 }
 
 /* ---- environment --------------------------------------------------------------------------------------------------- */
-/* What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it
- * had at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the
- * same while the version does, and cost no wait. In log lines and error messages `[NAME]` stands in place of each
- * value of four or more characters. */
+/* Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of
+ * the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading one
+ * takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`. */
 
 
 PIE_IMPORT("pie:inferlet/environment@0.1.0", "get-variable") void pie_raw_environment_get_variable(int32_t, int32_t, void *);
-/* The value of a variable or secret; none when the manifest does not name it. */
+/* The value of a variable or secret, or none when the manifest does not list it. */
 static inline pie_option_string pie_environment_get_variable(pie_string name) {
   pie_option_string result;
   pie_raw_environment_get_variable((int32_t)name.data, (int32_t)name.length, &result);
@@ -1895,7 +1903,7 @@ static inline pie_option_string pie_environment_get_variable(pie_string name) {
 }
 
 PIE_IMPORT("pie:inferlet/environment@0.1.0", "list-variables") void pie_raw_environment_list_variables(void *);
-/* Names of all of them, in order. */
+/* The names of all variables and secrets, in order. */
 static inline pie_list_string pie_environment_list_variables(void) {
   pie_list_string result;
   pie_raw_environment_list_variables(&result);
@@ -1903,8 +1911,8 @@ static inline pie_list_string pie_environment_list_variables(void) {
 }
 
 typedef struct { bool failed; union { pie_string ok; pie_string err; }; } pie_result_string_string;
-/* Runs one invocation. `input` is the request body (JSON, checked against the manifest's schema); the result is JSON as well.
- * An error ends the invocation as failed, with this text as its cause. */
+/* Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error ends the
+ * invocation as failed, with the text as its cause. */
 pie_result_string_string pie_run(pie_string input);
 
 #ifdef PIE_MAIN

@@ -4,84 +4,84 @@ import type { ContractReference } from '../generate/reference.ts';
 export const reference: ContractReference = {
  "package": "pie:inferlet",
  "version": "0.1.0",
- "docs": "A user's program: it drives inference through the imports and streams to its client.",
+ "docs": "A user's program. It drives inference through its imports and streams to its client.",
  "introduction": "A call that gives a `result` tells its errors in it. Those that it names are listed with it; besides, any call may answer `invalid-argument`, `not-owned`, `dependency-failed` (an earlier call of its queue failed), `cancelled`, `deadline-exceeded`, `terminated`, `unavailable` and `internal`. A call of a trait that the model lacks, or without its grant, is `unsupported`: `runtime.model-traits` tells before. Within one version of the contract calls are only added.",
  "interfaces": [
   {
    "name": "types",
    "id": "pie:inferlet/types@0.1.0",
-   "docs": "Types that every interface shares. An inferlet has at most 1,024 calls of the platform's stores, messages, files, children and network under way, with\n32 MiB in them, and 32 MiB of their results unread: past that a call is `limit-exceeded` until some were read, or dropped.",
+   "docs": "Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The\narguments of these calls may hold 32 MiB, and their unread results 32 MiB. A further call fails with `limit-exceeded` until the inferlet\nreads or drops some results.",
    "needs": "Always there.",
    "types": [
     {
      "name": "error",
      "kind": "variant",
-     "docs": "Why a call failed. The text says what happened and what to do about it; programs match on the case.",
+     "docs": "Reason of a failed call. The text says what happened and what to do. Programs match on the case.",
      "members": [
       {
        "name": "invalid-argument",
        "type": "string",
-       "docs": "An argument has the wrong shape or value (lengths that differ, a token id outside the vocabulary, a slot past the page)."
+       "docs": "An argument has a wrong shape or value: lists of unequal lengths, a token id outside the vocabulary, a slot past the end of a page."
       },
       {
        "name": "not-owned",
        "type": "string",
-       "docs": "An address that this inferlet does not hold: never allocated, freed, or of another model."
+       "docs": "The inferlet does not hold this address: it never allocated it, has freed it, or it belongs to another model."
       },
       {
        "name": "unsupported",
        "type": "string",
-       "docs": "The model, this host or the function's grants do not offer the call. Ask `runtime.model-traits` first, or read what the manifest may grant."
+       "docs": "The model, the host or the function's grants do not offer this call. Check `runtime.model-traits` first, or add the grant to the manifest."
       },
       {
        "name": "not-found",
        "type": "string",
-       "docs": "No such model, name or invocation."
+       "docs": "No model, name or invocation matches."
       },
       {
        "name": "limit-exceeded",
        "type": "string",
-       "docs": "A limit of the deployment or the tenant (pages, tokens, output, memory) would be passed."
+       "docs": "The call would exceed a limit of the deployment or the tenant (pages, tokens, output, memory)."
       },
       {
        "name": "context-overflow",
        "type": "string",
-       "docs": "The context would pass the model's trained length, or the out-pages have no empty slot left."
+       "docs": "The context would exceed the model's trained length, or the out-pages have no empty slot left."
       },
       {
        "name": "dependency-failed",
        "type": "string",
-       "docs": "An earlier call that this one depends on failed; the text names its cause."
+       "docs": "An earlier call on which this call depends has failed. The text names the cause."
       },
       {
        "name": "cancelled",
        "type": "string",
-       "docs": "The invocation was cancelled by its client or its parent."
+       "docs": "The client or the parent cancelled the invocation."
       },
       {
        "name": "deadline-exceeded",
        "type": "string",
-       "docs": "The invocation's deadline passed."
+       "docs": "The deadline of the invocation has passed."
       },
       {
        "name": "terminated",
        "type": "string",
-       "docs": "The platform took the inferlet's memory back (first come, first served termination)."
+       "docs": "The platform reclaimed the inferlet's memory (first-come-first-served termination)."
       },
       {
        "name": "unavailable",
        "type": "string",
-       "docs": "Cannot be had now, and perhaps later: somebody else holds it (a lock, room, a worker that is busy), or the device or its process is\ngone, and everything that it held is lost."
+       "docs": "The resource is not available now but may be later: another inferlet holds it (a lock, memory, a busy worker), or the device or its\nprocess is gone together with everything that it held."
       },
       {
        "name": "closed",
        "type": "string",
-       "docs": "The other end of a session has closed."
+       "docs": "The other end of the session has closed it."
       },
       {
        "name": "internal",
        "type": "string",
-       "docs": "A fault of the platform itself."
+       "docs": "The platform itself has a fault."
       }
      ]
     }
@@ -91,7 +91,7 @@ export const reference: ContractReference = {
   {
    "name": "runtime",
    "id": "pie:inferlet/runtime@0.1.0",
-   "docs": "What an inferlet may know of itself and of the platform. Every call here is answered at once, in about a microsecond, except `sleep`.",
+   "docs": "Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond.",
    "needs": "Always there.",
    "types": [
     {
@@ -124,7 +124,7 @@ export const reference: ContractReference = {
     {
      "name": "model-info",
      "kind": "record",
-     "docs": "One model that this inferlet was granted.",
+     "docs": "A model that the function was granted.",
      "members": [
       {
        "name": "name",
@@ -134,7 +134,7 @@ export const reference: ContractReference = {
       {
        "name": "context-length",
        "type": "u32",
-       "docs": "Tokens that the model was trained to see at once."
+       "docs": "Trained context length, in tokens."
       },
       {
        "name": "vocabulary-size",
@@ -144,7 +144,7 @@ export const reference: ContractReference = {
       {
        "name": "page-size",
        "type": "u32",
-       "docs": "Slots of one KV page."
+       "docs": "Number of slots of a KV page."
       },
       {
        "name": "traits",
@@ -156,17 +156,17 @@ export const reference: ContractReference = {
     {
      "name": "model-metadata",
      "kind": "record",
-     "docs": "What a model is, from its own configuration.",
+     "docs": "Facts about a model, from its configuration.",
      "members": [
       {
        "name": "architecture",
        "type": "string",
-       "docs": "As its configuration names it, such as `LlamaForCausalLM`."
+       "docs": "Name from the configuration, such as `LlamaForCausalLM`."
       },
       {
        "name": "parameters",
        "type": "u64",
-       "docs": "Weights, embeddings included."
+       "docs": "Number of weights, including embeddings."
       },
       {
        "name": "layers",
@@ -196,7 +196,7 @@ export const reference: ContractReference = {
       {
        "name": "bits",
        "type": "u32",
-       "docs": "Bits of a weight as the device holds it."
+       "docs": "Bits of a weight in the device's memory."
       }
      ]
     }
@@ -205,7 +205,7 @@ export const reference: ContractReference = {
     {
      "name": "version",
      "signature": "version: func() -> string",
-     "docs": "Version of the contract that the host implements, such as `0.1.0`.",
+     "docs": "The version of this contract that the host implements, such as `0.1.0`.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_version"
@@ -213,7 +213,7 @@ export const reference: ContractReference = {
     {
      "name": "instance-id",
      "signature": "instance-id: func() -> string",
-     "docs": "Id of this invocation, the one that its client sees.",
+     "docs": "The id of this invocation, as its client sees it.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_instance_id"
@@ -229,7 +229,7 @@ export const reference: ContractReference = {
     {
      "name": "get-arguments",
      "signature": "get-arguments: func() -> string",
-     "docs": "The request body, as `run` gets it: for guests that do not keep it.",
+     "docs": "The input of `run`, for guests that do not keep it.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_get_arguments"
@@ -253,7 +253,7 @@ export const reference: ContractReference = {
     {
      "name": "models",
      "signature": "models: func() -> list<model-info>",
-     "docs": "The models granted to this function; the first is its default.",
+     "docs": "The models that the function was granted. The first is its default.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_models"
@@ -261,7 +261,7 @@ export const reference: ContractReference = {
     {
      "name": "model-traits",
      "signature": "model-traits: func(model: string) -> result<list<string>, error>",
-     "docs": "Interfaces that a model offers.",
+     "docs": "The interfaces that a model offers.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_model_traits"
@@ -269,7 +269,7 @@ export const reference: ContractReference = {
     {
      "name": "metadata",
      "signature": "metadata: func(model: string) -> result<model-metadata, error>",
-     "docs": "What a model is. `not-found` for one that was not granted.",
+     "docs": "Facts about a model. `not-found` for a model that was not granted.",
      "cost": "Answered at once.",
      "errors": [
       "not-found"
@@ -279,7 +279,7 @@ export const reference: ContractReference = {
     {
      "name": "debug-query",
      "signature": "debug-query: func(query: string) -> result<string, error>",
-     "docs": "What the platform knows of this inferlet, as JSON text, for finding faults: `limits`, `usage` (CPU, tokens, calls), `pages` (held, by\nmodel), `grants`, `models`, or `all`. `invalid-argument` for another query.",
+     "docs": "The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),\n`grants`, `models` or `all`. `invalid-argument` for another query.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument"
@@ -289,7 +289,7 @@ export const reference: ContractReference = {
     {
      "name": "log",
      "signature": "log: func(level: log-level, message: string)",
-     "docs": "Writes a line into the function's log and the invocation's event stream.",
+     "docs": "Writes a line to the function's log and to the invocation's event stream.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_runtime_log"
@@ -297,7 +297,7 @@ export const reference: ContractReference = {
     {
      "name": "is-cancelled",
      "signature": "is-cancelled: func() -> bool",
-     "docs": "Whether the client, the parent or the platform has asked this inferlet to stop.",
+     "docs": "True when the client, the parent or the platform has asked this inferlet to stop.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_is_cancelled"
@@ -305,7 +305,7 @@ export const reference: ContractReference = {
     {
      "name": "time-left",
      "signature": "time-left: func() -> u64",
-     "docs": "Milliseconds of wall time left before the deadline.",
+     "docs": "Wall time until the deadline, in milliseconds.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_time_left"
@@ -321,7 +321,7 @@ export const reference: ContractReference = {
     {
      "name": "random",
      "signature": "random: func() -> u32",
-     "docs": "32 random bits from the host's generator.",
+     "docs": "32 random bits from the host's random number generator.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_random"
@@ -329,7 +329,7 @@ export const reference: ContractReference = {
     {
      "name": "sleep",
      "signature": "sleep: func(milliseconds: u32) -> future<result<_, error>>",
-     "docs": "Completes after the given time, or earlier with `cancelled` or `deadline-exceeded`.",
+     "docs": "Completes after the given time. Fails earlier with `cancelled` or `deadline-exceeded`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "cancelled",
@@ -342,7 +342,7 @@ export const reference: ContractReference = {
   {
    "name": "session",
    "id": "pie:inferlet/session@0.1.0",
-   "docs": "The conversation with the client that invoked this inferlet. Sending costs some microseconds; `flush` a round trip to the event log, about a\nmillisecond.",
+   "docs": "The conversation with the client that invoked this inferlet. Sending costs some microseconds, and `flush` a round trip to the event log,\nabout a millisecond.",
    "needs": "Always there.",
    "types": [
     {
@@ -367,7 +367,7 @@ export const reference: ContractReference = {
     {
      "name": "send",
      "signature": "send: func(message: message) -> result<_, error>",
-     "docs": "Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written, each event counted with 256 bytes more) answers\n`limit-exceeded`: await `flush` and send again.",
+     "docs": "Queues one `message` event and returns at once. `limit-exceeded` when 1 MiB of events waits to be written (each event counts 256 bytes more\nthan its content): await `flush` and send again.",
      "cost": "Answered at once.",
      "errors": [
       "limit-exceeded"
@@ -377,7 +377,7 @@ export const reference: ContractReference = {
     {
      "name": "flush",
      "signature": "flush: func() -> future<result<_, error>>",
-     "docs": "Completes when everything sent so far is in the invocation's event log.",
+     "docs": "Completes when all messages sent so far are in the invocation's event log.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_session_flush"
@@ -385,7 +385,7 @@ export const reference: ContractReference = {
     {
      "name": "receive",
      "signature": "receive: func() -> future<result<message, error>>",
-     "docs": "The next message of the client, in order. `closed` once the client can send no more.",
+     "docs": "The next message of the client, in order. `closed` once the client can send no more messages.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "closed"
@@ -397,7 +397,7 @@ export const reference: ContractReference = {
   {
    "name": "queue",
    "id": "pie:inferlet/queue@0.1.0",
-   "docs": "A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.\nA call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error.\nIssuing a call costs some microseconds; waiting for one a round trip to the device's host, about 0.1 ms, besides what it computes.",
+   "docs": "An order of calls on one model. The inferlet issues calls without waiting, and they run in the order of their queue. Calls of different\nqueues have no order. When a call fails, all later calls of the queue that depend on it fail with its cause, and `synchronize` reports the\nfirst error. Issuing a call costs some microseconds. Waiting for a call costs its computation and a round trip to the GPU host, about 0.1 ms.",
    "needs": "Always there.",
    "types": [
     {
@@ -411,7 +411,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.constructor",
      "signature": "constructor(model: string)",
-     "docs": "The pages and embeds used with this queue belong to `model`. An unknown model makes every call on the queue fail with `not-found`.",
+     "docs": "Creates a queue for the pages and embeds of `model`. With an unknown model, every call on the queue fails with `not-found`.",
      "cost": "Issued without waiting.",
      "errors": [
       "not-found"
@@ -421,7 +421,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.set-priority",
      "signature": "set-priority: func(priority: s32)",
-     "docs": "Higher goes first within a batch; 0 by default; the host clamps it to the tenant's range.",
+     "docs": "Sets the priority, 0 by default. Calls with a higher priority go first within a batch. The host limits the priority to the tenant's range.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_queue_set_priority"
@@ -429,7 +429,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.synchronize",
      "signature": "synchronize: func() -> future<result<_, error>>",
-     "docs": "Completes after every earlier call of this queue, with the first error since the last `synchronize`.",
+     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_queue_synchronize"
@@ -439,13 +439,13 @@ export const reference: ContractReference = {
   {
    "name": "allocate",
    "id": "pie:inferlet/allocate@0.1.0",
-   "docs": "Memory of the model's device. Addresses are `u32`s in the inferlet's own space, one space a model, never reused within an invocation.\nA KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.\nAn embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,\nso that a state can be fed back as the next input.\nAllocating, freeing, sharing and copying travel with the calls around them and cost no round trip; names (export, import, …) cost one each, and\npersistent ones the disk's time.",
+   "docs": "Memory of the model's device. An address is a `u32` in the inferlet's own address space. Each model has its own space, and an invocation\nnever gets the same address twice.\nA KV page has `page-size` slots. A slot holds a key, a value, a position and the flags *filled* and *masked*.\nAn embed holds one token's embedding or one output state, and a position. The position of a state is the one after its input's, so that a\nstate can be used as the next input.\nCalls that allocate, free, share or copy travel with the calls around them and cost no round trip. Calls with names (export, import, …)\ncost one round trip each; persistent exports also cost a disk write.",
    "needs": "Trait `allocate` of the model.",
    "types": [
     {
      "name": "export-info",
      "kind": "record",
-     "docs": "A snapshot of pages under a name, kept by the tenant.",
+     "docs": "A snapshot of pages under a name. It belongs to the tenant.",
      "members": [
       {
        "name": "name",
@@ -460,17 +460,17 @@ export const reference: ContractReference = {
       {
        "name": "tokens",
        "type": "u32",
-       "docs": "Filled slots."
+       "docs": "Number of filled slots."
       },
       {
        "name": "next-position",
        "type": "u32",
-       "docs": "One past the largest position."
+       "docs": "The largest position plus one."
       },
       {
        "name": "persistent",
        "type": "bool",
-       "docs": "Whether it survives a restart of the device's host."
+       "docs": "True when the export survives a restart of the GPU host."
       }
      ]
     },
@@ -501,7 +501,7 @@ export const reference: ContractReference = {
     {
      "name": "page-size",
      "signature": "page-size: func(queue: borrow<queue>) -> u32",
-     "docs": "Slots of one KV page (8 to 32, 16 by default).",
+     "docs": "Number of slots of a KV page (8 to 32, 16 by default).",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_allocate_page_size"
@@ -509,7 +509,7 @@ export const reference: ContractReference = {
     {
      "name": "allocate-pages",
      "signature": "allocate-pages: func(queue: borrow<queue>, count: u32) -> result<list<u32>, error>",
-     "docs": "Addresses of `count` empty pages. The memory is claimed in queue order; when it cannot be had the calls that use it fail.\n`limit-exceeded` at once when the invocation's page limit would be passed.",
+     "docs": "Addresses of `count` empty pages. The device claims their memory in queue order; when there is no memory, the calls that use the pages\nfail. `limit-exceeded` at once when the invocation's page limit would be exceeded.",
      "cost": "Answered at once.",
      "errors": [
       "limit-exceeded"
@@ -519,7 +519,7 @@ export const reference: ContractReference = {
     {
      "name": "free-pages",
      "signature": "free-pages: func(queue: borrow<queue>, pages: list<u32>)",
-     "docs": "Gives pages back after the earlier calls of the queue. A shared page stays with its other holders.",
+     "docs": "Frees pages after the earlier calls of the queue. The other holders of a shared page keep it.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_allocate_free_pages"
@@ -543,7 +543,7 @@ export const reference: ContractReference = {
     {
      "name": "share-pages",
      "signature": "share-pages: func(queue: borrow<queue>, pages: list<u32>) -> result<list<u32>, error>",
-     "docs": "New addresses for the same pages, copy-on-write: a later write through either address copies first. Masks start as the source's\nand belong to the address from then on.",
+     "docs": "New addresses for the same pages. A later write through either address copies the page first. Each new address starts with the source's\nmask and has its own mask from then on.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_allocate_share_pages"
@@ -551,7 +551,7 @@ export const reference: ContractReference = {
     {
      "name": "copy-slots",
      "signature": "copy-slots: func(queue: borrow<queue>, source: u32, source-offset: u32, destination: u32, destination-offset: u32, count: u32, shift: s32)",
-     "docs": "Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. `shift` is added to each copied\nslot's position and its key is rotated on by as much; the position may pass the trained context. `unsupported` when the model's\nrotation cannot be shifted.",
+     "docs": "Copies `count` slots (key, value, position, filled, masked) from one page to another or the same. Adds `shift` to the position of each\ncopied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding\ncannot be shifted.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [
       "unsupported"
@@ -561,7 +561,7 @@ export const reference: ContractReference = {
     {
      "name": "copy-tokens",
      "signature": "copy-tokens: func(queue: borrow<queue>, sources: list<u32>, indices: list<u32>, destinations: list<u32>, positions: list<u32>)",
-     "docs": "Copies single tokens: `indices` count the filled slots of `sources`, in order; their keys and values go to the empty slots of\n`destinations`, in order. `positions`, one a token, are their new positions (keys are rotated to them); empty keeps the old ones.",
+     "docs": "Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of\n`destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_allocate_copy_tokens"
@@ -569,7 +569,7 @@ export const reference: ContractReference = {
     {
      "name": "copy-embeds",
      "signature": "copy-embeds: func(queue: borrow<queue>, sources: list<u32>, destinations: list<u32>)",
-     "docs": "Copies embeds one to one.",
+     "docs": "Copies each source embed to the destination with the same index.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_allocate_copy_embeds"
@@ -577,7 +577,7 @@ export const reference: ContractReference = {
     {
      "name": "export-pages",
      "signature": "export-pages: func(queue: borrow<queue>, pages: list<u32>, name: string, persistent: bool) -> future<result<_, error>>",
-     "docs": "Freezes a snapshot of `pages` (with their masks) under `name` in the tenant, after the earlier calls that write them; later writes\ncopy. It outlives this inferlet and counts against the tenant. `persistent` ones are on disk when the future completes.\n`invalid-argument` when the name is taken or is no name (1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`).",
+     "docs": "Saves a snapshot of `pages`, with their masks, under the tenant's `name`, after the earlier calls that write them. Later writes copy the\npages first. The export outlives the inferlet and counts against the tenant. A `persistent` export is on disk when the future completes.\n`invalid-argument` when the name is in use or is not 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -587,7 +587,7 @@ export const reference: ContractReference = {
     {
      "name": "import-pages",
      "signature": "import-pages: func(queue: borrow<queue>, name: string) -> future<result<imported, error>>",
-     "docs": "Maps the pages of an export, copy-on-write. `not-found` without such a name; `invalid-argument` for a persistent one that another\nmodel or build made.",
+     "docs": "Maps the pages of an export. Pages are copied on write. `not-found` when no export has this name; `invalid-argument` for a persistent\nexport of another model or build.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -598,7 +598,7 @@ export const reference: ContractReference = {
     {
      "name": "unexport",
      "signature": "unexport: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Removes a name; who has imported it keeps its pages.",
+     "docs": "Removes a name. Inferlets that have imported it keep its pages.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_allocate_unexport"
@@ -606,7 +606,7 @@ export const reference: ContractReference = {
     {
      "name": "list-exports",
      "signature": "list-exports: func(queue: borrow<queue>) -> future<result<list<export-info>, error>>",
-     "docs": "The tenant's exports of this model, by name.",
+     "docs": "The tenant's exports of the queue's model, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_allocate_list_exports"
@@ -616,13 +616,13 @@ export const reference: ContractReference = {
   {
    "name": "forward",
    "id": "pie:inferlet/forward@0.1.0",
-   "docs": "The transformer over KV pages. A forward returns at once and is computed in a batch with those of others: decoding costs a share of reading the\nweights once, prefill is bound by arithmetic, about two operations a weight and input.",
+   "docs": "The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with those of other inferlets. Decoding costs a\nshare of reading the weights once; prefill is bound by arithmetic, about two operations per weight and input.",
    "needs": "Trait `forward` of the model.",
    "types": [
     {
      "name": "mask",
      "kind": "record",
-     "docs": "Which keys each input may see, run-length encoded. Row i belongs to input i and covers first the filled slots of the in-pages, in\norder, then the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … starting with hidden (0 when the row\nstarts visible), whose sum is the row's width.",
+     "docs": "The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then\nthe inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. It starts with hidden\nkeys (0 when the first key is visible).",
      "members": [
       {
        "name": "runs",
@@ -632,7 +632,7 @@ export const reference: ContractReference = {
       {
        "name": "row-lengths",
        "type": "list<u32>",
-       "docs": "How many runs each row has."
+       "docs": "The number of runs of each row."
       }
      ]
     }
@@ -641,7 +641,7 @@ export const reference: ContractReference = {
     {
      "name": "forward",
      "signature": "forward: func(queue: borrow<queue>, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
-     "docs": "Computes `in-embeds` over the filled, unmasked slots of `in-pages` and over each other. The i-th input's key and value go to the i-th\nempty slot of `out-pages`, in order; without out-pages they live for this call only. A page may be both in and out: its filled\nslots are read first. The states of the last `out-embeds.length` inputs are written to `out-embeds`.\nWithout a mask, a key is visible when its position is smaller than the query's, or it is the query's own.",
+     "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_forward"
@@ -649,7 +649,7 @@ export const reference: ContractReference = {
     {
      "name": "mask-page",
      "signature": "mask-page: func(queue: borrow<queue>, page: u32, slots: u32)",
-     "docs": "Masks the slots of a page whose bit is set in `slots` (bit 0 is slot 0), and unmasks the others. It changes this address only.",
+     "docs": "Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_forward_mask_page"
@@ -659,14 +659,14 @@ export const reference: ContractReference = {
   {
    "name": "input-text",
    "id": "pie:inferlet/input-text@0.1.0",
-   "docs": "Tokens to embeds. It travels with the forward behind it and costs no time of its own.",
+   "docs": "Writes tokens into embeds. The call travels with the forward after it and takes no time of its own.",
    "needs": "Trait `input-text` of the model.",
    "types": [],
    "calls": [
     {
      "name": "embed-text",
      "signature": "embed-text: func(queue: borrow<queue>, tokens: list<u32>, positions: list<u32>, embeds: list<u32>)",
-     "docs": "Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists are equally long.",
+     "docs": "Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists have the same length.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_input_text_embed_text"
@@ -676,13 +676,13 @@ export const reference: ContractReference = {
   {
    "name": "output-text",
    "id": "pie:inferlet/output-text@0.1.0",
-   "docs": "States to tokens. Asked in the same queue right behind the forward that writes the state, it is answered by the same device step.",
+   "docs": "Turns states into tokens. A call that directly follows the forward that writes its state, in the same queue, runs in the same device step.",
    "needs": "Trait `output-text` of the model.",
    "types": [
     {
      "name": "distribution",
      "kind": "record",
-     "docs": "The most probable tokens, most probable first. Equal logits are ordered by token id.",
+     "docs": "The most probable tokens, in order of falling probability. Tokens with equal logits are ordered by id.",
      "members": [
       {
        "name": "tokens",
@@ -692,7 +692,7 @@ export const reference: ContractReference = {
       {
        "name": "log-probabilities",
        "type": "list<f32>",
-       "docs": "Natural logarithms of the probabilities over the whole vocabulary, at temperature 1."
+       "docs": "Natural logarithms of their probabilities over the whole vocabulary, at temperature 1."
       }
      ]
     }
@@ -701,7 +701,7 @@ export const reference: ContractReference = {
     {
      "name": "next-distribution",
      "signature": "next-distribution: func(queue: borrow<queue>, embed: u32, top-k: u32) -> future<result<distribution, error>>",
-     "docs": "Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default).",
+     "docs": "The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_output_text_next_distribution"
@@ -709,7 +709,7 @@ export const reference: ContractReference = {
     {
      "name": "log-probabilities",
      "signature": "log-probabilities: func(queue: borrow<queue>, embed: u32, tokens: list<u32>) -> future<result<list<f32>, error>>",
-     "docs": "Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary at temperature 1.",
+     "docs": "Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary, at temperature 1.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_output_text_log_probabilities"
@@ -717,7 +717,7 @@ export const reference: ContractReference = {
     {
      "name": "entropy",
      "signature": "entropy: func(queue: borrow<queue>, embed: u32) -> future<result<f32, error>>",
-     "docs": "Entropy of the distribution after the state in `embed`, in nats.",
+     "docs": "The entropy of the distribution after the state in `embed`, in nats.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_output_text_entropy"
@@ -725,7 +725,7 @@ export const reference: ContractReference = {
     {
      "name": "read-embed",
      "signature": "read-embed: func(queue: borrow<queue>, embed: u32) -> future<result<list<f32>, error>>",
-     "docs": "The values of an embed: a token's embedding or a state, as many as the model's hidden size.",
+     "docs": "The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_output_text_read_embed"
@@ -735,13 +735,13 @@ export const reference: ContractReference = {
   {
    "name": "fused",
    "id": "pie:inferlet/fused@0.1.0",
-   "docs": "Embed, forward and sample in one call: a token costs one crossing, and with `run` less than one.",
+   "docs": "Embed, forward and sample in one call. A token costs one call, and with `run` less than one.",
    "needs": "Trait `fused` of the model.",
    "types": [
     {
      "name": "sampler",
      "kind": "record",
-     "docs": "How the device picks a token. `temperature` 0 is greedy and ignores the rest; `top-p` 1 and `min-p` 0 switch that cut off,\n`top-k` 0 takes the host's cap (256 by default). Cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature.\nEqual seeds give equal tokens: the draw depends on the seed and the input's position only.",
+     "docs": "Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0\nmeans the host's cap (256 by default). The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal\nseeds give equal tokens: the draw depends only on the seed and on the input's position.",
      "members": [
       {
        "name": "temperature",
@@ -773,22 +773,22 @@ export const reference: ContractReference = {
     {
      "name": "output",
      "kind": "variant",
-     "docs": "What a step hands back for each of its last `rows` inputs.",
+     "docs": "What a step returns for each of its last `rows` inputs.",
      "members": [
       {
        "name": "none",
        "type": "",
-       "docs": "Nothing: fill the cache only."
+       "docs": "Nothing. The step only fills the cache."
       },
       {
        "name": "sample",
        "type": "sampler",
-       "docs": "One sampled token a row."
+       "docs": "One sampled token for each row."
       },
       {
        "name": "distributions",
        "type": "u32",
-       "docs": "The `top-k` most probable a row."
+       "docs": "The most probable tokens for each row: this many (`top-k`)."
       }
      ]
     },
@@ -825,7 +825,7 @@ export const reference: ContractReference = {
       {
        "name": "rows",
        "type": "u32",
-       "docs": "Inputs, counted from the last, that get an output."
+       "docs": "Number of last inputs that get an output."
       },
       {
        "name": "output",
@@ -842,12 +842,12 @@ export const reference: ContractReference = {
       {
        "name": "tokens",
        "type": "list<u32>",
-       "docs": "One token a row for `sample`, else empty."
+       "docs": "One token for each row with `sample`, otherwise empty."
       },
       {
        "name": "distributions",
        "type": "list<distribution>",
-       "docs": "One a row for `distributions`, else empty."
+       "docs": "One distribution for each row with `distributions`, otherwise empty."
       }
      ]
     },
@@ -859,7 +859,7 @@ export const reference: ContractReference = {
       {
        "name": "token",
        "type": "u32",
-       "docs": "First input and its position; each later input is the token sampled before it, at the next position."
+       "docs": "The first input and its position. Each later input is the token sampled before it, at the next position."
       },
       {
        "name": "position",
@@ -869,7 +869,7 @@ export const reference: ContractReference = {
       {
        "name": "pages",
        "type": "list<u32>",
-       "docs": "Read and appended to, in order: the sequence's pages with room for `max-tokens` more."
+       "docs": "The pages of the sequence, in order, with empty slots for `max-tokens` tokens. The run reads them and appends to them."
       },
       {
        "name": "max-tokens",
@@ -884,7 +884,7 @@ export const reference: ContractReference = {
       {
        "name": "stop-tokens",
        "type": "list<u32>",
-       "docs": "Decoding stops after one of these was sampled (it is handed over as the last token; its key and value are not in the cache)."
+       "docs": "Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.\nAt most 256; with more the run fails with `invalid-argument`."
       }
      ]
     },
@@ -918,100 +918,100 @@ export const reference: ContractReference = {
       {
        "name": "tokens",
        "type": "list<u32>",
-       "docs": "Tokens since the last `next`, in order, at least one unless finished."
+       "docs": "The tokens since the last `next`, in order; at least one unless the run has finished."
       },
       {
        "name": "finished",
        "type": "option<finish-reason>",
-       "docs": "Set with the last chunk."
+       "docs": "Set in the last chunk."
       }
      ]
     },
     {
      "name": "frame",
      "kind": "record",
-     "docs": "How messages with pieces of a text are written.",
+     "docs": "Format of the messages that carry the pieces of a text.",
      "members": [
       {
        "name": "opening",
        "type": "string",
-       "docs": "A message of its own before the first piece; none when empty."
+       "docs": "A separate message before the first piece; none when empty."
       },
       {
        "name": "before",
        "type": "string",
-       "docs": "What stands in front of a piece, which is written as a JSON string."
+       "docs": "Text before each piece. The piece itself is written as a JSON string."
       },
       {
        "name": "after",
        "type": "string",
-       "docs": "What stands behind it."
+       "docs": "Text after each piece."
       }
      ]
     },
     {
      "name": "pipe-request",
      "kind": "record",
-     "docs": "What the platform needs to make text of a run's tokens as they come.",
+     "docs": "Options of `run.pipe`.",
      "members": [
       {
        "name": "before",
        "type": "list<u32>",
-       "docs": "Tokens of the text before the run, those that complete no character included: the text goes on from them."
+       "docs": "The last tokens of the text before the run, including tokens whose bytes do not complete a character yet. The run's text continues them."
       },
       {
        "name": "held",
        "type": "string",
-       "docs": "End of that text that was not sent, since it may be the beginning of a stop string."
+       "docs": "The unsent end of the text before the run: it may be the beginning of a stop string."
       },
       {
        "name": "stops",
        "type": "list<string>",
-       "docs": "Texts that end the run and are not sent: at most 64, of 1,024 bytes together; else `limit-exceeded`."
+       "docs": "Stop strings: they end the run and are not sent. At most 64 strings with 1,024 bytes together, otherwise `limit-exceeded`."
       },
       {
        "name": "frame",
        "type": "option<frame>",
-       "docs": "Each piece is a message as it is by default. At most 8,192 bytes together; else `limit-exceeded`."
+       "docs": "Format of the messages. By default, each piece is a message of its own. At most 8,192 bytes together, otherwise `limit-exceeded`."
       }
      ]
     },
     {
      "name": "piped",
      "kind": "record",
-     "docs": "What was piped.",
+     "docs": "Result of `run.pipe`.",
      "members": [
       {
        "name": "tokens",
        "type": "list<u32>",
-       "docs": "Tokens of the run since the last `next` or `pipe`, in order, up to the one that completed a stop string."
+       "docs": "The run's tokens since the last `next` or `pipe`, in order, up to the token that completed a stop string."
       },
       {
        "name": "text",
        "type": "string",
-       "docs": "The text that was sent."
+       "docs": "The sent text."
       },
       {
        "name": "held",
        "type": "string",
-       "docs": "End of the text that was not sent, since it may be the beginning of a stop string."
+       "docs": "The unsent end of the text: it may be the beginning of a stop string."
       },
       {
        "name": "stop",
        "type": "option<string>",
-       "docs": "The stop string that was found; what is decoded behind it is forgotten, and costs no tokens."
+       "docs": "The stop string that ended the run. Tokens decoded after it are discarded and not charged."
       },
       {
        "name": "finished",
        "type": "option<finish-reason>",
-       "docs": "Unset after a stop string, and when something cut the run short: the next call says what."
+       "docs": "Unset after a stop string, and when an error ended the run: the next call reports the error."
       }
      ]
     },
     {
      "name": "run",
      "kind": "resource",
-     "docs": "Tokens decoded ahead of the inferlet, on the device.",
+     "docs": "Decodes tokens on the device, ahead of the inferlet.",
      "members": []
     }
    ],
@@ -1027,7 +1027,7 @@ export const reference: ContractReference = {
     {
      "name": "run.constructor",
      "signature": "constructor(queue: borrow<queue>, request: run-request)",
-     "docs": "Starts decoding; failures are reported by `next`.",
+     "docs": "Starts decoding. `next` reports failures.",
      "cost": "Issued without waiting.",
      "errors": [],
      "c": "pie_fused_run_new"
@@ -1043,7 +1043,7 @@ export const reference: ContractReference = {
     {
      "name": "run.pipe",
      "signature": "pipe: func(request: pipe-request) -> future<result<piped, error>>",
-     "docs": "Instead of `next`: decodes until the run has finished, and sends its text to the client as `message` events as it comes. The inferlet\nis not woken for any of it. One `next` or `pipe` at a time, and 256 pipes of an inferlet.",
+     "docs": "Decodes until the run has finished, and sends its text to the client in `message` events meanwhile, without waking the inferlet. A run\nhas one `next` or `pipe` in progress at a time, and an inferlet at most 256 pipes.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_fused_run_pipe"
@@ -1051,7 +1051,7 @@ export const reference: ContractReference = {
     {
      "name": "run.stop",
      "signature": "stop: func()",
-     "docs": "Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same.",
+     "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_fused_run_stop"
@@ -1061,7 +1061,7 @@ export const reference: ContractReference = {
   {
    "name": "tokenize",
    "id": "pie:inferlet/tokenize@0.1.0",
-   "docs": "Text to tokens and back. It needs no device: a call takes about a microsecond a token, and long ones wait their tenant's turn. `limit-exceeded` past\n32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.",
+   "docs": "Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.\n`limit-exceeded` when one call has more than 32,768 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages.",
    "needs": "Trait `tokenize` of the model.",
    "types": [
     {
@@ -1111,7 +1111,7 @@ export const reference: ContractReference = {
     {
      "name": "detokenizer",
      "kind": "resource",
-     "docs": "Detokenizes a stream: never hands out half a character.",
+     "docs": "Detokenizes a stream. It returns only complete characters.",
      "members": []
     }
    ],
@@ -1119,7 +1119,7 @@ export const reference: ContractReference = {
     {
      "name": "tokenize",
      "signature": "tokenize: func(model: string, text: string, special: bool) -> result<list<u32>, error>",
-     "docs": "Token ids of `text`, without special tokens around it; special tokens written in the text are recognised when `special` is true.",
+     "docs": "The token ids of `text`, without added special tokens. Special tokens inside the text are recognised when `special` is true.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_tokenize"
@@ -1127,7 +1127,7 @@ export const reference: ContractReference = {
     {
      "name": "detokenize",
      "signature": "detokenize: func(model: string, tokens: list<u32>, special: bool) -> result<string, error>",
-     "docs": "Text of `tokens`; special tokens are left out unless `special`.",
+     "docs": "The text of `tokens`. Special tokens are omitted unless `special` is true.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_tokenize_detokenize"
@@ -1143,7 +1143,7 @@ export const reference: ContractReference = {
     {
      "name": "vocabulary",
      "signature": "vocabulary: func(model: string) -> result<list<list<u8>>, error>",
-     "docs": "Bytes of every token, by id.",
+     "docs": "The bytes of every token, indexed by id.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_tokenize_vocabulary"
@@ -1151,7 +1151,7 @@ export const reference: ContractReference = {
     {
      "name": "chat-template",
      "signature": "chat-template: func(model: string, messages: list<chat-message>, add-generation-prompt: bool) -> result<string, error>",
-     "docs": "The model's chat template applied to `messages`, as text to be tokenized with `special`. `unsupported` when the model has none.",
+     "docs": "Applies the model's chat template to `messages`. Tokenize the returned text with `special`. `unsupported` when the model has no template.",
      "cost": "Answered at once.",
      "errors": [
       "unsupported"
@@ -1161,7 +1161,7 @@ export const reference: ContractReference = {
     {
      "name": "render-chat",
      "signature": "render-chat: func(model: string, variables: string) -> result<string, error>",
-     "docs": "The model's chat template applied to variables of any kind, a JSON object: `messages` (with whatever members the template knows, such\nas `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … `bos_token`, `eos_token` and the like are the model's unless given.\n`invalid-argument` when the text is no JSON object or the template refuses it; `unsupported` when the model has none.",
+     "docs": "Applies the model's chat template to `variables`, a JSON object with `messages` (including members that the template knows, such as\n`tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.\n`invalid-argument` when the text is not a JSON object or the template refuses it; `unsupported` when the model has no template.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument",
@@ -1180,7 +1180,7 @@ export const reference: ContractReference = {
     {
      "name": "detokenizer.push",
      "signature": "push: func(tokens: list<u32>) -> result<string, error>",
-     "docs": "Text that these tokens complete.",
+     "docs": "The text that these tokens complete.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_tokenize_detokenizer_push"
@@ -1188,7 +1188,7 @@ export const reference: ContractReference = {
     {
      "name": "detokenizer.finish",
      "signature": "finish: func() -> string",
-     "docs": "What is left, with U+FFFD for bytes that never became a character.",
+     "docs": "The remaining text, with U+FFFD for bytes that do not form a character.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_tokenize_detokenizer_finish"
@@ -1198,7 +1198,7 @@ export const reference: ContractReference = {
   {
    "name": "grammar",
    "id": "pie:inferlet/grammar@0.1.0",
-   "docs": "Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the\ndevice before a token is picked. Calls of one matcher run in order.\nCompiling takes milliseconds, a mask about 0.2 ms where the text is at a place that no matcher was at before, else microseconds.",
+   "docs": "Grammars that constrain decoding to a format. The runtime compiles and matches them. The mask travels with the fused call, and the device\napplies it before it samples. Calls of one matcher run in order.\nCompiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds.",
    "needs": "Trait `grammar` of the model.",
    "types": [
     {
@@ -1209,7 +1209,7 @@ export const reference: ContractReference = {
       {
        "name": "json-schema",
        "type": "string",
-       "docs": "A JSON schema, as text."
+       "docs": "A JSON schema as text."
       },
       {
        "name": "regex",
@@ -1219,12 +1219,12 @@ export const reference: ContractReference = {
       {
        "name": "ebnf",
        "type": "string",
-       "docs": "A grammar in EBNF (GBNF, as of llama.cpp) whose start is `root`."
+       "docs": "A grammar in EBNF (the GBNF of llama.cpp) with the start rule `root`."
       },
       {
        "name": "json",
        "type": "",
-       "docs": "Any JSON."
+       "docs": "Any JSON text."
       }
      ]
     },
@@ -1236,25 +1236,25 @@ export const reference: ContractReference = {
       {
        "name": "may-end",
        "type": "bool",
-       "docs": "An end-of-sequence token is allowed now."
+       "docs": "True when an end-of-sequence token is allowed now."
       },
       {
        "name": "must-end",
        "type": "bool",
-       "docs": "Nothing but the end is allowed, or the end was accepted."
+       "docs": "True when only the end is allowed, or the matcher has accepted the end."
       }
      ]
     },
     {
      "name": "compiled",
      "kind": "resource",
-     "docs": "A grammar compiled for one model's vocabulary.",
+     "docs": "A grammar that is compiled for the vocabulary of one model.",
      "members": []
     },
     {
      "name": "matcher",
      "kind": "resource",
-     "docs": "Where a text stands in a grammar.",
+     "docs": "The state of a text in a grammar.",
      "members": []
     }
    ],
@@ -1262,7 +1262,7 @@ export const reference: ContractReference = {
     {
      "name": "step",
      "signature": "step: func(queue: borrow<queue>, matcher: borrow<matcher>, request: step-request) -> future<result<step-result, error>>",
-     "docs": "`fused.step` with the matcher's mask applied to the only row of output, which must be a `sample` or `distributions`.\nThe sampled token is not accepted by itself: call `accept`. The call enters its queue when the mask is known: await it before calls\nthat must come after it.",
+     "docs": "Like `fused.step`, with the matcher's mask applied to the only row of output, which must be `sample` or `distributions`. The matcher does\nnot accept the sampled token by itself: call `accept`. The call enters its queue once the mask is known, so await it before calls that\nmust follow it.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_step"
@@ -1270,7 +1270,7 @@ export const reference: ContractReference = {
     {
      "name": "compiled.constructor",
      "signature": "constructor(model: string, source: source)",
-     "docs": "Starts compiling; failures are reported by `ready` and by its matchers.",
+     "docs": "Starts compiling. `ready` and the matchers report failures.",
      "cost": "Issued without waiting.",
      "errors": [],
      "c": "pie_grammar_compiled_new"
@@ -1278,7 +1278,7 @@ export const reference: ContractReference = {
     {
      "name": "compiled.ready",
      "signature": "ready: func() -> future<result<_, error>>",
-     "docs": "`invalid-argument` for a grammar that does not compile, `limit-exceeded` for one that takes too long.",
+     "docs": "`invalid-argument` when the grammar does not compile, `limit-exceeded` when compiling takes too long.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument",
@@ -1297,7 +1297,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.accept",
      "signature": "accept: func(tokens: list<u32>) -> future<result<bool, error>>",
-     "docs": "Takes the next tokens. False when one does not fit: then none of them was taken.",
+     "docs": "Accepts the next tokens. Completes with false, and accepts none of them, when one does not fit.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_accept"
@@ -1305,7 +1305,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.mask",
      "signature": "mask: func() -> future<result<list<u32>, error>>",
-     "docs": "Tokens that may come next: bit `t % 32` of word `t / 32`. (JavaScript guests see a word whose highest bit is set as a negative number.)",
+     "docs": "The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a\nnegative number.)",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_mask"
@@ -1313,7 +1313,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.status",
      "signature": "status: func() -> future<result<match-status, error>>",
-     "docs": "Whether the text may end here, and whether it must.",
+     "docs": "Whether the text may or must end now.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_status"
@@ -1321,7 +1321,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.fork",
      "signature": "fork: func() -> matcher",
-     "docs": "A matcher of its own at the same place.",
+     "docs": "A separate matcher in the same state.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_grammar_matcher_fork"
@@ -1329,7 +1329,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.rollback",
      "signature": "rollback: func(tokens: u32) -> future<result<_, error>>",
-     "docs": "Takes the last `tokens` accepted ones back.",
+     "docs": "Undoes the last `tokens` accepted tokens.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_rollback"
@@ -1339,14 +1339,14 @@ export const reference: ContractReference = {
   {
    "name": "introspect",
    "id": "pie:inferlet/introspect@0.1.0",
-   "docs": "What the model looked at, for strategies that evict what nobody looks at. Such a forward computes its attention a second time, and runs in\nbatches of its own.",
+   "docs": "Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in\nseparate batches.",
    "needs": "Trait `introspect` of the model.",
    "types": [],
    "calls": [
     {
      "name": "forward-scores",
      "signature": "forward-scores: func(queue: borrow<queue>, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>) -> future<result<list<f32>, error>>",
-     "docs": "`forward`, and the attention that each slot received from it: summed over the inputs, averaged over layers and heads. First `page-size`\nnumbers for each of `in-pages` (0 for empty and masked slots), then one for each input. It all sums to the number of inputs.",
+     "docs": "Like `forward`. Completes with the attention that each slot received, summed over the inputs and averaged over layers and heads: first\n`page-size` numbers for each of `in-pages` (0 for empty and masked slots), then one number for each input. The numbers add up to the\nnumber of inputs.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_introspect_forward_scores"
@@ -1356,7 +1356,7 @@ export const reference: ContractReference = {
   {
    "name": "kv-files",
    "id": "pie:inferlet/kv-files@0.1.0",
-   "docs": "The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a\nname sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators\nand readable by every tenant. A file that is opened shares its pages: opening and saving cost a round trip, and nothing a token.",
+   "docs": "The KV cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values for one model, with or without a name. An\ninferlet that opens a name sees the content that was saved last. An inferlet that holds the lock of a name may save new content. Names\nbelong to a tenant. Operators write the names under `system/`, and every tenant can read them. An opened file shares its pages, so opening\nand saving cost one round trip, independent of the number of tokens.",
    "needs": "Trait `kv-files` of the model.",
    "types": [
     {
@@ -1367,19 +1367,19 @@ export const reference: ContractReference = {
       {
        "name": "read",
        "type": "",
-       "docs": "A private copy-on-write view."
+       "docs": "A private view. Pages are copied on write."
       },
       {
        "name": "write",
        "type": "",
-       "docs": "With the file's lock, so that it can be saved back: `unavailable` while another inferlet holds it. An inferlet may open a name\nfor writing more than once; the lock is given back with the last of these files."
+       "docs": "A view with the file's lock, which allows saving. `unavailable` while another inferlet holds the lock. An inferlet may open a name for\nwriting several times; the lock is released with the last of these files."
       }
      ]
     },
     {
      "name": "rights",
      "kind": "enum",
-     "docs": "What others in the tenant may do with a file.",
+     "docs": "Rights of the tenant's other inferlets on a file.",
      "members": [
       {
        "name": "private",
@@ -1431,7 +1431,7 @@ export const reference: ContractReference = {
       {
        "name": "owner",
        "type": "string",
-       "docs": "The function that made it."
+       "docs": "The function that created the file."
       },
       {
        "name": "locked",
@@ -1451,7 +1451,7 @@ export const reference: ContractReference = {
     {
      "name": "remove",
      "signature": "remove: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Removes a name. Who has it open keeps what it sees.",
+     "docs": "Removes a name. Inferlets that have opened it keep their content.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_kv_files_remove"
@@ -1459,7 +1459,7 @@ export const reference: ContractReference = {
     {
      "name": "files",
      "signature": "files: func(queue: borrow<queue>, prefix: string) -> future<result<list<file-info>, error>>",
-     "docs": "Names that begin with `prefix`, in order, of this model.",
+     "docs": "Files of the queue's model whose names begin with `prefix`, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_kv_files_files"
@@ -1467,7 +1467,7 @@ export const reference: ContractReference = {
     {
      "name": "file.constructor",
      "signature": "constructor(queue: borrow<queue>, name: option<string>, access: access)",
-     "docs": "Opens `name`, or makes a file without a name when it is none. `ready` reports failures. Its calls run on `queue`; those made before\nit is ready wait for that.",
+     "docs": "Opens `name`, or creates a file without a name when `name` is none. `ready` reports failures. The calls of the file run on `queue`.\nCalls made before the file is ready wait until it is.",
      "cost": "Issued without waiting.",
      "errors": [],
      "c": "pie_kv_files_file_new"
@@ -1475,7 +1475,7 @@ export const reference: ContractReference = {
     {
      "name": "file.ready",
      "signature": "ready: func() -> future<result<_, error>>",
-     "docs": "Completes when the file can be used. `not-found`, `unsupported` (no right), `unavailable` (locked).",
+     "docs": "Completes when the file is usable. Fails with `not-found`, `unsupported` (no right) or `unavailable` (locked).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -1487,7 +1487,7 @@ export const reference: ContractReference = {
     {
      "name": "file.tokens",
      "signature": "tokens: func() -> u32",
-     "docs": "Tokens held; known once ready.",
+     "docs": "Number of tokens; known once the file is ready.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_kv_files_file_tokens"
@@ -1495,7 +1495,7 @@ export const reference: ContractReference = {
     {
      "name": "file.next-position",
      "signature": "next-position: func() -> u32",
-     "docs": "The first position that is free: no token is at it or behind it. Known once ready.",
+     "docs": "The first free position: no token is at this position or after it. Known once the file is ready.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_kv_files_file_next_position"
@@ -1503,7 +1503,7 @@ export const reference: ContractReference = {
     {
      "name": "file.pages",
      "signature": "pages: func() -> list<u32>",
-     "docs": "Its pages, for `forward` and `fused` to read.",
+     "docs": "The pages of the file, for `forward` and `fused` to read.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_kv_files_file_pages"
@@ -1511,7 +1511,7 @@ export const reference: ContractReference = {
     {
      "name": "file.reserve",
      "signature": "reserve: func(tokens: u32) -> result<list<u32>, error>",
-     "docs": "Its pages with empty slots for `tokens` more behind the filled ones, for `forward` and `fused` to fill. Tell `filled` what they did:\nnothing else counts it. `limit-exceeded` when the invocation's page limit would be passed.",
+     "docs": "The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what\nthey wrote with `filled`, because the file does not count it. `limit-exceeded` when the invocation's page limit would be exceeded.",
      "cost": "Answered at once.",
      "errors": [
       "limit-exceeded"
@@ -1521,7 +1521,7 @@ export const reference: ContractReference = {
     {
      "name": "file.filled",
      "signature": "filled: func(tokens: u32, next-position: u32)",
-     "docs": "Takes `tokens` that `forward` or `fused` wrote into the reserved slots as the file's; `next-position` is the first position behind them.",
+     "docs": "Adds `tokens` that `forward` or `fused` wrote into the reserved slots to the file. `next-position` is the first position after them.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_kv_files_file_filled"
@@ -1529,7 +1529,7 @@ export const reference: ContractReference = {
     {
      "name": "file.pred",
      "signature": "pred: func(tokens: list<u32>, positions: list<u32>, top-k: u32) -> future<result<list<distribution>, error>>",
-     "docs": "Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most\nprobable (1 to the device's cap, 256 by default).",
+     "docs": "Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the\ndevice's cap, 256 by default).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_kv_files_file_pred"
@@ -1537,7 +1537,7 @@ export const reference: ContractReference = {
     {
      "name": "file.fork",
      "signature": "fork: func() -> file",
-     "docs": "A file without a name with the same content, copy-on-write.",
+     "docs": "A file without a name and with the same content. Pages are copied on write.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_kv_files_file_fork"
@@ -1545,7 +1545,7 @@ export const reference: ContractReference = {
     {
      "name": "file.extract",
      "signature": "extract: func(indices: list<u32>, renumber: option<u32>) -> file",
-     "docs": "A file without a name that holds the tokens at `indices`, in that order. With `renumber` their positions become\n`first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own. `ready` reports failures:\n`invalid-argument` for a token that is not there, `limit-exceeded` for more than the invocation's pages hold, and, like\n`synchronize`, the first error of the queue.",
+     "docs": "A file without a name that holds the tokens at `indices`, in this order. With `renumber`, their positions become `renumber`,\n`renumber + 1`, … and their keys are rotated accordingly; otherwise the tokens keep their positions. `ready` reports failures:\n`invalid-argument` for an index without a token, `limit-exceeded` for more tokens than the invocation's pages hold, and, like\n`synchronize`, the first error of the queue.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument",
@@ -1556,7 +1556,7 @@ export const reference: ContractReference = {
     {
      "name": "file.merge",
      "signature": "merge: func(other: borrow<file>, keep-positions: bool) -> future<result<_, error>>",
-     "docs": "Appends another file's tokens (of the same model), renumbered to follow this one's unless `keep-positions`. Like `synchronize`, it\nreports the first error of the queue.",
+     "docs": "Appends the tokens of another file of the same model. They are renumbered to follow this file's tokens, unless `keep-positions` is set.\nLike `synchronize`, `merge` reports the first error of the queue.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_kv_files_file_merge"
@@ -1564,7 +1564,7 @@ export const reference: ContractReference = {
     {
      "name": "file.save",
      "signature": "save: func(name: string, persistent: bool, rights: rights) -> future<result<_, error>>",
-     "docs": "Saves under a name (its own, with the lock, or a new one). `invalid-argument` when another file has the name.",
+     "docs": "Saves the file under its own name, which needs the lock, or under a new name. `invalid-argument` when another file has the name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -1574,7 +1574,7 @@ export const reference: ContractReference = {
     {
      "name": "file.unlock",
      "signature": "unlock: func()",
-     "docs": "Gives the lock back; dropping the file does the same.",
+     "docs": "Releases the lock. Dropping the file does the same.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_kv_files_file_unlock"
@@ -1584,7 +1584,7 @@ export const reference: ContractReference = {
   {
    "name": "input-image",
    "id": "pie:inferlet/input-image@0.1.0",
-   "docs": "Images to embeds, for models with a vision encoder.",
+   "docs": "Encodes images into embeds, for models with a vision encoder.",
    "needs": "Trait `input-image` of the model.",
    "types": [
     {
@@ -1595,7 +1595,7 @@ export const reference: ContractReference = {
       {
        "name": "width",
        "type": "u32",
-       "docs": "Pixels."
+       "docs": "In pixels."
       },
       {
        "name": "height",
@@ -1609,7 +1609,7 @@ export const reference: ContractReference = {
     {
      "name": "image-dimensions",
      "signature": "image-dimensions: func(image: list<u8>) -> result<dimensions, error>",
-     "docs": "Size of an image (PNG or JPEG), read from its first bytes. `invalid-argument` for anything else.",
+     "docs": "The size of a PNG or JPEG image, read from its first bytes. `invalid-argument` for other data.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument"
@@ -1619,7 +1619,7 @@ export const reference: ContractReference = {
     {
      "name": "image-embeds",
      "signature": "image-embeds: func(queue: borrow<queue>, size: dimensions) -> result<u32, error>",
-     "docs": "How many embeds an image of that size takes on the queue's model. `unsupported` without this trait, `invalid-argument` for more pixels than it takes.",
+     "docs": "The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have this trait,\n`invalid-argument` when the image has too many pixels for it.",
      "cost": "Answered at once.",
      "errors": [
       "unsupported",
@@ -1630,7 +1630,7 @@ export const reference: ContractReference = {
     {
      "name": "embed-image",
      "signature": "embed-image: func(queue: borrow<queue>, image: list<u8>, positions: list<u32>, embeds: list<u32>) -> future<result<_, error>>",
-     "docs": "Encodes an image (PNG or JPEG, at most 8 MiB and 16 million pixels) into as many `embeds` as `image-embeds` says, at `positions`. It\ncosts a pass of the vision encoder: about as much as a prefill of as many tokens.",
+     "docs": "Encodes a PNG or JPEG image (at most 8 MiB and 16 million pixels) into `embeds`, at `positions`. `image-embeds` tells how many embeds are\nneeded. The call costs a pass of the vision encoder, about as much as a prefill of the same number of tokens.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_input_image_embed_image"
@@ -1640,7 +1640,7 @@ export const reference: ContractReference = {
   {
    "name": "adapter",
    "id": "pie:inferlet/adapter@0.1.0",
-   "docs": "Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator put beside a model. Keys and values that an adapter computed are told\napart from the model's own wherever prefixes are shared.",
+   "docs": "Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Prefix sharing distinguishes the keys and\nvalues of each adapter from those of the model.",
    "needs": "Trait `adapter` of the model.",
    "types": [
     {
@@ -1661,7 +1661,7 @@ export const reference: ContractReference = {
       {
        "name": "loaded",
        "type": "bool",
-       "docs": "Whether it is in the device's memory."
+       "docs": "True when the adapter is in the device's memory."
       }
      ]
     }
@@ -1670,7 +1670,7 @@ export const reference: ContractReference = {
     {
      "name": "list-adapters",
      "signature": "list-adapters: func(queue: borrow<queue>) -> future<result<list<adapter-info>, error>>",
-     "docs": "The adapters of the queue's model, by name.",
+     "docs": "The adapters of the queue's model, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_adapter_list_adapters"
@@ -1678,7 +1678,7 @@ export const reference: ContractReference = {
     {
      "name": "load-adapter",
      "signature": "load-adapter: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Brings an adapter into the device's memory, so that the first call does not wait for it. `not-found` without such a name.",
+     "docs": "Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found"
@@ -1688,7 +1688,7 @@ export const reference: ContractReference = {
     {
      "name": "forward-with-adapter",
      "signature": "forward-with-adapter: func(queue: borrow<queue>, adapter: string, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
-     "docs": "`forward` with the adapter's matrices added to the model's. Calls with different adapters do not share a batch.",
+     "docs": "Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_adapter_forward_with_adapter"
@@ -1696,7 +1696,7 @@ export const reference: ContractReference = {
     {
      "name": "step",
      "signature": "step: func(queue: borrow<queue>, adapter: string, request: step-request) -> future<result<step-result, error>>",
-     "docs": "`fused.step` with the adapter.",
+     "docs": "Like `fused.step`, with the adapter.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_adapter_step"
@@ -1706,7 +1706,7 @@ export const reference: ContractReference = {
   {
    "name": "store",
    "id": "pie:inferlet/store@0.1.0",
-   "docs": "Durable values by key, per tenant, for functions that were granted `store` (manifest: `grants.store`); without the grant every call is\n`unsupported`, and with `read` the calls that write are. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB; `limit-exceeded` when the\ntenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",
+   "docs": "Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call\nfails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.\n`limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",
    "needs": "Grant `store` of the manifest.",
    "types": [
     {
@@ -1722,7 +1722,7 @@ export const reference: ContractReference = {
       {
        "name": "version",
        "type": "u64",
-       "docs": "Grows with every write of the key; what `compare-and-set` compares."
+       "docs": "Grows with every write of the key. `compare-and-set` compares it."
       }
      ]
     }
@@ -1731,7 +1731,7 @@ export const reference: ContractReference = {
     {
      "name": "get",
      "signature": "get: func(key: string) -> future<result<option<entry>, error>>",
-     "docs": "The value of a key, if it has one.",
+     "docs": "The value of a key, or none.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_store_get"
@@ -1739,7 +1739,7 @@ export const reference: ContractReference = {
     {
      "name": "set",
      "signature": "set: func(key: string, value: list<u8>, time-to-live: option<u32>) -> future<result<u64, error>>",
-     "docs": "Writes a value, whatever was there; completes with its version. With `time-to-live` it is forgotten after as many seconds.",
+     "docs": "Writes a value over any earlier one. Completes with its version. The store deletes the value after `time-to-live` seconds, if given.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_store_set"
@@ -1747,7 +1747,7 @@ export const reference: ContractReference = {
     {
      "name": "compare-and-set",
      "signature": "compare-and-set: func(key: string, expected: option<u64>, value: list<u8>) -> future<result<option<u64>, error>>",
-     "docs": "Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody\nelse was there before: read again. A time to live stays.",
+     "docs": "Writes a value if the key has the version `expected` (none: if the key has no value). Completes with the new version, or with none when\nthe version differs: read the value again. The key keeps its time to live.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_store_compare_and_set"
@@ -1755,7 +1755,7 @@ export const reference: ContractReference = {
     {
      "name": "delete-key",
      "signature": "delete-key: func(key: string) -> future<result<bool, error>>",
-     "docs": "Whether there was a value to delete.",
+     "docs": "Deletes a value. Completes with false when there was none.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_store_delete_key"
@@ -1771,7 +1771,7 @@ export const reference: ContractReference = {
     {
      "name": "list-keys",
      "signature": "list-keys: func(prefix: string, after: option<string>, limit: u32) -> future<result<list<string>, error>>",
-     "docs": "Keys that begin with `prefix` and follow `after`, in order of their bytes, at most `limit` (1 to 1,000).",
+     "docs": "Keys that begin with `prefix` and follow `after`, ordered by their bytes. Returns at most `limit` keys (1 to 1,000).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_store_list_keys"
@@ -1781,13 +1781,13 @@ export const reference: ContractReference = {
   {
    "name": "messaging",
    "id": "pie:inferlet/messaging@0.1.0",
-   "docs": "Messages among the inferlets of one tenant, of any function that was granted `messaging` (manifest: `grants.messaging`); without the grant\nevery call is `unsupported`. Topics and lines are names of 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`. A message has\nat most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms.",
+   "docs": "Messages among the inferlets of one tenant. Each function needs the grant `messaging` (manifest: `grants.messaging`); without the grant,\nevery call fails with `unsupported`. Names of topics and queues have 1 to 128 characters: letters, digits, `.`, `_`, `-`, `/`. A message\nhas at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms.",
    "needs": "Grant `messaging` of the manifest.",
    "types": [
     {
      "name": "envelope",
      "kind": "record",
-     "docs": "A message and who sent it.",
+     "docs": "A message and its sender.",
      "members": [
       {
        "name": "sender",
@@ -1804,7 +1804,7 @@ export const reference: ContractReference = {
     {
      "name": "subscription",
      "kind": "resource",
-     "docs": "What is broadcast to a topic from `ready` on, in order. Dropping it unsubscribes.",
+     "docs": "Receives the messages that are broadcast to a topic from `ready` on, in order. Dropping the subscription unsubscribes.",
      "members": []
     }
    ],
@@ -1812,7 +1812,7 @@ export const reference: ContractReference = {
     {
      "name": "broadcast",
      "signature": "broadcast: func(topic: string, message: message) -> future<result<u32, error>>",
-     "docs": "Sends to all that subscribe to `topic` now; nobody keeps it for those who come later. Completes with the number of inferlets' subscriptions\nthat it was handed to.",
+     "docs": "Sends a message to all present subscribers of `topic`. Later subscribers do not get it. Completes with the number of subscriptions that\ngot the message.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_messaging_broadcast"
@@ -1820,7 +1820,7 @@ export const reference: ContractReference = {
     {
      "name": "push",
      "signature": "push: func(name: string, message: message) -> future<result<_, error>>",
-     "docs": "Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000\nmessages or 16 MiB, or all lines of the tenant 64 MiB. A line that nobody touches is forgotten after a day.",
+     "docs": "Appends a message to a queue. Exactly one `pull` gets it. `limit-exceeded` when the queue holds 10,000 messages or 16 MiB, or all queues\nof the tenant hold 64 MiB. The platform deletes a queue that was not used for a day.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -1830,7 +1830,7 @@ export const reference: ContractReference = {
     {
      "name": "pull",
      "signature": "pull: func(name: string) -> future<result<envelope, error>>",
-     "docs": "Takes the first message of a line; waits for one when there is none.",
+     "docs": "Takes the first message of a queue. Waits while the queue is empty.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_messaging_pull"
@@ -1838,7 +1838,7 @@ export const reference: ContractReference = {
     {
      "name": "subscription.constructor",
      "signature": "constructor(topic: string)",
-     "docs": "`limit-exceeded` past 64 subscriptions of one inferlet, reported by `ready`.",
+     "docs": "An inferlet may have 64 subscriptions. `ready` reports one more as `limit-exceeded`.",
      "cost": "Issued without waiting.",
      "errors": [
       "limit-exceeded"
@@ -1848,7 +1848,7 @@ export const reference: ContractReference = {
     {
      "name": "subscription.ready",
      "signature": "ready: func() -> future<result<_, error>>",
-     "docs": "Completes once nothing that is broadcast from now on is missed.",
+     "docs": "Completes once the subscription gets every message that is broadcast from then on.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_messaging_subscription_ready"
@@ -1856,7 +1856,7 @@ export const reference: ContractReference = {
     {
      "name": "subscription.next",
      "signature": "next: func() -> future<result<envelope, error>>",
-     "docs": "The next message. `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read; `closed` after `unsubscribe`.",
+     "docs": "The next message. `limit-exceeded`, once, when the platform dropped messages because 1,024 messages or 4 MiB were unread. `closed` after\n`unsubscribe`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded",
@@ -1877,7 +1877,7 @@ export const reference: ContractReference = {
   {
    "name": "http",
    "id": "pie:inferlet/http@0.1.0",
-   "docs": "Requests to hosts that the function was granted (manifest: `grants.hosts`); any other host is `unsupported`, whatever redirect leads to\nit. Addresses of private networks are refused unless the platform's operator allows them.",
+   "docs": "HTTP requests to the hosts that the function was granted (manifest: `grants.hosts`). A request or redirect to another host fails with\n`unsupported`. The platform refuses addresses of private networks, unless its operator allows them.",
    "needs": "Grant `hosts` of the manifest.",
    "types": [
     {
@@ -1905,12 +1905,12 @@ export const reference: ContractReference = {
       {
        "name": "method",
        "type": "string",
-       "docs": "`GET`, `POST`, … `invalid-argument` for what is no token of RFC 9110."
+       "docs": "`GET`, `POST`, … `invalid-argument` for a text that is not a token of RFC 9110."
       },
       {
        "name": "url",
        "type": "string",
-       "docs": "`http:` or `https:`, without user and password."
+       "docs": "A URL with `http:` or `https:`, without user and password."
       },
       {
        "name": "headers",
@@ -1925,12 +1925,12 @@ export const reference: ContractReference = {
       {
        "name": "timeout-ms",
        "type": "option<u32>",
-       "docs": "Until the head of the response, redirects included; 30,000 by default, at most the invocation's time left."
+       "docs": "Time limit for the head of the response, including redirects: 30,000 by default, at most the invocation's remaining time."
       },
       {
        "name": "redirects",
        "type": "u32",
-       "docs": "How many redirects are followed (0 to 10), each to a granted host; past it the redirect itself is the response."
+       "docs": "Number of redirects to follow (0 to 10), each to a granted host. After these, a redirect itself is the response."
       }
      ]
     },
@@ -1947,19 +1947,19 @@ export const reference: ContractReference = {
       {
        "name": "headers",
        "type": "list<header>",
-       "docs": "Names in lower case; one entry a line, so a name may come more than once."
+       "docs": "The header lines, with names in lower case. A name may occur several times."
       },
       {
        "name": "url",
        "type": "string",
-       "docs": "Where the response came from, after redirects."
+       "docs": "The URL of the response, after redirects."
       }
      ]
     },
     {
      "name": "exchange",
      "kind": "resource",
-     "docs": "A request under way and its response. Dropping it closes the connection.",
+     "docs": "A request in progress and its response. Dropping the resource closes the connection.",
      "members": []
     }
    ],
@@ -1967,7 +1967,7 @@ export const reference: ContractReference = {
     {
      "name": "exchange.constructor",
      "signature": "constructor(request: request)",
-     "docs": "Sends the request. At most 64 of one inferlet at once: one more is `limit-exceeded`, reported by `head`.",
+     "docs": "Sends the request. An inferlet may have 64 requests in progress; `head` reports one more as `limit-exceeded`.",
      "cost": "Issued without waiting.",
      "errors": [
       "limit-exceeded"
@@ -1977,7 +1977,7 @@ export const reference: ContractReference = {
     {
      "name": "exchange.head",
      "signature": "head: func() -> future<result<response-head, error>>",
-     "docs": "The response without its body. `unsupported` for a host that was not granted; `unavailable` when the host cannot be reached, or breaks off;\n`deadline-exceeded` when it takes too long.",
+     "docs": "The response without its body. `unsupported` for a host that was not granted, `unavailable` when the host cannot be reached or closes the\nconnection, `deadline-exceeded` after the time limit.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "unsupported",
@@ -1989,7 +1989,7 @@ export const reference: ContractReference = {
     {
      "name": "exchange.read",
      "signature": "read: func() -> future<result<option<list<u8>>, error>>",
-     "docs": "The next piece of the body, at most 64 KiB, without gzip or deflate; none at its end. `limit-exceeded` past 32 MiB in all.",
+     "docs": "The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -2001,13 +2001,13 @@ export const reference: ContractReference = {
   {
    "name": "children",
    "id": "pie:inferlet/children@0.1.0",
-   "docs": "Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `\"*\"`; without it `unsupported`). A child is an\ninvocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it\nstarts at once. It ends with its parent. A handle\ncounts until it is dropped, 1,024 of them, also after the child's end.",
+   "docs": "Inferlets that this inferlet launches. The function needs the grant `launch` (manifest: `grants.launch`, a list of functions or `\"*\"`);\nwithout it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside its root's reservation,\nso it starts at once, and it ends with its parent. An inferlet may hold 1,024 child handles; a handle counts until it is dropped, even after\nthe child's end.",
    "needs": "Grant `launch` of the manifest.",
    "types": [
     {
      "name": "failure",
      "kind": "record",
-     "docs": "Why a child did not succeed: the code and text of its `error` event.",
+     "docs": "Failure of a child: the code and text of its `error` event.",
      "members": [
       {
        "name": "code",
@@ -2024,12 +2024,12 @@ export const reference: ContractReference = {
     {
      "name": "ending",
      "kind": "variant",
-     "docs": "How a child ended.",
+     "docs": "Outcome of a child.",
      "members": [
       {
        "name": "success",
        "type": "string",
-       "docs": "What it returned, JSON text."
+       "docs": "The child's result as JSON text."
       },
       {
        "name": "failure",
@@ -2049,7 +2049,7 @@ export const reference: ContractReference = {
     {
      "name": "child.constructor",
      "signature": "constructor(name: string, input: string)",
-     "docs": "Launches a function of this tenant (`name`: what its alias `live` serves; `name@alias`, `name@version`), with JSON text as its input, which\nthe function's schema must accept: at most 262,144 characters. `started` reports failures.",
+     "docs": "Launches a function of this tenant. `name` runs the version of the alias `live`; `name@alias` and `name@version` choose another. `input`\nis JSON text of at most 262,144 characters that the function's schema accepts. `started` reports failures.",
      "cost": "Issued without waiting.",
      "errors": [],
      "c": "pie_children_child_new"
@@ -2057,7 +2057,7 @@ export const reference: ContractReference = {
     {
      "name": "child.started",
      "signature": "started: func() -> future<result<string, error>>",
-     "docs": "The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,\n`limit-exceeded` past 64 children at once of one root, 4,096 in all, or a depth of 8.",
+     "docs": "The child's invocation id. `not-found` when the function does not exist, `invalid-argument` when its schema refuses the input,\n`limit-exceeded` when the root has 64 running children or 4,096 in all, or at a depth of 8.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -2069,7 +2069,7 @@ export const reference: ContractReference = {
     {
      "name": "child.send",
      "signature": "send: func(message: message) -> future<result<_, error>>",
-     "docs": "A message into the child's session. `closed` once the child has ended.",
+     "docs": "Sends a message to the child's session. `closed` once the child has ended.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "closed"
@@ -2087,7 +2087,7 @@ export const reference: ContractReference = {
     {
      "name": "child.receive",
      "signature": "receive: func() -> future<result<message, error>>",
-     "docs": "The next message that the child sends into its session. `closed` once it has ended and all were read.",
+     "docs": "The next message of the child. `closed` once the child has ended and the inferlet has read all messages.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "closed"
@@ -2097,7 +2097,7 @@ export const reference: ContractReference = {
     {
      "name": "child.wait",
      "signature": "wait: func() -> future<result<ending, error>>",
-     "docs": "Completes when the child has ended. It may be asked more than once.",
+     "docs": "Completes when the child has ended. It may be called several times.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_children_child_wait"
@@ -2105,7 +2105,7 @@ export const reference: ContractReference = {
     {
      "name": "child.cancel",
      "signature": "cancel: func()",
-     "docs": "Asks the child to stop; `wait` then completes with a failure `cancelled`, or with what it still returned. Dropping the resource cancels it too.",
+     "docs": "Cancels the child. `wait` then completes with the failure `cancelled`, or with the child's result if it returned one first. Dropping the\nresource does the same.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [
       "cancelled"
@@ -2117,7 +2117,7 @@ export const reference: ContractReference = {
   {
    "name": "file-exchange",
    "id": "pie:inferlet/file-exchange@0.1.0",
-   "docs": "Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation,\n128 MiB with its children and 1 GiB a tenant.\nNames have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are\n`/v1/invocations/{id}/files/{name}`.",
+   "docs": "Files that the client and this invocation exchange, for content that is too large for a message. A file has at most 16 MiB. An invocation\nhas at most 256 files and 64 MiB (128 MiB with its children), and a tenant 1 GiB.\nNames have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. Their HTTP path\nis `/v1/invocations/{id}/files/{name}`.",
    "needs": "Always there.",
    "types": [
     {
@@ -2138,7 +2138,7 @@ export const reference: ContractReference = {
       {
        "name": "size",
        "type": "u64",
-       "docs": "Bytes."
+       "docs": "Size in bytes."
       }
      ]
     },
@@ -2164,7 +2164,7 @@ export const reference: ContractReference = {
     {
      "name": "send-file",
      "signature": "send-file: func(name: string, media-type: string, content: list<u8>) -> future<result<_, error>>",
-     "docs": "Puts a file where the client can get it, and tells it so by a `message` event `{\"file\": {\"name\", \"mediaType\", \"bytes\"}}`. A name\nthat is taken gets the new content.",
+     "docs": "Stores a file for the client, and announces it by a `message` event `{\"file\": {\"name\", \"mediaType\", \"bytes\"}}`. A file of the same name is\nreplaced.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_file_exchange_send_file"
@@ -2172,7 +2172,7 @@ export const reference: ContractReference = {
     {
      "name": "receive-file",
      "signature": "receive-file: func(name: string) -> future<result<file, error>>",
-     "docs": "A file of the invocation, the client's or its own; waits until the client has put it there. `closed` when the client has closed the session.",
+     "docs": "A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "closed"
@@ -2182,7 +2182,7 @@ export const reference: ContractReference = {
     {
      "name": "list-files",
      "signature": "list-files: func() -> future<result<list<file-info>, error>>",
-     "docs": "What is there now, by name.",
+     "docs": "The present files, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_file_exchange_list_files"
@@ -2192,14 +2192,14 @@ export const reference: ContractReference = {
   {
    "name": "environment",
    "id": "pie:inferlet/environment@0.1.0",
-   "docs": "What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it\nhad at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the\nsame while the version does, and cost no wait. In log lines and error messages `[NAME]` stands in place of each\nvalue of four or more characters.",
+   "docs": "Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of\nthe deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading one\ntakes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.",
    "needs": "Trait `environment` of the model.",
    "types": [],
    "calls": [
     {
      "name": "get-variable",
      "signature": "get-variable: func(name: string) -> option<string>",
-     "docs": "The value of a variable or secret; none when the manifest does not name it.",
+     "docs": "The value of a variable or secret, or none when the manifest does not list it.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_environment_get_variable"
@@ -2207,7 +2207,7 @@ export const reference: ContractReference = {
     {
      "name": "list-variables",
      "signature": "list-variables: func() -> list<string>",
-     "docs": "Names of all of them, in order.",
+     "docs": "The names of all variables and secrets, in order.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_environment_list_variables"
@@ -2219,7 +2219,7 @@ export const reference: ContractReference = {
   {
    "name": "run",
    "signature": "run: async func(input: string) -> result<string, string>",
-   "docs": "Runs one invocation. `input` is the request body (JSON, checked against the manifest's schema); the result is JSON as well.\nAn error ends the invocation as failed, with this text as its cause.",
+   "docs": "Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error ends the\ninvocation as failed, with the text as its cause.",
    "cost": "Runs as long as the invocation.",
    "errors": [],
    "c": "pie_run"

@@ -10,7 +10,7 @@ export interface ServedTool {
   readonly name: string;
   readonly description: string;
   readonly inputSchema: Schema;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever the schema lets through
+  // biome-ignore lint/suspicious/noExplicitAny: any value that the schema allows
   call(args: any): string;
 }
 
@@ -26,11 +26,12 @@ interface Rpc {
 }
 
 /**
- * A server of the Model Context Protocol over streamable HTTP, by the book: sessions, one tool a page, `tools/list` answered in JSON and
- * `tools/call` as a stream with a notification before the reply. Arguments are held against the tool's schema.
+ * A server of the Model Context Protocol over streamable HTTP, as specified: it keeps sessions, lists one tool a page,
+ * answers `tools/list` in JSON, and `tools/call` as a stream with a notification before the reply. It checks arguments
+ * against the tool's schema.
  */
 export class McpServer implements AsyncDisposable {
-  /** Methods asked for, in order; `DELETE` at the end of a session. */
+  /** Requested methods, in order; `DELETE` at the end of a session. */
   readonly methods: string[] = [];
   /** Calls whose arguments the schema refused. */
   readonly refused: unknown[] = [];

@@ -1,4 +1,4 @@
-/** `node functions/mcp-agent/testing/serve.ts [port]`: an MCP server with two tools, to try the inferlet with. */
+/** `node functions/mcp-agent/testing/serve.ts [port]`: an MCP server with two tools, for trying the inferlet. */
 import { McpServer } from './mcp-server.ts';
 import { tools } from './tools.ts';
 

@@ -37,7 +37,7 @@ describe('the packed library', () => {
 
   before(async () => {
     directory = mkdtempSync(path.join(os.tmpdir(), 'pie-pack-'));
-    // On a copy that shares the installed packages: other tests may look at the clone meanwhile.
+    // Works on a copy that shares the installed packages, because other tests may read the clone meanwhile.
     const copy = path.join(directory, 'clone');
     mkdirSync(path.join(copy, 'functions'), { recursive: true });
     cpSync(path.join(ROOT, 'functions/sdk'), path.join(copy, 'functions/sdk'), { recursive: true });
@@ -57,7 +57,7 @@ describe('the packed library', () => {
   });
   after(() => rmSync(directory, { recursive: true, force: true }));
 
-  it('carries JavaScript, types and the WIT, and no tests', () => {
+  it('contains JavaScript, types and the WIT, and no tests', () => {
     const files = readdirSync(path.join(project, 'node_modules/@pie/inferlet'), { recursive: true }).map(String);
     for (const file of ['dist/index.js', 'dist/index.d.ts', 'dist/raw.js', 'dist/guest.d.ts', 'dist/wit/world.wit']) {
       assert.ok(files.includes(file), file);
@@ -68,7 +68,7 @@ describe('the packed library', () => {
     );
   });
 
-  it('gives other tools what was compiled', async () => {
+  it('gives bundlers the compiled files', async () => {
     const { metafile } = await bundle({
       entryPoints: [path.join(project, 'hello.ts')],
       bundle: true,
@@ -85,7 +85,7 @@ describe('the packed library', () => {
     );
   });
 
-  it('has types that hold outside the clone', async () => {
+  it('has types that compile outside the clone', async () => {
     const compilerOptions = {
       target: 'es2023',
       module: 'nodenext',

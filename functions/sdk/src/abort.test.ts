@@ -11,7 +11,7 @@ const codeOf = (promise: Promise<unknown>): Promise<string> =>
   );
 
 describe('abort', () => {
-  it('fails at once with the reason when it is ours, else with cancelled and its text', async () => {
+  it("fails at once with the signal's InferletError, or with cancelled and the reason's text", async () => {
     const controller = new AbortController();
     const waiting = codeOf(abortable(never, controller.signal));
     controller.abort(new InferletError('deadline-exceeded', 'too long'));
@@ -23,7 +23,7 @@ describe('abort', () => {
     throwIfAborted(undefined);
   });
 
-  it('leaves what ends by itself alone, and listens no longer', async () => {
+  it('passes on a promise that settles by itself', async () => {
     const controller = new AbortController();
     assert.equal(await abortable(Promise.resolve(3), controller.signal), 3);
     assert.equal(

@@ -48,7 +48,7 @@ export async function race<T>(
   tasks: readonly Task<T>[],
   options: { readonly signal?: AbortSignalLike } = {},
 ): Promise<T> {
-  if (tasks.length === 0) throw new InferletError('invalid-argument', 'Nobody takes part in this race.');
+  if (tasks.length === 0) throw new InferletError('invalid-argument', 'A race needs at least one task.');
   throwIfAborted(options.signal);
   using others = aborter(options.signal);
   let failure: { readonly cause: unknown } | undefined;

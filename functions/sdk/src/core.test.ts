@@ -10,15 +10,15 @@ describe('the guest library on real models', () => {
   before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/core.ts'), 'sdk-core'));
 
   for (const model of [STORIES, CHAT]) {
-    // None of it depends on the model: the larger one, which takes twice as long, is for runs of all.
+    // No check depends on the model. The larger model takes twice as long, so only PIE_TEST_ALL runs it.
     const skip = model === CHAT && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
-    it(`changes nothing that ${model} says unless it is asked to`, { skip }, async () => {
+    it(`keeps the output of ${model} unless an option changes it`, { skip }, async () => {
       const events = await invoke(await functionsPlatform(), 'sdk-core', { model });
       const end = terminal(events);
       assert.ok(end?.event === 'result', JSON.stringify(end?.data));
       const { holds, errors, sent } = end.data.output;
-      // However many messages frame a text.
-      assert.equal(text(events).replaceAll('"><"', ''), sent, 'what was piped');
+      // The framed text may arrive in any number of messages.
+      assert.equal(text(events).replaceAll('"><"', ''), sent, 'the piped text');
       for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
       assert.ok(Object.keys(holds).length > 20);
       assert.deepEqual(errors, {
@@ -39,12 +39,12 @@ describe('the guest library on real models', () => {
     });
   }
 
-  describe('when something goes wrong', () => {
+  describe('after a failure', () => {
     before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/faults.ts'), 'sdk-faults'));
 
     for (const model of [STORIES, CHAT]) {
       const skip = model === CHAT && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
-      it(`leaves contexts on ${model} right and usable`, { skip }, async () => {
+      it(`keeps contexts on ${model} correct and usable`, { skip }, async () => {
         const { holds, errors } = await call(await functionsPlatform(), 'sdk-faults', { model });
         for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
         assert.ok(Object.keys(holds).length > 10);
@@ -65,7 +65,7 @@ describe('the guest library on real models', () => {
       });
     }
 
-    it('tells half a character in what was thrown', async () => {
+    it('replaces half a character in the error message', async () => {
       const end = terminal(await invoke(await functionsPlatform(), 'sdk-faults', { fail: true }));
       assert.equal(end?.data.code, 'inferlet-error');
       assert.equal(end?.data.message, 'half a character: \ufffd');

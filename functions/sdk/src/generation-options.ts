@@ -71,8 +71,8 @@ export interface GenerationResult {
 
 /** The form of messages that carry pieces of a text. */
 export interface MessageFrame {
-  /** A separate message before the first piece; none by default. */
-  readonly opening?: string;
+  /** Separate messages before the first piece; none by default. */
+  readonly opening?: string | readonly string[];
   /** Text before each piece, which is written as a JSON string. */
   readonly before: string;
   /** Text after each piece. */

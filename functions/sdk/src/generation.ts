@@ -1,4 +1,4 @@
-import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
+import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { abortable, abortError } from './abort.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
@@ -69,8 +69,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #piped = 0;
   /** The piece that the device handed over after the generation was stopped. */
   #last: Piece = { text: '', tokens: [] };
-  /** The frame of piped pieces. Its opening becomes empty once a piece was sent. */
-  #frame: Required<MessageFrame> | undefined;
+  /** The frame of piped pieces. */
+  #frame: Pick<MessageFrame, 'before' | 'after'> | undefined;
+  /** Messages to send before the next piece. */
+  #opening: readonly string[] = [];
   #begun = false;
   #ended = false;
   #abandoned: InferletError | undefined;
@@ -169,11 +171,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
    * await ctx.generate().pipe({ frame: { before: '{"delta":', after: '}' } });
    */
   async pipe({ frame }: PipeOptions = {}): Promise<GenerationResult> {
-    this.#frame = frame && {
-      opening: frame.opening?.toWellFormed() ?? '',
-      before: frame.before.toWellFormed(),
-      after: frame.after.toWellFormed(),
-    };
+    this.#frame = frame && { before: frame.before.toWellFormed(), after: frame.after.toWellFormed() };
+    this.#opening = [frame?.opening ?? []].flat().map((message) => message.toWellFormed());
     // `until` inspects each piece, and a signal can end the generation between two pieces. The inferlet then sends the text itself.
     this.#piping = !this.#options.until && !this.#options.signal;
     // Messages still waiting in this inferlet must precede the text that the platform sends.
@@ -181,15 +180,15 @@ export class Generation<T = string> implements AsyncIterable<string> {
     for await (const { text } of this.pieces()) {
       const rest = text.slice(this.#piped);
       if (rest !== '') await this.#send(rest);
-      if (text !== '' && this.#frame) this.#frame = { ...this.#frame, opening: '' };
+      if (text !== '') this.#opening = [];
     }
     return this.collect();
   }
 
   async #send(piece: string): Promise<void> {
     if (!this.#frame) return send(piece);
-    const { opening, before, after } = this.#frame;
-    if (opening !== '' && this.#piped === 0) await send(opening);
+    const { before, after } = this.#frame;
+    for (const message of this.#piped === 0 ? this.#opening : []) await send(message);
     await send(`${before}${JSON.stringify(piece)}${after}`);
   }
 
@@ -348,12 +347,14 @@ export class Generation<T = string> implements AsyncIterable<string> {
   /** The request that the platform sends the next run's text; undefined when the inferlet must send it. */
   #pipeRequest(): PipeRequest | undefined {
     const characters = this.#stops.reduce((sum, stop) => sum + stop.length, 0);
-    const { opening = '', before = '', after = '' } = this.#frame ?? {};
-    if (opening.length + before.length + after.length > MAX_FRAME_CHARACTERS) return undefined;
+    const [opening = '', ...more] = this.#opening;
+    const frame: Frame | null = this.#frame ? { opening, ...this.#frame } : null;
+    // The platform sends one opening message at most, in a frame of limited size. This inferlet sends a longer opening with the first piece.
+    if (more.length > 0 || (frame && lengthOf(frame) > MAX_FRAME_CHARACTERS)) return undefined;
     if (!this.#piping || this.#stops.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;
     const { tokens, base } = this.#sequence;
     const from = Math.max(this.promptTokens - base - PRIMING_TOKENS, tokens.length - MAX_BEFORE, 0);
-    return { before: tokens.slice(from), held: this.#scanner.held, stops: this.#stops, frame: this.#frame ?? null };
+    return { before: tokens.slice(from), held: this.#scanner.held, stops: this.#stops, frame };
   }
 
   /** Takes tokens that cannot end the generation except by reaching the token limit. */
@@ -432,6 +433,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return text + this.#scanner.finish();
   }
 }
+
+const lengthOf = ({ opening, before, after }: Frame): number => opening.length + before.length + after.length;
 
 /** A decoded token, the length of the text before it, and its log-probability if the options asked for it. */
 interface Undecided {

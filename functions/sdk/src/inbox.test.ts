@@ -5,7 +5,7 @@ import { Inbox } from './inbox.ts';
 const codeOf = (promise: Promise<unknown>): Promise<string> =>
   promise.then(String, (error) => error.code ?? String(error));
 
-/** A source whose reads are answered by hand, in order. */
+/** A source whose reads the test answers, in order. */
 function source() {
   const reads: PromiseWithResolvers<string>[] = [];
   const take = () => {
@@ -24,11 +24,11 @@ const aborted = (inbox: Inbox<string>) => {
 };
 
 describe('an inbox', () => {
-  it('keeps what comes for a wait that was ended for the next one', async () => {
+  it('keeps a value that arrives after an aborted wait for the next wait', async () => {
     const { reads, take } = source();
     const inbox = new Inbox(take);
     assert.equal(await aborted(inbox), 'cancelled');
-    // The next caller takes the wait over.
+    // The next caller takes over the pending read.
     const next = inbox.next();
     reads[0]?.resolve('one');
     assert.equal(await next, 'one');
@@ -43,7 +43,7 @@ describe('an inbox', () => {
     assert.equal(reads.length, 2);
   });
 
-  it('serves those who wait in order, one read at a time, and each failure once', async () => {
+  it('serves waiting callers in order, with one read at a time, and reports each failure once', async () => {
     const { reads, take } = source();
     const inbox = new Inbox(take);
     const controller = new AbortController();
@@ -59,7 +59,7 @@ describe('an inbox', () => {
     assert.deepEqual(await Promise.all(waits), ['a', 'cancelled', 'Error: b', 'c']);
   });
 
-  it('gives away what nobody wants, and keeps what it cannot give away', async () => {
+  it('returns a value that no caller wants, and keeps a value that it cannot return', async () => {
     const { reads, take } = source();
     const given: string[] = [];
     const inbox = new Inbox(take, async (value) => {

@@ -7,7 +7,7 @@ import { MAX_CALL_CHARACTERS, tokenizeLong } from './long-text.ts';
 
 const file = (name: string) => readFileSync(new URL(`../../../${name}`, import.meta.url), 'utf8');
 
-/** Characters of all kinds in no order, so that words, numbers, marks and spaces of any length meet. */
+/** Random characters of all kinds, so that words, numbers, marks and spaces of any length meet. */
 function mixed(seed: number, length: number): string {
   const kinds = [
     'word',
@@ -38,13 +38,13 @@ function mixed(seed: number, length: number): string {
 }
 
 for (const name of ['minimind2-small', 'stories15m']) {
-  test(`a long text has the tokens of ${name} that it has as a whole`, async () => {
+  test(`tokenizeLong gives the tokens of ${name} for the whole text`, async () => {
     const tokenizer = await loadTokenizer((await pullModel(name)).directory);
     for (const special of [false, true]) {
       let calls = 0;
       const whole = (part: string) => {
         calls++;
-        assert.ok(part.length <= MAX_CALL_CHARACTERS, `${part.length} characters in one call`);
+        assert.ok(part.length <= MAX_CALL_CHARACTERS, `a call of ${part.length} characters`);
         return [...tokenizer.encode(part, { special })];
       };
       const line = whole('\n');
@@ -64,7 +64,7 @@ for (const name of ['minimind2-small', 'stories15m']) {
         assert.deepEqual(tokens, [...tokenizer.encode(text, { special })], what);
         assert.ok(calls < 200, `${calls} calls for ${what}`);
       }
-      assert.throws(() => tokenizeLong('a'.repeat(MAX_CALL_CHARACTERS + 1), whole, rest), /in one call/);
+      assert.throws(() => tokenizeLong('a'.repeat(MAX_CALL_CHARACTERS + 1), whole, rest), /a call of 32769 characters/);
     }
   });
 }

@@ -85,34 +85,34 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
 
 const ENDED = 'This subscription has ended. Await what listens (`return await …`) before the scope of `using` ends.';
 
-/** Appends a message to a line (a message queue), from which one inferlet pulls it. Throws `limit-exceeded` when the line is full. */
-export const push = (line: string, message: Message): Promise<void> => settle(wire.push(line, toWire(message)));
+/** Appends a message to a message queue, from which one inferlet pulls it. Throws `limit-exceeded` when the queue is full. */
+export const push = (queue: string, message: Message): Promise<void> => settle(wire.push(queue, toWire(message)));
 
-const lines = new Map<string, Inbox<Envelope>>();
+const queues = new Map<string, Inbox<Envelope>>();
 
 /**
- * Takes the first message of a line; waits while the line is empty. A `signal` ends the caller's wait but not the pull itself: the next
- * caller in this inferlet gets its message. If no caller waits when the message arrives, the library pushes it back to the end of the line,
+ * Takes the first message of a message queue; waits while the queue is empty. A `signal` ends the caller's wait but not the pull itself: the next
+ * caller in this inferlet gets its message. If no caller waits when the message arrives, the library pushes it back to the end of the queue,
  * with this inferlet as its sender.
  *
  * @example
  * const job = await unless('deadline-exceeded', withTimeout(5000, (signal) => pull('jobs', { signal })));
  */
-export async function pull(line: string, options?: ReceiveOptions): Promise<Envelope> {
-  const inbox = lines.get(line) ?? lineOf(line);
+export async function pull(queue: string, options?: ReceiveOptions): Promise<Envelope> {
+  const inbox = queues.get(queue) ?? queueOf(queue);
   try {
     return await inbox.next(options);
   } finally {
-    if (inbox.idle) lines.delete(line);
+    if (inbox.idle) queues.delete(queue);
   }
 }
 
-function lineOf(line: string): Inbox<Envelope> {
+function queueOf(queue: string): Inbox<Envelope> {
   const inbox = new Inbox(
-    async () => envelope(await settle(wire.pull(line))),
-    ({ message }) => push(line, message),
+    async () => envelope(await settle(wire.pull(queue))),
+    ({ message }) => push(queue, message),
   );
-  lines.set(line, inbox);
+  queues.set(queue, inbox);
   return inbox;
 }
 

@@ -14,23 +14,23 @@ import {
 } from './pages.ts';
 
 describe('planWrite', () => {
-  it('begins with nothing', () => {
+  it('begins without pages', () => {
     assert.deepEqual(planWrite(0, 5, 0, 16), { allocate: 1, readEnd: 0, writeStart: 0, writeEnd: 1 });
   });
 
-  it('goes on in a page that has room', () => {
+  it('continues in a page that has room', () => {
     assert.deepEqual(planWrite(5, 1, 1, 16), { allocate: 0, readEnd: 1, writeStart: 0, writeEnd: 1 });
   });
 
-  it('leaves a full page alone', () => {
+  it('keeps a full page unchanged', () => {
     assert.deepEqual(planWrite(16, 1, 1, 16), { allocate: 1, readEnd: 1, writeStart: 1, writeEnd: 2 });
   });
 
-  it('uses pages that are held already', () => {
+  it('uses pages that are already held', () => {
     assert.deepEqual(planWrite(20, 30, 4, 16), { allocate: 0, readEnd: 2, writeStart: 1, writeEnd: 4 });
   });
 
-  it('offers exactly the empty slots that are needed, whatever the layout', () => {
+  it('offers exactly the required number of empty slots, for any layout', () => {
     fc.assert(
       fc.property(
         fc.nat({ max: 200 }),
@@ -60,14 +60,14 @@ describe('planTruncate', () => {
 });
 
 describe('maskSlots', () => {
-  it('says which pages it touched', () => {
+  it('returns the pages that it changed', () => {
     const masks: number[] = [];
     assert.deepEqual(maskSlots(masks, 14, 33, true, 16), [0, 1, 2]);
     assert.deepEqual(masks, [0b1100_0000_0000_0000, allSlots(16), 1]);
     assert.deepEqual(maskSlots(masks, 5, 5, true, 16), []);
   });
 
-  it('keeps what a plain set of slots would, over any ranges', () => {
+  it('keeps the same slots as a plain set, over random ranges', () => {
     const step = fc.record({ from: fc.nat({ max: 90 }), length: fc.nat({ max: 40 }), hidden: fc.boolean() });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 12 }), fc.integer({ min: 8, max: 32 }), (steps, pageSize) => {
@@ -81,7 +81,7 @@ describe('maskSlots', () => {
           }
         }
         masks.forEach((mask, page) => {
-          // Signed numbers of 32 bits, which a guest's binding carries whole.
+          // Signed 32-bit numbers, which a guest's binding passes unchanged.
           assert.equal(mask | 0, mask);
           for (let slot = 0; slot < pageSize; slot++) {
             assert.equal((mask >>> slot) & 1, hiddenSlots.has(page * pageSize + slot) ? 1 : 0);
@@ -96,7 +96,7 @@ describe('maskSlots', () => {
 });
 
 describe('planForget', () => {
-  it('counts the rest of a page that was hidden before as gone with it', () => {
+  it('frees a page whose remaining slots were hidden before', () => {
     const masks: number[] = [];
     maskSlots(masks, 8, 16, true, 16);
     assert.deepEqual(planForget(masks, 0, 10, 16), { first: 0, count: 1, masked: [], end: 16 });
@@ -104,7 +104,7 @@ describe('planForget', () => {
     assert.deepEqual(planForget([], 3, 10, 16), { first: 0, count: 0, masked: [0], end: 10 });
   });
 
-  it('leaves, over any masks and slides, every page in place whose slots are not all out of sight', () => {
+  it('keeps every page that has a visible slot in place, over random masks and slides', () => {
     const step = fc.record({ from: fc.nat(99), length: fc.nat(30), to: fc.nat(100) });
     fc.assert(
       fc.property(
@@ -112,10 +112,10 @@ describe('planForget', () => {
         fc.nat(20),
         fc.integer({ min: 8, max: 32 }),
         (steps, sink, pageSize) => {
-          // As a sequence does it: token i has slot i + skew.
+          // Token i has slot i + skew, as in a sequence.
           const masks: number[] = new Array(pagesFor(100, pageSize)).fill(0);
           const hidden = new Set<number>();
-          /** The first token of each page that is left. */
+          /** The first token of each remaining page. */
           const pages = masks.map((_, page) => page * pageSize);
           let [floor, skew] = [0, 0];
           for (const { from, length, to } of steps) {
@@ -131,12 +131,12 @@ describe('planForget', () => {
             masks.splice(plan.first, plan.count);
             skew -= plan.count * pageSize;
             assert.ok(plan.count === 0 || pages.length * pageSize - skew === pagesFor(100, pageSize) * pageSize);
-            // What can still be named is where the skew says.
+            // The skew locates every token that can still be named.
             for (let token = floor; token < 100; token++) {
               const page = Math.floor((token + skew) / pageSize);
               assert.equal((pages[page] as number) + ((token + skew) % pageSize), token);
             }
-            // What is left shows exactly what is not hidden.
+            // The remaining pages show exactly the tokens that are not hidden.
             const shown = pages.flatMap((begin, page) =>
               Array.from({ length: pageSize }, (_, slot) => slot)
                 .filter((slot) => begin + slot < 100 && (((masks[page] as number) >>> slot) & 1) === 0)
@@ -155,7 +155,7 @@ describe('planForget', () => {
 });
 
 describe('gatherMasks', () => {
-  it('takes along what is hidden', () => {
+  it('copies hidden slots as hidden', () => {
     assert.deepEqual(gatherMasks([0b10, 0b1], [0, 1, 8, 9], 8), [0b110]);
     assert.deepEqual(gatherMasks([0, 0b100], range(0, 16), 8), [0, 0b100]);
     assert.deepEqual(gatherMasks([1 << 31], [31], 32), [1]);
@@ -163,9 +163,9 @@ describe('gatherMasks', () => {
   });
 });
 
-describe('lists of tokens', () => {
-  it('count positions from a start', () => assert.deepEqual([...range(7, 3)], [7, 8, 9]));
-  it('share a beginning', () => {
+describe('helpers for token lists', () => {
+  it('range counts positions from a start', () => assert.deepEqual([...range(7, 3)], [7, 8, 9]));
+  it('commonPrefix returns the length of the shared beginning', () => {
     assert.equal(commonPrefix([1, 2, 3], [1, 2, 4]), 2);
     assert.equal(commonPrefix([1, 2], [1, 2, 4]), 2);
     assert.equal(commonPrefix([], [1]), 0);

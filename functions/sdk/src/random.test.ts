@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { reseed, uniform } from './random.ts';
 
 describe('reseed', () => {
-  it('keeps the seed until positions are counted anew, and then draws anew at every position', () => {
+  it('keeps the seed for the first round and gives new draws in later rounds', () => {
     const seeds = [0, 1, 7, 0xffff_ffff];
     for (const seed of seeds) {
       assert.equal(reseed(seed, 0), seed);

@@ -21,7 +21,7 @@ function distribution(...probabilities: number[]): Distribution {
   return { tokens: probabilities.map((_, i) => 10 + i), logProbabilities: probabilities.map(Math.log) };
 }
 
-/** How often each token is drawn over evenly spread numbers: exact up to the spacing. */
+/** The share of each token over evenly spread numbers: exact up to the spacing. */
 function frequencies(from: Distribution, options: Parameters<typeof draw>[1], draws = 1000): Record<number, number> {
   const counts: Record<number, number> = {};
   for (let i = 0; i < draws; i++) {
@@ -36,7 +36,7 @@ function near(actual: Record<number, number>, expected: Record<number, number>):
   for (const [token, share] of Object.entries(expected)) {
     assert.ok(
       Math.abs((actual[Number(token)] ?? 0) - share) < 0.003,
-      `token ${token}: ${actual[Number(token)]} for ${share}`,
+      `token ${token} has ${actual[Number(token)]} instead of ${share}`,
     );
   }
 }
@@ -48,28 +48,28 @@ describe('draw', () => {
 
   it('takes the most probable at temperature 0', () => near(frequencies(three, { temperature: 0 }), { 10: 1 }));
 
-  it('sharpens and flattens with the temperature', () => {
+  it('is sharper or flatter with the temperature', () => {
     // p^(1/T), normalised.
     const squares = 0.25 + 0.09 + 0.04;
     near(frequencies(three, { temperature: 0.5 }), { 10: 0.25 / squares, 11: 0.09 / squares, 12: 0.04 / squares });
   });
 
-  it('cuts to the k most probable', () => near(frequencies(three, { topK: 2 }), { 10: 0.625, 11: 0.375 }));
+  it('keeps the k most probable tokens', () => near(frequencies(three, { topK: 2 }), { 10: 0.625, 11: 0.375 }));
 
-  it('cuts to the smallest set that reaches p', () => {
+  it('keeps the smallest set that reaches p', () => {
     near(frequencies(three, { topP: 0.5 }), { 10: 1 });
     near(frequencies(three, { topP: 0.51 }), { 10: 0.625, 11: 0.375 });
     near(frequencies(three, { topP: 1e-9 }), { 10: 1 });
   });
 
-  it('cuts what is less probable than a fraction of the best', () => {
+  it('removes tokens below a fraction of the best one', () => {
     near(frequencies(three, { minP: 0.5 }), { 10: 0.625, 11: 0.375 });
     near(frequencies(three, { minP: 1 }), { 10: 1 });
   });
 
-  it('applies top-p to what top-k left', () => near(frequencies(three, { topK: 2, topP: 0.62 }), { 10: 1 }));
+  it('applies top-p after top-k', () => near(frequencies(three, { topK: 2, topP: 0.62 }), { 10: 1 }));
 
-  it('draws only tokens that the cuts keep, whatever the numbers', () => {
+  it('draws only tokens that top-k and min-p keep, for random numbers', () => {
     fc.assert(
       fc.property(
         fc.array(fc.double({ min: 1e-6, max: 1, noNaN: true }), { minLength: 1, maxLength: 40 }),
@@ -101,7 +101,7 @@ describe('draw', () => {
 });
 
 describe('samplers', () => {
-  it('are data with every cut set', () => {
+  it('are data with every filter set', () => {
     assert.deepEqual(greedy(), { kind: 'device', temperature: 0, topK: 0, topP: 1, minP: 0, seed: undefined });
     assert.equal(temperature(0.7, { seed: 3 }).seed, 3);
     assert.equal(topK(5).topK, 5);
@@ -109,7 +109,7 @@ describe('samplers', () => {
     assert.equal(minP(0.1).minP, 0.1);
   });
 
-  it('refuse values out of range, by name', () => {
+  it('refuse values out of range, with the name of the value', () => {
     const wrong = [
       () => sampler({ temperature: -1 }),
       () => sampler({ temperature: Number.NaN }),
@@ -131,7 +131,7 @@ describe('samplers', () => {
 });
 
 describe('penalizeRepetition', () => {
-  it('divides what was said and orders again', () => {
+  it('divides the scores of earlier tokens and sorts again', () => {
     const after = penalizeRepetition(distribution(0.5, 0.3, 0.2), [10], 4);
     assert.deepEqual(after.tokens, [11, 12, 10]);
     assert.ok(Math.abs(Math.exp(after.logProbabilities[2]!) - 0.125) < 1e-12);

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { StopScanner } from './stop.ts';
 
-/** The scanner's output when `text` arrives in pieces cut at `cuts`. */
+/** The scanner's output when `text` arrives in pieces that end at `cuts`. */
 function scan(
   stops: readonly string[],
   text: string,
@@ -23,7 +23,7 @@ function scan(
 }
 
 describe('StopScanner', () => {
-  it('holds back what may become a stop string, and no more', () => {
+  it('holds back only text that may become a stop string', () => {
     const scanner = new StopScanner(['</end>', '\n\n']);
     assert.deepEqual(scanner.push('one </'), { text: 'one ', stop: undefined });
     assert.deepEqual(scanner.push('en'), { text: '', stop: undefined });
@@ -31,14 +31,14 @@ describe('StopScanner', () => {
     assert.deepEqual(scanner.push('\nrest'), { text: '', stop: '\n\n' });
   });
 
-  it('hands out at the end what it held', () => {
+  it('returns the held text at the end', () => {
     const scanner = new StopScanner(['STOP']);
     assert.deepEqual(scanner.push('a ST'), { text: 'a ', stop: undefined });
     assert.equal(scanner.finish(), 'ST');
     assert.equal(scanner.finish(), '');
   });
 
-  it('takes the stop string that begins first, and of those the longest', () => {
+  it('takes the stop string that begins first, and the longest of those', () => {
     assert.deepEqual(scan(['b', 'abc', 'ab'], 'xabcd', []), { text: 'x', stop: 'abc' });
   });
 
@@ -46,12 +46,12 @@ describe('StopScanner', () => {
     assert.deepEqual(scan(['aab'], 'aaab', [1, 2, 3]), { text: 'a', stop: 'aab' });
   });
 
-  it('lets everything through without stop strings, and ignores empty ones', () => {
+  it('passes all text without stop strings, and ignores empty ones', () => {
     assert.equal(new StopScanner(['']).idle, true);
     assert.deepEqual(scan([''], 'text', [2]), { text: 'text', stop: undefined });
   });
 
-  it('never lets a stop string through, and loses nothing before it, wherever pieces end', () => {
+  it('never passes a stop string, and passes all text before it, for random pieces', () => {
     const word = fc.string({ unit: fc.constantFrom('a', 'b', 'é'), minLength: 1, maxLength: 4 });
     fc.assert(
       fc.property(
@@ -66,7 +66,7 @@ describe('StopScanner', () => {
             return;
           }
           assert.ok(result.stop !== undefined);
-          // Pieces may show a short stop string before a longer one that began earlier is whole.
+          // The pieces may complete a short stop string before a longer one that began earlier.
           assert.ok(text.startsWith(result.text + result.stop));
           assert.ok(stops.every((stop) => !result.text.includes(stop)));
         },

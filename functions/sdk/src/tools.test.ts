@@ -25,7 +25,7 @@ const add = tool<{ a: number; b: number }>({
 });
 
 describe('literals of calls', () => {
-  it('read any JSON as JSON.parse does', () => {
+  it('read any JSON like JSON.parse', () => {
     fc.assert(
       fc.property(fc.jsonValue(), (value) => {
         const text = JSON.stringify(value);
@@ -36,7 +36,7 @@ describe('literals of calls', () => {
     );
   });
 
-  it('read what models write instead of JSON', () => {
+  it('read the usual deviations of models from JSON', () => {
     assert.deepEqual(parseLiteral(`{'a': True, b: [None, -1.5e3, .5,], "c": 'it\\'s \\u0041'}`), {
       a: true,
       b: [null, -1500, 0.5],
@@ -48,7 +48,7 @@ describe('literals of calls', () => {
     assert.deepEqual(parseArguments('', []), {});
   });
 
-  it('refuse the rest with a reason', () => {
+  it('refuse other text with a reason', () => {
     for (const text of ['{', '[1 2]', 'alert(1)', '"open', '{"a" 1}', '1 2', '['.repeat(100)]) {
       assert.throws(() => parseLiteral(text), SyntaxError, text);
     }
@@ -78,7 +78,7 @@ describe('the parser of calls', () => {
       plain: '<|eom|>',
     },
   ];
-  it('reads blocks of code', () => {
+  it('reads code blocks', () => {
     const parser = new ToolCallParser([add], 'code');
     const calls = ['I try.\n```js\nconst a = `', '`;\nadd(a)\n``', '` and\n```javascript\n```'].flatMap((piece) =>
       parser.push(piece),
@@ -94,7 +94,7 @@ describe('the parser of calls', () => {
   });
 
   for (const { format, text, closes, plain } of cases) {
-    it(`hands out a call with the character that closes it, however the text is cut (${format})`, () => {
+    it(`returns a call at the character that closes it, for random pieces (${format})`, () => {
       fc.assert(
         fc.property(fc.array(fc.integer({ min: 0, max: text.length })), (cuts) => {
           const parser = new ToolCallParser([weather, add], format);
@@ -116,7 +116,7 @@ describe('the parser of calls', () => {
     });
   }
 
-  it('reads several calls, and tells a call from a text that looks like one', () => {
+  it('reads several calls, and ignores text that only looks like a call', () => {
     const parser = new ToolCallParser([weather, add], 'signature');
     const calls = parser.push('my.add(1, 2) add (1, 2) subtract(1) add(1, oops) add(b=1, a=2');
     assert.deepEqual(
@@ -136,7 +136,7 @@ describe('tools', () => {
     assert.equal(toolSignature(weather), 'weather(city: string, days?: integer): The weather of a city');
   });
 
-  it('run in parallel from the moment that their signatures close, at most so many at once', async () => {
+  it('start when their signatures close and run in parallel up to a bound', async () => {
     const begun: number[] = [];
     const release: (() => void)[] = [];
     const wait = tool<{ n: number }>({
@@ -166,7 +166,7 @@ describe('tools', () => {
     );
   });
 
-  it('make no call that waits when they are aborted', async () => {
+  it('do not start waiting calls after an abort', async () => {
     let calls = 0;
     const begun = tool({ name: 'wait', call: () => new Promise(() => calls++) });
     const controller = new AbortController();
@@ -182,14 +182,14 @@ describe('tools', () => {
     assert.throws(() => new ToolRunner([begun], { concurrency: 0 }), { code: 'invalid-argument' });
   });
 
-  it('cut no character in two where they say what is wrong', async () => {
+  it('do not split characters in error messages', async () => {
     const runner = new ToolRunner([add]);
     for (const length of [77, 78]) runner.push(`add(a="${'x'.repeat(length)}\u{1f600}", b=1) `);
     const contents = (await runner.outcomes()).map(({ content }) => content);
     assert.ok(contents.length === 2 && contents.every((content) => content.isWellFormed()), contents.join('\n'));
   });
 
-  it('answer a faulty call with what is wrong', async () => {
+  it('answer a faulty call with its error', async () => {
     const runner = new ToolRunner([add], { format: 'hermes' });
     runner.push('<tool_call>{"name": "subtract", "arguments": {}}</tool_call>');
     runner.push('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><tool_call>{"nam": 1}</tool_call>');

@@ -37,7 +37,7 @@ describe('trieOf', () => {
 });
 
 describe('treeMask', () => {
-  it('shows each input what was before the tree, its ancestors and itself', () => {
+  it('shows each input the tokens before the tree, its ancestors and itself', () => {
     fc.assert(
       fc.property(lists, fc.integer({ min: 0, max: 40 }), (all, filled) => {
         const { parents } = trieOf(all);

@@ -4,7 +4,7 @@ import { type Frame, readFrames } from '../../client/event-source.ts';
 import { startWorker } from '../../testing/miniflare.ts';
 import { TestPlatform } from '../../testing/platform.ts';
 
-/** Used wherever an untrusted party may choose a text. */
+/** A hostile text for every place where an untrusted party may choose one. */
 const HOSTILE = `</pre><script>alert(1)</script><img src=x onerror=alert(2)>"'&`;
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 
@@ -94,7 +94,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       await platform?.stop();
     });
 
-    it('shows nothing to strangers', async () => {
+    it('shows no page and takes no action without a session', async () => {
       const stranger = visitor();
       for (const path of [
         '',
@@ -114,7 +114,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.equal((await stranger.post('/dashboard/functions/story/rollback', {})).status, 303);
     });
 
-    it('signs in with a key, by a cookie that scripts and other sites cannot use', async () => {
+    it('signs in with an API key and sets an HttpOnly cookie for its own site and path', async () => {
       const browser = visitor();
       const wrong = await browser.post('/dashboard/sign-in', { key: HOSTILE });
       assert.equal(wrong.status, 401);
@@ -135,26 +135,26 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.match(behindTls.headers.get('set-cookie') ?? '', /; Secure/);
     });
 
-    it('takes forms of its own pages only', async () => {
+    it('accepts forms from its own pages only', async () => {
       const mine = await signedIn();
       const token = await mine.token();
       const other = await (await signedIn()).token();
       const path = '/dashboard/sign-out';
-      assert.equal((await mine.post(path, {})).status, 403, 'no token');
-      assert.equal((await mine.post(path, { token: other })).status, 403, "another session's token");
+      assert.equal((await mine.post(path, {})).status, 403, 'a form without a token');
+      assert.equal((await mine.post(path, { token: other })).status, 403, "a form with another session's token");
       assert.equal((await mine.post(path, { token }, { origin: 'https://evil.example' })).status, 403);
       assert.equal((await mine.post(path, { token }, { 'sec-fetch-site': 'cross-site' })).status, 403);
       assert.equal((await mine.post(path, { token }, { 'content-type': 'text/plain' })).status, 415);
       assert.equal((await mine.post(path, { token, x: 'x'.repeat(20_000) })).status, 413);
       const stranger = await visitor().post('/dashboard/sign-in', { key: platform.apiKey }, { origin: 'null' });
-      assert.equal(stranger.status, 403, 'nobody is signed in from elsewhere');
+      assert.equal(stranger.status, 403, 'a sign-in form from another origin');
       const out = await mine.post(path, { token });
       assert.equal(out.status, 303);
       assert.match(out.headers.get('set-cookie') ?? '', /^pie_session=;.*Max-Age=0/);
-      assert.equal((await mine.get('/dashboard')).status, 303, 'a copy of the cookie is worth nothing');
+      assert.equal((await mine.get('/dashboard')).status, 303, 'the cookie is void after signing out');
     });
 
-    it('signs out whose key is removed, in open pages too', async () => {
+    it('signs out a session whose key is removed, also in open pages', async () => {
       const key = await platform.key(['admin']);
       const browser = await signedIn(key);
       const self = await platform.client(key).self();
@@ -189,7 +189,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.match(await (await signedIn()).page('/dashboard/platform'), /<h1>Platform/);
     });
 
-    it('shows nothing of another tenant', async () => {
+    it('shows no invocation or function of another tenant', async () => {
       const id = await submit();
       const other = await signedIn(await platform.key(['admin'], 'other'));
       assert.equal((await other.get(`/dashboard/invocations/${id}`)).status, 404);
@@ -199,7 +199,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.doesNotMatch(await other.page('/dashboard/invocations'), new RegExp(id));
     });
 
-    it('shows operators every tenant', async () => {
+    it('shows every tenant to operators', async () => {
       const key = await platform.key(['admin'], 'watched');
       await platform.register({ name: 'theirs' }, 'watched');
       const { id } = await platform.client(key).submit('theirs', {});
@@ -243,7 +243,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         assert.ok(page.includes(text), text);
     });
 
-    it('follows an invocation as it writes, and cancels it', async () => {
+    it('streams the output of an invocation and cancels it', async () => {
       const id = await submit();
       const attempt = await platform.attempt(id);
       await attempt.start();
@@ -276,7 +276,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         }
         if (frame.event === 'end') assert.equal(data.why, 'complete');
       }
-      assert.equal(text, 'a time', 'nothing twice, nothing left out');
+      assert.equal(text, 'a time', 'the stream repeats and omits nothing');
       assert.equal(states[0], 'running');
       assert.equal(states.at(-1), 'cancelled');
       assert.doesNotMatch(await browser.page(`/dashboard/invocations/${id}`), /data-live/);
@@ -294,7 +294,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.doesNotMatch(await browser.page('/dashboard/functions'), /quarantined/);
     });
 
-    it('escapes what strangers wrote, in pages and in streams', async () => {
+    it('escapes untrusted text in pages and in streams', async () => {
       const id = await submit();
       const attempt = await platform.attempt(id);
       await attempt.start();
@@ -320,7 +320,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       for (const markup of seen) assert.doesNotMatch(markup, /<script>|<img|<\/pre><script/);
     });
 
-    it('allows no inline script or style, no frame, no other site, and no copy', async () => {
+    it('forbids inline scripts, inline styles, frames, other sites and caching', async () => {
       const response = await (await signedIn()).get('/dashboard');
       const policy = response.headers.get('content-security-policy') ?? '';
       assert.match(policy, /default-src 'none'; script-src 'self'; style-src 'self'/);
@@ -342,7 +342,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       }
     });
 
-    it('refuses what no page asks for, as a page', async () => {
+    it('refuses unknown pages and bad parameters with an HTML page', async () => {
       const browser = await signedIn();
       for (const [path, status] of [
         ['/nowhere', 404],
@@ -361,7 +361,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.equal((await browser.post('/dashboard/functions/story/rollback', form)).status, 422);
     });
 
-    it('holds no place for HEAD, which ends at its headers', async () => {
+    it('holds no stream open after a HEAD request', async () => {
       const browser = await signedIn(await platform.key(['admin'], 'heads'));
       for (let i = 0; i < 30; i += 1) {
         const head = await browser.head('/dashboard', { accept: 'text/event-stream' });
@@ -373,7 +373,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       }
     });
 
-    it('shows the end of what was written when that is much, in pages and streams, and says so', async () => {
+    it('shows the end of a long output, and names the omitted part, in pages and streams', async () => {
       const id = await submit();
       const attempt = await platform.attempt(id);
       for (const letter of 'abc') await attempt.say(letter.repeat(150_000));
@@ -393,7 +393,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       await attempt.succeed(null);
     });
 
-    it('bounds how often an address may try a key', async () => {
+    it('bounds how often an address may try a wrong key', async () => {
       const browser = visitor();
       let last: Response | undefined;
       for (let i = 0; i < 20 && last?.status !== 429; i += 1)
@@ -402,7 +402,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.equal(
         (await browser.post('/dashboard/sign-in', { key: platform.apiKey })).status,
         303,
-        'a right one is let in',
+        'the right key still signs in',
       );
       assert.ok(Number(last?.headers.get('retry-after')) >= 1);
     });

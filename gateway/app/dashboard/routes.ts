@@ -79,7 +79,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   const show = (path: string, render: Render) =>
     dashboard.get(path, async (c) => {
       const visit = await enter(c);
-      if (visit === null) throw new GatewayError('unauthorized', 'Nobody is signed in (any more).');
+      if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
       if (asksForStream(c)) return stream(c, visit, render);
       const page = await render(visit, c);
       return c.html(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit));
@@ -88,7 +88,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   const act = (path: string, perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string>) =>
     dashboard.post(path, async (c) => {
       const visit = await enter(c);
-      if (visit === null) throw new GatewayError('unauthorized', 'Nobody is signed in (any more).');
+      if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
       const form = await visits.formOf(c, visit);
       return c.redirect(await perform(visit, form, c), 303);
     });

@@ -9,7 +9,7 @@ export function page(title: string, body: string): string {
 <style>${STYLE}</style>
 </head>
 <body>
-<nav><a href="/docs">Pie API</a> <a href="/docs/errors">Errors</a> <a href="/docs/inferlet">Inferlets</a> <a href="/openapi.json">OpenAPI</a> <a href="/dashboard">Dashboard</a></nav>
+<nav><a href="/docs">Pie API</a> <a href="/docs/guides">Guides</a> <a href="/docs/errors">Errors</a> <a href="/docs/inferlet">Inferlets</a> <a href="/openapi.json">OpenAPI</a> <a href="/dashboard">Dashboard</a></nav>
 <main>
 ${body}
 </main>

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { z } from '@hono/zod-openapi';
 import { wordedIssue } from './issues.ts';
 
-test('what breaks a schema is said in words of our own, a schema’s own words are kept', () => {
+test('schema issues get our own wording, and a message that the schema sets is kept', () => {
   const count = z.coerce.number().int().min(1).max(200);
   const cases: [z.ZodType, unknown, string][] = [
     [count, '0', 'must be at least 1'],

@@ -29,14 +29,14 @@ function sending(headers: Record<string, string> = {}) {
 }
 
 describe('bodies', () => {
-  it('count as held while they arrive, and no longer once they are released', async () => {
+  it('count as held from arrival to release', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     const body = new Body(request, bodies, () => 'a');
     const next = body.pieces();
     send(40 * KIB);
     assert.equal((await next())?.byteLength, 40 * KIB);
-    assert.equal(bodies.heldBytes, 48 * KIB, 'in whole blocks');
+    assert.equal(bodies.heldBytes, 48 * KIB, 'held bytes are counted in whole blocks');
     send(10 * KIB);
     await next();
     assert.equal(bodies.heldBytes, 64 * KIB);
@@ -47,7 +47,7 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('of one tenant are refused before those of another', async () => {
+  it('beyond the share of a tenant are refused before those of other tenants', async () => {
     const bodies = new Bodies(LIMITS);
     const read = async (tenant: string, bytes: number) => {
       const { request, send, end } = sending();
@@ -70,18 +70,18 @@ describe('bodies', () => {
     const third = await read('c', 64 * KIB);
     await assert.rejects(read('d', 1), { code: 'gateway-busy', headers: { 'retry-after': '1' } });
     for (const body of [first, other, third]) body.release();
-    assert.equal(bodies.heldBytes, 0, 'nothing is left of what was refused');
+    assert.equal(bodies.heldBytes, 0, 'refused bodies hold nothing');
     (await read('a', 128 * KIB)).release();
   });
 
-  it('are refused by their declared size before anything is read', async () => {
+  it('are refused by their declared size before the first read', async () => {
     const bodies = new Bodies(LIMITS);
     const { request } = sending({ 'content-length': String(100 * KIB) });
     await assert.rejects(new Body(request, bodies).read(99 * KIB), { code: 'body-too-large' });
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('are refused by their actual size, whatever they declare, and the rest is read and forgotten', async () => {
+  it('without a declared size are refused by their actual size, and the rest is discarded', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     const body = new Body(request, bodies);
@@ -96,7 +96,7 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('are refused when one alone is more than a tenant may ever have', async () => {
+  it('are refused when one body exceeds the share of a tenant', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send } = sending();
     const body = new Body(request, bodies);
@@ -104,7 +104,7 @@ describe('bodies', () => {
     await assert.rejects(body.read(1000 * KIB), { code: 'body-too-large', message: /131072 bytes.*this gateway/ });
   });
 
-  it('are given up when more than may be discarded comes', async () => {
+  it('are cancelled when more bytes arrive than may be discarded', async () => {
     const { request, send, cancelled } = sending();
     const body = new Body(request, new Bodies(LIMITS));
     send(100);
@@ -113,7 +113,7 @@ describe('bodies', () => {
     assert.equal(cancelled(), true);
   });
 
-  it('of a tenant are read at its pace while another tenant has requests', async () => {
+  it('of a tenant are read at a limited pace while another tenant has requests', async () => {
     const bodies = new Bodies({ ...LIMITS, heldBodyBytes: 8192 * KIB });
     const read = async () => {
       const [{ request, send, end }, begunAt] = [sending(), performance.now()];
@@ -125,12 +125,12 @@ describe('bodies', () => {
       return performance.now() - begunAt;
     };
     const other = bodies.paces.enter('b');
-    // One megabyte at one a second, less the tenant's allowed lead of a quarter of a second and the last piece.
+    // One megabyte at one megabyte a second, less the tenant's burst of a quarter of a second and the last piece.
     assert.ok((await read()) > 600);
     other[Symbol.dispose]();
   });
 
-  it('of requests without a key make no neighbour', async () => {
+  it('without a key enter no tenant into the pacing', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     send(100 * KIB);
@@ -139,7 +139,7 @@ describe('bodies', () => {
     assert.equal(bodies.paces.tenants, 0);
   });
 
-  it('are refused when they stop to come', async () => {
+  it('are refused when no more bytes arrive', async () => {
     const bodies = new Bodies({ ...LIMITS, bodyGraceMs: 20 });
     const declared: Record<string, string>[] = [{}, { 'content-length': '10' }];
     for (const headers of declared) {
@@ -155,7 +155,7 @@ describe('bodies', () => {
   });
 });
 
-it('a buffer holds what was appended, in order', () => {
+it('ByteBuffer holds the appended bytes in order', () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 50 })), (pieces) => {
       const buffer = new ByteBuffer();

@@ -62,7 +62,7 @@ class TestFeed implements Feed<InvocationEvent> {
   }
 
   take(): InvocationEvent[] {
-    assert.ok(!this.#isOver, 'asked for more than the terminal event');
+    assert.ok(!this.#isOver, 'the feed was read after the terminal event');
     const events = this.#events.splice(0);
     this.#isOver = events.at(-1)?.event === 'result';
     return events;
@@ -74,12 +74,12 @@ class TestFeed implements Feed<InvocationEvent> {
 }
 
 describe('eventStreamResponse', () => {
-  it('writes frames and ends after the terminal one', async () => {
+  it('writes frames and ends after the terminal event', async () => {
     async function* source() {
       yield message(1);
       yield message(2);
       yield result;
-      assert.fail('asked for more than the terminal event');
+      assert.fail('the source was read after the terminal event');
     }
     const text = await respond(source()).text();
     assert.equal(
@@ -88,7 +88,7 @@ describe('eventStreamResponse', () => {
     );
   });
 
-  it('gives an error event the object that OpenAI-style clients read', async () => {
+  it('gives an error event the error object that OpenAI clients read', async () => {
     async function* source(): AsyncGenerator<InvocationEvent> {
       yield { seq: 1, epoch: 9, event: 'error', data: '{"code":"trap","message":"unreachable","usage":{"cpuMs":3}}' };
     }
@@ -102,7 +102,7 @@ describe('eventStreamResponse', () => {
     });
   });
 
-  it('never ends in silence: a source that ends early or throws becomes an error frame without id', async () => {
+  it('ends with an error frame without an id when the source ends early or throws', async () => {
     async function* early() {
       yield message(1);
     }
@@ -125,7 +125,7 @@ describe('eventStreamResponse', () => {
     assert.equal(ended.length, 3);
   });
 
-  it('writes heartbeats only when nothing else is written', async () => {
+  it('writes heartbeats only while it has no events to write', async () => {
     const stop = new AbortController();
     const reader = respond(waiting([message(1)], stop.signal), { heartbeatMs: 5 }).body!.getReader();
     const texts: string[] = [];
@@ -136,7 +136,7 @@ describe('eventStreamResponse', () => {
     stop.abort();
   });
 
-  it('tells once that the client left, by its stream or by its signal', async () => {
+  it('reports a departed client once, whether its stream or its signal ends', async () => {
     for (const way of ['cancel', 'signal'] as const) {
       const stop = new AbortController();
       const client = new AbortController();
@@ -160,7 +160,7 @@ describe('eventStreamResponse', () => {
     }
   });
 
-  it('ends with an error frame when the process stops', async () => {
+  it('ends with an error frame when the gateway stops', async () => {
     const stop = new AbortController();
     const shutdown = new AbortController();
     const response = respond(waiting([message(1)], stop.signal), { shutdown: shutdown.signal });
@@ -173,7 +173,7 @@ describe('eventStreamResponse', () => {
     stop.abort();
   });
 
-  it('ends with an error frame once the client may read no more, and only then', async () => {
+  it("ends with an error frame once the client's key is removed, but not when the check itself fails", async () => {
     const stop = new AbortController();
     const answers = [new GatewayError('store-unavailable', 'away'), null, new GatewayError('unauthorized', 'removed')];
     let left = 0;
@@ -195,7 +195,7 @@ describe('eventStreamResponse', () => {
     stop.abort();
   });
 
-  it('holds large frames for clients that read nothing as far as there is room, and ends what has none', async () => {
+  it('buffers large frames for slow clients within its limit, and ends streams beyond the limit', async () => {
     const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_000_000 });
     const large = (seq: number): InvocationEvent => ({
       seq,
@@ -223,18 +223,18 @@ describe('eventStreamResponse', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('answers HEAD with headers alone, and holds nothing for it', async () => {
+  it('answers HEAD with headers only, without timers and without reading the source', async () => {
     const ends: unknown[] = [];
     const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
     const before = timers();
-    const asked = () => assert.fail('asked its source');
+    const asked = () => assert.fail('the source was read');
     const response = respond({ [Symbol.asyncIterator]: asked }, { method: 'HEAD', onEnd: (error) => ends.push(error) });
     assert.equal(timers(), before);
     assert.deepEqual([response.body, ends], [null, [undefined]]);
     assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
   });
 
-  it('writes the events that wait together as one chunk, up to its bound, and takes none while the client reads nothing', async () => {
+  it('writes waiting events as one bounded chunk, and takes no more while the client does not read', async () => {
     const source = new TestFeed();
     const reader = respond(source.open).body!.getReader();
     const chunk = async () => new TextDecoder().decode((await reader.read()).value).match(/^id: .*$/gm);
@@ -258,7 +258,7 @@ describe('eventStreamResponse', () => {
     assert.ok(source.isClosed);
   });
 
-  it('asks its source for no more than the client takes', async () => {
+  it('reads at most three events from its source for one read of the client', async () => {
     let produced = 0;
     async function* source() {
       for (;;) yield message(++produced);

@@ -6,8 +6,8 @@ import { assertShape, MAX_CONTAINERS, MAX_DEPTH, MAX_NAMES, MAX_VALUES } from '.
 const check = (text: string) => assertShape(new TextEncoder().encode(text), 'The body');
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
 
-describe('the shape of JSON', () => {
-  it('is bounded in depth, names, and lists and objects', () => {
+describe('assertShape', () => {
+  it('bounds depth, names, and the number of lists and objects', () => {
     check(nested(MAX_DEPTH));
     check(`{${Array.from({ length: MAX_NAMES }, (_, n) => `"${n}":{}`).join(',')}}`);
     const refused: [text: string, why: RegExp][] = [
@@ -20,7 +20,7 @@ describe('the shape of JSON', () => {
     for (const [text, why] of refused) assert.throws(() => check(text), { code: 'invalid-input', message: why });
   });
 
-  it('is not misled by what stands in texts', () => {
+  it('ignores brackets within strings', () => {
     for (const text of [
       nested(300),
       `"${nested(300)}`,
@@ -33,7 +33,7 @@ describe('the shape of JSON', () => {
     assert.throws(() => check(`["\\\\",${nested(300)}]`), /deep/);
   });
 
-  it('never refuses what is small', () => {
+  it('accepts every small document', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 8 }), (value) => check(JSON.stringify(value))),
       { seed: 7 },

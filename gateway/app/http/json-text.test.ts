@@ -6,8 +6,8 @@ import { JsonText, jsonWithOutput, resultIn } from './json-text.ts';
 
 const USAGE = { cpuMs: 1.5 };
 
-describe('an output that is passed on', () => {
-  it('says the same as one that was parsed, wherever it came from', () => {
+describe('an output passed on as JSON text', () => {
+  it('equals the parsed output, whatever its spacing', () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.constantFrom(undefined, 1, '\t'), (value, space) => {
         const written = JSON.stringify(value, null, space);
@@ -25,7 +25,7 @@ describe('an output that is passed on', () => {
     assert.deepEqual(resultIn('{"output":1}'), { output: 1, usage: undefined });
   });
 
-  it('may be nested deeper than it could be written again', () => {
+  it('may be nested deeper than JSON.stringify supports', () => {
     const depth = 1_000_000;
     const written = `${'['.repeat(depth)}${']'.repeat(depth)}`;
     const { output } = resultIn(resultData(written, USAGE));

@@ -11,7 +11,7 @@ const options = {
   tooLarge: (name: string) => new GatewayError('component-too-large', name),
 };
 
-/** A request whose body arrives in pieces of the given sizes, with a count of the bytes that were read. */
+/** A request whose body arrives in pieces of the given sizes, and the number of bytes read from it. */
 function inPieces(bytes: Uint8Array, contentType: string, sizes: readonly number[]) {
   let at = 0;
   let piece = 0;
@@ -44,7 +44,7 @@ async function encoded(form: FormData) {
 }
 
 describe('readMultipart', () => {
-  it('reads what a platform FormData writes, however it is cut', async () => {
+  it('reads the body of a platform FormData in pieces of any size', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.uint8Array({ maxLength: 3000 }),
@@ -68,7 +68,7 @@ describe('readMultipart', () => {
     );
   });
 
-  it('is not misled by a part that holds almost the boundary', async () => {
+  it('keeps a part that contains most of the boundary', async () => {
     const body =
       '--xyz\r\nContent-Disposition: form-data; name="component"\r\n\r\n\r\n--xy\r\n--xyy--xyz\r\n\r\n--xyz--\r\n';
     for (const sizes of [[1], [2], [3], [1000]]) {
@@ -115,7 +115,7 @@ describe('readMultipart', () => {
     });
   }
 
-  it('refuses another content type, and one without boundary', async () => {
+  it('refuses other content types and a missing boundary', async () => {
     await assert.rejects(readMultipart(inPieces(Buffer.from('{}'), 'application/json', [10]).body, options), {
       code: 'unsupported-media-type',
     });

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { OpenStreams } from './open-streams.ts';
 
-it('a key, a tenant and all of them have only so many streams open at once', () => {
+it('OpenStreams bounds the open streams of a key, of a tenant and of the process', () => {
   const streams = new OpenStreams({ streamsPerKey: 3, streams: 8 }, 'streams');
   const one = { keyId: 'key_1', tenant: 'a' };
   const leave = Array.from({ length: 3 }, () => streams.enter(one));

@@ -4,7 +4,7 @@ import { durationMs, timeMs } from './durations.ts';
 import { preferenceApplied, preferencesOf, wantsEventStream } from './preferences.ts';
 import { childTraceparent, requestIdOf } from './trace.ts';
 
-it('reads Prefer and ignores what it does not know', () => {
+it('reads Prefer and ignores unknown preferences', () => {
   const none = { respondAsync: false, waitMs: null, cancelOnDisconnect: false };
   assert.deepEqual(preferencesOf(undefined), none);
   assert.deepEqual(preferencesOf('wait=10, Respond-Async; x=1'), { ...none, respondAsync: true, waitMs: 10_000 });
@@ -18,7 +18,7 @@ it('reads Prefer and ignores what it does not know', () => {
   assert.equal(preferenceApplied({ respondAsync: true, waitMs: 1500 }), 'respond-async, wait=1.5');
 });
 
-it('reads times and durations, and takes nothing else for one', () => {
+it('reads times and durations and rejects other text', () => {
   for (const [text, ms] of [
     ['90', 90_000],
     ['250ms', 250],
@@ -42,7 +42,7 @@ it('reads times and durations, and takes nothing else for one', () => {
     assert.equal(timeMs(bad, now), null, bad);
 });
 
-it('streams only for clients that ask for it', () => {
+it('streams only for clients that ask for a stream', () => {
   for (const accept of [
     'text/event-stream',
     'text/event-stream, */*',
@@ -64,13 +64,13 @@ it('streams only for clients that ask for it', () => {
   }
 });
 
-it('keeps a usable request id and replaces any other', () => {
+it('keeps a valid request id and replaces any other', () => {
   assert.equal(requestIdOf('abc-1.2:3'), 'abc-1.2:3');
   for (const bad of [undefined, '', 'a b', 'x'.repeat(129), 'a\nb'])
     assert.match(requestIdOf(bad), /^req_[0-9a-f]{24}$/);
 });
 
-it('continues a trace, or begins one', () => {
+it('continues a valid trace, or begins a new one', () => {
   const trace = '0af7651916cd43dd8448eb211c80319c';
   assert.match(
     childTraceparent(`00-${trace}-b7ad6b7169203331-00`),

@@ -25,7 +25,7 @@ function roomFor(bytes: number) {
   };
 }
 
-it('an outcome leaves out messages for which there is no room, and says so', async () => {
+it('an outcome omits the messages that exceed the room, and reports the omission', async () => {
   const message = { text: 'x'.repeat(89) };
   const events = () => eventsOf(['start', {}], ['message', message], ['message', message], ['result', { output: 1 }]);
   const collect = (maxBytes: number, room: number) => collectOutcome(events(), 'inv_1', maxBytes, roomFor(room));
@@ -35,7 +35,7 @@ it('an outcome leaves out messages for which there is no room, and says so', asy
   assert.deepEqual(await collect(199, 800), { ...whole, messages: [message], messagesTruncated: true });
 });
 
-it('what an earlier attempt said takes no room', async () => {
+it('the messages of an earlier attempt take no room', async () => {
   const message = { text: 'x'.repeat(89) };
   const events = eventsOf(['start', {}], ['message', message], ['start', {}], ['message', message], ['result', {}]);
   assert.deepEqual((await collectOutcome(events, 'inv_1', 200, roomFor(400))).messages, [message]);

@@ -4,7 +4,7 @@ import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
+import { type EventStreamOptions, eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
 import { jsonWithOutput } from '../http/json-text.ts';
 import { type Preferences, preferenceApplied } from '../http/preferences.ts';
 import { collectOutcome, type Outcome } from './collect.ts';
@@ -19,6 +19,13 @@ export interface AnswerOptions {
   readonly cancelOnDisconnect?: boolean;
   /** An earlier request with the same idempotency key has made the invocation. */
   readonly replayed?: boolean;
+}
+
+/** Items about an invocation for its client, and what happens when their stream ends early. */
+export interface Streamed<T>
+  extends Pick<EventStreamOptions<T>, 'source' | 'frame' | 'isTerminal' | 'errorFrame' | 'headers' | 'onDisconnect'> {
+  /** Called once when the stream ends with an error. */
+  readonly onCut?: (error: unknown) => void;
 }
 
 /** The three ways in which an invocation answers its client: at once, as a stream, or with its outcome. */
@@ -41,24 +48,32 @@ export class Responder {
 
   /** Streams the events after `after`. An invocation whose client leaves keeps running, unless the client asked otherwise. */
   stream(c: Context<AppEnv>, call: Call, id: string, after: Position, how: AnswerOptions): Response {
-    const { heartbeatMs, shutdown, log } = this.#settings;
-    return eventStreamResponse({
-      method: c.req.method,
+    return this.streamItems(c, call, id, {
       source: this.#control.events(call, id, after),
       frame: invocationFrame,
       isTerminal: ({ event }) => event === 'result' || event === 'error',
-      heartbeatMs,
-      recheck: c.get('recheck'),
-      keepOpen: c.get('keepOpen'),
-      room: this.#settings.bodies.roomFor(call.principal.tenant),
-      client: call.signal,
-      shutdown,
       headers: headersOf(id, how),
       onDisconnect: () => {
         if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
       },
+    });
+  }
+
+  /** Streams items about an invocation to the client of a request. */
+  streamItems<T>(c: Context<AppEnv>, call: Call, id: string, { onCut, ...streamed }: Streamed<T>): Response {
+    const { bodies, heartbeatMs, shutdown, log } = this.#settings;
+    return eventStreamResponse({
+      ...streamed,
+      method: c.req.method,
+      heartbeatMs,
+      recheck: c.get('recheck'),
+      keepOpen: c.get('keepOpen'),
+      room: bodies.roomFor(call.principal.tenant),
+      client: call.signal,
+      shutdown,
       onEnd: (error) => {
         if (error === undefined) return;
+        onCut?.(error);
         log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
       },
     });

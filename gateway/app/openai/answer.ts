@@ -1,7 +1,7 @@
 import type { Context } from 'hono';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { Call, ControlPlane } from '../control.ts';
-import { eventStreamResponse, isRevocation } from '../http/event-stream.ts';
+import { isRevocation } from '../http/event-stream.ts';
 import { JsonText } from '../http/json-text.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
@@ -49,32 +49,23 @@ export class OpenAiAnswers {
   /** Streams the function's messages as OpenAI's frames. Throws errors that come before the first frame. */
   async stream(c: Context<AppEnv>, call: Call, answering: Answering, style: StreamStyle): Promise<Response> {
     const { id, named } = answering;
-    const { heartbeatMs, firstFrameMs, shutdown, log } = this.#settings;
+    const { firstFrameMs, shutdown } = this.#settings;
     const frames = new OpenAiFrames(this.#control.events(call, id, BEGINNING), style);
     const cancel = () => {
       if (!named) this.#responder.cancelAbandoned(c, call, id);
     };
     try {
       await firstOf(frames.begun, firstFrameMs, [call.signal, shutdown]);
-      return eventStreamResponse({
-        method: c.req.method,
+      return this.#responder.streamItems(c, call, id, {
         source: frames.open,
         frame: ({ text }) => text,
         isTerminal: ({ last }) => last,
         errorFrame: (error) => openAiErrorFrame(asOpenAiError(error)),
-        heartbeatMs,
-        recheck: c.get('recheck'),
-        keepOpen: c.get('keepOpen'),
-        room: this.#settings.bodies.roomFor(call.principal.tenant),
-        client: call.signal,
-        shutdown,
         headers: headersOf(answering),
         onDisconnect: cancel,
-        onEnd: (error) => {
-          if (error === undefined) return;
+        onCut: (error) => {
           // A client whose key was revoked has not asked for the invocation's end.
           if (!isRevocation(error)) cancel();
-          log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
         },
       });
     } catch (error) {

@@ -8,8 +8,8 @@ import { refusalIn } from './errors.ts';
 
 /** Stream format of a route. */
 export interface StreamStyle {
-  /** Each frame's `event` repeats the `type` member of its data, as in /v1/responses. */
-  readonly named: boolean;
+  /** Each frame's `event` repeats the `type` of its data, and its data has a `sequence_number`, as in /v1/responses. */
+  readonly numbered: boolean;
   /** A successful stream ends with `data: [DONE]`. */
   readonly done: boolean;
 }
@@ -27,7 +27,8 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   readonly #style: StreamStyle;
   #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void } | null = null;
   #frames: OpenAiFrame[] = [];
-  #hasMessage = false;
+  /** Number of messages that became frames. */
+  #messages = 0;
   #failure: { readonly error: unknown } | null = null;
   #ready: (() => void) | undefined;
 
@@ -85,9 +86,10 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #add({ event, data }: InvocationEvent): void {
     if (event === 'message') {
       const { text } = JSON.parse(data) as { text?: string };
-      if (text !== undefined) this.#frames.push({ text: frameOf(text, this.#style), last: false });
-      this.#hasMessage = true;
-    } else if (event === 'gap' && this.#hasMessage) {
+      if (text === undefined) return;
+      this.#frames.push({ text: this.#frameOf(text), last: false });
+      this.#messages++;
+    } else if (event === 'gap' && this.#messages > 0) {
       // These clients cannot take text back.
       throw new GatewayError('runtime-lost', 'A part of the answer was lost, so what was streamed is void.');
     } else if (event === 'result') {
@@ -100,10 +102,17 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
       throw new GatewayError(known, String(message), { hint: failureHint(known, cause) });
     }
   }
+
+  /** A message is one line of JSON. On routes with numbered events it begins with its `type`. */
+  #frameOf(json: string): string {
+    const [head, type] = (this.#style.numbered ? TYPED.exec(json) : null) ?? [];
+    if (head === undefined) return `data: ${json}\n\n`;
+    const rest = json.slice(head.length);
+    // A tenant's own function may number its events itself.
+    const number = rest.startsWith(NUMBER) ? '' : `${NUMBER}${this.#messages}`;
+    return `event: ${type}\ndata: ${head}${number}${rest}\n\n`;
+  }
 }
 
-/** A message is one line of JSON. On routes with named events it begins with its `type`. */
-function frameOf(json: string, { named }: StreamStyle): string {
-  const type = named ? /^\{"type":"([\w.]+)"/.exec(json)?.[1] : undefined;
-  return `${type === undefined ? '' : `event: ${type}\n`}data: ${json}\n\n`;
-}
+const TYPED = /^\{"type":"([\w.]+)"/;
+const NUMBER = ',"sequence_number":';

@@ -78,7 +78,7 @@ for (const [where, url] of [
         signal,
       });
 
-    it('stream what the function sends, through heartbeats, and end with [DONE]', async () => {
+    it('stream the messages of the function between heartbeats and end with [DONE]', async () => {
       const streaming = client().chat.completions.create(STREAMED).withResponse();
       const attempt = await taken();
       await attempt.say(chunk('a'));
@@ -106,17 +106,22 @@ for (const [where, url] of [
       );
     });
 
-    it('name the events of responses, which end by themselves', async () => {
-      const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
-      const attempt = await taken('openai-responses');
-      const event = '{"type":"response.created","sequence_number":0,"response":{"error":null}}';
-      await attempt.say(event);
-      await attempt.succeed(null);
-      const text = await (await asked).text();
-      assert.equal(text.replaceAll(': heartbeat\n\n', ''), `event: response.created\ndata: ${event}\n\n`);
+    it('name and number the events of responses and end without [DONE]', async () => {
+      for (const numbered of [false, true]) {
+        const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
+        const attempt = await taken('openai-responses');
+        const types = ['response.created', 'response.in_progress', 'response.completed'];
+        const dataOf = (type: string, more: object) => JSON.stringify({ type, ...more, response: { error: null } });
+        // A tenant's own function may number its events itself.
+        for (const [i, type] of types.entries())
+          await attempt.say(dataOf(type, numbered ? { sequence_number: i } : {}));
+        await attempt.succeed(null);
+        const frames = types.map((type, i) => `event: ${type}\ndata: ${dataOf(type, { sequence_number: i })}\n\n`);
+        assert.equal((await (await asked).text()).replaceAll(': heartbeat\n\n', ''), frames.join(''));
+      }
     });
 
-    it('tell a failure in the middle of a stream in a frame, without [DONE]', async () => {
+    it('report a failure within a stream as a frame, without [DONE]', async () => {
       const asked = raw(STREAMED);
       const attempt = await taken();
       await attempt.say(chunk('a'));
@@ -140,7 +145,7 @@ for (const [where, url] of [
       );
     });
 
-    it('end with an error when a part of what was streamed is void', async () => {
+    it('end a stream with an error when a part of it becomes void', async () => {
       const asked = raw(STREAMED);
       const attempt = await taken();
       await attempt.append({ event: 'gap', data: { after: 0 } });
@@ -151,7 +156,7 @@ for (const [where, url] of [
       await attempt.fail('cancelled', 'The client left.');
     });
 
-    it('tell a failure before the first frame by the status, streamed or not', async () => {
+    it('report a failure before the first frame with its HTTP status, streamed or not', async () => {
       for (const request of [STREAMED, REQUEST]) {
         const failing = client().chat.completions.create(request);
         await (await taken()).fail('device-lost', 'The device is gone.');
@@ -166,7 +171,7 @@ for (const [where, url] of [
       }
     });
 
-    it('cancel the invocation of a client that leaves, at whatever time', async () => {
+    it('cancel the invocation of a client that leaves at any time', async () => {
       const leave = async (request: typeof STREAMED | typeof REQUEST, begin: (attempt: Attempt) => Promise<void>) => {
         const leaving = new AbortController();
         const asking = client().chat.completions.create(request as typeof REQUEST, { signal: leaving.signal });
@@ -189,7 +194,7 @@ for (const [where, url] of [
       });
     });
 
-    it('refuse with 429 when too many of the tenant wait, and say when to come back', async () => {
+    it('refuse with 429 and Retry-After when too many invocations of the tenant wait', async () => {
       const waiting = Array.from({ length: MAX_WAITING }, () => client().chat.completions.create(REQUEST));
       const ids: string[] = [];
       while (ids.length < MAX_WAITING) ids.push(await next('openai-chat'));
@@ -207,7 +212,7 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
-    it('let a repeated request join the first one, and answer it again once that has ended', async () => {
+    it('attach a repeated request to the first one, and replay the answer after its end', async () => {
       const key = { 'idempotency-key': crypto.randomUUID() };
       const first = raw(REQUEST, key);
       const attempt = await taken();
@@ -228,7 +233,7 @@ for (const [where, url] of [
       assert.deepEqual([other.status, error.code], [422, 'idempotency-key-reused']);
     });
 
-    it('stream again from the beginning what a client with a key has left', async () => {
+    it('replay a stream from its beginning to a client that repeats its idempotency key', async () => {
       const key = { 'idempotency-key': crypto.randomUUID() };
       const streamed = { ...REQUEST, stream: true };
       const leave = new AbortController();
@@ -244,7 +249,7 @@ for (const [where, url] of [
       assert.equal((await platform.scheduler.invocations.get(attempt.id))?.status, 'succeeded');
     });
 
-    it('refuse what is nested too deep', async () => {
+    it('refuse a body that is nested too deep', async () => {
       const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
       const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: ['*'] } }).replace('"*"', deep);
       const response = await raw(body);
@@ -253,7 +258,7 @@ for (const [where, url] of [
       assert.match(error.message, /nests lists and objects more than 256 deep/);
     });
 
-    it('know models by their aliases', async () => {
+    it('accept the aliases of models', async () => {
       const { id, ...model } = await client().models.retrieve('gpt-4o-mini');
       assert.deepEqual([id, { ...model }], ['gpt-4o-mini', { ...model, object: 'model', aliasOf: 'tiny' }]);
       const asking = client().chat.completions.create({ ...REQUEST, model: 'gpt-4o-mini', user: null as never });
@@ -267,7 +272,7 @@ for (const [where, url] of [
       await asking;
     });
 
-    it('wait while no runtime says which models there are, as during a restart', async () => {
+    it('wait while no runtime has reported its models, as during a restart', async () => {
       const { models = [] } = (await platform.scheduler.runtimes.alive())[0] ?? {};
       await platform.lease.describe({ models: [] });
       const asked = raw(REQUEST);
@@ -280,7 +285,7 @@ for (const [where, url] of [
       assert.equal((await asked).status, 200);
     });
 
-    it("serve another tenant with the platform's function, or with its own", async () => {
+    it("serve another tenant with the platform's function, or with the tenant's own", async () => {
       const tenant = `other-${where.replaceAll(' ', '-').toLowerCase()}`;
       const theirs = client(await platform.key(['invoke'], tenant));
       const asking = theirs.chat.completions.create(REQUEST);
@@ -307,7 +312,7 @@ for (const [where, url] of [
       });
     });
 
-    it('are documented', async () => {
+    it('are part of the API documentation', async () => {
       const { paths } = (await (await fetch(`${url()}/openapi.json`)).json()) as { paths: Record<string, object> };
       for (const path of ['/v1/models/{id}', '/v1/completions', '/v1/chat/completions', '/v1/responses'])
         assert.ok(path in paths, path);

@@ -6,7 +6,7 @@ import type { Call, ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
-import { findFunction } from '../routes/functions.ts';
+import { invokeFunction } from '../routes/functions.ts';
 import { idempotencyKey } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers } from './answer.ts';
@@ -22,10 +22,10 @@ interface Served extends Documented {
 }
 
 const SERVED: readonly Served[] = [
-  { ...ROUTES.completions, functionName: 'openai-completions', style: { named: false, done: true } },
-  { ...ROUTES.chat, functionName: 'openai-chat', style: { named: false, done: true } },
+  { ...ROUTES.completions, functionName: 'openai-completions', style: { numbered: false, done: true } },
+  { ...ROUTES.chat, functionName: 'openai-chat', style: { numbered: false, done: true } },
   // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
-  { ...ROUTES.responses, functionName: 'openai-responses', style: { named: true, done: false } },
+  { ...ROUTES.responses, functionName: 'openai-responses', style: { numbered: true, done: false } },
 ];
 
 /** `/v1/models`, `/v1/completions`, `/v1/chat/completions` and `/v1/responses`. */
@@ -39,13 +39,11 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
     const model = await findModel(control, call, modelOf(body));
-    const fn = await findFunction(control, call, functionName);
     const input = { ...body, model: model.aliasOf ?? model.name };
-    inputs.check(fn, input);
     const key = keyOf(c.req.header('idempotency-key'));
     // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
-    const { id, replayed = false } = await control.invoke(call, {
-      function: fn,
+    const { id, replayed = false } = await invokeFunction(control, call, functionName, {
+      check: (fn) => inputs.check(fn, input),
       input: JSON.stringify(input),
       ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
     });

@@ -4,6 +4,7 @@ import { reference } from '#wit/generated/reference.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import { type ApiDocument, apiPage } from '../docs/api-page.ts';
 import { errorIndex, errorPage } from '../docs/error-pages.ts';
+import { guideIndex, guidePage } from '../docs/guide-page.ts';
 import { inferletPage } from '../docs/inferlet-page.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -38,6 +39,14 @@ export function docsRoutes(app: App, settings: AppSettings): void {
     }),
   );
   app.get('/docs/inferlet', (c) => c.html(inferletPage(reference)));
+  app.get('/docs/guides', (c) => c.html(guideIndex()));
+  app.get('/docs/guides/:name', (c) => {
+    const name = c.req.param('name');
+    const html = guidePage(name);
+    if (html === null)
+      throw new GatewayError('not-found', `There is no guide "${name}".`, { hint: '/docs/guides lists them all.' });
+    return c.html(html);
+  });
   app.get('/docs/errors', (c) => c.html(errorIndex()));
   app.get('/docs/errors/:code', (c) => {
     const code = c.req.param('code');

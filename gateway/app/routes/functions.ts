@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { Draining } from '../control/releases.ts';
-import type { Call, ControlPlane, FunctionManifest, FunctionVersion } from '../control.ts';
+import type { Call, ControlPlane, FunctionManifest, FunctionVersion, Invoked, InvokeRequest } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { Body } from '../http/bodies.ts';
 import { parseJson } from '../http/body.ts';
@@ -189,7 +189,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
     }),
     async (c) => {
       const { reference } = c.req.valid('param');
-      const find = c.req.valid('query').draw === 'true' ? findFunction : inspectFunction;
+      const find = c.req.valid('query').draw === 'true' ? drawFunction : inspectFunction;
       return c.json(await find(control, callOf(c), reference));
     },
   );
@@ -241,8 +241,21 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
   );
 }
 
-/** The version that an invocation of `name`, `name@alias` or `name@version` runs. Throws `unknown-function`, `unknown-alias`. */
-export async function findFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
+/** Invokes `name`, `name@alias` or `name@version`. Throws `unknown-function`, `unknown-alias`. */
+export async function invokeFunction(
+  control: ControlPlane,
+  call: Call,
+  reference: string,
+  request: Omit<InvokeRequest, 'function'>,
+): Promise<Invoked> {
+  const { name, version } = referenceOf(reference);
+  const invoked =
+    name === '' || version === '' ? null : await control.invoke(call, { ...request, function: { name, version } });
+  return invoked ?? missing(control, call, name, version);
+}
+
+/** The version that an invocation of `name`, `name@alias` or `name@version` would run. Throws `unknown-function`, `unknown-alias`. */
+async function drawFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
   const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.releases.resolve(call, name, version);
   return found ?? missing(control, call, name, version);

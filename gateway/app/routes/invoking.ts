@@ -9,7 +9,7 @@ import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
 import { InputChecker } from '../validation/input.ts';
 import { type App, define, EVENT_STREAM, INVOKED_HEADERS, json, LOCATION, problems, SECURITY } from './define.ts';
-import { findFunction, referenceParam } from './functions.ts';
+import { invokeFunction, referenceParam } from './functions.ts';
 import { InvocationSchema, OutcomeSchema } from './schemas.ts';
 
 /** Valid values of `Idempotency-Key`. */
@@ -93,10 +93,8 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       // Release the body before the answer, which may take long.
       const begin = async () => {
         const { text, value } = await readJson(c.get('body'), settings.limits.inputBytes);
-        const fn = await findFunction(control, call, reference);
-        inputs.check(fn, value);
-        return control.invoke(call, {
-          function: fn,
+        return invokeFunction(control, call, reference, {
+          check: (fn) => inputs.check(fn, value),
           input: text,
           idempotencyKey: headers['idempotency-key'],
           cancelAfterMs,

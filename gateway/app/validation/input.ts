@@ -1,5 +1,4 @@
-import { InputChecker as Checker } from '#scheduler/functions/input-check.ts';
-import type { FunctionVersion } from '../control.ts';
+import { type CheckedFunction, InputChecker as Checker } from '#scheduler/functions/input-check.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
 /** Checks inputs against the JSON schema of a function's manifest. */
@@ -7,7 +6,7 @@ export class InputChecker {
   readonly #checker = new Checker();
 
   /** Throws `invalid-input` with the offending field as a JSON pointer. */
-  check(fn: FunctionVersion, input: unknown): void {
+  check(fn: CheckedFunction, input: unknown): void {
     const fault = this.#checker.check(fn, input);
     if (fault === null) return;
     const { message, field, hint, cause } = fault;

@@ -15,7 +15,7 @@ const messageIn = (body: unknown) => {
   return sessionMessageOf(new Body(request, new Bodies(DEFAULT_LIMITS)), LIMIT);
 };
 
-it('a message is text, bytes or the end, within its limit', async () => {
+it('a message is a text, bytes or the end, within its size limit', async () => {
   const bytes = new Uint8Array(LIMIT).map((_, i) => i % 256);
   assert.deepEqual(await messageIn({ text: 'é'.repeat(LIMIT / 2) }), { text: 'é'.repeat(LIMIT / 2) });
   assert.deepEqual(await messageIn({ base64: bytes.toBase64() }), { bytes });

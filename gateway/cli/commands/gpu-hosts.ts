@@ -72,7 +72,7 @@ async function emptied(client: PieClient, state: GpuHostState, signal: AbortSign
   for (let now: GpuHostState | undefined = state; ; ) {
     if (now?.drained === false)
       throw new Failure(`${state.name} is not drained any more.`, {
-        advice: 'Somebody took it back: see `pie audit`.',
+        advice: 'Another operator took it back: see `pie audit`.',
       });
     if (now?.running === 0) return now;
     await sleep(POLL_MS, undefined, { signal });

@@ -15,8 +15,8 @@ describe('invokeOnce', () => {
   });
   after(() => platform.stop());
 
-  it('shows what an invocation came to that ended before it could be told that nothing follows, its log lines apart', async () => {
-    /** Ends the invocation, with a log line, before it sends the request. */
+  it('shows the result of an invocation that ended before its session was closed, without log lines', async () => {
+    /** Ends the invocation, with a log line, before sending the request. */
     class Slow extends PieClient {
       override async closeSession(id: string, options?: CallOptions): Promise<void> {
         const attempt = await platform.attempt(id);

@@ -82,7 +82,7 @@ describe('pie dev', () => {
     writeFileSync(path.join(project, file), text);
   }
 
-  it('starts a platform, deploys and invokes at every save of what is in the bundle, and ends with Ctrl-C', async () => {
+  it('starts a platform, deploys and invokes after every save of a bundled file, and ends at Ctrl-C', async () => {
     const dev = new Dev(['--invoke', '{}'], project, environment);
     try {
       assert.equal((await dev.next('serving')).own, true);
@@ -91,7 +91,7 @@ describe('pie dev', () => {
       assert.deepEqual(resultOf(await dev.next('event:result')), { word: 'one' });
       assert.equal((await dev.next('log')).message, 'one');
 
-      // The file is not in the bundle: only the save after it triggers a deploy.
+      // The file is not in the bundle, so only the save after it triggers a deploy.
       write('src/unused.ts', 'export const x = 1;');
       // Editors save by replacing the old file with a new one.
       write('src/word.tmp', `export const word: string = 'two';\n`);
@@ -110,7 +110,7 @@ describe('pie dev', () => {
       assert.deepEqual(
         listed.map(({ version }) => version),
         [third.version],
-        'those that were replaced are gone',
+        'replaced versions are removed',
       );
     } finally {
       dev.process.kill('SIGINT');
@@ -119,7 +119,7 @@ describe('pie dev', () => {
     await assert.rejects(fetch(`http://127.0.0.1:${environment.PIE_PORT}/readyz`));
   });
 
-  it('takes its platform along even when it is killed, and leaves a platform alone that it did not start', async () => {
+  it('stops its own platform even when killed, and leaves a platform alone that it did not start', async () => {
     write('src/word.ts', `export const word: string = 'one';\n`);
     const owner = new Dev([], project, environment);
     let pid = 0;

@@ -17,7 +17,7 @@ function program(text: string): string {
   return file;
 }
 
-test('whoever asks outlives a driver that crashes, fails, or hangs', async () => {
+test('askCards survives a driver that crashes, fails or hangs', async () => {
   const crashed = await askCards(60_000, program('process.kill(process.pid, "SIGSEGV"); await new Promise(() => {})'));
   assert.deepEqual(crashed, { kind: 'broken', why: 'it ended with SIGSEGV' });
   const threw = await askCards(60_000, program('throw new RangeError("the driver said 999")'));

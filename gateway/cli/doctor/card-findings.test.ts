@@ -32,7 +32,7 @@ function only(seen: Partial<CardsSeen>, text: RegExp): void {
   assert.match(lines[0]!, text);
 }
 
-test('a machine without a card, or without an addon, is in order while nothing is to compute there', () => {
+test('a machine without a card or an addon is in order while no model computes on a card', () => {
   const none: CardsAnswer = { kind: 'no-addon', file: '/a', named: false };
   only({ hosts: ON_CPU, answer: none }, /^ok cards: none; models compute on the CPU$/);
   only({ hosts: ON_CPU, answer: cardsOf() }, /^ok cards: none/);
@@ -43,14 +43,14 @@ test('a machine without a card, or without an addon, is in order while nothing i
   );
 });
 
-test('a card that nothing computes on is hinted at', () => {
+test('a card that no model uses gives a warning', () => {
   const lines = said({ hosts: ON_CPU });
   assert.match(lines[0]!, /^ok card 0: NVIDIA H200; 140\.0 GiB; compute capability 9\.0; driver for CUDA 13\.0/);
   assert.match(lines[1]!, /^warning devices: every model computes on the CPU, and NVIDIA H200 could \| Set backend/);
   assert.equal(said({ hosts: ON_CPU, answer: cardsOf(A100) }).length, 1);
 });
 
-test('a configuration that wants a card is told what keeps it from one', () => {
+test('the doctor names the obstacle when the configuration wants a card', () => {
   const missing: CardsAnswer = { kind: 'no-addon', file: '/a/pie-cuda.node', named: false };
   only(
     { answer: missing },
@@ -68,7 +68,7 @@ test('a configuration that wants a card is told what keeps it from one', () => {
   only({ answer: crash, hosts: ON_CPU }, /^warning cards: /);
 });
 
-test('a card that is too old, or whose driver is, fails only where a model is to compute on it', () => {
+test('an old card or driver is a failure only where a model computes on that card', () => {
   const two = { answer: cardsOf(H200, A100) };
   assert.deepEqual(
     said(two).map((line) => line.split(':')[0]),
@@ -84,7 +84,7 @@ test('a card that is too old, or whose driver is, fails only where a model is to
   assert.match(said({ answer: cardsOf({ ...H200, driverVersion: 0 }) })[0]!, /^ok card 0: .*driver for CUDA unknown/);
 });
 
-test('each model is on a device that is there', () => {
+test('a model on a missing device is a failure', () => {
   const hosts = [0, 1, 2].map((device) => ({ name: `gpu-host-${device + 1}`, models: [cuda(device)] }));
   const lines = said({ hosts, answer: cardsOf(H200, H200) });
   assert.equal(lines.length, 3);
@@ -96,7 +96,7 @@ test('each model is on a device that is there', () => {
   assert.match(fits[3]!, /^ok devices: llama on device 0 \(gpu-host-1\), llama on device 1 \(gpu-host-2\), .* 2/);
 });
 
-test('memory_mb of all that share a device fits what is free there', () => {
+test('memory_mb of all models on a device must fit its free memory', () => {
   const hosts = [{ name: 'gpu-host-1', models: [cuda(0, 60_000), cuda(0, 50_000, 'draft')] }];
   const smi = smiOf([H200], 100_000);
   assert.match(

@@ -7,7 +7,7 @@ const TEXT = `0, GPU-aa11, NVIDIA H200, 143771, 143000, 9.0
 2, GPU-cc33, NVIDIA H200, [N/A], [N/A], 9.0
 `;
 
-test('cards are read of its lines, and one that tells no numbers is left out', () => {
+test('parseSmi reads one card per line and omits cards without numbers', () => {
   const [first, ...rest] = parseSmi(TEXT);
   assert.deepEqual(first, {
     ...{ index: 0, uuid: 'GPU-aa11', name: 'NVIDIA H200' },
@@ -20,7 +20,7 @@ test('cards are read of its lines, and one that tells no numbers is left out', (
   assert.deepEqual(parseSmi('No devices were found\n'), []);
 });
 
-test('a process sees those that it is shown, in that order, up to the first that is none', () => {
+test('a process sees the cards of CUDA_VISIBLE_DEVICES in that order, up to the first unknown one', () => {
   const cards = parseSmi(TEXT);
   const seen = (visible: string | undefined) => visibleCards(cards, visible).map(({ index }) => index);
   assert.deepEqual(seen(undefined), [0, 1]);

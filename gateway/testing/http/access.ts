@@ -5,7 +5,7 @@ import { type Harness, JSON_TYPE, json } from './harness.ts';
 
 /** Tests of keys, headers, problems, documentation and health. */
 export function describeAccess(get: () => Harness): void {
-  describe('keys', () => {
+  describe('authentication', () => {
     it('refuses a missing, malformed or unknown key', async () => {
       const h = get();
       for (const authorization of [
@@ -22,7 +22,7 @@ export function describeAccess(get: () => Harness): void {
       }
     });
 
-    it('refuses what the scopes of a key do not cover', async () => {
+    it('refuses actions outside the scopes of a key', async () => {
       const h = get();
       const invoker = { authorization: `Bearer ${await h.platform.key(['invoke'])}` };
       const deployer = { authorization: `Bearer ${await h.platform.key(['deploy'])}` };
@@ -56,7 +56,7 @@ export function describeAccess(get: () => Harness): void {
     });
   });
 
-  describe('every answer', () => {
+  describe('every response', () => {
     it('names the request and continues its trace', async () => {
       const h = get();
       const trace = '0af7651916cd43dd8448eb211c80319c';
@@ -77,7 +77,7 @@ export function describeAccess(get: () => Harness): void {
       assert.deepEqual(new Set(answer.headers.get('allow')?.split(', ')), new Set(['PUT', 'GET', 'HEAD', 'DELETE']));
     });
 
-    it('is documented: every route, and a page for every code', async () => {
+    it('is documented, with every route and a page for every code', async () => {
       const h = get();
       const { body } = await h.ask('/openapi.json');
       assert.equal(body.openapi, '3.1.0');
@@ -94,7 +94,7 @@ export function describeAccess(get: () => Harness): void {
       assert.equal(
         /<script|https?:\/\/(?!127\.0\.0\.1|localhost)/.test(page.body),
         false,
-        'the page needs something else',
+        'the page loads no other resource',
       );
       for (const code of Object.keys(CODES)) assert.match((await h.ask(`/docs/errors/${code}`)).body, new RegExp(code));
       h.refused(await h.ask('/docs/errors/nonsense'), 'not-found');
@@ -105,14 +105,14 @@ export function describeAccess(get: () => Harness): void {
   });
 
   describe('the platform', () => {
-    it('lists its models as OpenAI-style clients want them', async () => {
+    it('lists its models in the format of OpenAI', async () => {
       const h = get();
       const { body } = await h.ask('/v1/models');
       assert.equal(body.object, 'list');
       assert.deepEqual([body.data[0].id, body.data[0].object, body.data[0].contextLength], ['tiny', 'model', 256]);
     });
 
-    it('tells its health to anyone', async () => {
+    it('reports its health without a key', async () => {
       const h = get();
       const plain = async (path: string) => fetch(`${h.target.url}${path}`);
       assert.equal((await json(await plain('/healthz'))).status, 'ok');

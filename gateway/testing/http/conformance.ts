@@ -28,7 +28,7 @@ export class Conformance {
 
   check(method: string, path: string, status: number, mediaType: string, body: unknown): void {
     const pathname = path.split('?', 1)[0] ?? '';
-    // Two templates may fit an address, each for another method.
+    // Two templates may match an address, each for another method.
     const operation = this.#routes
       .filter(({ pattern }) => pattern.test(pathname))
       .map(({ operations }) => operations[method.toLowerCase()])

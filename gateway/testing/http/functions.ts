@@ -6,7 +6,7 @@ import { type Harness, JSON_TYPE } from './harness.ts';
 /** Tests of deploying, listing, inspecting and removing functions. */
 export function describeFunctions(get: () => Harness): void {
   describe('functions', () => {
-    it('lists and inspects', async () => {
+    it('are listed and inspected', async () => {
       const h = get();
       const version = await h.platform.register({ name: 'listed', description: 'first' });
       const newer = await h.platform.register({ name: 'listed', description: 'second' });
@@ -27,7 +27,7 @@ export function describeFunctions(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/nothing/versions'), 'unknown-function');
     });
 
-    it('removes', async () => {
+    it('are removed', async () => {
       const h = get();
       await h.platform.register({ name: 'removed' });
       assert.equal((await h.send('/v1/functions/removed', { method: 'DELETE' })).status, 204);
@@ -35,7 +35,7 @@ export function describeFunctions(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/removed', { method: 'DELETE' }), 'unknown-function');
     });
 
-    it('deploys, and knows identical content', async () => {
+    it('are deployed, and identical content is recognised', async () => {
       const h = get();
       const first = await h.deploy({ name: 'story', description: 'a' }, componentBytes('1'));
       assert.deepEqual(
@@ -47,13 +47,13 @@ export function describeFunctions(get: () => Harness): void {
       const built = h.platform.built.length;
       const again = await h.deploy({ description: 'a', name: 'story' }, componentBytes('1'));
       assert.deepEqual([again.status, again.body.created, again.body.version], [200, false, first.body.version]);
-      assert.equal(h.platform.built.length, built, 'it was built again');
+      assert.equal(h.platform.built.length, built, 'identical content is not built again');
       const other = await h.deploy({ name: 'story', description: 'a' }, componentBytes('2'));
       assert.notEqual(other.body.version, first.body.version);
       assert.equal((await h.ask('/v1/functions/story')).body.version, other.body.version);
     });
 
-    it('refuses a bad deployment, each with its code, and stores nothing', async () => {
+    it('are refused with the code of their fault, and nothing is stored', async () => {
       const h = get();
       const good = { name: 'bad' };
       const stored = async () => (await h.platform.client().functions()).map(({ name }) => name);

@@ -14,7 +14,7 @@ export interface Target {
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
-  // biome-ignore lint/suspicious/noExplicitAny: tests look into whatever was answered.
+  // biome-ignore lint/suspicious/noExplicitAny: tests read arbitrary answers.
   readonly body: any;
 }
 
@@ -131,7 +131,7 @@ export class Harness {
     assert.ok(body.hint.length > 0 && body.detail.length > 0);
     assert.deepEqual([body.error.code, body.error.message], [code, body.detail]);
     assert.equal(body.field, field, text);
-    assert.equal(text.includes('.ts:'), false, 'a stack trace went out');
+    assert.equal(text.includes('.ts:'), false, 'an answer must contain no stack trace');
   }
 }
 
@@ -140,7 +140,7 @@ export async function frames(response: Response): Promise<Frame[]> {
   return new FrameParser().push(await response.text());
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: tests look into whatever was answered.
+// biome-ignore lint/suspicious/noExplicitAny: tests read arbitrary answers.
 export async function json(response: Response): Promise<any> {
   return response.json();
 }

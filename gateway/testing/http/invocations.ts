@@ -18,11 +18,11 @@ export function describeInvocations(get: () => Harness): void {
       const { epoch } = attempt;
       const ids = [1, 2, 3, 4, 5].map((number) => `${epoch}-${number}`);
       const idsOf = async (reading: Response) => (await frames(reading)).map((frame) => frame.id);
-      assert.deepEqual(await idsOf(response), ids.slice(2), 'after a number');
+      assert.deepEqual(await idsOf(response), ids.slice(2), 'by event number');
       const after = (lastEventId: string) =>
         h.send(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': lastEventId } });
       assert.deepEqual(await idsOf(await h.send(`/v1/invocations/${id}/events`)), ids);
-      assert.deepEqual(await idsOf(await after(`${epoch}-3`)), ids.slice(3), 'after an id');
+      assert.deepEqual(await idsOf(await after(`${epoch}-3`)), ids.slice(3), 'by event id');
       assert.equal((await h.ask(`/v1/invocations/${id}`)).body.lastEventId, ids[4]);
       for (const last of ['5', `${epoch}-5`]) assert.equal((await after(last)).status, 204);
       for (const garbage of ['x', '-5', `${epoch}-`, `${epoch}-1-2`, '1.5', '9'.repeat(16)]) {
@@ -31,13 +31,14 @@ export function describeInvocations(get: () => Harness): void {
       }
     });
 
-    it('tells a reader which of its events the store has lost', async () => {
+    it('reports which events of a reader the store has lost', async () => {
       const h = get();
       const id = await h.submit();
       const attempt = await h.platform.attempt(id);
       await attempt.say('1', '2');
       await attempt.succeed(null);
-      // The reader has events up to number 5 of an earlier attempt, which the store has forgotten with everything that it wrote.
+      // The reader has events up to number 5 of an earlier attempt, which the store has forgotten with all of its
+      // events.
       const headers = { 'last-event-id': `${attempt.epoch - 1}-5` };
       const told = await frames(await h.send(`/v1/invocations/${id}/events`, { headers }));
       assert.deepEqual(
@@ -60,7 +61,7 @@ export function describeInvocations(get: () => Harness): void {
       h.refused(await h.ask('/v1/invocations/nothing', { method: 'DELETE' }), 'unknown-invocation');
     });
 
-    it('is talked to', async () => {
+    it('receives messages of its client', async () => {
       const h = get();
       const id = await h.submit();
       const attempt = await h.platform.attempt(id);
@@ -97,7 +98,7 @@ export function describeInvocations(get: () => Harness): void {
       );
     });
 
-    it('is cancelled while it waits, while it runs, and not after', async () => {
+    it('can be cancelled while it waits or runs, but not after its end', async () => {
       const h = get();
       const waiting = await h.submit();
       const cancelled = await h.ask(`/v1/invocations/${waiting}`, { method: 'DELETE' });
@@ -117,7 +118,7 @@ export function describeInvocations(get: () => Harness): void {
       assert.deepEqual([late.status, late.body.status], [200, 'succeeded']);
     });
 
-    it('keeps running when its client leaves, and is cancelled when that was asked for', async () => {
+    it('continues after its client leaves, unless the client asked for cancellation', async () => {
       const h = get();
       for (const preference of [undefined, 'cancel-on-disconnect']) {
         const leave = new AbortController();
@@ -141,7 +142,7 @@ export function describeInvocations(get: () => Harness): void {
   });
 
   describe('logs', () => {
-    it('are kept, filtered and followed', async () => {
+    it('are stored, filtered and followed', async () => {
       const h = get();
       await h.platform.register({ name: 'logger' });
       const ids: string[] = [];
@@ -212,7 +213,7 @@ export function describeInvocations(get: () => Harness): void {
       leave.abort();
     });
 
-    it('of all functions are followed as one', async () => {
+    it('of all functions are followed in one stream', async () => {
       const h = get();
       for (const name of ['here', 'there']) await h.platform.register({ name });
       const leave = new AbortController();

@@ -32,7 +32,7 @@ export function describeInvoking(get: () => Harness): void {
       assert.deepEqual(JSON.parse(seen[4]!.data), { output: { text: 'Once upon' }, usage: { outputTokens: 2 } });
     });
 
-    it('hands each event over as it comes', async () => {
+    it('sends each event as it is written', async () => {
       const h = get();
       const { response, attempt } = await h.stream();
       const parser = new FrameParser();
@@ -50,7 +50,7 @@ export function describeInvoking(get: () => Harness): void {
       await reader.cancel();
     });
 
-    it('ends a failed stream with an error that OpenAI-style clients read', async () => {
+    it('ends a failed stream with an error that OpenAI clients read', async () => {
       const h = get();
       const { response, attempt } = await h.stream();
       await attempt.fail('inferlet-error', 'the prompt is too long');
@@ -87,7 +87,7 @@ export function describeInvoking(get: () => Harness): void {
       });
     });
 
-    it('answers for a failure with its status and what came before', async () => {
+    it('reports a failure by its status, with the messages before it', async () => {
       const h = get();
       const cases = [
         ['inferlet-error', 422],
@@ -109,17 +109,17 @@ export function describeInvoking(get: () => Harness): void {
       }
     });
 
-    it('says of a failure when another try may succeed, if that is known', async () => {
+    it('reports whether a retry of a failure may succeed, if known', async () => {
       const h = get();
       const { answer, attempt } = await h.waiting();
       await attempt.fail('quota-tokens', 'The quota is used up.', { retryAfterMs: 61_500.5 });
       h.refused(await answer, 'quota-tokens');
       const { headers } = await answer;
-      // Rounded up, so that a client that waits this long does not come too early.
+      // The value is rounded up, so that a client that waits this long does not come too early.
       assert.deepEqual([headers.get('retry-after'), headers.get('retry-after-ms')], ['62', '61501']);
     });
 
-    it('answers at once when asked to', async () => {
+    it('answers at once with 202 when asked to', async () => {
       const h = get();
       const response = await h.invoke(ASYNC);
       const body = await json(response);
@@ -177,10 +177,10 @@ export function describeInvoking(get: () => Harness): void {
         },
       });
       h.refused(await post(unannounced), 'body-too-large');
-      assert.deepEqual(await h.invocations(), before, 'something was stored');
+      assert.deepEqual(await h.invocations(), before, 'no invocation was stored');
     });
 
-    it('waits as long as it is asked to, then answers with the address', async () => {
+    it('waits for the requested time, then answers with the address of the invocation', async () => {
       const h = get();
       for (const prefer of ['wait=0', 'respond-async, wait=0']) {
         const late = await h.invoke({ prefer });
@@ -198,7 +198,7 @@ export function describeInvoking(get: () => Harness): void {
       assert.equal(inTime.headers.get('preference-applied'), 'wait=30');
     });
 
-    it('sets the deadline that is asked for, and refuses what is none', async () => {
+    it('sets the requested deadline and refuses an invalid one', async () => {
       const h = get();
       for (const [text, ms] of [
         ['90', 90_000],
@@ -219,7 +219,7 @@ export function describeInvoking(get: () => Harness): void {
         });
       for (const bad of ['0', '-1', '1.5', 'soon', '25h', '5 m', '1w', '9'.repeat(40)])
         h.refused(await post(bad), 'invalid-input', 'cancel-after');
-      assert.deepEqual(await h.invocations(), known, 'something was stored');
+      assert.deepEqual(await h.invocations(), known, 'no invocation was stored');
       const { id } = await json(await h.invoke({ ...ASYNC, 'cancel-after': '1ms' }));
       const { connect } = h.platform.redis;
       const other = openScheduler({ connect, leaseMs: 1000 });
@@ -229,7 +229,7 @@ export function describeInvoking(get: () => Harness): void {
       await other.close();
     });
 
-    it('refuses webhooks that lead into private networks, or are none', async () => {
+    it('refuses webhooks with invalid or private addresses', async () => {
       const h = get();
       const known = await h.invocations();
       for (const bad of [
@@ -254,7 +254,7 @@ export function describeInvoking(get: () => Harness): void {
         });
         h.refused(answer, 'invalid-webhook', 'webhook-url');
       }
-      assert.deepEqual(await h.invocations(), known, 'something was stored');
+      assert.deepEqual(await h.invocations(), known, 'no invocation was stored');
       const { id } = await json(await h.invoke({ ...ASYNC, 'webhook-url': 'https://example.com/hook' }));
       const { body } = await h.ask(`/v1/invocations/${id}`);
       assert.deepEqual([body.webhook.url, body.webhook.status], ['https://example.com/hook', 'waiting']);
@@ -264,7 +264,7 @@ export function describeInvoking(get: () => Harness): void {
   describe('an idempotency key', () => {
     const keyed = () => ({ 'idempotency-key': crypto.randomUUID() });
 
-    it('is in flight until its invocation ends, then answers for it in the form that is asked for', async () => {
+    it('is in flight until its invocation ends, then replays the outcome in the requested form', async () => {
       const h = get();
       const key = keyed();
       const { id } = await json(await h.invoke({ ...ASYNC, ...key }));
@@ -298,7 +298,7 @@ export function describeInvoking(get: () => Harness): void {
       assert.equal((await h.invoke({ ...ASYNC, ...keyed() })).headers.has('idempotency-replayed'), false);
     });
 
-    it('answers again with the failure', async () => {
+    it('replays a failure', async () => {
       const h = get();
       const key = keyed();
       const { id } = await json(await h.invoke({ ...ASYNC, ...key }));
@@ -324,7 +324,7 @@ export function describeInvoking(get: () => Harness): void {
       h.refused(await post('other', '{"prompt":"a"}'), 'idempotency-key-reused', 'idempotency-key');
     });
 
-    it('makes one invocation of requests that come at once', async () => {
+    it('makes one invocation of concurrent requests', async () => {
       const h = get();
       const key = keyed();
       const answers = await Promise.all(Array.from({ length: 5 }, () => h.invoke({ ...ASYNC, ...key })));

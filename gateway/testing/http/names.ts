@@ -13,19 +13,18 @@ interface OpenApi {
 
 /** Tests inherited member names as names of every kind of object. */
 export function describeNames(get: () => Harness): void {
-  describe('names that objects inherit', () => {
-    it('are names like all others, or refused, in every address, query and body', async () => {
+  describe('names of inherited members of objects', () => {
+    it('cause no server error in any address, query or body', async () => {
       const h = get();
       const { paths } = (await json(await h.send('/openapi.json'))) as OpenApi;
       let asked = 0;
       for (const [path, operations] of Object.entries(paths)) {
-        // These follow for ever, and stop what other tests need.
         const methods = METHODS.filter((method) => Object.hasOwn(operations, method));
         for (const method of methods) {
           for (const name of INHERITED) {
             const address = path.replaceAll(/\{[^}]+\}/g, name);
             const query = INHERITED.map((each) => `${each}=${name}`).join('&');
-            // JSON.parse makes even `__proto__` an own member.
+            // JSON.parse creates even `__proto__` as an own member.
             const members = ['name', 'model', 'quota', 'alias', 'tenant', 'text', 'value', name];
             const body = `{${members.map((each) => `${JSON.stringify(each)}:${JSON.stringify(name)}`).join(',')}}`;
             const answer = await h.ask(`${address}?${query}`, {
@@ -42,7 +41,7 @@ export function describeNames(get: () => Harness): void {
       assert.equal(Object.hasOwn(Object.prototype, 'name'), false);
     });
 
-    it('name functions, aliases, files, tenants and keys where their grammar lets them', async () => {
+    it('may name functions, aliases, files, tenants and keys where the grammar of names permits', async () => {
       const h = get();
       const name = 'constructor';
       const made = await h.deploy({ name, environment: {}, expectedPages: { [name]: 3 } }, componentBytes(name));
@@ -74,13 +73,13 @@ export function describeNames(get: () => Harness): void {
       assert.equal(
         functions.some((fn: { name: string }) => fn.name === name),
         false,
-        "another tenant's function is not seen",
+        "another tenant's function is not visible",
       );
       assert.equal(({} as { polluted?: number }).polluted, undefined);
       await (await h.platform.attempt(id)).succeed(1);
     });
 
-    it('grant nothing as members of a body', async () => {
+    it('give no rights as members of a body', async () => {
       const h = get();
       const key = await h.platform.key(['admin', 'invoke'], 'inheriting');
       const headers = { ...JSON_TYPE, authorization: `Bearer ${key}` };

@@ -55,7 +55,7 @@ export function describeOperations(get: () => Harness): void {
     });
   });
 
-  it('the load names runtimes, and the tenants that wait or run', async () => {
+  it('the load names runtimes, and the tenants with queued or running work', async () => {
     const h = get();
     const id = await h.submit();
     const { body } = await h.ask('/v1/load');
@@ -69,7 +69,7 @@ export function describeOperations(get: () => Harness): void {
     );
   });
 
-  it('the load says what confines untrusted work, and what is missing', async () => {
+  it('the load names the isolation of each runtime and its notice', async () => {
     const h = get();
     const isolationOf = async () => {
       const [{ isolation, isolationNotice }] = (await h.ask('/v1/load')).body.runtimes;
@@ -82,7 +82,7 @@ export function describeOperations(get: () => Harness): void {
     assert.deepEqual(await isolationOf(), ['process', 'No namespaces here.']);
   });
 
-  it('the load says what the kernel holds sandboxes to, and what is missing', async () => {
+  it('the load names the kernel limits of each runtime and their notice', async () => {
     const h = get();
     const limitsOf = async () => (await h.ask('/v1/load')).body.runtimes[0].limits;
     assert.equal(await limitsOf(), null);
@@ -92,7 +92,7 @@ export function describeOperations(get: () => Harness): void {
     assert.deepEqual(await limitsOf(), { memory: 'rlimit', demotion: 'none', notice: 'No cgroups.' });
   });
 
-  it('the load says what computes on each GPU host, and which one is away', async () => {
+  it('the load names the models and devices of each GPU host and its connection', async () => {
     const h = get();
     const onCard = {
       ...{ name: 'tiny', backend: 'cuda', precision: 'bf16', kv: 'fp8', pageSize: 16, pageCount: 64 },
@@ -121,11 +121,11 @@ export function describeOperations(get: () => Harness): void {
     ]);
   });
 
-  it('operators drain GPU hosts and take them back, unless none would be left', async () => {
+  it('operators drain GPU hosts and take them back, but cannot drain the last one', async () => {
     const h = get();
     const { drains } = h.platform.scheduler;
     const names = ['drain-1', 'drain-2', 'drain-away'];
-    // Reports the drains as a runtime that knows of them does.
+    // Reports the drains as a runtime does that knows them.
     const say = async () => {
       const drained = await drains.names();
       const gpuHosts = names.map((name) => ({
@@ -153,8 +153,8 @@ export function describeOperations(get: () => Harness): void {
 
       const { status, body } = await change('drain-1', { drained: true });
       assert.deepEqual([status, body.name, body.drained, body.connected], [200, 'drain-1', true, true]);
-      assert.equal((await change('drain-1', { drained: true })).status, 200, 'again');
-      assert.equal((await change('drain-away', { drained: true })).status, 200, 'one that is away');
+      assert.equal((await change('drain-1', { drained: true })).status, 200, 'a repeated drain');
+      assert.equal((await change('drain-away', { drained: true })).status, 200, 'a host that is away');
       const last = await change('drain-2', { drained: true });
       h.refused(last, 'conflict');
       assert.match(last.body.hint, /--force/);
@@ -165,7 +165,7 @@ export function describeOperations(get: () => Harness): void {
         names.map((name) => [name, true]),
       );
       for (const name of names) assert.equal((await change(name, { drained: false })).body.drained, false);
-      assert.equal((await change('drain-1', { drained: false })).status, 200, 'again');
+      assert.equal((await change('drain-1', { drained: false })).status, 200, 'a repeated undrain');
       const acts = (await h.ask('/v1/audit?limit=1000')).body.entries as Record<string, unknown>[];
       assert.deepEqual(
         acts.flatMap(({ action, target, details }) =>
@@ -183,7 +183,7 @@ export function describeOperations(get: () => Harness): void {
     }
   });
 
-  it('what operators do to invocations of others is written down there, and what is done to one’s own is not', async () => {
+  it('the audit log of a tenant has the acts of operators on its invocations, and not its own acts', async () => {
     const h = get();
     await h.platform.register({ name: 'theirs' }, 'theirs');
     const owner = { authorization: `Bearer ${await h.platform.key(['admin'], 'theirs')}` };
@@ -214,7 +214,7 @@ export function describeOperations(get: () => Harness): void {
     );
   });
 
-  it('the secret of webhooks stays until it is rotated, is of one tenant, and for admins', async () => {
+  it('the webhook secret stays until rotated, belongs to one tenant, and needs the admin scope', async () => {
     const h = get();
     const first = (await h.ask('/v1/webhooks/secret')).body.secret;
     assert.match(first, /^whsec_[A-Za-z0-9+/]{43}=$/);

@@ -28,13 +28,13 @@ export function describeQuotas(get: () => Harness): void {
       });
     const list = async (query = '') => (await get().ask(`/v1/quotas${query}`, { headers: own })).body.quotas;
 
-    it('are not spoken of where there are none', async () => {
+    it('add no headers where no limit is set', async () => {
       const { headers } = await invoke();
       assert.deepEqual([headers.get('ratelimit'), headers.get('ratelimit-policy')], [null, null]);
       assert.deepEqual(await list(), []);
     });
 
-    it('stand in the headers as the API says, and refuse with a time to come back', async () => {
+    it('set the RateLimit headers, and refuse with the time of the reset', async () => {
       const h = get();
       await put({ quota: 'requests-per-month', limit: 3 });
       const [{ used, resetsAt }] = await list();
@@ -47,13 +47,17 @@ export function describeQuotas(get: () => Harness): void {
       const told = Number(first.headers.get('ratelimit')?.split(';t=')[1]);
       assert.ok(Math.abs(told - seconds) < 60, `${told} ${seconds}`);
       const again = await invoke(key);
-      assert.deepEqual([again.status < 500, (await list())[0].used], [true, 2], 'a repetition is no request');
+      assert.deepEqual([again.status < 500, (await list())[0].used], [true, 2], 'a repeated request is not counted');
       await invoke();
       const refused = await invoke();
       h.refused(refused, 'quota-requests');
       const { quota, limit, function: fn, used: all, resetsAt: until } = refused.body;
       assert.deepEqual([quota, limit, fn, all, until], ['requests-per-month', 3, null, 3, resetsAt]);
-      assert.equal(refused.headers.get('x-should-retry'), String(told <= 60), 'nobody waits for the end of a month');
+      assert.equal(
+        refused.headers.get('x-should-retry'),
+        String(told <= 60),
+        'a client does not wait for the end of a month',
+      );
       assert.match(refused.headers.get('ratelimit') ?? '', /^"requests-per-month";r=0;t=\d+$/);
       assert.ok(Number(refused.headers.get('retry-after')) >= told - 60);
       const { body } = await h.ask('/v1/usage/minutes?minutes=5', { headers: own });
@@ -64,7 +68,7 @@ export function describeQuotas(get: () => Harness): void {
       );
     });
 
-    it('are set by operators, for a time or for good, of the tenant or a function', async () => {
+    it('are set by operators, for a time or permanently, for a tenant or a function', async () => {
       const h = get();
       h.refused(await put({ quota: 'requests-per-day', limit: 1 }, own), 'forbidden');
       const expiresAt = new Date(Date.now() + 60_000).toISOString();
@@ -88,7 +92,7 @@ export function describeQuotas(get: () => Harness): void {
       assert.deepEqual([acts[0].action, acts[0].target], ['quota.set', 'requests-per-month']);
     });
 
-    it('are refused when they are none, and nothing is changed', async () => {
+    it('are refused when invalid, and no limit is changed', async () => {
       const h = get();
       const before = await list('?function=echo');
       const addressed = (query: string, change: object) =>
@@ -124,7 +128,7 @@ export function describeQuotas(get: () => Harness): void {
       assert.deepEqual(await list('?function=echo'), before);
     });
 
-    it('count what ran, and show it as JSON and as CSV', async () => {
+    it('count finished work and show it as JSON and CSV', async () => {
       const h = get();
       const { id } = (await invoke()).body;
       const attempt = await h.platform.attempt(id);
@@ -147,7 +151,7 @@ export function describeQuotas(get: () => Harness): void {
       );
     });
 
-    it('bound what is stored', async () => {
+    it('bound stored bytes', async () => {
       const h = get();
       const { id } = (await invoke()).body;
       const file = (bytes: number) =>

@@ -5,7 +5,7 @@ import { type Answer, ASYNC, type Harness, JSON_TYPE } from './harness.ts';
 
 /** Tests of deploy targets, aliases, rollback and removal. */
 export function describeReleases(get: () => Harness): void {
-  describe('releases', () => {
+  describe('releases:', () => {
     const deploy = async (name: string, content: string, query = '', more: object = {}): Promise<Answer> => {
       const form = new FormData();
       form.set('manifest', new Blob([JSON.stringify({ name, ...more })]));
@@ -30,7 +30,7 @@ export function describeReleases(get: () => Harness): void {
         headers: { ...JSON_TYPE, ...ASYNC },
       });
 
-    it('a deploy says how it went, who may what, and what will not work', async () => {
+    it('a deploy reports its build, grants and warnings', async () => {
       get().platform.build = () => ({
         ok: true,
         artifact: { buildMs: 7, checkMs: 1, meterMs: 2, coldStartMs: 4.5, warmStartMs: 0.01, moduleBytes: 10 },
@@ -64,7 +64,7 @@ export function describeReleases(get: () => Harness): void {
       ]);
     });
 
-    it('a dry run says what would change, and stores nothing', async () => {
+    it('a dry run reports the changes and stores nothing', async () => {
       const h = get();
       const first = await version('dry', '1', '', { limits: { pages: 4 } });
       const { status, body } = await deploy('dry', '2', '?dry_run=true', { limits: { pages: 8 } });
@@ -89,7 +89,7 @@ export function describeReleases(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/undone'), 'unknown-function');
     });
 
-    it('aliases and tags are refused with the field named, and nothing is stored then', async () => {
+    it('invalid aliases and tags are refused with the field named, and nothing is stored', async () => {
       const h = get();
       const first = await version('named', '1', '?tag=v1');
       for (const alias of ['Upper', 'feed', 'a%2Fb']) {
@@ -140,7 +140,7 @@ export function describeReleases(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/named/aliases/canary'), 'unknown-alias');
     });
 
-    it('a name, an alias and a version are invoked as what they mean, and a split by its weights', async () => {
+    it('invocations resolve a name, an alias, a version, and a split by its weights', async () => {
       const first = await version('drawn', '1');
       const second = await version('drawn', '2', '?alias=canary');
       assert.equal((await submit('drawn')).body.version, first);
@@ -153,7 +153,11 @@ export function describeReleases(get: () => Harness): void {
           { version: first, weight: 1 },
         ],
       });
-      assert.equal((await get().ask('/v1/functions/drawn')).body.version, second, 'inspected: the heaviest');
+      assert.equal(
+        (await get().ask('/v1/functions/drawn')).body.version,
+        second,
+        'inspecting an alias shows its heaviest version',
+      );
       const [entry] = (await get().ask('/v1/functions')).body.functions.filter(
         (f: { name: string }) => f.name === 'drawn',
       );
@@ -163,7 +167,7 @@ export function describeReleases(get: () => Harness): void {
       assert.ok(seen.has(second));
     });
 
-    it('rolling back goes one step at a time, says what changes, and can be asked only', async () => {
+    it('a rollback goes back one step, reports the changes, and has a dry run', async () => {
       const h = get();
       const first = await version('back', '1', '', { description: 'one' });
       const second = await version('back', '2', '', { description: 'two' });
@@ -173,7 +177,7 @@ export function describeReleases(get: () => Harness): void {
         planned.changes.map(({ field }: { field: string }) => field),
         ['component', 'description'],
       );
-      assert.deepEqual(await live('back'), [{ version: second, weight: 100 }], 'nothing happened');
+      assert.deepEqual(await live('back'), [{ version: second, weight: 100 }], 'a dry run changes nothing');
       const { body } = await rollback('back', { message: 'worse', ifRevision: planned.alias.revision });
       assert.deepEqual(body.alias.shares, [{ version: first, weight: 100 }]);
       assert.equal(body.alias.message, 'worse');
@@ -188,7 +192,7 @@ export function describeReleases(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/back/aliases/other/history'), 'unknown-alias');
     });
 
-    it('what is removed drains: nothing new, what runs ends, the name is free', async () => {
+    it('a removed function drains: it takes no new invocations, running ones end, and its name is free', async () => {
       const h = get();
       const first = await version('drains', '1');
       const { body } = await submit('drains');
@@ -207,7 +211,7 @@ export function describeReleases(get: () => Harness): void {
       assert.deepEqual((await h.ask('/v1/functions/drains/draining')).body, { draining: [] });
     });
 
-    it('a version that nothing serves can be removed, and what waits be cancelled with it', async () => {
+    it('a version without an alias can be removed, and its queued invocations cancelled', async () => {
       const h = get();
       const first = await version('single', '1');
       const second = await version('single', '2');
@@ -219,7 +223,7 @@ export function describeReleases(get: () => Harness): void {
       h.refused(await remove(`single/versions/${first}`), 'unknown-alias');
     });
 
-    it('a key that may only invoke changes nothing', async () => {
+    it('a key with the invoke scope alone cannot change functions', async () => {
       const h = get();
       await version('kept', '1');
       const authorization = `Bearer ${await h.platform.key(['invoke'])}`;
@@ -238,7 +242,7 @@ export function describeReleases(get: () => Harness): void {
       }
     });
 
-    it('what runs the requests of all tenants is changed by operators only', async () => {
+    it('functions that run requests of all tenants can be changed by operators only', async () => {
       const h = get();
       const name = 'openai-chat';
       const first = await version(name, '1', '?tag=v1');
@@ -269,9 +273,9 @@ export function describeReleases(get: () => Harness): void {
         h.refused(answer, 'forbidden');
         assert.match(answer.body.detail, /openai-chat .* runs the requests of all tenants; .* "operator"/);
       }
-      assert.deepEqual(await live(name), [{ version: second, weight: 100 }], 'nothing happened');
+      assert.deepEqual(await live(name), [{ version: second, weight: 100 }], 'the refused change has no effect');
       assert.equal((await h.ask(`/v1/functions/${name}/versions`)).body.versions.length, 2);
-      // The key may still change its own tenant's function of that name, and other functions of the tenant.
+      // The key may still change a function of that name of its own tenant, and other functions of the tenant.
       const elsewhere = `Bearer ${await h.platform.key(['deploy'], 'elsewhere')}`;
       const own = await h.ask(`/v1/functions/${name}`, {
         method: 'PUT',
@@ -294,7 +298,7 @@ export function describeReleases(get: () => Harness): void {
       assert.deepEqual(acts, ['function.remove', 'alias.rollback', 'function.deploy', 'function.deploy']);
     });
 
-    it('a quarantined version is refused until its quarantine is lifted; another version is run', async () => {
+    it('a quarantined version is refused until its quarantine is lifted, and another version runs', async () => {
       const h = get();
       const name = 'quarantined';
       const first = await version(name, '1');
@@ -311,7 +315,7 @@ export function describeReleases(get: () => Harness): void {
       };
       assert.ok(Math.abs(Date.parse(await listed()) - Date.now()) < 60_000);
       await version(name, '2');
-      assert.equal(await listed(), undefined, 'the new version is served');
+      assert.equal(await listed(), undefined, 'the new version is invoked');
       assert.equal((await submit(name)).status, 202);
       const { versions } = (await h.ask(`/v1/functions/${name}/versions`)).body;
       const marked = versions.filter((one: { quarantinedAt?: string }) => one.quarantinedAt !== undefined);
@@ -330,7 +334,7 @@ export function describeReleases(get: () => Harness): void {
       assert.equal((await h.ask(`/v1/functions/${name}?now=true`, { method: 'DELETE' })).status < 300, true);
     });
 
-    it('the schema of pie.json is there for editors, without a key', async () => {
+    it('the schema of pie.json is public', async () => {
       const response = await fetch(`${get().target.url}/pie.schema.json`);
       const schema = (await response.json()) as { properties: Record<string, object> };
       assert.deepEqual([response.status, response.headers.get('access-control-allow-origin')], [200, '*']);

@@ -11,7 +11,7 @@ export function describeSchemas(get: () => Harness): void {
     });
 
   describe('hostile schemas and inputs', () => {
-    it('a pattern that backtracks for ever elsewhere is matched at once', async () => {
+    it('a pattern that makes other engines backtrack for ever is matched in linear time', async () => {
       const h = get();
       await h.platform.register({
         name: 'patterned',
@@ -22,7 +22,7 @@ export function describeSchemas(get: () => Harness): void {
       assert.equal(accepted.status, 202, JSON.stringify(accepted.body));
     });
 
-    it('a pattern that no linear engine matches is refused at deploy, with the reason and the remedy', async () => {
+    it('a pattern without a linear match is refused at deploy, with the reason and advice', async () => {
       const h = get();
       const input = { properties: { word: { pattern: '^(?!no)[a-z]+$' }, twice: { pattern: '(a)\\1' } } };
       const answer = await h.deploy({ name: 'looking', input }, componentBytes('looking'));
@@ -31,7 +31,7 @@ export function describeSchemas(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/looking'), 'unknown-function');
     });
 
-    it('a body that nests without end, or has too many names, is refused before it is parsed', async () => {
+    it('a body with too deep nesting or too many names is refused before it is parsed', async () => {
       const h = get();
       await h.platform.register({ name: 'anything' });
       h.refused(await ask('anything', `${'['.repeat(900)}${']'.repeat(900)}`), 'invalid-input', '');

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { frames, type Harness, json, SSE } from './harness.ts';
+import { ASYNC, frames, type Harness, json, SSE } from './harness.ts';
 
 /** Tests of the behaviour that all event streams share. */
 export function describeStreams(get: () => Harness): void {
@@ -25,6 +25,22 @@ export function describeStreams(get: () => Harness): void {
       // Subscriptions of earlier clients may have ended only now.
       await eventually(async () => (await channels()).every((name) => before.includes(name)), 'nobody listens');
       assert.equal((await h.ask(`/v1/invocations/${id}`)).body.status, 'queued');
+      await h.ask(`/v1/invocations/${id}`, { method: 'DELETE' });
+    });
+
+    it('is closed everywhere once its client has left', async () => {
+      const h = get();
+      await h.platform.register({ name: 'left' });
+      const { id } = await json(await h.send('/v1/functions/left/invocations', { method: 'POST', headers: ASYNC }));
+      /** True while a gateway follows this invocation or the logs of its function. */
+      const isFollowed = async () => (await channels()).some((name) => name.includes(id) || name.includes(':left'));
+      for (const path of [`/v1/invocations/${id}/events`, '/v1/functions/left/logs', '/v1/logs']) {
+        const leave = new AbortController();
+        await h.send(path, { headers: SSE, signal: leave.signal });
+        await eventually(isFollowed, `${path} is followed`);
+        leave.abort();
+        await eventually(async () => !(await isFollowed()), `${path} is not followed any more`);
+      }
       await h.ask(`/v1/invocations/${id}`, { method: 'DELETE' });
     });
 

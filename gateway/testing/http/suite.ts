@@ -39,7 +39,7 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     describeTenants(get);
     describeQuotas(get);
     describeSchemas(get);
-    // Last, because it removes and suspends all objects with the names that it tries.
+    // Last, because this suite removes and suspends all objects with the names that it tries.
     describeNames(get);
   });
 }

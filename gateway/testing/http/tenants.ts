@@ -14,7 +14,7 @@ export function describeTenants(get: () => Harness): void {
   const keyOf = async (scopes: readonly Scope[], tenant?: string) => holding(await get().platform.key(scopes, tenant));
 
   describe('tenants', () => {
-    it('are created, shown, weighted and suspended by operators; a suspended one is refused', async () => {
+    it('are created, shown, weighted and suspended by operators, and a suspended one is refused', async () => {
       const h = get();
       const made = await h.ask('/v1/tenants', post({ name: 'acme', weight: 5 }));
       assert.deepEqual([made.status, made.body.name, made.body.weight, made.body.suspended], [201, 'acme', 5, false]);
@@ -34,7 +34,7 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await h.ask('/v1/tenants/nobody', post({}, {}, 'PATCH')), 'unknown-tenant');
     });
 
-    it('are refused with a field when they are wrong, and nothing is stored', async () => {
+    it('are refused with the field of the fault, and nothing is stored', async () => {
       const h = get();
       const before = (await h.ask('/v1/tenants')).body;
       for (const [body, field] of [
@@ -60,7 +60,7 @@ export function describeTenants(get: () => Harness): void {
     const create = (headers: Record<string, string>, body: object, path = '/v1/keys') =>
       get().ask(path, post({ name: 'k', scopes: ['invoke'], ...body }, headers));
 
-    it('are created once shown, listed without what would let somebody in, rotated and removed', async () => {
+    it('are shown once at creation, listed without the secret, rotated and removed', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'keys');
       const made = await create(admin, { name: 'ci', expiresAt: '2035-01-01T00:00:00Z' });
@@ -83,7 +83,7 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await create({}, {}, '/v1/tenants/nobody/keys'), 'unknown-tenant');
     });
 
-    it('hand on no more than they have, and no key touches one that may do more', async () => {
+    it('can give only their own scopes, and cannot touch keys with more', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'scoped');
       const operator = await create({}, { scopes: ['operator'] }, '/v1/tenants/scoped/keys');
@@ -109,7 +109,7 @@ export function describeTenants(get: () => Harness): void {
       }
     });
 
-    it('the last that administers a tenant stays', async () => {
+    it('cannot be removed if they are the last with the admin scope', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'lonely');
       const { keyId } = (await h.ask('/v1/keys/self', { headers: admin })).body;
@@ -118,7 +118,7 @@ export function describeTenants(get: () => Harness): void {
       assert.equal((await h.ask(`/v1/keys/${keyId}`, { method: 'DELETE', headers: admin })).status, 204);
     });
 
-    it('are refused with a field when they are wrong', async () => {
+    it('are refused with the field of the fault', async () => {
       const h = get();
       const count = async () => (await h.ask('/v1/keys')).body.keys.length;
       const before = await count();
@@ -143,7 +143,7 @@ export function describeTenants(get: () => Harness): void {
   });
 
   describe('the audit log', () => {
-    it('has every act, newest first, page by page, and each tenant its own', async () => {
+    it('has every act, newest first, in pages, separately for each tenant', async () => {
       const h = get();
       await h.ask('/v1/tenants', post({ name: 'watched' }));
       const admin = await keyOf(['admin'], 'watched');
@@ -175,7 +175,7 @@ export function describeTenants(get: () => Harness): void {
     const revisions = ({ body }: Answer) =>
       body.usedBy.map(({ function: name, revision }: { function: string; revision: number }) => [name, revision]);
 
-    it('are stored, named without their values, used by what is deployed then, and kept while used', async () => {
+    it('are stored, named without their values, used by later deploys, and kept while in use', async () => {
       const h = get();
       const value = 'a value that nobody sees';
       const first = await put('API_TOKEN', value);
@@ -217,7 +217,7 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await h.ask('/v1/secrets/API_TOKEN', { method: 'DELETE' }), 'unknown-secret');
     });
 
-    it('are refused when name or value are wrong, and so is a deploy that names an unknown one', async () => {
+    it('are refused with a wrong name or value, and a deploy that names an unknown secret is refused', async () => {
       const h = get();
       for (const name of ['lower', 'A-B', '1A', `A${'B'.repeat(64)}`, '%00', 'A%3AB']) {
         h.refused(await put(name, 'value'), 'invalid-secret', '/name');

@@ -29,8 +29,8 @@ const build = async (bytes: Uint8Array, options: Partial<ArtifactBuildOptions> =
   return outcome.artifact;
 };
 
-suite('a component becomes an artifact', () => {
-  test('that runs, is described, and is not built twice', async () => {
+suite('building a component into an artifact', () => {
+  test('gives an artifact that runs and has a description, and reuses it', async () => {
     const bytes = await component(await guest('(local.set $result (i32.mul (local.get $length) (i32.const 7)))'));
     const [first, same] = await Promise.all([buildArtifact(bytes, { store }), buildArtifact(bytes, { store })]);
     assert.ok(first.ok && same.ok);
@@ -50,37 +50,37 @@ suite('a component becomes an artifact', () => {
     assert.ok(meta.toolchain['jco-transpile'] && meta.toolchain.build);
   });
 
-  test('whose glue compiles nothing itself and reads no environment', async () => {
+  test('gives glue that compiles nothing itself and reads no environment', async () => {
     const artifact = await build(await component(await guest('')));
     const glue = await readFile(artifact.glue, 'utf8');
     assert.doesNotMatch(glue, /new WebAssembly\.Module\(|WebAssembly\.compile\(/);
     assert.doesNotMatch(glue, /^\s*_debugLog\(/m);
   });
 
-  test('once for each memory limit', async () => {
+  test('gives one artifact for each memory limit', async () => {
     const bytes = await component(await guest(''));
     assert.notEqual((await build(bytes)).hash, (await build(bytes, { memoryPages: 32 })).hash);
   });
 });
 
-suite('what an instance may use is bounded', () => {
+suite('the memory and time of an instance are bounded', () => {
   const GROW =
     '(loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 3)) (i32.const 0)))) (local.set $result (memory.size))';
 
-  test('memory, by the limit of the artifact', async () => {
+  test('memory by the limit of the artifact', async () => {
     const artifact = await build(await component(await guest(GROW)), { memoryPages: 64 });
     const instance = await load(artifact);
     assert.equal(await instance.run(''), '64');
     assert.equal(instance.memoryBytes(), 64 * 65536);
   });
 
-  test('memory, by its own smaller maximum', async () => {
+  test('memory by its own smaller maximum', async () => {
     const core = await guest(GROW, '', '(memory (export "memory") 1 10)');
     const instance = await load(await build(await component(core)));
     assert.equal(await instance.run(''), '10');
   });
 
-  test('the memories that can grow share the limit', async () => {
+  test('all growing memories share the limit', async () => {
     const grow = (index: number) => `(func (drop (memory.grow ${index} (i32.const 1))))`;
     const prepared = prepareCoreModules(
       new Map([
@@ -98,7 +98,7 @@ suite('what an instance may use is bounded', () => {
     );
   });
 
-  test('tables', async () => {
+  test('tables by their largest size', async () => {
     const body =
       '(loop $more (br_if $more (i32.ge_s (table.grow $t (ref.null func) (i32.const 100)) (i32.const 0)))) (local.set $result (table.size $t))';
     const instance = await load(await build(await component(await guest(body, '(table $t 1 funcref)'))));
@@ -114,7 +114,7 @@ suite('what an instance may use is bounded', () => {
       '',
     ],
   ] as const) {
-    test(`${name} without end leaves the thread to others and is killed`, async () => {
+    test(`${name} without end yields the thread to timers and is killed`, async () => {
       const instance = await load(await build(await component(await guest(body, fields))), {}, 50);
       let beats = 0;
       const beat = setInterval(() => {
@@ -131,13 +131,13 @@ suite('what an instance may use is bounded', () => {
   }
 });
 
-test('recursion without end overflows the stack of its instance alone', async () => {
+test('endless recursion overflows the stack of its own instance only', async () => {
   const fields = '(func $f (param i32) (result i32) (i32.add (call $f (local.get 0)) (i32.const 1)))';
   const instance = await load(await build(await component(await guest('(drop (call $f (i32.const 1)))', fields))));
   await assert.rejects(instance.run(''), RangeError);
 });
 
-suite('what is not an inferlet is refused and leaves nothing behind', () => {
+suite('a component that is not an inferlet is refused and leaves no files', () => {
   const header = Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0);
   const foreign = (wit: string) => async () => component(await wat(CORE), `package a:b@0.1.0;\n${wit}`, 'w');
   const CORE = `(module (memory (export "memory") 1)
@@ -257,12 +257,12 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     });
   }
 
-  test('a name that would end a string in the glue', async () => {
+  test('a name that would end a string literal in the glue', async () => {
     const bytes = await component(await guest('', `(func (export "';process.exit(1);'"))`));
     await assert.rejects(makeArtifact(bytes, join(store, 'name'), { memoryPages: 1024 }), /uses the name "';process/);
   });
 
-  test('bytes changed at random: refused with a code, or an artifact', async () => {
+  test('randomly changed bytes give a refusal with a code, or an artifact', async () => {
     const fields = '(import "pie:inferlet/runtime@0.1.0" "random" (func $random (result i32)))';
     const good = await component(await guest('(drop (call $random))', fields));
     const directory = join(store, 'random');
@@ -280,7 +280,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     await fc.assert(property, { seed: 11, numRuns: 60 });
   });
 
-  test('types that double with every level', async () => {
+  test('types that double in size with every level', async () => {
     const levels = Array.from({ length: 14 }, (_, i) => `type t${i + 1} = tuple<t${i}, t${i}>;`).join(' ');
     const wit = (await contractText()).replace(
       'random: func() -> u32;',
@@ -290,7 +290,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     await assert.rejects(makeArtifact(bytes, join(store, 'large'), { memoryPages: 64 }), /a type is too large/);
   });
 
-  test('through the build process, with nothing left in the store', async () => {
+  test('in the build process, without files left in the store', async () => {
     const empty = await mkdtemp(join(store, 'refused-'));
     const outcome = await buildArtifact(Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0), { store: empty });
     assert.ok(!outcome.ok);
@@ -298,7 +298,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     assert.deepEqual(await readdir(empty), []);
   });
 
-  test('a build past its time limit: build-timeout', async () => {
+  test('a build that exceeds its time limit: build-timeout', async () => {
     const empty = await mkdtemp(join(store, 'slow-'));
     const bytes = await component(await guest('(local.set $result (i32.const 5))'));
     const outcome = await buildArtifact(bytes, { store: empty, timeoutMs: 20 });
@@ -307,7 +307,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     assert.deepEqual(await readdir(empty), []);
   });
 
-  test('a build past its memory limit', async () => {
+  test('a build that exceeds its memory limit', async () => {
     const bytes = await component(await guest('(local.set $result (i32.const 6))'));
     const outcome = await buildArtifact(bytes, { store: await mkdtemp(join(store, 'small-')), memoryMb: 70 });
     assert.ok(!outcome.ok);
@@ -315,7 +315,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     assert.match(outcome.message, /70 MiB of memory|out of memory/);
   });
 
-  test('a build that is called off', async () => {
+  test('a build that is aborted', async () => {
     const empty = await mkdtemp(join(store, 'off-'));
     const bytes = await component(await guest('(local.set $result (i32.const 8))'));
     const reason = new Error('called off');
@@ -327,7 +327,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
   });
 });
 
-test('a damaged description is not believed, and the artifact is built anew', async () => {
+test('an artifact with a damaged description is built again', async () => {
   const bytes = await component(await guest('(local.set $result (i32.const 9))'));
   const artifact = await build(bytes);
   const path = join(artifact.directory, 'artifact.json');
@@ -347,7 +347,7 @@ test('a damaged description is not believed, and the artifact is built anew', as
   }
 });
 
-test('the C kernels beside this test are what their source says they are', async () => {
+test('kernels.c declares each function that kernels.wasm exports', async () => {
   const fixtures = fileURLToPath(new URL('../fixtures/', import.meta.url));
   const module = new WebAssembly.Module(await readFile(join(fixtures, 'kernels.wasm')));
   const source = await readFile(join(fixtures, 'kernels.c'), 'utf8');

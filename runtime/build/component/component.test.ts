@@ -16,7 +16,7 @@ before(async () => {
 });
 after(() => rm(root, { recursive: true, force: true }));
 
-/** A project of these files; answers its folder. */
+/** Creates a project of these files and returns its folder. */
 async function project(name: string, files: Readonly<Record<string, string>>): Promise<string> {
   const directory = join(root, name);
   for (const [file, text] of Object.entries(files)) {
@@ -28,7 +28,7 @@ async function project(name: string, files: Readonly<Record<string, string>>): P
 
 const build = (path: string): Promise<ComponentOutcome> => buildComponent(path, { store });
 
-/** What signals do, in their order; the source runs in Node and in a guest, and both must say the same. */
+/** The order of an abort signal's events. The source runs in Node and in a guest, and both must log the same. */
 async function aborts(): Promise<unknown> {
   const seen: unknown[] = [];
   const controller = new AbortController();
@@ -75,7 +75,7 @@ async function aborts(): Promise<unknown> {
   return seen;
 }
 
-suite('a source becomes a component', () => {
+suite('a source compiles to a component', () => {
   let artifact: Artifact;
 
   before(async () => {
@@ -167,7 +167,7 @@ suite('a source becomes a component', () => {
     return { result, logs: instance.logs };
   };
 
-  test('with its relative, JSON and npm imports, a package that bears a Node name among them', async () => {
+  test('with relative, JSON and npm imports, including a package that has the name of a Node module', async () => {
     const { result, logs } = await run('bundled');
     assert.deepEqual(result, [
       'A!',
@@ -179,7 +179,7 @@ suite('a source becomes a component', () => {
     assert.deepEqual(logs[0], { level: 'warn', message: 'loading true' });
   });
 
-  test('with a clock, timers and random numbers of the host', async () => {
+  test('with clock, timers and random numbers of the host', async () => {
     const before = Date.now();
     const { result } = await run('globals');
     const { order, ticks, now, year, hours, isDate, called, fixed, random, uuid, bytes, passed } = result;
@@ -203,7 +203,7 @@ suite('a source becomes a component', () => {
     for (const number of random as number[]) assert.ok(number >= 0 && number < 1);
   });
 
-  test('with TextEncoder and TextDecoder that agree with Node', async () => {
+  test('with TextEncoder and TextDecoder equal to those of Node', async () => {
     const { result } = await run('text');
     const samples = [
       '',
@@ -236,7 +236,7 @@ suite('a source becomes a component', () => {
     assert.equal(result.fatal, 'TypeError');
   });
 
-  test('with AbortController and AbortSignal that agree with Node', async () => {
+  test('with AbortController and AbortSignal equal to those of Node', async () => {
     const { result } = await run('abort');
     assert.deepEqual(result, JSON.parse(JSON.stringify(await aborts())));
   });
@@ -261,7 +261,7 @@ suite('a source becomes a component', () => {
     );
   });
 
-  test('that is killed when it spins', async () => {
+  test('that is killed when it computes without end', async () => {
     const instance = await load(artifact, { runtime: host() }, 1000);
     let beats = 0;
     const beat = setInterval(() => {
@@ -273,7 +273,7 @@ suite('a source becomes a component', () => {
   });
 
   for (const name of ['recurse', 'hog']) {
-    test(`that fails alone when it is asked to ${name}`, async () => {
+    test(`that fails alone when asked to ${name}`, async () => {
       const instance = await load(artifact, { runtime: host() });
       await assert.rejects(instance.run(JSON.stringify({ case: name })));
       assert.ok(instance.memoryBytes() <= 256 * 65536);
@@ -286,7 +286,7 @@ suite('a source becomes a component', () => {
   });
 });
 
-test('a bundle that has not changed is not compiled again', async () => {
+test('an unchanged bundle is not compiled again', async () => {
   const path = await project('once', { 'index.js': 'export async function run(input) { return input; }' });
   const first = await build(path);
   await writeFile(join(path, 'index.js'), '// No change.\nexport async function run(input) { return input; }');

@@ -17,7 +17,7 @@ before(async () => {
 });
 after(() => rm(root, { recursive: true, force: true }));
 
-/** A project of these files; answers its folder. */
+/** Creates a project of these files and returns its folder. */
 async function project(name: string, files: Readonly<Record<string, string>>): Promise<string> {
   const directory = join(root, name);
   for (const [file, text] of Object.entries(files)) {
@@ -33,8 +33,8 @@ async function failure(path: string, options: { timeoutMs?: number } = {}): Prom
   return outcome;
 }
 
-suite('a source that cannot be compiled says where', () => {
-  test('a Node module, by name, with what to use', async () => {
+suite('compile errors name their place', () => {
+  test('a Node module, with its name and a replacement', async () => {
     const path = await project('node', {
       'index.ts':
         "import { readFile } from 'node:fs/promises';\nimport http from 'http';\nexport const run = () => readFile(http);\n",
@@ -73,13 +73,13 @@ suite('a source that cannot be compiled says where', () => {
     assert.match(hint, /npm/);
   });
 
-  test('no run', async () => {
+  test('a source without run', async () => {
     const { message, hint } = await failure(await project('norun', { 'index.ts': 'export const walk = 1;' }));
     assert.match(message, /does not export `run`/);
     assert.match(hint, /defineInferlet/);
   });
 
-  test('no entry, no file, broken manifest', async () => {
+  test('a missing entry or file, and a broken manifest', async () => {
     assert.match((await failure(await project('empty', { 'a.txt': '' }))).message, /no index\.ts/);
     assert.match((await failure(join(root, 'nowhere.ts'))).message, /no file or folder/);
     assert.match((await failure(await project('manifest', { 'pie.json': '{' }))).message, /not JSON/);
@@ -126,7 +126,7 @@ test('a build ends when the process that started it dies', {
   await waitFor(async () => (await builds(path)).length === 0);
 });
 
-/** Processes of the build program that work on that path. */
+/** Processes of the build program with this path in their arguments. */
 async function builds(path: string): Promise<string[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')));
@@ -136,7 +136,7 @@ async function builds(path: string): Promise<string[]> {
 async function waitFor(condition: () => Promise<boolean>): Promise<void> {
   const until = Date.now() + 60_000;
   while (!(await condition())) {
-    assert.ok(Date.now() < until, 'it did not happen in time');
+    assert.ok(Date.now() < until, 'the condition did not hold in time');
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }

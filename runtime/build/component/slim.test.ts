@@ -10,7 +10,7 @@ import { bundle } from './bundle.ts';
 import { writeContract } from './contract.ts';
 import { slim } from './slim.ts';
 
-/** Fills what the engine's allocator has free with objects of all sizes, over and over, and says what it made of them. */
+/** Fills the free blocks of the engine's allocator with objects of all sizes, repeatedly, and returns a checksum. */
 const SOURCE = `
 import { defineInferlet } from '@pie/inferlet';
 const kept = new Map(Array.from({ length: 500 }, (_, i) => ['key ' + i, { text: 'value '.repeat(i % 40), bytes: new Uint8Array(i * 3).fill(i) }]));
@@ -31,7 +31,7 @@ suite('a slim component', () => {
   });
   after(() => rm(root, { recursive: true, force: true }));
 
-  test('does what the whole one does, and has neither its source beside it nor names', async () => {
+  test('behaves like the whole component, without its source text and its names', async () => {
     await writeFile(join(root, 'index.ts'), SOURCE);
     const { code, interfaces } = await bundle({ directory: root, entry: join(root, 'index.ts') });
     const witPath = await writeContract(interfaces, root);
@@ -47,10 +47,10 @@ suite('a slim component', () => {
     assert.deepEqual(results[1], results[0]);
 
     const most = code.slice(100, -100);
-    assert.ok(Buffer.from(component).includes(most), 'the whole one has the source in its snapshot');
+    assert.ok(Buffer.from(component).includes(most), 'the whole component has the source in its snapshot');
     assert.ok(!Buffer.from(slimmed).includes(most));
     assert.ok(!Buffer.from(slimmed).includes('component-name'));
     assert.ok(slimmed.length < component.length - 2 * code.length);
-    assert.deepEqual(slim(slimmed), slimmed, 'there is nothing more to take away');
+    assert.deepEqual(slim(slimmed), slimmed, 'a second pass removes nothing');
   });
 });

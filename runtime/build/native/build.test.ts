@@ -43,7 +43,7 @@ const build = async (directory: string) => buildComponent(directory, { store: jo
 
 async function refused(name: string, text: string): Promise<BuildFailure> {
   const outcome = await build(await project(name, text));
-  assert.ok(!outcome.ok, 'it was built');
+  assert.ok(!outcome.ok, 'the build should have failed');
   return outcome;
 }
 
@@ -54,7 +54,7 @@ async function run(component: Uint8Array, input: string): Promise<string> {
 }
 
 describe('a folder whose main is a C file', () => {
-  it('becomes a component of a few kilobytes, with what it includes', async () => {
+  it('builds into a component of a few kilobytes, with its included files', async () => {
     const outcome = await build(
       await project(
         'hello',
@@ -91,7 +91,7 @@ describe('a folder whose main is a C file', () => {
     assert.equal(await run(outcome.component, '{"a":1}'), '{"a":1}');
   });
 
-  it('is refused with the place of its faults, or with what it may not use', async () => {
+  it('is refused with the place of its errors, or with the forbidden import', async () => {
     const wrong = await refused('wrong', `${HEAD}${RUN} {\n  return input.text;\n}`);
     assert.match(wrong.message, /main\.c:3:16: .*text/);
     assert.equal(wrong.diagnostics?.[0]?.source, '  return input.text;');
@@ -105,13 +105,15 @@ describe('a folder whose main is a C file', () => {
     assert.match(stdio.hint, /pie_append/);
   });
 
-  it('traps where a text would grow into memory that is given back, and not where it has its room', async () => {
+  it('traps where a text would grow into released arena memory, and not within its reserved room', async () => {
     const quote = 'pie_append(&text, PIE_TEXT("\\""));';
     const append = 'pie_append(&text, PIE_TEXT("abcd"));';
     const reserved = `pie_reserve(&text, 200); ${quote}`;
     const inner = `pie_mark_t inner = pie_mark(); ${append} pie_release(inner);`;
     const own = 'pie_buffer own = {0}; for (int k = 0; k < 50; k++) pie_append(&own, PIE_TEXT("xyz"));';
-    /** What is done before a loop, in each turn between a mark and its release, and what is said; null where it traps. */
+    /**
+     * Code before a loop, code of each turn between a mark and its release, and the output; null where the guest traps.
+     */
     const cases: readonly (readonly [before: string, turn: string, said: string | null])[] = [
       [reserved, append, `"${'abcd'.repeat(30)}"`],
       [reserved, inner, `"${'abcd'.repeat(30)}"`],
@@ -136,8 +138,8 @@ describe('a folder whose main is a C file', () => {
     }
   });
 
-  it('is never taken for an option or a file of options', async () => {
-    // Read as options, it is a program without a fault.
+  it('is never read as an option or a file of options', async () => {
+    // As an options file, this text builds a valid program.
     const options = `-DTAKEN\nreal.c`;
     for (const main of ['@x.c', '-DTAKEN.c', '@sub/x.c']) {
       const directory = await project('options', '', {
@@ -154,7 +156,7 @@ describe('a folder whose main is a C file', () => {
   });
 });
 
-/** All that the bundled inferlet calls, on a host that decodes one token and the one that ends a text. */
+/** All calls of the bundled inferlet, on a host that decodes one token and then the one that ends a text. */
 async function transcript(module: Uint8Array) {
   const program = await testProgram(await testArtifact(await wrapModule(module)));
   const { host, lines } = recordingHost();
@@ -186,21 +188,21 @@ async function transcript(module: Uint8Array) {
   return { ending, lines };
 }
 
-describe('where clang is missing', () => {
-  /** The build program with nothing on its PATH. */
+describe('a machine without clang', () => {
+  /** The build program with an empty PATH. */
   const buildWithout = (directory: string) =>
     new Promise<Record<string, unknown>>((resolve) => {
       const args = [MAIN, 'component', directory, join(root, 'out.wasm'), '--json'];
       execFile(process.execPath, args, { env: { PATH: root } }, (_error, stdout) => resolve(JSON.parse(stdout)));
     });
 
-  it('says what to install', async () => {
+  it('refuses a build and names the package to install', async () => {
     const failure = await buildWithout(await project('bare', `${HEAD}${RUN} {}`));
     assert.equal(failure.message, 'clang is missing, which compiles C to WebAssembly.');
     assert.match(String(failure.hint), /apt-get install clang lld/);
   });
 
-  it('the module beside the source is taken, unless the source has changed', async () => {
+  it('uses the module beside the source unless the source has changed', async () => {
     const directory = join(root, 'copied');
     await cp(EXAMPLE, directory, { recursive: true });
     assert.equal((await buildWithout(directory)).ok, true);
@@ -208,7 +210,7 @@ describe('where clang is missing', () => {
     assert.equal((await buildWithout(directory)).ok, false);
   });
 
-  it('the bundled inferlet has such a module, which does what the compiled source does', async () => {
+  it('uses a module of the bundled inferlet that behaves like its compiled source', async () => {
     const entry = join(EXAMPLE, 'main.c');
     const prebuilt = await prebuiltModule(entry);
     assert.ok(prebuilt, 'main.wasm is of another source: see functions/native-completion/README.md');

@@ -32,7 +32,7 @@ async function compile(text: string): Promise<Uint8Array> {
 const PROGRAM =
   'pie_result_string_string pie_run(pie_string input) { (void)input; return (pie_result_string_string){0}; }';
 
-/** Every type that a function of the contract takes or gives, once. */
+/** Every type that a function of the contract takes or returns, once. */
 function allTypes(): WitType[] {
   const found = new Map<string, WitType>();
   const visit = (type: WitType | null): void => {
@@ -55,7 +55,7 @@ function allFunctions(): { entry: WitInterface; fn: WitFunction }[] {
   );
 }
 
-/** What clang must say of a type for its values to cross as they lie. */
+/** Assertions for clang that a type has the layout of the canonical ABI. */
 function layoutAssertions(type: WitType): string[] {
   const name = typeName(type);
   const { size, align } = layoutOf(type);
@@ -114,11 +114,11 @@ function literal(type: WitType, value: unknown): string {
   }
 }
 
-/** Variable of the one resource of a kind that the program holds. */
+/** The variable of the single resource of a kind that the program holds. */
 const handle = (interfaceName: string, resource: string): string =>
   identifier(`held_${interfaceName}_${resource}`).replaceAll('-', '_');
 
-/** A call with sampled arguments, and the line that it must leave. */
+/** A call with sampled arguments, and the line that it must record. */
 function call(entry: WitInterface, fn: WitFunction, number: number): { code: string; line: string } {
   const name = functionName(entry, fn);
   const args: unknown[] = [];
@@ -148,18 +148,18 @@ function call(entry: WitInterface, fn: WitFunction, number: number): { code: str
 }
 
 describe('pie.h', () => {
-  it('has every type laid out as the canonical ABI wants it', async () => {
+  it('lays out every type as the canonical ABI does', async () => {
     const types = allTypes();
     assert.ok(types.length > 80, `${types.length} types`);
     await compile([...types.flatMap(layoutAssertions), PROGRAM].join('\n'));
     await assert.rejects(compile(`_Static_assert(sizeof(pie_error) == 13, "size");\n${PROGRAM}`), /main\.c:2:1/);
   });
 
-  it('carries every call of the contract, with all shapes of its arguments', async () => {
+  it('makes every call of the contract with sampled arguments of every shape', async () => {
     const all = allFunctions();
     const constructors = all.filter(({ fn }) => fn.kind === 'constructor');
     const others = all.filter(({ fn }) => fn.kind !== 'constructor');
-    // A constructor may take what an earlier one made: queues and grammars come first.
+    // A constructor may take the result of an earlier one, so queues and grammars come first.
     const first = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
     constructors.sort((a, b) => first(a.fn.resource ?? '') - first(b.fn.resource ?? ''));
     const calls = [
@@ -192,7 +192,7 @@ describe('pie.h', () => {
     assert.equal(made.length, calls.length);
   });
 
-  it('gives back what was taken of the arena since a mark, and what it hands over stays whole', async () => {
+  it('releases arena memory up to a mark and keeps earlier allocations intact', async () => {
     const module = await compile(`pie_result_string_string pie_run(pie_string input) {
       uint64_t sum = 0, first = 0;
       char *kept = pie_alloc(1000, 8);

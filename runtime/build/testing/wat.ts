@@ -4,15 +4,15 @@ import { contractText } from '../native/wrap.ts';
 /** A core module of WebAssembly text. */
 export const wat = (text: string): Promise<Uint8Array> => parse(text);
 
-/** A component of a core module, of our world unless another is given. */
+/** A component of a core module, for the inferlet world unless another is given. */
 export async function component(core: Uint8Array, wit?: string, world = 'inferlet'): Promise<Uint8Array> {
   const source = wit ?? (await contractText());
   return componentNew(await componentEmbed({ binary: core, witSource: source, world }), []);
 }
 
 /**
- * An inferlet in WebAssembly text: what `run` needs (memory, allocation) around its body. The body has the input in $input and $length, and
- * $result for the number that it answers; `fields` are further declarations.
+ * An inferlet in WebAssembly text: memory and an allocator around the body of `run`. The body reads the input from $input
+ * and $length, and writes the number that it returns to $result; `fields` are further declarations.
  */
 export function guest(body: string, fields = '', memory = '(memory (export "memory") 1)'): Promise<Uint8Array> {
   return wat(`(module

@@ -16,7 +16,10 @@ const VENDOR = fileURLToPath(
 
 type Run = (...args: number[]) => number;
 
-/** An instance of metered bytes whose yield answers `fuel` until `most` yields have passed, then 0, which kills it. */
+/**
+ * An instance of metered bytes whose yield returns `fuel` until `most` yields have passed, then 0, which kills the
+ * instance.
+ */
 function instantiate(bytes: Uint8Array, fuel = 100, most = Number.POSITIVE_INFINITY) {
   const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes.slice()), { host: { nothing: () => {} } });
   const state = { yields: 0 };
@@ -41,7 +44,7 @@ function instantiate(bytes: Uint8Array, fuel = 100, most = Number.POSITIVE_INFIN
   };
 }
 
-/** A host function as a table can hold it. */
+/** A host function that a table can hold. */
 function hostFunction(y: () => void): WebAssembly.ExportValue {
   const bytes = Uint8Array.of(
     ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0, 0],
@@ -50,7 +53,7 @@ function hostFunction(y: () => void): WebAssembly.ExportValue {
   return new WebAssembly.Instance(new WebAssembly.Module(bytes), { m: { y } }).exports.y as WebAssembly.ExportValue;
 }
 
-/** Text of a module without its checks: what the original's text must be. */
+/** Text of a module without its checks, which must equal the text of the original. */
 function withoutChecks(text: string): string {
   const rare = String.raw`\(@metadata\.code\.branch_hint "\\00"\)\n`;
   return text
@@ -108,7 +111,7 @@ async function functions(bytes: Uint8Array): Promise<string[]> {
 const withoutCustom = (bytes: Uint8Array) =>
   writeSections(readSections(bytes).filter(({ id }) => id !== SECTION.custom));
 
-suite('metered modules are the originals and checks, nothing else', () => {
+suite('metered modules equal the originals except for checks', () => {
   const modules = {
     'C kernels': KERNELS,
     'a Rust module of jco': readFileSync(`${VENDOR}wasm-tools.core2.wasm`),
@@ -120,11 +123,11 @@ suite('metered modules are the originals and checks, nothing else', () => {
       assert.ok(metered.checks > 0);
       assert.ok(WebAssembly.validate(metered.bytes.slice()));
       const [before, after] = [await functions(plain), await functions(metered.bytes)];
-      // A refill, a yield, a long fill and a long copy.
+      // One refill, one yield, one long fill and one long copy.
       assert.equal(after.length, before.length + 4);
       assert.ok(
         before.every((text, index) => text === after[index]),
-        'a function differs by more than checks',
+        'functions differ only by checks',
       );
     });
   }
@@ -136,7 +139,7 @@ suite('metered modules are the originals and checks, nothing else', () => {
   });
 });
 
-suite('metering keeps what a program computes', () => {
+suite('metering preserves the results of a program', () => {
   test('C kernels, at any quantum', () => {
     const metered = meter(KERNELS);
     const calls = fc.tuple(
@@ -233,7 +236,7 @@ function programs(): fc.Arbitrary<string> {
   );
 }
 
-suite('whatever never ends comes to a yield and can be killed there', () => {
+suite('code without end yields and can be killed at the yield', () => {
   const never: Readonly<Record<string, string>> = {
     'an empty loop': '(func (export "main") (loop $l (br $l)))',
     'a loop with results on the stack':
@@ -265,7 +268,7 @@ suite('whatever never ends comes to a yield and can be killed there', () => {
     });
   }
 
-  test('recursion that would overflow the stack yields on the way', async () => {
+  test('recursion that would overflow the stack yields first', async () => {
     const metered = meter(
       await wat(
         '(module (func $f (export "main") (param i32) (result i32) (i32.add (call $f (local.get 0)) (i32.const 1))))',
@@ -276,27 +279,27 @@ suite('whatever never ends comes to a yield and can be killed there', () => {
     assert.equal(state.yields, 3);
   });
 
-  test('a start function, which the host calls', async () => {
+  test('a start function, called by the host', async () => {
     const metered = meter(await wat('(module (func $s (loop $l (br $l))) (start $s))'));
     const { exports, state } = instantiate(metered.bytes, 1000, 20);
     assert.throws(() => exports.pie_start!(), WebAssembly.RuntimeError);
     assert.equal(state.yields, 20);
   });
 
-  test('a module that has been given no fuel', async () => {
+  test('a module without fuel traps', async () => {
     const metered = meter(await wat('(module (func (export "main") (loop $l (br $l))))'));
     const instance = new WebAssembly.Instance(new WebAssembly.Module(metered.bytes.slice()));
     assert.throws(() => (instance.exports.main as Run)(), WebAssembly.RuntimeError);
   });
 
-  test('a start function of a module without checks, which the host calls too', async () => {
+  test('a start function of a module without checks, also called by the host', async () => {
     const metered = meter(await wat('(module (import "host" "nothing" (func $n)) (start $n))'));
     assert.equal(metered.checks, 0);
     assert.equal(WebAssembly.Module.exports(new WebAssembly.Module(metered.bytes.slice()))[0]?.name, 'pie_start');
   });
 });
 
-suite('a unit of fuel is bounded', () => {
+suite('the work per unit of fuel is bounded', () => {
   test('a long path without loops has checks', async () => {
     const long = '(local.set 0 (i32.add (local.get 0) (i32.const 1)))'.repeat(1000);
     const { bytes, checks } = meter(
@@ -306,7 +309,7 @@ suite('a unit of fuel is bounded', () => {
     assert.equal(instantiate(bytes, 1).exports.main!(5), 1005);
   });
 
-  test('branches to a block take the longest way there', async () => {
+  test('checks cover the longest path to a block', async () => {
     const part = '(local.set 0 (i32.add (local.get 0) (i32.const 1)))'.repeat(60);
     const text = `(module (func (export "main") (param i32) (result i32)
       ${`(block $b (br_if $b (i32.and (local.get 0) (i32.const 1))) ${part})`.repeat(10)} (local.get 0)))`;
@@ -315,7 +318,7 @@ suite('a unit of fuel is bounded', () => {
     assert.equal(instantiate(bytes, 1).exports.main!(2), 602);
   });
 
-  test('a loop asks after a call of an import that left no fuel', async () => {
+  test('a loop checks again after a call of an import that used up the fuel', async () => {
     const loop = (call: string) =>
       `(func (export "main") (param i32) (loop $l ${call} (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1))))))`;
     for (const call of ['(call $host)', '(call $small)']) {
@@ -338,7 +341,7 @@ suite('a unit of fuel is bounded', () => {
     }
   });
 
-  test('small functions that call nothing have none', async () => {
+  test('small functions without calls have no checks', async () => {
     const bytes = await wat(
       '(module (func (export "main") (param i32) (result i32) (i32.add (local.get 0) (i32.const 1))))',
     );
@@ -355,12 +358,12 @@ suite('a unit of fuel is bounded', () => {
       return state.yields;
     };
     assert.equal(run(64), 0);
-    // Each first pays for all, and then for the pieces before the last.
+    // Each first pays for all, and then for all but its last piece.
     assert.equal(run(1 << 20), 10);
     assert.equal(run(4 << 20), 40);
   });
 
-  test('a long fill or copy does in pieces what the instruction does at once', async () => {
+  test('a long fill or copy in pieces equals the single instruction', async () => {
     const text = `(module (memory (export "memory") 64)
       (func (export "fill") (param i32 i32 i32) (memory.fill (local.get 0) (local.get 1) (local.get 2)))
       (func (export "copy") (param i32 i32 i32) (memory.copy (local.get 0) (local.get 1) (local.get 2))))`;
@@ -390,14 +393,15 @@ suite('a unit of fuel is bounded', () => {
         trapped(() => metered.exports[name]!(to, from, length)),
         traps,
       );
-      if (!traps && length > 2 << 20) assert.ok(metered.state.yields > before + 1, 'it yields on the way');
+      if (!traps && length > 2 << 20)
+        assert.ok(metered.state.yields > before + 1, 'a long copy yields between its pieces');
       assert.ok(Buffer.from(memories[0]!.buffer).equals(Buffer.from(memories[1]!.buffer)));
     });
     fc.assert(property, { seed: 7, numRuns: 60 });
   });
 });
 
-suite('what is not metered is refused', () => {
+suite('modules that cannot be metered are refused', () => {
   const refused: Readonly<Record<string, [string, RegExp]>> = {
     'garbage collection types': ['(module (type (struct (field i32))) (func (loop)))', /garbage collection/],
     'garbage collection instructions': ['(module (func (drop (ref.i31 (i32.const 1)))))', /garbage collection/],
@@ -418,7 +422,7 @@ suite('what is not metered is refused', () => {
     });
   }
 
-  test('broken bytes give WasmError or, where V8 would take them, valid modules', () => {
+  test('broken bytes give WasmError, or a valid module if V8 accepts them', () => {
     const edits = fc.array(fc.tuple(fc.nat(KERNELS.length - 1), fc.integer({ min: 0, max: 255 })), {
       minLength: 1,
       maxLength: 4,

@@ -13,7 +13,9 @@ const LISTS: Partial<Record<WitType['kind'], fc.Arbitrary<unknown>>> = {
   f32: fc.float32Array({ maxLength: 12, noNaN: true }),
 };
 
-/** Random values of a WIT type, as host functions take and return them. A resource is its number. */
+/**
+ * Random values of a WIT type in the form that host functions take and return. A resource is represented by its number.
+ */
 export function arbitraryOf(type: WitType): fc.Arbitrary<unknown> {
   switch (type.kind) {
     case 'bool':

@@ -4,7 +4,7 @@ import { Channel, type Lane } from '../channel.ts';
 import { KIND } from '../frames.ts';
 import { MessageWriter } from '../value-writer.ts';
 
-/** A sandbox under full control of an attacker: it sends the frames that a test asks for. */
+/** A sandbox under the control of an attacker: it sends the frames that a test asks for. */
 export class RawSandbox {
   readonly lanes: Lane[] = [];
   readonly #opened: (() => void)[] = [];

@@ -8,11 +8,11 @@ import type { GrammarSource } from '../translate/source.ts';
 import { Engine } from './engine.ts';
 
 const SEED = 42;
-/** Larger languages are left out. */
+/** Skips languages with more texts than this. */
 const MAX_TEXTS = 2000;
 const LETTERS = ['a', 'b', 'é', '日', '😀', '"', ','];
 
-/** A random finite language: its regular expression, and all of its texts. */
+/** A random finite language: its regular expression and all of its texts. */
 function language(random: Random, depth: number): { pattern: string; texts: Set<string> } {
   const options = Array.from({ length: random.integer(1, 3) }, () => {
     let pattern = '';
@@ -58,7 +58,7 @@ function product(a: ReadonlySet<string>, b: ReadonlySet<string>): Set<string> {
   return found;
 }
 
-/** Pieces of the letters' UTF-8, whole and broken, and bytes that are no UTF-8. */
+/** Pieces of the letters' UTF-8, whole and broken, and bytes that are not valid UTF-8. */
 function randomTokens(random: Random): Buffer[] {
   const tokens = Array.from({ length: 90 }, () => {
     const bytes = Buffer.from(Array.from({ length: random.integer(1, 4) }, () => random.pick(LETTERS)).join(''));
@@ -99,7 +99,7 @@ describe(`masks, seed ${SEED}`, () => {
     return lastId;
   }
 
-  it('hold exactly the tokens after which a text of the language can still come', () => {
+  it('contain exactly the tokens after which a text of the language is still possible', () => {
     const random = new Random(SEED);
     let steps = 0;
     for (let index = 0; index < 120; index += 1) {
@@ -148,10 +148,10 @@ describe(`masks, seed ${SEED}`, () => {
       ask({ kind: 'close', matcher });
       ask({ kind: 'forget', grammar });
     }
-    assert.ok(steps > 200, `${steps} steps say little`);
+    assert.ok(steps > 200, `too few steps: ${steps}`);
   });
 
-  it('of context-free grammars equal what fresh matchers accept', () => {
+  it('of context-free grammars equal the tokens that fresh matchers accept', () => {
     const random = new Random(SEED);
     const tokens = [
       Buffer.alloc(0),
@@ -194,7 +194,7 @@ describe(`masks, seed ${SEED}`, () => {
     }
   });
 
-  it('are where they were after tokens that could not be followed half-way', () => {
+  it('are restored after a list of tokens that could only partly be followed', () => {
     const rules = Array.from({ length: 5000 }, (_, index) => `r${index}`);
     const val = `root ::= "a" "b" (${rules.join(' | ')})\n${rules.map((rule) => `${rule} ::= [c]+ "${rule}"`).join('\n')}`;
     const vocabulary = vocabularyFrom([Buffer.from('a'), Buffer.from('b')], []);
@@ -207,7 +207,7 @@ describe(`masks, seed ${SEED}`, () => {
     assert.equal(back.tag === 'err' && back.val.tag, 'invalid-argument');
   });
 
-  it('are empty but the end is told for a model without an end-of-sequence token', () => {
+  it('are empty at the end for a model without an end-of-sequence token, and the status reports the end', () => {
     const vocabulary = vocabularyFrom([Buffer.from('a')], []);
     ask({ kind: 'vocabulary', vocabulary });
     const matcher = open(compile(vocabulary.id, { tag: 'regex', val: 'a' }), [0]);

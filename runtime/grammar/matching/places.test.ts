@@ -42,7 +42,7 @@ function matches(places: Places, text: string): boolean {
 }
 
 describe('places', () => {
-  it(`match the texts of random context-free grammars, ambiguous ones as well, seed ${SEED}`, () => {
+  it(`match the same texts as the oracle, for random and ambiguous context-free grammars, seed ${SEED}`, () => {
     const random = new Random(SEED);
     let grammars = 0;
     let matched = 0;
@@ -64,10 +64,10 @@ describe('places', () => {
         if (expected) matched += 1;
       }
     }
-    assert.ok(grammars >= 100 && matched > 200, `${grammars} grammars and ${matched} matches say little`);
+    assert.ok(grammars >= 100 && matched > 200, `too few samples: ${grammars} grammars and ${matched} matches`);
   });
 
-  it('do not multiply in ambiguous grammars', () => {
+  it('grow at most linearly in ambiguous grammars', () => {
     const ambiguous = [
       'root ::= "a" root "b" | "a" root "c" | "a" root | ""',
       'root ::= sum\nsum ::= product "+" sum | product "-" sum | product\nproduct ::= item "*" product | item "/" product | item\nitem ::= "a" | "(" sum ")"',
@@ -83,7 +83,7 @@ describe('places', () => {
     }
   });
 
-  it('come back to themselves in lists, whichever way they are written', () => {
+  it('return to the same place in lists, however the list is written', () => {
     for (const val of ['root ::= [ab]*', 'root ::= "" | [ab] root', 'root ::= x root | ""\nx ::= "a" | "b"']) {
       const places = new Places(buildAutomaton(translate({ tag: 'ebnf', val })));
       const first = places.after(places.start, 0x61);
@@ -92,7 +92,7 @@ describe('places', () => {
     }
   });
 
-  it('take no more memory than they may, however far a text goes', () => {
+  it('stay within their memory bound, however long the text', () => {
     const properties = Object.fromEntries(
       Array.from({ length: 10 }, (_, index) => [`key${index}`, { type: 'integer' }]),
     );
@@ -110,18 +110,18 @@ describe('places', () => {
       path.push(place ?? assert.fail(`${JSON.stringify(String.fromCharCode(byte))} is refused`));
     }
     assert.ok(path.at(-1)?.mayEnd);
-    // A text that is gone on with after its places were forgotten.
+    // Continue the text after its places were forgotten.
     for (const [index, byte] of text.entries()) {
       assert.deepEqual(places.after(path[index] as Place, byte)?.mayEnd, path[index + 1]?.mayEnd);
     }
     const reachable = new Set(path);
     for (const place of reachable) for (const next of place.next ?? []) if (next) reachable.add(next);
     const leading = [...reachable].filter(({ next }) => next).length;
-    assert.ok(path.length > 10 * (mostBytes / 2048), `${path.length} places say little`);
+    assert.ok(path.length > 10 * (mostBytes / 2048), `too few places: ${path.length}`);
     assert.ok(leading <= mostBytes / 2048, `${leading} places lead on`);
   });
 
-  it('are refused in too many ways, and grammars of too many states', () => {
+  it('cannot be built for grammars with too many alternatives or too many states', () => {
     const wide = `root ::= ${Array.from({ length: 5000 }, (_, index) => `r${index}`).join(' | ')}\n${Array.from({ length: 5000 }, (_, index) => `r${index} ::= [a]+ "${index}"`).join('\n')}`;
     const large = `root ::= ${Array.from({ length: 60 }, () => '("ab" "cd"?){9000}').join(' ')}`;
     for (const val of [wide, large]) {

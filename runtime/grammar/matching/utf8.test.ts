@@ -27,7 +27,7 @@ function encodes(set: Characters, bytes: Uint8Array): number {
 }
 
 describe('sets of characters', () => {
-  it(`are spelled as exactly their UTF-8, each character once, seed ${SEED}`, () => {
+  it(`are written as exactly their UTF-8, each character once, seed ${SEED}`, () => {
     const random = new Random(SEED);
     const encoder = new TextEncoder();
     for (let index = 0; index < 100; index += 1) {
@@ -57,7 +57,7 @@ describe('sets of characters', () => {
       [0xf4, 0x90, 0x80, 0x80],
       [0xff],
     ]) {
-      assert.equal(encodes(all, Uint8Array.from(bytes)), 0, 'no UTF-8');
+      assert.equal(encodes(all, Uint8Array.from(bytes)), 0, 'the bytes are not UTF-8');
     }
   });
 

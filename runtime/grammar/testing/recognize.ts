@@ -2,8 +2,9 @@ import { codePoint } from '../translate/characters.ts';
 import type { Expression, Grammar } from '../translate/expression.ts';
 
 /**
- * True when a grammar matches a whole text: a direct implementation of the definition, as the oracle of tests. For every rule and place it
- * computes the places where a match may end, as a least fixed point, so that left recursion does no harm.
+ * Returns true if a grammar matches a whole text: a direct implementation of the definition, as the oracle of tests. For
+ * every rule and position it computes the positions where a match may end, as a least fixed point, so that left recursion
+ * terminates.
  */
 export function recognizes({ root, rules }: Grammar, text: string): boolean {
   const characters = [...text];

@@ -4,10 +4,10 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Matcher } from '../service.ts';
 import type { Random } from './random.ts';
 
-/** Tokens after which a walk looks for the end, and most tokens of a walk. */
+/** Number of tokens after which a walk looks for the end, and the most tokens of a walk. */
 const WANDER = 30;
 const MAX_STEPS = 2000;
-/** Texts that close open constructs of JSON and the languages of our tests. */
+/** Texts that close open constructs of JSON and of the languages of our tests. */
 const CLOSING = new Set(['"', '}', ']', '"}', '"]', '}}', ']}', ')', '>', ',']);
 
 /** Tokens that lead a walk to its end. */
@@ -51,7 +51,11 @@ export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits,
     assert.equal(status.mustEnd, rest.length === 0 && ends.length > 0);
     const leave = ends.length > 0 && (rest.length === 0 || random.chance(step < WANDER ? 0.2 : 0.9));
     const token = leave ? random.pick(ends) : next(rest, step, exits, random);
-    assert.equal(value(await matcher.accept(Uint32Array.of(token))), true, `token ${token} was allowed and is refused`);
+    assert.equal(
+      value(await matcher.accept(Uint32Array.of(token))),
+      true,
+      `the mask allows token ${token}, and the matcher refuses it`,
+    );
     if (leave) {
       assert.deepEqual(allowed(value(await matcher.mask())).sort(), [...eos].sort());
       assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });

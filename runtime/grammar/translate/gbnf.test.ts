@@ -5,7 +5,7 @@ import { parseGbnf } from './gbnf.ts';
 import { prune } from './prune.ts';
 import { translate } from './source.ts';
 
-/** As llama.cpp's grammars/json.gbnf writes it. */
+/** The grammar of llama.cpp's grammars/json.gbnf. */
 const JSON_GBNF = String.raw`
 root   ::= object
 value  ::= object | array | string | number | ("true" | "false" | "null") ws
@@ -53,7 +53,7 @@ describe('GBNF', () => {
     for (const text of ['x!', 'xx', 'xx漢漢', 'xxxxx', 'Aé😀']) assert.ok(!recognizes(grammar, text), text);
   });
 
-  it('refuses left recursion, hidden as well', () => {
+  it('refuses left recursion, also when hidden', () => {
     const circles = [
       'root ::= root "+" n | n\nn ::= [0-9]',
       'root ::= a "x"\na ::= b? root | "y"\nb ::= "z"',
@@ -69,7 +69,7 @@ describe('GBNF', () => {
     );
   });
 
-  it('says what is wrong and in which line', () => {
+  it('reports the error and its line', () => {
     const table: [string, RegExp][] = [
       ['', /no rule named root/],
       ['root ::= "a', /line 1: .* is nothing that a grammar has/],
@@ -91,7 +91,7 @@ describe('GBNF', () => {
     assert.throws(() => parseGbnf(`root ::= ${'('.repeat(200)}"a"${')'.repeat(200)}`), { tag: 'limit-exceeded' });
   });
 
-  it('leaves out what can never end', () => {
+  it('removes rules that can never end', () => {
     const grammar = prune(
       parseGbnf(
         'root ::= "x" dead | "y" | [^\\x00-\\U0010ffff] | dead*\ndead ::= "z" dead | dead other\nother ::= dead',

@@ -24,7 +24,7 @@ function bound(random: Random, digits: number): Bound | undefined {
 }
 
 describe('ranges of numbers', () => {
-  it(`hold exactly the integers between their bounds, seed ${SEED}`, () => {
+  it(`contain exactly the integers between their bounds, seed ${SEED}`, () => {
     const random = new Random(SEED);
     for (let index = 0; index < 300; index += 1) {
       const [min, max] = [bound(random, random.integer(0, 1)), bound(random, random.integer(0, 1))];
@@ -45,7 +45,7 @@ describe('ranges of numbers', () => {
     }
   });
 
-  it(`hold exactly the decimals between their bounds, seed ${SEED}`, () => {
+  it(`contain exactly the decimals between their bounds, seed ${SEED}`, () => {
     const random = new Random(SEED);
     for (let index = 0; index < 300; index += 1) {
       const [min, max] = [bound(random, random.integer(0, 4)), bound(random, random.integer(0, 4))];
@@ -69,13 +69,13 @@ describe('ranges of numbers', () => {
     }
   });
 
-  it('keeps small bounds and refuses those that rounding could carry over', () => {
+  it('support small bounds and refuse bounds that rounding could exceed', () => {
     const small = { value: 1.5e-7, exclusive: false };
     assert.ok(matches(decimals(small, undefined), '0.00000015'));
     assert.ok(!matches(decimals(small, undefined), '0.00000014'));
     const nearly = decimals(undefined, { value: 5, exclusive: true });
     assert.ok(matches(nearly, '4.99999999999999'));
-    assert.ok(!matches(nearly, `4.${'9'.repeat(20)}`), 'it would be read as 5');
+    assert.ok(!matches(nearly, `4.${'9'.repeat(20)}`), 'it rounds to 5');
     assert.throws(() => decimals({ value: 0.1 + 0.2, exclusive: false }, undefined), /more than 15 digits/);
     assert.throws(() => decimals({ value: 1e300, exclusive: false }, undefined), /more than 15 digits/);
     assert.throws(() => integers({ value: 2 ** 60, exclusive: false }, undefined), /2\^53/);

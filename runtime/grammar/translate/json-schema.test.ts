@@ -15,7 +15,7 @@ const NODE = {
   required: ['v'],
 };
 
-/** Schemas with texts that they take, and texts that they must not take although they are near. */
+/** Schemas with valid texts, and with invalid texts that are close to valid ones. */
 const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]][] = [
   [
     'anything',
@@ -160,13 +160,13 @@ const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]]
 
 describe('JSON schemas', () => {
   for (const [name, schema, taken, refused] of TABLE) {
-    it(`keep ${name}`, () => {
-      for (const text of taken) assert.ok(accepts(schema, text), `${text} is refused`);
-      for (const text of refused) assert.ok(!accepts(schema, text), `${text} is taken`);
+    it(`accept valid and reject invalid texts: ${name}`, () => {
+      for (const text of taken) assert.ok(accepts(schema, text), `${text} must match`);
+      for (const text of refused) assert.ok(!accepts(schema, text), `${text} must not match`);
     });
   }
 
-  it('any JSON holds no endless run of spaces', () => {
+  it('bound the runs of spaces in any JSON', () => {
     assert.ok(recognizes(jsonGrammar(), '{ }'));
     assert.ok(recognizes(jsonGrammar(), `{\n${' '.repeat(20)}}`));
     for (const spaces of ['  ', '\n\n', ' \n', `\n${' '.repeat(21)}`]) {
@@ -174,13 +174,13 @@ describe('JSON schemas', () => {
     }
   });
 
-  it('JSON as it is printed, in one line and in many, is JSON', () => {
+  it('accept printed JSON on one line and on many lines', () => {
     const value = { a: [1, { b: 'c' }, []], d: {}, e: null };
     for (const indent of [0, 2, 4, '\t']) assert.ok(recognizes(jsonGrammar(), JSON.stringify(value, null, indent)));
     assert.ok(recognizes(jsonGrammar(), '{"a": [1, 2], "b": true}'));
   });
 
-  it('refuse what a grammar cannot keep, with its place and advice', () => {
+  it('refuse unsupported keywords with their place and advice', () => {
     const refused: [unknown, RegExp][] = [
       [{ properties: { a: { not: {} } } }, /#\/properties\/a: not cannot be kept.*; list what is allowed/],
       [{ items: { type: 'array', uniqueItems: true } }, /#\/items: uniqueItems/],

@@ -47,7 +47,7 @@ function randomPattern(random: Random, depth: number): string {
 }
 
 describe('regex', () => {
-  it(`matches the texts that RegExp matches, for 400 random patterns, seed ${SEED}`, () => {
+  it(`matches the same texts as RegExp, for 400 random patterns, seed ${SEED}`, () => {
     const random = new Random(SEED);
     let matched = 0;
     for (let index = 0; index < 400; index += 1) {
@@ -62,10 +62,10 @@ describe('regex', () => {
         if (whole.test(text)) matched += 1;
       }
     }
-    assert.ok(matched > 300, `${matched} matches say little`);
+    assert.ok(matched > 300, `too few matches: ${matched}`);
   });
 
-  it('takes anchors at the ends and nowhere else', () => {
+  it('accepts anchors only at the ends', () => {
     assert.ok(matches(regex('^(^a|^b)$'), 'b'));
     assert.ok(matches(regexSearch('^a|b$'), 'ax'));
     assert.ok(!matches(regexSearch('^a|b$'), 'xa'));
@@ -74,7 +74,7 @@ describe('regex', () => {
     assert.throws(() => regexSearch('(^a|b)'), /only some alternatives/);
   });
 
-  it('says what is wrong, where, and what to do', () => {
+  it('reports the error, its place and advice', () => {
     const table: [string, RegExp][] = [
       ['a(?=b)', /character 4: lookaround .*; use/],
       ['(?<!a)b', /lookaround/],
@@ -106,7 +106,7 @@ describe('regex', () => {
     }
   });
 
-  it('leaves a repetition of nothing empty', () => {
+  it('keeps a repetition of nothing empty', () => {
     assert.ok(matches(repeat(regex('[]'), 0, 3), ''));
     assert.ok(!matches(regex('[]'), ''));
   });

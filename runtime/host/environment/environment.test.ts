@@ -43,7 +43,7 @@ describe('the environment of a function', () => {
 
   const manifest = { name: 'reader', secrets: ['KEY'], environment: { MODE: 'fast' } };
 
-  it('has what the manifest names, with the values of the deploy, also after a later one', async () => {
+  it("has the manifest's variables with the values of the deploy, also after a later deploy", async () => {
     const first = await platform.deploy(SOURCE, manifest);
     const { end } = await platform.invoke(first, 'read');
     const output = { names: ['KEY', 'MODE'], mode: 'fast', none: null };
@@ -56,20 +56,20 @@ describe('the environment of a function', () => {
     await platform.scheduler.secrets.set('default', 'KEY', SECRET, 'key_1');
   });
 
-  it('does not reach logs and error messages, but its client, when the function says so', async () => {
+  it('is redacted from logs and error messages, but not from messages to the client', async () => {
     const environment = { ZONE: 'eu-north-7', TINY: 'abc' };
     const version = await platform.deploy(SOURCE, { ...manifest, environment, name: 'teller' });
     const { logs, messages, end } = await platform.invoke(version, 'log');
     assert.deepEqual(logs.slice(0, 2), ['the key [KEY] {"key":"[KEY]"}', '[KEY]']);
     assert.equal(logs[2], 'Error: [KEY]');
-    assert.equal(logs[3], 'in [ZONE] abc', 'values of three characters stand in any text');
+    assert.equal(logs[3], 'in [ZONE] abc', 'a value of three characters is too common to redact');
     assert.equal(logs[4], `${'x'.repeat(16_380)}[KEY]… (cut)`);
     assert.deepEqual([messages, end.data.output], [[SECRET], SECRET]);
     const failed = await platform.invoke(version, 'error');
     assert.equal(failed.end.data.code, 'inferlet-error');
     assert.match(failed.end.data.message ?? '', /the server answered: \{"authorization":"\[KEY\]"\}/);
     const long = (await platform.invoke(version, 'long-error')).end.data.message ?? '';
-    // What is left of the last one is too short to be told from any text.
+    // The rest of the last value is too short to distinguish from other text.
     assert.match(long.slice(7990), /^x+ (\[KEY\])+.{0,3}… \(cut\)$/);
     assert.match((await platform.invoke(version, 'no-json')).end.data.message ?? '', /"it is \[KEY\]"/);
     const lines = await platform.scheduler.logs.oldest('default', 'teller', { limit: 100 });
@@ -77,7 +77,7 @@ describe('the environment of a function', () => {
     for (const { data } of lines) assert.ok(!data.includes('4f9a') && !data.includes('7c31'), data);
   });
 
-  it('a secret that cannot be opened ends the invocation with its name', async () => {
+  it('ends the invocation with the name of a secret that cannot be opened', async () => {
     const version = await platform.deploy(SOURCE, { ...manifest, name: 'unlucky' });
     const { redis, scheduler } = platform;
     const values = scheduler.store.keys.secretValues('default');
@@ -92,7 +92,7 @@ describe('the environment of a function', () => {
     assert.match((await platform.invoke(version, 'read')).end.data.message ?? '', /KEY is not stored/);
   });
 
-  it('is empty for a function that names nothing', async () => {
+  it('is empty for a function that declares no variables', async () => {
     const version = await platform.deploy(SOURCE);
     const { end } = await platform.invoke(version, 'read');
     assert.deepEqual(end.data.output, { names: [], mode: null, none: null, length: null });

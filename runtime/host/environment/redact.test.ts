@@ -14,18 +14,18 @@ const redact = redactor(
 );
 
 describe('redacting secrets', () => {
-  it('replaces a value wherever it stands, as it is and as in JSON', () => {
+  it('replaces a value anywhere in a text, also in JSON form', () => {
     assert.equal(redact(`Bearer ${KEY}, ${KEY}`), 'Bearer [KEY], [KEY]');
     assert.equal(redact(JSON.stringify({ authorization: `Bearer ${KEY}` })), '{"authorization":"Bearer [KEY]"}');
     assert.equal(redact('nothing of it, sk-4f9a neither: abc'), 'nothing of it, sk-4f9a neither: abc');
   });
 
-  it('finds a value in the arguments of one console.log, and broken over lines', () => {
+  it('finds a value in the arguments of one console.log and across line breaks', () => {
     assert.equal(redact(`${KEY.slice(0, 6)} ${KEY.slice(6, 11)} ${KEY.slice(11)}`), '[KEY]');
     assert.equal(redact(`a\n  ${[...KEY].join('\n\t')}\nb`), 'a\n  [KEY]\nb');
   });
 
-  it('finds a value in addresses and forms, in JSON within JSON, and in base64 wherever it begins', () => {
+  it('finds a value in addresses and forms, in JSON within JSON, and in base64 at any offset', () => {
     const inner = JSON.stringify({ key: KEY });
     assert.equal(redact(JSON.stringify({ body: inner })), String.raw`{"body":"{\"key\":\"[KEY]\"}"}`);
     assert.equal(redact(`https://a/?k=${encodeURIComponent(KEY)}&x=1`), 'https://a/?k=[KEY]&x=1');
@@ -36,7 +36,7 @@ describe('redacting secrets', () => {
         for (const text of [encoded, encoded.replaceAll('+', '-').replaceAll('/', '_')]) {
           const clean = redact(`Basic ${text}.`);
           assert.match(clean, /^Basic .*\[KEY\].*\.$/, before);
-          // At each end a character may be left that holds bits of what is beside the value.
+          // At each end, one character may remain that also holds bits of its neighbour.
           const left = clean.length - '[KEY]'.length - (text.length - Math.ceil((KEY.length * 8) / 6));
           assert.ok(left < 'Basic .'.length + 4, clean);
         }
@@ -46,23 +46,23 @@ describe('redacting secrets', () => {
     assert.equal(short(`a+b/c ${btoa('a+b/c')} a%2Bb%2Fc`), `[SHORT] ${btoa('a+b/c')} a%2Bb%2Fc`);
   });
 
-  it('takes the lines of a value out by themselves', () => {
+  it('redacts each line of a multi-line value by itself', () => {
     assert.equal(redact('read MIIBOgIBAAJBAKj34 of x'), 'read [PEM] of x');
   });
 
-  it('prefers the longer of two that begin alike', () => {
+  it('prefers the longer of two values with the same beginning', () => {
     assert.equal(redact(`${KEY} and more.`), '[LONG].');
   });
 
-  it('takes the beginning of a value out of the end of a text that was cut', () => {
+  it('redacts the beginning of a value at the end of a truncated text', () => {
     assert.equal(redact(`it was ${KEY.slice(0, 9)}`, true), 'it was [KEY]');
     assert.equal(redact(`it was ${KEY.slice(0, 9)}`), `it was ${KEY.slice(0, 9)}`);
     const alike = redactor(new Map([['ALIKE', 'aaaaab']]));
-    assert.equal(alike('baaaaaaa', true), 'baa[ALIKE]', 'the longest');
+    assert.equal(alike('baaaaaaa', true), 'baa[ALIKE]', 'the longest beginning');
     assert.equal(alike('baaa', true), 'baaa');
   });
 
-  it('leaves nothing of any value, however a text is put together, and the rest as it is', () => {
+  it('redacts all values in random texts and keeps the rest unchanged', () => {
     const value = fc.string({ unit: fc.constantFrom('a', 'b', '"', '\\', '-'), minLength: 4, maxLength: 12 });
     const gap = fc.constantFrom('', ' ', '\n', ' \t');
     fc.assert(
@@ -84,7 +84,7 @@ describe('redacting secrets', () => {
     );
   });
 
-  it('takes out the secrets of all that talk to each other', () => {
+  it('redacts the secrets of every added function', () => {
     const all = new Redactions();
     assert.equal(all.redact('first second'), 'first second');
     all.add('a@1', redactor(new Map([['A', 'first']])));
@@ -93,7 +93,7 @@ describe('redacting secrets', () => {
     assert.equal(all.redact('first second seco', true), '[A] [B] [B]');
   });
 
-  it('costs nothing without secrets', () => {
+  it('returns redactNothing without secrets', () => {
     assert.equal(redactor(new Map()), redactNothing);
     assert.equal(redactor(new Map([['TINY', 'abc']])), redactNothing);
   });

@@ -31,7 +31,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.equal(group.weight, null);
   });
 
-  it('weigh the cores', () => {
+  it('set the CPU weight', () => {
     const group = new Groups(directory, ['cpu']).create(512);
     assert.ok(group);
     assert.ok(!existsSync(path.join(group.directory, 'memory.max')));
@@ -40,7 +40,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.deepEqual([textOf(group, 'cpu.weight'), group.weight], ['3', 'heavy']);
   });
 
-  it('tell what it used, and whether it passed its memory', () => {
+  it('report CPU use and the end by the memory limit', () => {
     const group = new Groups(directory, ['memory', 'cpu']).create(64);
     assert.ok(group);
     assert.deepEqual([group.usedMs, group.outOfMemory], [null, false]);
@@ -50,7 +50,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.equal(group.outOfMemory, true);
   });
 
-  it('are not missed: groups that cannot be made or written limit nothing', async () => {
+  it('may be missing: the group then limits nothing', async () => {
     assert.equal(new Groups(path.join(directory, 'none'), ['memory']).create(64), null);
     const gone = new Group(path.join(directory, 'none'));
     gone.limit(64);
@@ -59,7 +59,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     await gone.remove();
   });
 
-  it('hand controllers down one at a time, and report those that are active', () => {
+  it('delegate controllers one at a time and report the active ones', () => {
     const file = path.join(directory, 'cgroup.subtree_control');
     writeFileSync(file, 'pids');
     assert.deepEqual(handDown(directory, ['memory', 'cpu']), []);
@@ -68,7 +68,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.deepEqual(handDown(directory, ['memory', 'cpu']), ['memory', 'cpu']);
   });
 
-  it('give the platform the weight of a sandbox on each core, and the bound of the whole', async () => {
+  it('give the platform the weight of a sandbox on each core, and the memory limit of the whole', async () => {
     const own = { directory: mkdtempSync(path.join(directory, 'own-')), controllers: ['memory', 'cpu'] as const };
     writeFileSync(path.join(own.directory, 'cgroup.subtree_control'), 'cpu memory');
     writeFileSync(path.join(own.directory, 'memory.max'), '8589934592\n');
@@ -82,7 +82,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
   });
 });
 
-/** Makes a group in a real cgroup2 where this process may make groups; null when there is none. */
+/** Makes a group in a real cgroup2 if this process may make groups; otherwise returns null. */
 function realGroup(): string | null {
   const text = (name: string) => readFileSync(`/proc/self/${name}`, 'utf8');
   try {
@@ -97,7 +97,7 @@ const probed = realGroup();
 if (probed) await new Group(probed).remove();
 const skip = probed === null && 'no cgroup2 is mounted here that this user may make groups in';
 
-describe('groups of a real cgroup2 (without its controllers: no memory is bounded)', { skip }, () => {
+describe('in a real cgroup2 (without its controllers: no memory is bounded),', { skip }, () => {
   let directory = '';
   const started: { kill(signal: 'SIGKILL'): boolean }[] = [];
   beforeEach(() => {
@@ -123,7 +123,7 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
     return child;
   };
 
-  it('a confined process is in its group before it runs, and the group goes with it', async () => {
+  it('a confined process is in its group before it runs, and the group is removed with it', async () => {
     const layers = { ...layersFor('auto', await probeMachine()), groups: new Groups(directory, []) };
     const controller = new AbortController();
     const limits = { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal };
@@ -143,7 +143,7 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
     await eventually(() => !existsSync(group), 'the group is removed', 10_000);
   });
 
-  it('what the processes of a group started in other sessions ends with it', async () => {
+  it('processes that a group started in other sessions end with the group', async () => {
     const group = new Groups(directory, []).create(64);
     assert.ok(group);
     const { program, args } = confinedCommand(
@@ -154,7 +154,7 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'ignore'] });
     const exited = once(child, 'exit');
     await once(child.stdout, 'data');
-    await eventually(() => pidsOf(group.directory).length === 2, 'both are in the group', 10_000);
+    await eventually(() => pidsOf(group.directory).length === 2, 'both processes are in the group', 10_000);
     await group.remove();
     assert.ok(!existsSync(group.directory));
     await exited;
@@ -171,7 +171,7 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
     assert.match(said, /^runs/);
   });
 
-  it('groups of runtimes that are gone are emptied and removed; those of others stay', async () => {
+  it('groups of ended runtimes are emptied and removed, and other groups stay', async () => {
     const groups = new Groups(directory, []);
     const mine = groups.create(64);
     assert.ok(mine);
@@ -185,11 +185,11 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
     assert.deepEqual([existsSync(stale), existsSync(mine.directory)], [false, true]);
   });
 
-  it('processes of the platform move into a group of their own, unless a stranger is among them', async () => {
+  it('processes of the platform move into their own group, unless a foreign process is among them', async () => {
     const child = start('echo here; exec sleep 1000');
     await once(child.stdout, 'data');
     writeFileSync(path.join(directory, 'cgroup.procs'), `${child.pid}`);
-    // For process 1, the child is a stranger: the child neither started process 1 nor has the same starter.
+    // For process 1, the child is foreign: the child neither started process 1 nor has the same starter.
     assert.equal(moveIn(directory, 1), child.pid);
     assert.ok(pidsOf(directory).includes(child.pid ?? 0));
     assert.equal(moveIn(directory, process.pid), null);
@@ -199,7 +199,7 @@ describe('groups of a real cgroup2 (without its controllers: no memory is bounde
 });
 
 describe('a confined process whose group was ended for its memory (on a plain directory)', () => {
-  it('has passed its limit of memory', async () => {
+  it('reports that it exceeded its memory limit', async () => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-groups-'));
     const layers = { ...layersFor('process', await probeMachine()), groups: new Groups(directory, ['memory']) };
     try {

@@ -8,7 +8,7 @@ import { delegatedGroup, groupDirectory } from './own-group.ts';
 const line = (root: string, point: string, type = 'cgroup2') =>
   `31 23 0:28 ${root} ${point} rw,relatime shared:4 - ${type} ${type} rw,nsdelegate`;
 
-describe('the group that a process is in', () => {
+describe('the group of a process', () => {
   it('is found below the mount of cgroup2', () => {
     const mounts = [line('/', '/', 'ext4'), line('/', '/sys/fs/cgroup')].join('\n');
     assert.equal(groupDirectory('0::/user.slice/pie.scope\n', mounts), '/sys/fs/cgroup/user.slice/pie.scope');
@@ -23,7 +23,7 @@ describe('the group that a process is in', () => {
     assert.equal(groupDirectory('4:memory:/x\n0::/pies\n', mounts), null);
   });
 
-  it('is none without cgroup2, and outside of the namespace', () => {
+  it('is null without cgroup2, and outside of the namespace', () => {
     assert.equal(groupDirectory('4:memory:/x\n', line('/', '/sys/fs/cgroup')), null);
     assert.equal(groupDirectory('0::/pie\n', line('/', '/sys/fs/cgroup', 'cgroup')), null);
     assert.equal(groupDirectory('0::/../pie\n', line('/', '/sys/fs/cgroup')), null);
@@ -35,7 +35,7 @@ describe('a group is delegated (on a plain directory)', () => {
   after(() => rmSync(directory, { recursive: true }));
   const put = (name: string, text: string) => writeFileSync(path.join(directory, name), text);
 
-  it('when it has controllers, is not the root, and can be written', () => {
+  it('if it has controllers, is not the root, and is writable', () => {
     assert.deepEqual(delegatedGroup(directory), {
       missing: `${directory} has neither the memory nor the cpu controller`,
     });

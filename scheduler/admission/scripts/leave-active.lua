@@ -50,19 +50,23 @@ local function drop()
   redis.call('DEL', job, job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
+local function backToLine(tenant, arrival)
+  changeAdmission(prefix, now, function(a) enterLine(a, tenant, id, arrival) end)
+end
+
 local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut = unpack(redis.call('HMGET', record, 'status',
   'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut'))
 
 if status ~= 'queued' and status ~= 'running' then
   -- The invocation's end removed the ledger entry, unless Redis lost the record.
   if redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 1 then
-    leaveAdmission(prefix, nil, id, now)
+    changeAdmission(prefix, now, function(a) leaveAdmission(a, nil, id) end)
   end
   drop()
   return 'dropped'
 end
 if status == 'queued' and mode ~= 'over' then
-  enterLine(prefix, tenant, id, arrival, now)
+  backToLine(tenant, arrival)
   return 'waiting'
 end
 if status == 'running' and owner ~= runtimeId then
@@ -77,7 +81,7 @@ if status == 'running' and cancelReason then
 end
 if status == 'running' and mode ~= 'over' and restartable == '1' and not cut and tonumber(attempts) < tonumber(ARGV[14]) then
   giveUpAttempt(endArguments(), epoch, passLostTail(endArguments(), seq), ARGV[12] .. ' It starts again from the beginning.')
-  enterLine(prefix, tenant, id, arrival, now)
+  backToLine(tenant, arrival)
   return 'waiting'
 end
 platformFailure(endArguments(), epoch, seq, ARGV[11], ARGV[12], ARGV[13])

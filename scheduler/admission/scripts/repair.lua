@@ -52,7 +52,7 @@ local function backToLine(id)
     lost[#lost + 1] = id
   else
     returned = returned + 1
-    enterLine(prefix, tenant, id, arrival, now)
+    changeAdmission(prefix, now, function(a) enterLine(a, tenant, id, arrival) end)
   end
 end
 
@@ -62,7 +62,7 @@ for i = 1, #ledger, 2 do
   local status = redis.call('HGET', prefix .. ':invocation:' .. id, 'status')
   if status ~= 'queued' and status ~= 'running' then
     dropped = dropped + 1
-    leaveAdmission(prefix, nil, id, now)
+    changeAdmission(prefix, now, function(a) leaveAdmission(a, nil, id) end)
   elseif status == 'queued' and not inLists[id] then
     backToLine(id)
   end

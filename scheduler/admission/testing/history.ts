@@ -1,11 +1,13 @@
 import fc from 'fast-check';
 import { AdmissionPolicy, type Capacity, type Demand, type FreePages, type Limits, MEMORY } from '../policy.ts';
 
-type StepWithout = { readonly now: number } & (
+/** After a step with `together`, the next step is part of the same change: admission runs after the last of them. */
+type StepWithout = { readonly now: number; readonly together?: boolean } & (
   | ({ readonly kind: 'enter' } & Demand)
   | { readonly kind: 'leave' | 'begin'; readonly id: string; readonly tenant: string }
   | ({ readonly kind: 'limit'; readonly tenant: string } & Limits)
   | ({ readonly kind: 'resize' } & Capacity)
+  | { readonly kind: 'admit' }
   | { readonly kind: 'report'; readonly free: FreePages }
 );
 
@@ -24,6 +26,8 @@ export interface Order {
   readonly n: number;
   readonly memoryMb: number;
   readonly afterMs: number;
+  /** True when the next order's change is made in the same script as this one's, if scripts gather such changes. */
+  readonly together: boolean;
   readonly limits: Limits;
   readonly capacity: Capacity;
   /** Free pages of two GPU hosts for the first model; the second number also holds for the second model. `agoMs` ages the readings. */
@@ -70,6 +74,7 @@ export function anyOrder(tenants: number): fc.Arbitrary<Order> {
     m: fc.oneof(fc.nat(4), fc.nat(30)),
     n: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat(10) }),
     memoryMb: fc.oneof(fc.nat(8), fc.nat(100)),
+    together: fc.oneof({ weight: 2, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
     afterMs: fc.oneof(fc.constant(0), fc.nat(100), fc.nat(2500), fc.nat(10_000)),
     limits: anyLimits,
     capacity: anyCapacity,
@@ -95,14 +100,32 @@ export class Player {
   readonly starting = new Map<string, Demand>();
   now = 1_800_000_000_000;
   #arrivals = 0;
+  /** True when the last step's change goes on. */
+  #goesOn = false;
+  #together = false;
 
   constructor(capacity: Capacity) {
     this.policy = new AdmissionPolicy(capacity);
     this.steps.push({ kind: 'resize', now: this.now, admitted: [], onTheirWay: [], ...capacity });
   }
 
+  /** Plays a history; changes that may share a script share it when their orders say so. */
+  playAll(orders: readonly Order[]): void {
+    for (const order of orders) {
+      if (!GATHERED.has(order.kind)) this.#endChange();
+      this.#together = order.together && GATHERED.has(order.kind);
+      this.play(order);
+    }
+    this.#endChange();
+  }
+
+  #endChange(): void {
+    this.#together = false;
+    if (this.#goesOn) this.#admit({ kind: 'admit', now: this.now });
+  }
+
   play(order: Order): Step | null {
-    this.now += order.afterMs;
+    if (!this.#goesOn) this.now += order.afterMs;
     const { now, policy } = this;
     const tenant = `t${order.tenant}`;
     switch (order.kind) {
@@ -176,6 +199,12 @@ export class Player {
   }
 
   #admit(step: StepWithout): Step {
+    this.#goesOn = this.#together;
+    if (this.#together) {
+      const change: Step = { ...step, together: true, admitted: [], onTheirWay: [] };
+      this.steps.push(change);
+      return change;
+    }
     const admitted = this.policy.admit(this.now);
     for (const demand of admitted) {
       this.waiting.delete(demand.id);
@@ -188,6 +217,9 @@ export class Player {
     return done;
   }
 }
+
+/** Changes that scripts make for several invocations at once. */
+const GATHERED: ReadonlySet<Order['kind']> = new Set(['enter', 'leave', 'return', 'withdraw', 'short']);
 
 function pick(from: ReadonlyMap<string, Demand>, which: number): Demand | undefined {
   return [...from.values()][which % Math.max(1, from.size)];

@@ -4,15 +4,17 @@
   KEYS[1] admission's state (hash)
   ARGV[1] prefix of every key
   ARGV[2] JSON list of steps { kind, now, ... }
+    A step with `together` (enter and leave only) belongs to the same change as the next step.
     enter: id, tenant, arrival, pages, short  an invocation is new, or was admitted and comes back
     leave: id, tenant                       the invocation has ended
     begin: id, tenant                       an attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
     resize: slots, pace, starts, reserve, pages
     Memory is an entry of the pages, as in the policy.
+    admit                                   ends a change
     report: free                            reports of GPU hosts on their free memory
 
-  Returns for each step the ids that are on their way to runtimes after it, in fetch order, separated by spaces.
+  Returns for each step the ids that are on their way to runtimes after it, in fetch order, separated by spaces; '' within a change.
 ]]
 --- @include "../scripts/include/admission.lua"
 
@@ -27,6 +29,18 @@ local function change(now, tenant)
   end
   admit(a)
   closeAdmission(a)
+end
+
+-- Changes of the steps so far that belong together.
+local changes = {}
+
+local function apply(now)
+  changeAdmission(prefix, now, function(a)
+    for _, one in ipairs(changes) do
+      one(a)
+    end
+  end)
+  changes = {}
 end
 
 local function set(key, field, value)
@@ -49,20 +63,22 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     set(record, 'leastPages', step.short and cjson.encode(step.short.pages))
     redis.call('HSET', jobs .. step.id, 'name', 'invoke', 'data', '{}')
     redis.call('LREM', jobs .. 'wait', 1, step.id)
-    enterLine(prefix, step.tenant, step.id, step.arrival, step.now)
+    changes[#changes + 1] = function(a) enterLine(a, step.tenant, step.id, step.arrival) end
   elseif step.kind == 'leave' then
     redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'succeeded')
-    leaveAdmission(prefix, step.tenant, step.id, step.now)
+    changes[#changes + 1] = function(a) leaveAdmission(a, step.tenant, step.id) end
   elseif step.kind == 'begin' then
     redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'running')
     redis.call('LREM', jobs .. 'wait', 1, step.id)
-    beginAdmitted(prefix, step.id, step.now)
+    beginAdmitted(prefix, { step.id }, step.now)
   elseif step.kind == 'limit' then
     set(prefix .. ':tenant:' .. step.tenant, 'weight', step.weight)
     set(prefix .. ':tenant:' .. step.tenant, 'suspended', step.suspended and 1 or 0)
     set(prefix .. ':account:' .. step.tenant .. ':quotas', 'concurrent-invocations', step.concurrency)
     set(prefix .. ':account:' .. step.tenant .. ':quotas', 'kv-pages', step.pages)
     change(step.now, step.tenant)
+  elseif step.kind == 'admit' then
+    -- The change is applied below.
   elseif step.kind == 'report' then
     local models = {}
     for name, readings in pairs(step.free) do
@@ -84,7 +100,10 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     redis.call('SET', prefix .. ':runtime:r:alive', '{}', 'NX')
     change(step.now)
   end
-  local admitted = redis.call('LRANGE', jobs .. 'wait', 0, -1)
+  if #changes > 0 and not step.together then
+    apply(step.now)
+  end
+  local admitted = step.together and {} or redis.call('LRANGE', jobs .. 'wait', 0, -1)
   local order = {}
   for k = #admitted, 1, -1 do
     order[#order + 1] = admitted[k]

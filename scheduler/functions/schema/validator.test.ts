@@ -125,7 +125,7 @@ describe('SchemaValidator', () => {
           } catch (error) {
             if (!(error instanceof TooDeepError || error instanceof StepsExhausted)) throw error;
             verdicts.endless += 1;
-            assert.equal(expected, null, 'the library came to an end');
+            assert.equal(expected, null, 'the library returned');
             continue;
           }
           // Our validator stops at the first fault, so it may finish where the library does not.
@@ -155,7 +155,7 @@ describe('SchemaValidator', () => {
     });
   }
 
-  it('ends a check of a reference that leads to itself, and of a value that is nested without end', () => {
+  it('ends the check of a reference to itself and of a value nested without end', () => {
     assert.throws(() => new SchemaValidator({ $ref: '#' }).check(1), TooDeepError);
     let deep: unknown = 0;
     for (let i = 0; i < 100_000; i++) deep = [deep];

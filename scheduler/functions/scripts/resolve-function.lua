@@ -6,28 +6,17 @@
 
   ARGV[1] version or alias, '' for `live`
 
-  Returns false, or {which of the keys, state of the alias or '', version as JSON text…}, in the order of the alias's shares.
+  Returns false, or {which of the keys, basis, version as JSON text…}, in the order of the alias's shares. `basis` is the state of the alias as
+  JSON text, or the version itself.
 ]]
-local reference = ARGV[1]
-for i, fn in ipairs(KEYS) do
-  local version = reference ~= '' and redis.call('HGET', fn, 'version:' .. reference)
-  if version then
-    return {i, '', version}
-  end
-  local alias = reference == '' and 'live' or reference
-  local state = redis.call('HGET', fn, 'alias:' .. alias)
-  if state then
-    local reply = {i, state}
-    for _, share in ipairs(cjson.decode(state).shares) do
-      reply[#reply + 1] = redis.call('HGET', fn, 'version:' .. share.version)
-    end
-    return reply
-  end
-  -- Before there were aliases, `current` named the one version in service.
-  local current = alias == 'live' and redis.call('HGET', fn, 'current')
-  version = current and redis.call('HGET', fn, 'version:' .. current)
-  if version then
-    return {i, '', version}
-  end
+--- @include "./include/serving.lua"
+local i, basis = findServing(KEYS, ARGV[1])
+if not i then
+  return false
 end
-return false
+local reply = {i, basis}
+local shares = string.sub(basis, 1, 1) == '{' and cjson.decode(basis).shares or {{ version = basis }}
+for _, share in ipairs(shares) do
+  reply[#reply + 1] = redis.call('HGET', KEYS[i], 'version:' .. share.version)
+end
+return reply

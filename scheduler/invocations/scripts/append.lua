@@ -21,44 +21,17 @@
           {-4, quota, limit, used} the tenant may keep no more bytes in Redis (nothing was appended).
           {-5, text of the error}.
 ]]
---- @include "./include/function-log.lua"
---- @include "./include/family.lua"
---- @include "./include/cut-events.lua"
+--- @include "./include/append-events.lua"
 --- @include "../../usage/scripts/include/metering.lua"
---- @include "../../usage/scripts/include/first-message.lua"
---- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../quotas/scripts/include/exceeded.lua"
 
-local now, keepEvents, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local now = tonumber(ARGV[1])
 local HEAD, HEAD_OF_WRITE = 7, 5
--- Most bytes of a log entry, unless one event alone has more; readers take whole entries.
-local ENTRY_BYTES = 16384
+local bounds = { now = now, events = tonumber(ARGV[2]), bytes = tonumber(ARGV[3]), lines = ARGV[4], linesMs = ARGV[5],
+  familyBytes = tonumber(ARGV[6]), ahead = tonumber(ARGV[7]) }
 
--- Bytes by account, and usage by account and function; the script counts both once, after all writes.
-local held, tallies = {}, {}
-
-local function hold(account, holder, bytes)
-  if bytes ~= 0 then
-    redis.call('HINCRBY', accountKey(account), holder, bytes)
-    held[account] = (held[account] or 0) + bytes
-  end
-end
-
--- Free bytes by account, read once.
-local room = {}
-
-local function refusalOf(account, bytes)
-  local earlier = held[account] or 0
-  if room[account] == nil then
-    local limit = quotaLimit(account, 'redis-bytes', '', now)
-    room[account] = limit and limit - bytesOf(account) or math.huge
-  end
-  if earlier + bytes <= room[account] then
-    return nil
-  end
-  local refusal = bytesRefusal(account, earlier + bytes, now)
-  return refusal and {refusal[1], refusal[2], refusal[3] + earlier}
-end
+-- Usage by account and function; the script counts each once, after all writes.
+local tallies = {}
 
 -- Adds the usage of one attempt to the sum of its tenant's function; `i` is the index of the answer.
 local function tally(account, fn, added, i)
@@ -71,91 +44,32 @@ local function tally(account, fn, added, i)
   known.answers[#known.answers + 1] = i
 end
 
+local READ = {'status', 'epoch', 'seq', 'bytes', 'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id', 'usageEpoch', 'usageNow',
+  'usageBefore'}
+
 -- Performs one write; `at` is the index of its head in ARGV, `i` that of its answer.
-local function write(record, events, at, i)
-  local channel, own, firstSeq, usage, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], tonumber(ARGV[at + 4])
-  local first = at + HEAD_OF_WRITE
-  local status, epoch, seq, bytes, account, fn, spoken, root, ownBytes, id, speaker, told, before = unpack(redis.call('HMGET', record, 'status',
-    'epoch', 'seq', 'bytes', 'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id', 'usageEpoch', 'usageNow', 'usageBefore'))
-  if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
+local function write(key, events, at, i)
+  local record, values = {}, redis.call('HMGET', key, unpack(READ))
+  for place, name in ipairs(READ) do
+    record[name] = values[place] or nil
+  end
+  if record.status == 'succeeded' or record.status == 'failed' or record.status == 'cancelled' then
     return -1
   end
-  if status ~= 'running' or epoch ~= own then
+  if record.status ~= 'running' or record.epoch ~= ARGV[at + 1] then
     return 0
   end
-  seq, bytes = tonumber(seq), tonumber(bytes)
-  if firstSeq > seq + 1 then
-    return {-3, seq}
+  local usage, changed = ARGV[at + 3], {}
+  local refusal = appendEvents({ record = key, events = events, channel = ARGV[at], firstSeq = tonumber(ARGV[at + 2]), first = at + HEAD_OF_WRITE,
+    count = tonumber(ARGV[at + 4]) }, record, bounds, changed)
+  if refusal then
+    return refusal
   end
-
-  -- Skip the events that the log already has.
-  local skipped, added = math.min(count, seq + 1 - firstSeq), 0
-  for place = first + 2 * skipped, first + 2 * count - 2, 2 do
-    added = added + #ARGV[place + 1]
+  if usage ~= '' and record.account then
+    tally(record.account, record['function'], usageChange(changed, record.usageEpoch, record.usageNow, record.usageBefore, record.epoch, usage), i)
   end
-  local fields = {}
-  if skipped < count then
-    if bytes + added > mostBytes then
-      return -2
-    end
-    local stored = added + (count - skipped) * EVENT_BYTES
-    local family, familyBytes = familyOf(record, root, ownBytes)
-    if familyBytes + stored > tonumber(ARGV[6]) then
-      return -2
-    end
-    local refusal = account and refusalOf(account, stored)
-    if refusal then
-      return {-4, unpack(refusal)}
-    end
-
-    local live, entry, entryBytes, last = {}, {}, 0, seq
-    for place = first + 2 * skipped, first + 2 * count - 2, 2 do
-      local event, data = ARGV[place], ARGV[place + 1]
-      last = last + 1
-      if entryBytes + #data > ENTRY_BYTES and #entry > 0 then
-        redis.call('XADD', events, (last - 1) .. '-' .. epoch, unpack(entry))
-        entry, entryBytes = {}, 0
-      end
-      for _, value in ipairs({'e', event, 'd', data}) do
-        entry[#entry + 1] = value
-      end
-      entryBytes = entryBytes + #data
-      if channel ~= '' then
-        live[#live + 1] = epoch .. '-' .. last .. '\0' .. event .. '\0' .. data
-      end
-      if event == 'message' and not spoken then
-        spoken = true
-        countFirstMessage(record, account, now)
-      end
-      if event == 'log' then
-        functionLog(record, last, event, data, ARGV[1], ARGV[4], ARGV[5])
-      end
-    end
-    redis.call('XADD', events, last .. '-' .. epoch, unpack(entry))
-    fields = {'seq', last, 'bytes', bytes + added}
-    if family == record then
-      fields[5], fields[6] = 'familyBytes', familyBytes + stored
-    else
-      redis.call('HSET', family, 'familyBytes', familyBytes + stored)
-    end
-    if account then
-      -- A log holds at most `last` events, so a smaller number needs no cut.
-      local cut = last > keepEvents and cutEvents(events, last, keepEvents) or 0
-      hold(account, 'i:' .. id, stored - cut)
-    end
-    if channel ~= '' then
-      redis.call('PUBLISH', channel, table.concat(live, '\0'))
-    else
-      fields[#fields + 1] = 'shown'
-      fields[#fields + 1] = last + tonumber(ARGV[7])
-    end
-  end
-  local isMetered = usage ~= '' and account
-  if isMetered then
-    tally(account, fn, usageChange(fields, speaker, told, before, epoch, usage), i)
-  end
-  if #fields > 0 then
-    redis.call('HSET', record, unpack(fields))
+  if #changed > 0 then
+    redis.call('HSET', key, unpack(changed))
   end
   return 1
 end
@@ -173,10 +87,7 @@ for i = 1, #KEYS / 2 do
   replies[i] = reply
   at = at + HEAD_OF_WRITE + 2 * tonumber(ARGV[at + 4])
 end
-for account, bytes in pairs(held) do
-  -- A failure here affects only the tenant's sum.
-  pcall(changeBytes, account, bytes)
-end
+runGathered()
 for _, known in pairs(tallies) do
   local ok, quotas = pcall(function()
     if next(known.added) then

@@ -70,6 +70,7 @@ holdBytes(given.account, 'i:' .. id, RECORD_BYTES)
 addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
 listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))
+runGathered()
 -- A child is no request of its own, but counts as an invocation.
 account, fn = given.account, given['function']
 count(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})

@@ -1,73 +1,118 @@
 --[[
-  Ends an invocation for its running attempt. Exactly one terminal event is written, even with concurrent callers.
+  Ends invocations for their running attempts, and writes the attempts' last events. Exactly one terminal event is written to each, even with
+  concurrent callers. An attempt that ends its invocation is done with its BullMQ job. A refused end does not affect the others.
 
-  KEYS[1] record (hash)
-  KEYS[2] events (stream)
-  KEYS[3] inbox (list)
-  KEYS[4] deadlines (sorted set)
+  KEYS[1] deadlines (sorted set)
+  KEYS[2, 5, ...] records (hashes); KEYS[3, 6, ...] their events (streams); KEYS[4, 7, ...] their inboxes (lists)
 
-  ARGV[1..8] see include/end-arguments.lua
-  ARGV[9] epoch of the attempt
-  ARGV[10] number of the terminal event, larger than that of any event that a reader was shown
-  ARGV[11] event: result | error
-  ARGV[12] data
-  ARGV[13] status: succeeded | failed | cancelled
-  ARGV[14] failure code, or ''
-  ARGV[15] failure message, or ''
-  ARGV[16] usage as JSON text, or ''
-  ARGV[17] most bytes of all events of the root's family; an error is always accepted
-  ARGV[18] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua, or ''
-  ARGV[19] number of the log's last event, as the attempt knows it
+  ARGV[1] now, ms
+  ARGV[2..5] record, events, lines and times of `keptFor` in include/end-arguments.lua
+  ARGV[6] most bytes of all events of the root's family; an error is always accepted
+  ARGV[7] retention of learned peaks, ms
+  ARGV[8, 9] approximate number of events that a log keeps, and most bytes of event data that an invocation may log in all
+  ARGV[10...] for each record: id; live channel; inbox channel; epoch of the attempt; number of the terminal event, larger than that of any
+    event that a reader was shown; event: result | error; data; status: succeeded | failed | cancelled; failure code, or ''; failure
+    message, or ''; usage as JSON text, or ''; usage of the attempt as it is counted (../../usage/scripts/include/metering.lua), or '';
+    number of the log's last event, as the attempt knows it; the most that the run held, pairs of model and number in a JSON list, or '';
+    number of last events, which the attempt has shown itself; then a pair of event and data for each
 
-  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -2 the family has
-          no room for this result.
-          {-3, number of the log's last event} when that differs from ARGV[19].
+  Returns for each record 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise;
+          -2 the family has no room for this result; -6 the last events are refused: `append` tells why. Nothing was stored in both cases.
+          {-3, number of the log's last event} when that differs from the attempt's.
           {-4, quota, limit, used} the tenant may keep no more bytes in Redis; an error is always accepted.
+          {-5, text of the error}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
---- @include "./include/family.lua"
---- @include "../../quotas/scripts/include/bytes-limit.lua"
+--- @include "./include/append-events.lua"
+--- @include "../../admission/scripts/include/learn-peaks.lua"
 
-local status, epoch, seq, root, ownBytes, account = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'rootKey', 'familyBytes',
-  'account'))
-if not status then
-  return 0
-end
-if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
-  if epoch == ARGV[9] and seq == ARGV[10] then
-    return 1
+local HEAD, HEAD_OF_END = 9, 15
+local now, familyMost = ARGV[1], tonumber(ARGV[6])
+local bounds = { now = tonumber(now), events = tonumber(ARGV[8]), bytes = tonumber(ARGV[9]), lines = ARGV[4],
+  linesMs = string.match(ARGV[5], '^%d+'), familyBytes = familyMost, ahead = 0 }
+
+-- Peaks of the ended runs, in lists by the key of their version.
+local peaks = {}
+
+local function notePeaks(key, text)
+  local run, held = {}, cjson.decode(text)
+  for i = 1, #held, 2 do
+    run[held[i]] = held[i + 1]
   end
-  return -1
-end
-if status ~= 'running' or epoch ~= ARGV[9] then
-  return 0
-end
-if tonumber(ARGV[19]) ~= tonumber(seq) then
-  return {-3, tonumber(seq)}
+  peaks[key] = peaks[key] or {}
+  table.insert(peaks[key], run)
 end
 
-local family, familyBytes = familyOf(KEYS[1], root, ownBytes)
-familyBytes = familyBytes + #ARGV[12] + EVENT_BYTES
-if ARGV[11] == 'result' and familyBytes > tonumber(ARGV[17]) then
-  return -2
-end
-local refusal = ARGV[11] == 'result' and account and bytesRefusal(account, #ARGV[12] + EVENT_BYTES, tonumber(ARGV[4]))
-if refusal then
-  return {-4, unpack(refusal)}
-end
-redis.call('HSET', family, 'familyBytes', familyBytes)
+local function finish(a, record, at)
+  local usage, after, held, count = ARGV[at + 11], ARGV[at + 12], ARGV[at + 13], tonumber(ARGV[at + 14])
+  if not record.status then
+    return 0
+  end
+  if record.status == 'succeeded' or record.status == 'failed' or record.status == 'cancelled' then
+    return record.epoch == a.epoch and record.seq == a.seq and 1 or -1
+  end
+  if record.status ~= 'running' or record.epoch ~= a.epoch then
+    return 0
+  end
+  if tonumber(after) ~= tonumber(record.seq) then
+    return {-3, tonumber(record.seq)}
+  end
 
-local a = endArguments()
-a.epoch = epoch
-a.seq = ARGV[10]
-a.event = ARGV[11]
-a.data = ARGV[12]
-a.status = ARGV[13]
-a.code = ARGV[14]
-a.message = ARGV[15]
-a.usage = ARGV[16]
-a.added = newUsage(KEYS[1], epoch, ARGV[18])
-endInvocation(a)
-return 1
+  -- Everything must fit before anything is written.
+  local account, bytes, lastBytes = record.account, #a.data + EVENT_BYTES, count * EVENT_BYTES
+  for place = at + HEAD_OF_END, at + HEAD_OF_END + 2 * count - 2, 2 do
+    lastBytes = lastBytes + #ARGV[place + 1]
+  end
+  local family, familyBytes = familyOf(a.record, record.rootKey, record.familyBytes)
+  if a.event == 'result' and familyBytes + lastBytes + bytes > familyMost then
+    return count > 0 and -6 or -2
+  end
+  -- The sum does not reflect the bytes yet that earlier ends of this call release.
+  local earlier = account and gatheredSum(accountKey(account), 'bytes')
+  local refusal = a.event == 'result' and account and bytesRefusal(account, earlier + lastBytes + bytes, tonumber(now))
+  if refusal then
+    return count > 0 and -6 or {-4, refusal[1], refusal[2], refusal[3] + earlier}
+  end
+  if count > 0 then
+    refusal = appendEvents({ record = a.record, events = a.events, channel = '', firstSeq = tonumber(after) + 1, first = at + HEAD_OF_END,
+      count = count }, record, bounds, {})
+    if refusal then
+      return -6
+    end
+    family, familyBytes = familyOf(a.record, record.rootKey, record.familyBytes)
+  end
+  familyBytes = familyBytes + bytes
+  if family == a.record then
+    record.familyBytes = familyBytes
+  else
+    redis.call('HSET', family, 'familyBytes', familyBytes)
+  end
+  local changed = {}
+  a.added = usageChange(changed, record.usageEpoch, record.usageNow, record.usageBefore, a.epoch, usage)
+  for i = 1, #changed, 2 do
+    record[changed[i]] = changed[i + 1]
+  end
+  if held ~= '' and record.learnedKey then
+    notePeaks(record.learnedKey, held)
+  end
+  a.holder = record.runtimeId
+  endInvocation(a, record)
+  return 1
+end
+
+local replies, at = {}, HEAD + 1
+for i = 1, (#KEYS - 1) / 3 do
+  local a = keptFor(now, ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+  a.deadlines, a.record, a.events, a.inbox = KEYS[1], KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
+  a.id, a.live, a.inboxChannel, a.epoch, a.seq, a.event, a.data, a.status, a.code, a.message, a.usage = unpack(ARGV, at, at + 10)
+  local ok, reply = pcall(finish, a, readRecord(a.record), at)
+  replies[i] = ok and reply or {-5, type(reply) == 'table' and reply.err or tostring(reply)}
+  at = at + HEAD_OF_END + 2 * tonumber(ARGV[at + HEAD_OF_END - 1])
+end
+for key, runs in pairs(peaks) do
+  isolated(learnPeaks, key, runs, ARGV[7])
+end
+settleEnds(now)
+return replies

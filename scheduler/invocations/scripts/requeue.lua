@@ -66,5 +66,5 @@ end
 redis.call('LREM', KEYS[6], 1, ARGV[1])
 redis.call('DEL', job .. ':lock')
 redis.call('SREM', KEYS[7], ARGV[1])
-enterLine(prefix, tenant, ARGV[1], arrival, ARGV[4])
+changeAdmission(prefix, ARGV[4], function(a) enterLine(a, tenant, ARGV[1], arrival) end)
 return 'requeued'

@@ -1,21 +1,21 @@
 --[[
-  Takes the first message of a line. A repeated call gets the same message. While the reply is kept, the message can be put back
+  Takes the first message of a queue. A repeated call gets the same message. While the reply is kept, the message can be put back
   (put-back.lua).
 
-  KEYS[1] line (sorted set)
+  KEYS[1] queue (sorted set)
   KEYS[2] state (hash)
   KEYS[3] reply to this call (string): number and message; empty when the call was cancelled
-  KEYS[4..5] see include/line-usage.lua
+  KEYS[4..5] see include/queue-usage.lua
   KEYS[6] record of the invocation that pulls (hash)
 
-  ARGV[1] how long an unused line is kept, ms
+  ARGV[1] how long an unused queue is kept, ms
   ARGV[2] how long the reply is kept, ms
   ARGV[3] epoch of the attempt that pulls, or '' for none
-  ARGV[4] see include/line-usage.lua
+  ARGV[4] see include/queue-usage.lua
 
   Returns {1, number (8 bytes) and message}, or {0} when there is none; {-1} the attempt is over.
 ]]
---- @include "./include/line-usage.lua"
+--- @include "./include/queue-usage.lua"
 --- @include "../../invocations/scripts/include/attempt.lua"
 
 local known = redis.call('GET', KEYS[3])
@@ -33,6 +33,6 @@ if not first then
   return {0}
 end
 redis.call('HINCRBY', KEYS[2], 'bytes', 8 - #first)
-countLine(ARGV[1])
+countQueue(ARGV[1])
 redis.call('SET', KEYS[3], first, 'PX', ARGV[2])
 return {1, first}

@@ -1,7 +1,7 @@
 import type { Store } from '../../store/store.ts';
 
 /** Cost of each item beside its content, in bytes, from quotas/README.md. */
-const COST = { record: 2048, event: 64, logLine: 128, message: 64, line: 512 } as const;
+const COST = { record: 2048, event: 64, logLine: 128, message: 64, queue: 512 } as const;
 
 /**
  * Computes a tenant's bytes in Redis from the stored values by the formula of quotas/README.md, independently of the scripts.
@@ -41,8 +41,8 @@ export async function recount(
   for (const [key, value] of Object.entries(await redis.hgetallBuffer(keys.storedValues(tenant)))) {
     bytes += lengthOf(key) + value.length;
   }
-  for (const state of await redis.keys(keys.lineState(tenant, '*'))) {
-    bytes += COST.line;
+  for (const state of await redis.keys(keys.messageQueueState(tenant, '*'))) {
+    bytes += COST.queue;
     for (const [, content] of await messagesOf(redis, state.replace(/state$/, 'messages'))) {
       bytes += COST.message + content.length;
     }
@@ -71,9 +71,9 @@ async function componentBytes(
   return bytes;
 }
 
-/** Number and content of each message that waits in a line. */
-async function messagesOf(redis: Store['redis'], line: string): Promise<[number, Buffer][]> {
-  const all = await redis.zrangeBuffer(line, '0', '-1');
+/** Number and content of each message that waits in a queue. */
+async function messagesOf(redis: Store['redis'], queue: string): Promise<[number, Buffer][]> {
+  const all = await redis.zrangeBuffer(queue, '0', '-1');
   return all.map((message) => [Number(message.readBigUInt64BE()), message.subarray(8)]);
 }
 

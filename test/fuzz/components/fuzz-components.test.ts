@@ -16,7 +16,7 @@ test('equal seeds and indexes make equal mutants', async () => {
   }
 });
 
-test('mutated components end with a typed code', async (context) => {
+test('mutated components end with a code of the platform', async (context) => {
   context.diagnostic(`again: PIE_FUZZ_SEED=${SEED} PIE_FUZZ_MODULES=${MODULES}`);
   const report = await fuzzComponents({ modules: MODULES, seed: SEED, endToEnd: 0 });
   context.diagnostic(JSON.stringify(report.ends));

@@ -57,7 +57,7 @@ async function ask(child: ChildProcess, seed: number, index: number): Promise<Ou
   const given = await answer(child);
   if (!('message' in given)) return { index, kind: given.kind, fault: given.failure };
   const { message } = given;
-  if ('ready' in message) throw new Error('the worker said twice that it is ready');
+  if ('ready' in message) throw new Error('the worker reported twice that it is ready');
   if ('fault' in message) return { index, kind: 'fault', fault: message.fault };
   return { ...(message as Extract<Outcome, { kind: 'ended' }>), kind: 'ended' };
 }

@@ -3,6 +3,7 @@ import { bulk } from './bulk.ts';
 import { control } from './control.ts';
 import { floods } from './floods.ts';
 import { handles } from './handles.ts';
+import { kvFiles } from './kv-files.ts';
 import { lists } from './lists.ts';
 import { memory } from './memory.ts';
 import { names } from './names.ts';
@@ -32,6 +33,7 @@ export const CORPUS: readonly Attack[] = [
   ...bulk,
   ...slowCalls,
   ...floods,
+  ...kvFiles,
 ];
 
 /** Attacks that `npm test` runs: some of each class, chosen to reach different code of the platform. */
@@ -63,6 +65,7 @@ const QUICK_NAMES = new Set([
     'floods-children',
   ],
   ...['floods-requests', 'floods-pages', 'floods-forwards', 'floods-forty-that-spin'],
+  ...['floods-predictions-of-a-file-that-opens', 'floods-extracts-of-a-file-that-opens'],
 ]);
 
 /** Longest time of an attack that only its deadline may end, in the quick part. */

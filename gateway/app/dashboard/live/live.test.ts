@@ -9,8 +9,8 @@ import { frameText } from './frames.ts';
 
 const quiet = new AbortController().signal;
 
-describe('what is sent to a page that is followed', () => {
-  it('is only what changed', async () => {
+describe('the live updates of a page', () => {
+  it('contain only the fragments that changed', async () => {
     const changes = new Changes();
     const fragments = (count: number) => [
       { id: 'still', render: () => html`<p>always</p>` },
@@ -23,17 +23,17 @@ describe('what is sent to a page that is followed', () => {
     ]);
   });
 
-  it('is one frame, whatever it holds', () => {
+  it('encode an event with line breaks as a single frame', () => {
     const text = frameText({ event: 'events', id: '1-7', data: { text: 'a\n\nevent: end\ndata: x', rows: '\r\n' } });
     assert.equal(text.split('\n').length, 5);
     assert.ok(text.startsWith('id: 1-7\nevent: events\ndata: {'));
   });
 });
 
-describe('events between two looks', () => {
+describe('EventBuffer', () => {
   const event = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'message', data: '{}' });
 
-  it('come together, in order, and their fault after them', async () => {
+  it('returns the buffered events in order, and their error on the next call', async () => {
     const buffer = new EventBuffer(
       (async function* () {
         yield event(1);
@@ -50,7 +50,7 @@ describe('events between two looks', () => {
     assert.equal(buffer.over, true);
   });
 
-  it('keep their source waiting when nobody takes them, be they few and large, and let it go in the end', async () => {
+  it('stops its source at its bound of events or bytes, and ends the source on close', async () => {
     let large = 0;
     const few = new EventBuffer(
       (async function* () {
@@ -76,10 +76,10 @@ describe('events between two looks', () => {
     await turn();
     const waiting = made;
     await turn();
-    assert.equal(made, waiting, 'it waits');
+    assert.equal(made, waiting, 'the source waits');
     assert.equal((await buffer.take(5000, 0, quiet)).length, waiting);
     await turn();
-    assert.equal(made, 2 * waiting, 'it goes on');
+    assert.equal(made, 2 * waiting, 'the source goes on');
     buffer.close();
     while (!ended) await turn();
   });

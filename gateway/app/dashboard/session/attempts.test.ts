@@ -5,21 +5,21 @@ import { Attempts } from './attempts.ts';
 
 const OPTIONS = { burst: 3, refillMs: 1000, maxAddresses: 4 };
 
-describe('attempts to sign in', () => {
-  it('are bounded for each address and come back with time', () => {
+describe('sign-in attempts', () => {
+  it('are bounded for each address and refilled with time', () => {
     const attempts = new Attempts(OPTIONS);
     assert.deepEqual(
       [1, 2, 3].map(() => attempts.take('a', 0)),
       [0, 0, 0],
     );
     assert.equal(attempts.take('a', 0), 1000);
-    assert.equal(attempts.take('a', 400), 600, 'the wait is true');
-    assert.equal(attempts.take('b', 0), 0, 'another address is not concerned');
+    assert.equal(attempts.take('a', 400), 600, 'the returned wait is exact');
+    assert.equal(attempts.take('b', 0), 0, 'another address has its own attempts');
     assert.equal(attempts.take('a', 1000), 0);
     assert.equal(attempts.take('a', 1000), 1000);
   });
 
-  it('never pass the burst plus what time gave back', () => {
+  it('never exceed the burst plus the refill', () => {
     fc.assert(
       fc.property(fc.array(fc.nat(900), { maxLength: 60 }), (gaps) => {
         const attempts = new Attempts(OPTIONS);
@@ -35,12 +35,12 @@ describe('attempts to sign in', () => {
     );
   });
 
-  it('remember only so many addresses, the latest ones', () => {
+  it('are remembered for a bounded number of addresses, the latest ones', () => {
     const attempts = new Attempts(OPTIONS);
     for (let i = 0; i < OPTIONS.burst; i += 1) attempts.take('last', 0);
     for (const address of ['b', 'c', 'd']) attempts.take(address, 0);
     assert.ok(attempts.take('last', 0) > 0);
     for (const address of ['e', 'f', 'g', 'h']) attempts.take(address, 0);
-    assert.equal(attempts.take('last', 0), 0, 'forgotten');
+    assert.equal(attempts.take('last', 0), 0, 'the oldest address is forgotten');
   });
 });

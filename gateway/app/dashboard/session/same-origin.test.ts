@@ -6,10 +6,10 @@ import { isSameOrigin } from './same-origin.ts';
 const ask = (headers: Record<string, string>) =>
   isSameOrigin(new Request('http://pie.example:8787/dashboard/sign-in', { method: 'POST', headers }));
 
-it('takes forms of this site only', () => {
+it('a form is accepted from its own origin only', () => {
   assert.equal(ask({ 'sec-fetch-site': 'same-origin' }), true);
   assert.equal(ask({ origin: 'http://pie.example:8787' }), true);
-  assert.equal(ask({ origin: 'https://pie.example:8787' }), true, 'a proxy ended TLS');
+  assert.equal(ask({ origin: 'https://pie.example:8787' }), true, 'a proxy terminates TLS');
   for (const site of ['cross-site', 'same-site', 'none', 'SAME-ORIGIN', ''])
     assert.equal(ask({ 'sec-fetch-site': site, origin: 'http://pie.example:8787' }), false, site);
   for (const origin of [
@@ -23,7 +23,7 @@ it('takes forms of this site only', () => {
   assert.equal(ask({}), false);
 });
 
-it('goes nowhere but into the dashboard after signing in', () => {
+it('signing in redirects only to pages of the dashboard', () => {
   const origin = 'http://pie.example:8787';
   assert.equal(safeNext('/dashboard/usage?by=hour', origin), '/dashboard/usage?by=hour');
   for (const next of [

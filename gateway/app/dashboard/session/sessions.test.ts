@@ -8,7 +8,7 @@ const NOW = Date.UTC(2026, 0, 1);
 const API_KEY = `pie_${'a'.repeat(32)}`;
 
 describe('sessions', () => {
-  it('come back as they were sealed, by any holder of the secret, until they expire', async () => {
+  it('open with the same secret, in any process, until they expire', async () => {
     const session = new Sessions(SECRET).begin(API_KEY, NOW);
     const cookie = await new Sessions(SECRET).seal(session);
     const other = new Sessions(SECRET);
@@ -17,17 +17,17 @@ describe('sessions', () => {
     assert.equal(await other.open(cookie, NOW + SESSION_MS), null);
   });
 
-  it('show nothing of the key, and look different each time', async () => {
+  it('are sealed differently each time and do not reveal the key', async () => {
     const sessions = new Sessions(SECRET);
     const session = sessions.begin(API_KEY, NOW);
     const [first, second] = [await sessions.seal(session), await sessions.seal(session)];
     assert.notEqual(first, second);
     for (const cookie of [first, second])
       assert.ok(!Buffer.from(cookie, 'base64url').toString('latin1').includes('aaaa'));
-    assert.match(first, /^[\w-]+$/, 'needs no quoting in a cookie');
+    assert.match(first, /^[\w-]+$/, 'the value needs no quoting in a cookie');
   });
 
-  it('of another secret, changed in any bit, or made up are nobody', async () => {
+  it('do not open with another secret, after a changed bit, or from random text', async () => {
     const sessions = new Sessions(SECRET);
     const cookie = await sessions.seal(sessions.begin(API_KEY, NOW));
     assert.equal(await new Sessions(new Uint8Array(32).fill(8)).open(cookie, NOW), null);
@@ -46,7 +46,7 @@ describe('sessions', () => {
     );
   });
 
-  it('have form tokens that fit no other session and no other secret', async () => {
+  it('have form tokens that are valid for that session and secret only', async () => {
     const sessions = new Sessions(SECRET);
     const [mine, other] = [sessions.begin(API_KEY, NOW), sessions.begin(API_KEY, NOW)];
     const token = await sessions.formToken(mine);
@@ -57,7 +57,7 @@ describe('sessions', () => {
       assert.equal(await sessions.isFormToken(mine, made), false, made.slice(0, 50));
   });
 
-  it('take no secret that could be guessed', () => {
+  it('require a secret of at least 32 bytes', () => {
     assert.throws(() => new Sessions(new Uint8Array(31)), RangeError);
   });
 });

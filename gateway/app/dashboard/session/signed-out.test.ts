@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { SignedOut } from './signed-out.ts';
 
-it('sessions that signed out are remembered for as long as they could go on, or while there is room', () => {
+it('a signed-out session is remembered until it expires, or until there is no room', () => {
   const out = new SignedOut(2);
   out.add('long', 1000, 0);
   out.add('short', 100, 0);
@@ -10,12 +10,12 @@ it('sessions that signed out are remembered for as long as they could go on, or 
   assert.deepEqual(
     ['long', 'short', 'new'].map((id) => out.has(id)),
     [true, false, true],
-    'what is over is forgotten',
+    'the expired session is forgotten',
   );
   out.add('next', 600, 100);
   assert.deepEqual(
     ['long', 'new', 'next'].map((id) => out.has(id)),
     [true, false, true],
-    'then what ends first',
+    'the session that expires first is forgotten',
   );
 });

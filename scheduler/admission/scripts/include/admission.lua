@@ -21,8 +21,9 @@
 --   modest (sorted set): tenants in turns that hold few slots;  kept (sorted set): tenants in turns for whose head room is kept
 -- `<prefix>:waiting:<tenant>` (sorted set): the tenant's line, by arrival. Invocations in a line are BullMQ jobs in none of BullMQ's lists.
 
--- For scripts that make one change (each function opens, changes, admits and closes), then for scripts that make several changes.
-local enterLine, leaveAdmission, beginAdmitted
+-- `changeAdmission` opens, changes, admits and closes; the functions of the first line are such changes. The others are for scripts that
+-- open and close themselves.
+local changeAdmission, enterLine, leaveAdmission, beginAdmitted
 local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveWay
 
 do

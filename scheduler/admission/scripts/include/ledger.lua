@@ -96,43 +96,52 @@ local function leaveLedger(a, id)
   return entry.tenant
 end
 
--- Removes an ended invocation from its line, the ledger and BullMQ's lists. `tenant` is nil when its record is gone.
-function leaveAdmission(prefix, tenant, id, now)
+-- Makes several changes, and admits every head that may start after them.
+function changeAdmission(prefix, now, change)
   local a = openAdmission(prefix, now)
+  change(a)
+  admit(a)
+  closeAdmission(a)
+end
+
+-- Removes an ended invocation from its line, the ledger and BullMQ's lists. `tenant` is nil when its record is gone. `holder` is the
+-- runtime that ended its attempt: it is done with the job. The job of any other runtime stays until that runtime hands it in.
+function leaveAdmission(a, tenant, id, holder)
   if tenant and redis.call('ZREM', lineOf(a, tenant), id) == 1 then
     dropJob(a, id)
   else
     tenant = leaveLedger(a, id) or tenant
-    if redis.call('HEXISTS', a.queue .. id, 'pb') == 0 then
+    local held = redis.call('HGET', a.queue .. id, 'pb')
+    if not held then
       redis.call('LREM', a.queue .. 'wait', 1, id)
+      dropJob(a, id)
+    elseif held == holder then
+      -- Search from the tail, where the oldest jobs are.
+      redis.call('LREM', a.queue .. 'active', -1, id)
+      redis.call('SREM', a.queue .. 'stalled', id)
       dropJob(a, id)
     end
   end
   if tenant then
     settle(a, tenant)
   end
-  admit(a)
-  closeAdmission(a)
 end
 
 -- Puts an invocation into its tenant's line by arrival: a new one, or one that comes back from a runtime.
-function enterLine(prefix, tenant, id, arrival, now)
-  local a = openAdmission(prefix, now)
+function enterLine(a, tenant, id, arrival)
   leaveLedger(a, id)
   redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
   redis.call('ZADD', lineOf(a, tenant), arrival, id)
   settle(a, tenant)
-  admit(a)
-  closeAdmission(a)
 end
 
--- Records that an attempt has begun, so that admission may send another invocation.
-function beginAdmitted(prefix, id, now)
-  local base = prefix .. ':admission:'
-  if not leaveWay(base, id) or redis.call('EXISTS', base .. 'turns') == 0 then
-    return
+-- Records that attempts have begun, so that admission may send other invocations.
+function beginAdmitted(prefix, ids, now)
+  local base, begun = prefix .. ':admission:', false
+  for _, id in ipairs(ids) do
+    begun = leaveWay(base, id) or begun
   end
-  local a = openAdmission(prefix, now)
-  admit(a)
-  closeAdmission(a)
+  if begun and redis.call('EXISTS', base .. 'turns') == 1 then
+    changeAdmission(prefix, now, function() end)
+  end
 end

@@ -1,16 +1,12 @@
--- The first arguments of every script that may end an invocation:
--- ARGV[1] id, [2] live channel, [3] inbox channel, [4] now, [5] record kept for, [6] events kept for, [7] lines of the function's log,
--- [8] function's log, files and result kept for, separated by spaces (times in ms).
-local function endArguments()
-  local logMs, filesMs, resultsMs = string.match(ARGV[8], '^(%d+) (%d+) (%d+)$')
+-- How long the parts of an ended invocation are kept, as every script that may end invocations gets it: `record` and `events` in ms, number
+-- of `lines` of the function's log, and `times`: that log, files and result kept for, in ms, separated by spaces.
+local function keptFor(now, record, events, lines, times)
+  local logMs, filesMs, resultsMs = string.match(times, '^(%d+) (%d+) (%d+)$')
   return {
-    id = ARGV[1],
-    live = ARGV[2],
-    inboxChannel = ARGV[3],
-    now = ARGV[4],
-    recordMs = ARGV[5],
-    eventsMs = ARGV[6],
-    logLines = ARGV[7],
+    now = now,
+    recordMs = record,
+    eventsMs = events,
+    logLines = lines,
     logMs = logMs,
     filesMs = filesMs,
     resultsMs = resultsMs,
@@ -18,4 +14,14 @@ local function endArguments()
     code = '',
     message = '',
   }
+end
+
+-- The first keys and arguments of every script that may end one invocation:
+-- KEYS[1] record, [2] events, [3] inbox, [4] deadlines.
+-- ARGV[1] id, [2] live channel, [3] inbox channel, [4] now, [5..8] see `keptFor`.
+local function endArguments()
+  local a = keptFor(ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+  a.record, a.events, a.inbox, a.deadlines = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+  a.id, a.live, a.inboxChannel = ARGV[1], ARGV[2], ARGV[3]
+  return a
 end

@@ -1,3 +1,4 @@
+--- @include "../../../store/scripts/gather.lua"
 --- @include "./function-log.lua"
 --- @include "./file-usage.lua"
 --- @include "./listing.lua"
@@ -13,81 +14,131 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
   'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown'}
 
+-- Invocations that this script has ended and that admission has not let go yet: lists of {tenant, id, holder}, by prefix of every key.
+local letGo = {}
+
+-- The fields of a record by name.
+local function readRecord(key)
+  local record, fields = {}, redis.call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    record[fields[i]] = fields[i + 1]
+  end
+  return record
+end
+
+-- Replaces a record by its final fields. Cheaper than to drop most of its fields one by one.
+local function writeFinalRecord(key, record)
+  for _, field in ipairs(UNTIL_THE_END) do
+    record[field] = nil
+  end
+  local fields = {}
+  for field, value in pairs(record) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  redis.call('DEL', key)
+  redis.call('HSET', key, unpack(fields))
+end
+
+-- Counts bytes that expire in Redis at `at`.
+local function holdUntilLater(account, bytes, at)
+  local step = math.ceil(at / LIFETIME_STEP_MS)
+  local holder = '@' .. string.format('%.0f', step)
+  addLater(accountKey(account), holder, bytes)
+  addLater(accountKey(account), 'bytes', bytes)
+  gather('ZADD', account .. ':redis-ends', step * LIFETIME_STEP_MS, holder)
+end
+
 -- Gives the bytes of the record, the events and the outcome their expiry, and releases the bytes of the input and the unread messages.
-local function settleBytes(record, account, a, outcomeBytes)
-  local held = account and releaseBytes(account, 'i:' .. a.id)
+local function settleBytes(a, record, outcomeBytes)
+  local account, holder = record.account, 'i:' .. a.id
+  local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)
   if not held then
     return
   end
-  local input, inbox = unpack(redis.call('HMGET', record, 'inputBytes', 'inboxBytes'))
-  local events = held - RECORD_BYTES - tonumber(input or 0) - tonumber(inbox or 0) + EVENT_BYTES + #a.data
-  holdUntil(account, events, a.now + a.eventsMs)
-  holdUntil(account, RECORD_BYTES, a.now + a.recordMs)
+  gather('HDEL', accountKey(account), holder)
+  addLater(accountKey(account), 'bytes', -held)
+  local events = held - RECORD_BYTES - tonumber(record.inputBytes or 0) - tonumber(record.inboxBytes or 0) + EVENT_BYTES + #a.data
+  holdUntilLater(account, events, a.now + a.eventsMs)
+  holdUntilLater(account, RECORD_BYTES, a.now + a.recordMs)
   if outcomeBytes > 0 then
-    holdUntil(account, outcomeBytes, a.now + a.resultsMs)
+    holdUntilLater(account, outcomeBytes, a.now + a.resultsMs)
   end
 end
 
--- Ends an invocation that has not ended: writes its one terminal event and its final record, and sets its retention.
--- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` holds id, live, inboxChannel, epoch, seq, event, data, status,
--- code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs, and optionally `added`, the increase of the usage
--- counters.
-local function endInvocation(a)
-  local account, fn, parent, unfinished, submittedAt, listing, idempotencyKey, idempotencyMs, webhooks, webhooksChannel, prefix, tenant, children,
-    cancels, files, contents = unpack(redis.call('HMGET', KEYS[1], 'account', 'function', 'parent', 'unfinishedKey', 'submittedAt', 'listing',
-    'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'prefix', 'tenant', 'childrenKey', 'cancelsKey', 'filesKey',
-    'fileContentsKey'))
-  redis.call('XADD', KEYS[2], a.seq .. '-' .. a.epoch, 'e', a.event, 'd', a.data)
-  redis.call('HSET', KEYS[1], 'status', a.status, 'epoch', a.epoch, 'seq', a.seq, 'endedAt', a.now, 'code', a.code, 'message', a.message,
-    'usage', a.usage)
-  if account then
-    countEnd(account, fn, not parent, a.status, a.code, tonumber(a.now), a.added or {})
+-- Ends an invocation that has not ended: writes its one terminal event and its final record, and sets its retention. The script calls
+-- `settleEnds` after its last end. `a` holds the keys record, events, inbox and deadlines, and id, live, inboxChannel, epoch, seq, event,
+-- data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs, and optionally `added`, the increase of
+-- the usage counters, and `holder`, the runtime that is done with the job. `record` has the record's fields; `endInvocation` changes it.
+local function endInvocation(a, record)
+  redis.call('XADD', a.events, a.seq .. '-' .. a.epoch, 'e', a.event, 'd', a.data)
+  if record.account then
+    countEnd(record.account, record['function'], not record.parent, a.status, a.code, tonumber(a.now), a.added or {})
   end
-  redis.call('ZREM', KEYS[4], a.id)
-  redis.call('DEL', KEYS[3])
-  if unfinished then
-    removeUnfinished(unfinished, a.id)
+  gather('ZREM', a.deadlines, a.id)
+  redis.call('DEL', a.inbox)
+  if record.unfinishedKey then
+    removeUnfinished(record.unfinishedKey, a.id)
   end
-  redis.call('PEXPIRE', KEYS[1], a.recordMs)
-  redis.call('PEXPIRE', KEYS[2], a.eventsMs)
+  redis.call('PEXPIRE', a.events, a.eventsMs)
   -- The outcome may be kept for longer than the events before it.
   local outcome = tonumber(a.resultsMs) > tonumber(a.eventsMs) and a.event .. ' ' .. a.data
   if outcome then
-    redis.call('SET', KEYS[1] .. ':outcome', outcome, 'PX', a.resultsMs)
+    redis.call('SET', a.record .. ':outcome', outcome, 'PX', a.resultsMs)
   end
-  settleBytes(KEYS[1], account, a, outcome and EVENT_BYTES + #outcome or 0)
-  if listing then
-    listEnded(listing, fn, a.id, submittedAt, a.recordMs)
+  settleBytes(a, record, outcome and EVENT_BYTES + #outcome or 0)
+  if record.listing then
+    listEnded(record.listing, record['function'], a.id, record.submittedAt, a.recordMs)
   end
-  if idempotencyKey then
-    redis.call('PEXPIRE', idempotencyKey, idempotencyMs)
+  if record.idempotencyKey then
+    redis.call('PEXPIRE', record.idempotencyKey, record.idempotencyMs)
   end
   -- In the same step, so that every end is notified.
-  if webhooks then
-    redis.call('HSET', KEYS[1], 'webhookStatus', 'pending', 'webhookNextAt', a.now)
-    redis.call('ZADD', webhooks, a.now, a.id)
-    redis.call('PUBLISH', webhooksChannel, '')
+  if record.webhooksKey then
+    record.webhookStatus, record.webhookNextAt = 'pending', a.now
+    redis.call('ZADD', record.webhooksKey, a.now, a.id)
+    redis.call('PUBLISH', record.webhooksChannel, '')
   end
-  -- Leave the line, or free the admitted capacity; a child (without `prefix`) was never admitted.
-  if prefix then
-    leaveAdmission(prefix, tenant, a.id, a.now)
+  -- A child (without `prefix`) was never admitted.
+  if record.prefix then
+    letGo[record.prefix] = letGo[record.prefix] or {}
+    table.insert(letGo[record.prefix], { record.tenant, a.id, a.holder })
   end
   -- Remove the child and the cancel from their runtime's lists, and let the files expire; the record holds the keys.
-  if children then
-    redis.call('HDEL', children, a.id)
+  if record.childrenKey then
+    gather('HDEL', record.childrenKey, a.id)
   end
-  if cancels then
-    redis.call('HDEL', cancels, a.id)
+  if record.cancelsKey then
+    gather('HDEL', record.cancelsKey, a.id)
   end
-  if files then
-    redis.call('PEXPIRE', files, a.filesMs)
-    redis.call('PEXPIRE', contents, a.filesMs)
-    expireFiles(KEYS[1], a.id, tonumber(a.now) + tonumber(a.filesMs))
+  if record.filesKey then
+    redis.call('PEXPIRE', record.filesKey, a.filesMs)
+    redis.call('PEXPIRE', record.fileContentsKey, a.filesMs)
+    expireFiles(a.record, a.id, tonumber(a.now) + tonumber(a.filesMs))
   end
   if a.event == 'error' then
-    functionLog(KEYS[1], a.seq, a.event, a.data, a.now, a.logLines, a.logMs)
+    functionLog(a.record, a.seq, a.event, a.data, a.now, a.logLines, a.logMs)
   end
+  for field, value in pairs({ status = a.status, epoch = a.epoch, seq = a.seq, endedAt = a.now, code = a.code, message = a.message,
+    usage = a.usage }) do
+    record[field] = value
+  end
+  writeFinalRecord(a.record, record)
+  redis.call('PEXPIRE', a.record, a.recordMs)
   redis.call('PUBLISH', a.live, a.epoch .. '-' .. a.seq .. '\0' .. a.event .. '\0' .. a.data)
   redis.call('PUBLISH', a.inboxChannel, 'closed')
-  redis.call('HDEL', KEYS[1], unpack(UNTIL_THE_END))
+end
+
+-- After the last end of a script: counts the ends, takes the invocations out of their lines or frees their capacity, and admits others.
+local function settleEnds(now)
+  countEnds(tonumber(now))
+  runGathered()
+  for prefix, ended in pairs(letGo) do
+    changeAdmission(prefix, now, function(a)
+      for _, one in ipairs(ended) do
+        leaveAdmission(a, unpack(one))
+      end
+    end)
+  end
+  letGo = {}
 end

@@ -3,13 +3,13 @@
 local function giveUpAttempt(a, epoch, seq, message)
   local notice = cjson.encode({ level = 'warn', message = message })
   local nextSeq = tonumber(seq) + 1
-  redis.call('XADD', KEYS[2], nextSeq .. '-' .. epoch, 'e', 'log', 'd', notice)
-  local account = redis.call('HGET', KEYS[1], 'account')
+  redis.call('XADD', a.events, nextSeq .. '-' .. epoch, 'e', 'log', 'd', notice)
+  local account = redis.call('HGET', a.record, 'account')
   if account then
     holdBytes(account, 'i:' .. a.id, EVENT_BYTES + #notice)
   end
   redis.call('PUBLISH', a.live, epoch .. '-' .. nextSeq .. '\0log\0' .. notice)
-  functionLog(KEYS[1], nextSeq, 'log', notice, a.now, a.logLines, a.logMs)
-  redis.call('HSET', KEYS[1], 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq, 'requeuedAt', a.now)
-  redis.call('HDEL', KEYS[1], 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'shown')
+  functionLog(a.record, nextSeq, 'log', notice, a.now, a.logLines, a.logMs)
+  redis.call('HSET', a.record, 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq, 'requeuedAt', a.now)
+  redis.call('HDEL', a.record, 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'shown')
 end

@@ -3,18 +3,18 @@
 -- Skips the numbers of events that readers may have seen and the log lacks, since their attempt will never write them. Writes an event
 -- `gap` after those numbers to tell readers. `a` holds the end's arguments. Returns the number of the log's last event.
 local function passLostTail(a, seq)
-  local shown, account, epoch = unpack(redis.call('HMGET', KEYS[1], 'shown', 'account', 'epoch'))
+  local shown, account, epoch = unpack(redis.call('HMGET', a.record, 'shown', 'account', 'epoch'))
   seq = tonumber(seq)
   if not shown or tonumber(shown) <= seq then
     return seq
   end
   local number, data = tonumber(shown) + 1, '{"after":' .. seq .. '}'
-  redis.call('XADD', KEYS[2], number .. '-' .. epoch, 'e', 'gap', 'd', data)
+  redis.call('XADD', a.events, number .. '-' .. epoch, 'e', 'gap', 'd', data)
   if account then
     holdBytes(account, 'i:' .. a.id, EVENT_BYTES + #data)
   end
-  redis.call('HSET', KEYS[1], 'seq', number)
-  redis.call('HDEL', KEYS[1], 'shown')
+  redis.call('HSET', a.record, 'seq', number)
+  redis.call('HDEL', a.record, 'shown')
   redis.call('PUBLISH', a.live, epoch .. '-' .. number .. '\0gap\0' .. data)
   return number
 end

@@ -28,9 +28,10 @@ local function platformFailure(a, epoch, seq, code, message, data)
   a.epoch = tonumber(epoch) + 1
   a.seq = passLostTail(a, seq) + 1
   a.event = 'error'
-  a.data = withUsage(KEYS[1], data)
+  a.data = withUsage(a.record, data)
   a.status = code == 'cancelled' and 'cancelled' or 'failed'
   a.code = code
   a.message = message
-  endInvocation(a)
+  endInvocation(a, readRecord(a.record))
+  settleEnds(a.now)
 end

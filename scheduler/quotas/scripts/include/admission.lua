@@ -76,9 +76,11 @@ local function admitRequest(account, fn, now, inLine, bytes)
   local limits = countedUse(account, fn, now)
   local refusing = usedUp(limits) or noRoom(account, fn, now, inLine, bytes)
   if refusing then
-    -- A Redis too full to count this still refuses the request.
-    redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)
-    redis.pcall('PEXPIRE', windowKey(account, 'minute', now), KEPT_MS.minute)
+    -- A Redis too full to count this still refuses the request. A full Redis accepts PEXPIRE, and all later writes of a script that has
+    -- written, so the script must not write now.
+    if type(redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)) == 'number' then
+      redis.call('PEXPIRE', windowKey(account, 'minute', now), KEPT_MS.minute)
+    end
     return refusing, limits
   end
   return nil, limits

@@ -1,16 +1,37 @@
--- Counts the end of an invocation, with the increase in its usage. An ended invocation of a client is no longer open.
+--- @include "../../../store/scripts/gather.lua"
+-- Counts the ends of invocations, with the increase in their usage. An ended invocation of a client is no longer open.
 local ENDS = {succeeded = SUCCEEDED, failed = FAILED, cancelled = CANCELLED}
 
+-- Ends by account and function, counted once by `countEnds`.
+local endsCounted = {}
+
 local function countEnd(account, fn, ofClient, status, code, now, added)
-  added[ENDS[status]] = 1
-  count(account, fn, now, added)
+  local name = account .. '\0' .. fn
+  local ends = endsCounted[name] or {account = account, fn = fn, open = 0, added = {}}
+  endsCounted[name] = ends
+  ends.open = ends.open + (ofClient and 1 or 0)
+  ends.added[ENDS[status]] = (ends.added[ENDS[status]] or 0) + 1
+  for place, n in pairs(added) do
+    ends.added[place] = (ends.added[place] or 0) + n
+  end
   if status == 'failed' then
     countInMinute(account, now, 'f:' .. code)
   end
-  if ofClient then
-    redis.call('HINCRBY', account .. ':open', '*', -1)
-    if redis.call('HINCRBY', account .. ':open', fn, -1) == 0 then
-      redis.call('HDEL', account .. ':open', fn)
+end
+
+local function closeEnded(account, fn, open)
+  redis.call('HINCRBY', account .. ':open', '*', -open)
+  if redis.call('HINCRBY', account .. ':open', fn, -open) == 0 then
+    redis.call('HDEL', account .. ':open', fn)
+  end
+end
+
+local function countEnds(now)
+  for _, ends in pairs(endsCounted) do
+    isolated(count, ends.account, ends.fn, now, ends.added)
+    if ends.open > 0 then
+      isolated(closeEnded, ends.account, ends.fn, ends.open)
     end
   end
+  endsCounted = {}
 end

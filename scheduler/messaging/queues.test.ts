@@ -6,14 +6,14 @@ import { openScheduler } from '../scheduler.ts';
 import { Channels } from '../store/channels.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { Lines, MAX_LINE_BYTES, MAX_LINE_MESSAGES } from './lines.ts';
 import type { Envelope } from './message.ts';
+import { MAX_QUEUE_BYTES, MAX_QUEUE_MESSAGES, MessageQueues } from './queues.ts';
 
 const envelope = (text: string): Envelope => ({ sender: 'me', message: { text } });
 const textOf = (found: Envelope | null) => (found && 'text' in found.message ? found.message.text : null);
 const NEVER = new AbortController().signal;
 
-describe('lines', () => {
+describe('queues', () => {
   let redis: TestRedis;
   before(async () => {
     redis = await TestRedis.start();
@@ -22,11 +22,11 @@ describe('lines', () => {
 
   /** Processes that share a Redis. */
   function processes(count: number) {
-    const prefix = `lines-${randomUUID()}`;
+    const prefix = `queues-${randomUUID()}`;
     return Array.from({ length: count }, () => openScheduler({ connect: redis.connect, prefix }));
   }
 
-  test('each message goes to exactly one puller, whoever dies; what is pulled one after the other is in order', async () => {
+  test('each message reaches one puller although pullers are aborted, and returned messages keep their order', async () => {
     const step = fc.oneof(
       { weight: 4, arbitrary: fc.record({ do: fc.constant('push' as const), by: fc.nat(2) }) },
       { weight: 4, arbitrary: fc.record({ do: fc.constant('pull' as const), by: fc.nat(2) }) },
@@ -42,13 +42,13 @@ describe('lines', () => {
         let pushed = 0;
         for (const step of steps) {
           if (step.do === 'push') {
-            const { lines } = schedulers[step.by]!.messaging;
-            await lines.push('t', 'work', envelope(String(pushed++)));
+            const { queues } = schedulers[step.by]!.messaging;
+            await queues.push('t', 'work', envelope(String(pushed++)));
           } else if (step.do === 'pull') {
             const aborter = new AbortController();
             pullers.add(aborter);
-            const { lines } = schedulers[step.by]!.messaging;
-            const pulling = lines.pull('t', 'work', aborter.signal).then((found) => {
+            const { queues } = schedulers[step.by]!.messaging;
+            const pulling = queues.pull('t', 'work', aborter.signal).then((found) => {
               pullers.delete(aborter);
               const text = textOf(found);
               if (text !== null) pulled.push(text);
@@ -63,16 +63,16 @@ describe('lines', () => {
         for (const aborter of pullers) aborter.abort();
         await Promise.all(work);
         const { store } = schedulers[0]!;
-        const left = () => store.call((client) => client.zcard(store.keys.line('t', 'work')));
+        const left = () => store.call((client) => client.zcard(store.keys.messageQueue('t', 'work')));
         await eventually(
           async () => (await left()) === pushed - pulled.length,
-          'what was on its way to those who died is back',
+          'messages of aborted pullers are back in the queue',
         );
-        const rest = await drained(schedulers[0]!.messaging.lines, pushed - pulled.length);
+        const rest = await drained(schedulers[0]!.messaging.queues, pushed - pulled.length);
         assert.deepEqual(
           rest.map(Number),
           rest.map(Number).toSorted((a, b) => a - b),
-          'what was put back is in its place',
+          'returned messages are back in their place',
         );
         assert.deepEqual(
           [...pulled, ...rest].map(Number).toSorted((a, b) => a - b),
@@ -86,75 +86,75 @@ describe('lines', () => {
   });
 
   /** Pulls `count` messages, one after the other. */
-  async function drained(lines: Lines, count: number): Promise<string[]> {
+  async function drained(queues: MessageQueues, count: number): Promise<string[]> {
     const found: string[] = [];
-    for (let i = 0; i < count; i++) found.push(String(textOf(await lines.pull('t', 'work', NEVER))));
+    for (let i = 0; i < count; i++) found.push(String(textOf(await queues.pull('t', 'work', NEVER))));
     return found;
   }
 
-  test('one puller gets messages in order, and those who wait are served in order and at once', async () => {
+  test('one puller gets messages in order, and waiting pullers are served in order', async () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
-    const [a, b] = [one.messaging.lines, two.messaging.lines];
+    const [a, b] = [one.messaging.queues, two.messaging.queues];
     for (let i = 0; i < 20; i++) await a.push('t', 'work', envelope(String(i)));
     assert.deepEqual(
       await drained(b, 20),
       Array.from({ length: 20 }, (_, i) => String(i)),
     );
     const waiting = Array.from({ length: 5 }, () => b.pull('t', 'work', NEVER).then(textOf));
-    // By now every puller has found the line empty.
+    // By now every puller has found the queue empty.
     await two.ping();
     for (let i = 0; i < 5; i++) await a.push('t', 'work', envelope(`w${i}`));
     assert.deepEqual(await Promise.all(waiting), ['w0', 'w1', 'w2', 'w3', 'w4']);
     assert.equal(textOf(await Promise.race([b.pull('other', 'work', AbortSignal.timeout(20)), null])), null);
   });
 
-  test('a line has bounds, which count what waits', async () => {
-    const [a] = processes(1).map(({ messaging }) => messaging.lines) as [Lines];
+  test('a queue is bounded in messages and bytes that wait', async () => {
+    const [a] = processes(1).map(({ messaging }) => messaging.queues) as [MessageQueues];
     const big = 'x'.repeat(2 ** 20 - 100);
     let fitted = 0;
     for (; (await a.push('t', 'big', envelope(big))).kind === 'ok'; fitted++);
-    assert.equal(fitted, Math.floor(MAX_LINE_BYTES / (big.length + 4)));
+    assert.equal(fitted, Math.floor(MAX_QUEUE_BYTES / (big.length + 4)));
     await a.pull('t', 'big', NEVER);
     assert.equal((await a.push('t', 'big', envelope(big))).kind, 'ok');
 
     const outcomes = await Promise.all(
-      Array.from({ length: MAX_LINE_MESSAGES + 1 }, () => a.push('t', 'many', envelope(''))),
+      Array.from({ length: MAX_QUEUE_MESSAGES + 1 }, () => a.push('t', 'many', envelope(''))),
     );
     assert.deepEqual(
       outcomes.filter(({ kind }) => kind === 'full'),
-      [{ kind: 'full', messages: MAX_LINE_MESSAGES, bytes: MAX_LINE_MESSAGES * 4 }],
+      [{ kind: 'full', messages: MAX_QUEUE_MESSAGES, bytes: MAX_QUEUE_MESSAGES * 4 }],
     );
   });
 
-  test('all lines of a tenant have one bound: what is pulled makes room, what is put back takes it, what is forgotten gives it back', async () => {
+  test('the queues of a tenant share one bound: pulls and expired queues free bytes, returned messages take them', async () => {
     const [scheduler] = processes(1) as [ReturnType<typeof processes>[0]];
     const { redis: client, keys } = scheduler.store;
     const channels = new Channels(redis.connect());
-    const [message, perMessage, perLine] = [1000, 64, 512];
+    const [message, perMessage, perQueue] = [1000, 64, 512];
     const big = envelope('x'.repeat(message - 4));
-    const room = 3 * (message + perMessage + perLine);
-    const lines = new Lines(scheduler.store, channels, room);
-    const push = async (name: string) => (await lines.push('t', name, big)).kind;
-    const used = async () => Number(await client.hget(keys.linesUsage('t'), 'bytes'));
+    const room = 3 * (message + perMessage + perQueue);
+    const queues = new MessageQueues(scheduler.store, channels, room);
+    const push = async (name: string) => (await queues.push('t', name, big)).kind;
+    const used = async () => Number(await client.hget(keys.messageQueuesUsage('t'), 'bytes'));
     try {
       assert.deepEqual([await push('a'), await push('b'), await push('c')], ['ok', 'ok', 'ok']);
       assert.equal(await used(), room);
-      assert.deepEqual(await lines.push('t', 'd', big), { kind: 'tenant-full', bytes: room });
-      assert.equal((await lines.push('other', 'd', big)).kind, 'ok');
-      await lines.pull('t', 'a', NEVER);
-      assert.equal(await push('d'), 'tenant-full', 'an empty line is one all the same');
+      assert.deepEqual(await queues.push('t', 'd', big), { kind: 'tenant-full', bytes: room });
+      assert.equal((await queues.push('other', 'd', big)).kind, 'ok');
+      await queues.pull('t', 'a', NEVER);
+      assert.equal(await push('d'), 'tenant-full', 'an empty queue still takes bytes');
       assert.equal(await push('a'), 'ok');
 
       const aborter = new AbortController();
-      const abandoned = lines.pull('t', 'b', aborter.signal);
+      const abandoned = queues.pull('t', 'b', aborter.signal);
       aborter.abort();
       assert.equal(await abandoned, null);
-      await eventually(async () => (await client.zcard(keys.line('t', 'b'))) === 1, 'it is back');
+      await eventually(async () => (await client.zcard(keys.messageQueue('t', 'b'))) === 1, 'the message is back');
       assert.equal(await used(), room);
 
       // As after a day without use.
-      await client.del(keys.line('t', 'c'), keys.lineState('t', 'c'));
-      await client.zadd(keys.linesExpiries('t'), 1, keys.line('t', 'c'));
+      await client.del(keys.messageQueue('t', 'c'), keys.messageQueueState('t', 'c'));
+      await client.zadd(keys.messageQueuesExpiries('t'), 1, keys.messageQueue('t', 'c'));
       assert.equal(await push('e'), 'ok');
       assert.equal(await used(), room);
       assert.equal(await push('c'), 'tenant-full');
@@ -164,35 +164,35 @@ describe('lines', () => {
     }
   });
 
-  test('a message whose puller ended while it was on its way goes back before those behind it', async () => {
+  test('a message whose puller was aborted goes back before later messages', async () => {
     const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
-    for (const text of ['first', 'second']) await one.messaging.lines.push('t', 'work', envelope(text));
+    for (const text of ['first', 'second']) await one.messaging.queues.push('t', 'work', envelope(text));
     const aborter = new AbortController();
-    const abandoned = one.messaging.lines.pull('t', 'work', aborter.signal);
+    const abandoned = one.messaging.queues.pull('t', 'work', aborter.signal);
     aborter.abort();
     assert.equal(await abandoned, null);
     await eventually(async () => {
       const { keys } = one.store;
-      return (await one.store.call((client) => client.zcard(keys.line('t', 'work')))) === 2;
-    }, 'it is back');
-    assert.deepEqual(await drained(two.messaging.lines, 2), ['first', 'second']);
+      return (await one.store.call((client) => client.zcard(keys.messageQueue('t', 'work')))) === 2;
+    }, 'the messages are back');
+    assert.deepEqual(await drained(two.messaging.queues, 2), ['first', 'second']);
   });
 });
 
-describe('lines of a Redis that goes away', () => {
-  test('waits outlive it, and a message that was pushed before it is there after', async () => {
+describe('queues over a restart of Redis', () => {
+  test('a waiting pull survives the restart, and so does a message pushed before it', async () => {
     const redis = await TestRedis.start({ appendOnly: true });
     const scheduler = openScheduler({ connect: redis.connect });
-    const { lines } = scheduler.messaging;
+    const { queues } = scheduler.messaging;
     try {
       await scheduler.store.call((client) => client.config('SET', 'appendfsync', 'always'));
-      await lines.push('t', 'kept', envelope('kept'));
-      const waiting = lines.pull('t', 'empty', NEVER).then(textOf);
+      await queues.push('t', 'kept', envelope('kept'));
+      const waiting = queues.pull('t', 'empty', NEVER).then(textOf);
       await redis.restart();
       await scheduler.ping();
-      await lines.push('t', 'empty', envelope('late'));
+      await queues.push('t', 'empty', envelope('late'));
       assert.equal(await waiting, 'late');
-      assert.equal(textOf(await lines.pull('t', 'kept', NEVER)), 'kept');
+      assert.equal(textOf(await queues.pull('t', 'kept', NEVER)), 'kept');
     } finally {
       await scheduler.close();
       await redis.stop();

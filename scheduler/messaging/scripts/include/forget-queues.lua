@@ -7,15 +7,15 @@ local function nowMs()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- Releases the bytes of expired lines; line-usage.lua describes `usage` and `expiries`.
-local function forgetLinesOf(account, usage, expiries)
+-- Releases the bytes of expired queues; queue-usage.lua describes `usage` and `expiries`.
+local function forgetQueuesOf(account, usage, expiries)
   local forgotten = redis.call('ZRANGEBYSCORE', expiries, '-inf', nowMs(), 'LIMIT', 0, LINES_FORGOTTEN_AT_ONCE)
-  for _, line in ipairs(forgotten) do
-    local bytes = tonumber(redis.call('HGET', usage, line) or 0)
+  for _, queue in ipairs(forgotten) do
+    local bytes = tonumber(redis.call('HGET', usage, queue) or 0)
     redis.call('HINCRBY', usage, 'bytes', -bytes)
     changeBytes(account, -bytes)
-    redis.call('HDEL', usage, line)
-    redis.call('ZREM', expiries, line)
+    redis.call('HDEL', usage, queue)
+    redis.call('ZREM', expiries, queue)
   end
   if #forgotten > 0 and redis.call('HLEN', usage) == 1 then
     redis.call('DEL', usage)

@@ -9,24 +9,24 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';
 
-/** `full`: what waits in the line. `tenant-full`: bytes of all lines of the tenant. */
+/** `full`: what waits in the queue. `tenant-full`: bytes of all queues of the tenant. */
 export type PushOutcome =
   | { readonly kind: 'ok' }
   | { readonly kind: 'full'; readonly messages: number; readonly bytes: number }
   | { readonly kind: 'tenant-full'; readonly bytes: number };
 
-/** Most messages and bytes that may wait in one line. */
-export const MAX_LINE_MESSAGES = 10_000;
-export const MAX_LINE_BYTES = 16 * 2 ** 20;
-/** Most bytes in all lines of a tenant. Each message costs 64 bytes more, and each line 512, empty ones included until they expire. */
-export const MAX_LINES_BYTES = 64 * 2 ** 20;
-/** A line expires after a day without use. */
-const LINE_MS = 24 * 3_600_000;
+/** Most messages and bytes that may wait in one queue. */
+export const MAX_QUEUE_MESSAGES = 10_000;
+export const MAX_QUEUE_BYTES = 16 * 2 ** 20;
+/** Most bytes in all queues of a tenant. Each message costs 64 bytes more, and each queue 512, empty ones included until they expire. */
+export const MAX_QUEUES_BYTES = 64 * 2 ** 20;
+/** A queue expires after a day without use. */
+const QUEUE_MS = 24 * 3_600_000;
 /** Longer than a call can last, reconnections included. */
 const REPLY_MS = 20_000;
 /** Time for which a pulled message can be put back. The reply is deleted as soon as the puller has the message. */
 const TAKEN_MS = 300_000;
-/** A puller without a wake-up checks the line at this interval, since wake-ups can be lost. */
+/** A puller without a wake-up checks the queue at this interval, since wake-ups can be lost. */
 const IDLE_PULL_MS = 5000;
 const RETRY_MS = 200;
 const NUMBER_BYTES = 8;
@@ -48,34 +48,34 @@ interface Taken {
   readonly envelope: Envelope;
 }
 
-/** Pullers in this process that wait for a message of one line, in order. */
+/** Pullers in this process that wait for a message of one queue, in order. */
 interface Waiting {
   readonly pullers: Puller[];
   readonly wakeup: Wakeup;
 }
 
-/** Durable lines of messages: each goes to exactly one puller, in order. */
-export class Lines {
+/** Durable queues of messages: each goes to exactly one puller, in order. */
+export class MessageQueues {
   readonly #store: Store;
   readonly #channels: Channels;
   readonly #waiting = new Map<string, Waiting>();
   readonly #closed = new AbortController();
   readonly #tenantBytes: number;
 
-  /** @param tenantBytes most bytes in all lines of a tenant */
-  constructor(store: Store, channels: Channels, tenantBytes = MAX_LINES_BYTES) {
+  /** @param tenantBytes most bytes in all queues of a tenant */
+  constructor(store: Store, channels: Channels, tenantBytes = MAX_QUEUES_BYTES) {
     this.#store = store;
     this.#channels = channels;
     this.#tenantBytes = tenantBytes;
   }
 
-  /** Appends a message to a line. @param by the attempt that pushes. @throws QuotaExceeded, StoreError `stale-attempt`, and others */
+  /** Appends a message to a queue. @param by the attempt that pushes. @throws QuotaExceeded, StoreError `stale-attempt`, and others */
   async push(tenant: string, name: string, envelope: Envelope, by?: AttemptName): Promise<PushOutcome> {
     const { keys } = this.#store;
     const own = [...this.#keys(tenant, name, randomUUID()), keys.invocation(by?.id ?? '')];
     const reply = await this.#store.script(SCRIPTS.push, own, [
-      ...[keys.lineChannel(tenant, name), encodeEnvelope(envelope)],
-      ...[MAX_LINE_MESSAGES, MAX_LINE_BYTES, LINE_MS, REPLY_MS, this.#tenantBytes, by?.epoch ?? ''],
+      ...[keys.messageQueueChannel(tenant, name), encodeEnvelope(envelope)],
+      ...[MAX_QUEUE_MESSAGES, MAX_QUEUE_BYTES, QUEUE_MS, REPLY_MS, this.#tenantBytes, by?.epoch ?? ''],
       ...[this.#store.clock(), keys.account(tenant)],
     ]);
     const [outcome, first, second, third] = reply as unknown[];
@@ -87,7 +87,7 @@ export class Lines {
   }
 
   /**
-   * Takes the first message of a line, or waits for one, also through an outage of Redis. When the signal aborts first, it returns null,
+   * Takes the first message of a queue, or waits for one, also through an outage of Redis. When the signal aborts first, it returns null,
    * and a message already taken goes back to its place.
    *
    * @param by the attempt that pulls.
@@ -95,7 +95,7 @@ export class Lines {
    */
   async pull(tenant: string, name: string, signal: AbortSignal, by?: AttemptName): Promise<Envelope | null> {
     if (signal.aborted) return null;
-    const key = this.#store.keys.line(tenant, name);
+    const key = this.#store.keys.messageQueue(tenant, name);
     // Pullers that already wait come first.
     if (!this.#waiting.has(key)) {
       const taken = await this.#take(tenant, name, by);
@@ -119,7 +119,7 @@ export class Lines {
 
   #wait(tenant: string, name: string, signal: AbortSignal, by?: AttemptName): Promise<Envelope | null> {
     if (signal.aborted) return Promise.resolve(null);
-    const key = this.#store.keys.line(tenant, name);
+    const key = this.#store.keys.messageQueue(tenant, name);
     let waiting = this.#waiting.get(key);
     if (!waiting) {
       waiting = { pullers: [], wakeup: new Wakeup() };
@@ -141,12 +141,15 @@ export class Lines {
     return outcome.promise.finally(() => signal.removeEventListener('abort', leave));
   }
 
-  /** Serves the pullers of a line until none is left. Never rejects. */
+  /** Serves the pullers of a queue until none is left. Never rejects. */
   async #serve(tenant: string, name: string, key: string, { pullers, wakeup }: Waiting): Promise<void> {
     const wake = () => wakeup.set();
     let stop: (() => void) | undefined;
     try {
-      stop = await this.#channels.listen(this.#store.keys.lineChannel(tenant, name), { message: wake, resumed: wake });
+      stop = await this.#channels.listen(this.#store.keys.messageQueueChannel(tenant, name), {
+        message: wake,
+        resumed: wake,
+      });
       for (let first = pullers[0]; first && !this.#closed.signal.aborted; first = pullers[0]) {
         const taken = await this.#takeFor(tenant, name, first, pullers);
         if (taken === 'over') continue;
@@ -194,7 +197,7 @@ export class Lines {
     const token = randomUUID();
     const own = [...this.#keys(tenant, name, token), this.#store.keys.invocation(by?.id ?? '')];
     try {
-      const args = [LINE_MS, TAKEN_MS, by?.epoch ?? '', this.#store.keys.account(tenant)];
+      const args = [QUEUE_MS, TAKEN_MS, by?.epoch ?? '', this.#store.keys.account(tenant)];
       const [found, message] = await this.#store.scriptBuffers(SCRIPTS.pull, own, args);
       if (found === -1) throw staleAttempt();
       if (found !== 1 || !Buffer.isBuffer(message)) return null;
@@ -210,8 +213,8 @@ export class Lines {
   #keys(tenant: string, name: string, token: string): string[] {
     const { keys } = this.#store;
     return [
-      ...[keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(token)],
-      ...[keys.linesUsage(tenant), keys.linesExpiries(tenant)],
+      ...[keys.messageQueue(tenant, name), keys.messageQueueState(tenant, name), keys.reply(token)],
+      ...[keys.messageQueuesUsage(tenant), keys.messageQueuesExpiries(tenant)],
     ];
   }
 
@@ -229,8 +232,8 @@ export class Lines {
       while (this.#store.redis.status !== 'end' && performance.now() < until) {
         try {
           await this.#store.script(SCRIPTS.putBack, this.#keys(tenant, name, token), [
-            keys.lineChannel(tenant, name),
-            LINE_MS,
+            keys.messageQueueChannel(tenant, name),
+            QUEUE_MS,
             TAKEN_MS,
             keys.account(tenant),
           ]);

@@ -1,23 +1,23 @@
---- @include "./forget-lines.lua"
+--- @include "./forget-queues.lua"
 
--- Bytes of all lines of a tenant. An unused line expires; the next access to the tenant's lines releases its bytes.
--- KEYS[1] line (sorted set), KEYS[2] state (hash)
--- KEYS[4] usage (hash): `bytes` in all, and by line
--- KEYS[5] expiries (sorted set): lines by expiry, ms of this server's clock, by which their keys expire too
+-- Bytes of all queues of a tenant. An unused queue expires; the next access to the tenant's queues releases its bytes.
+-- KEYS[1] queue (sorted set), KEYS[2] state (hash)
+-- KEYS[4] usage (hash): `bytes` in all, and by queue
+-- KEYS[5] expiries (sorted set): queues by expiry, ms of this server's clock, by which their keys expire too
 -- The last argument is the prefix of the keys of the tenant's quotas.
 local account = ARGV[#ARGV]
 
--- Cost of a message and of a line beside their content.
+-- Cost of a message and of a queue beside their content.
 local MESSAGE_BYTES, LINE_BYTES = 64, 512
 
--- Bytes of all lines that have not expired.
-local function linesBytes()
-  forgetLinesOf(account, KEYS[4], KEYS[5])
+-- Bytes of all queues that have not expired.
+local function queuesBytes()
+  forgetQueuesOf(account, KEYS[4], KEYS[5])
   return tonumber(redis.call('HGET', KEYS[4], 'bytes') or 0)
 end
 
--- Updates the bytes of the line, and renews its expiry.
-local function countLine(keptMs)
+-- Updates the bytes of the queue, and renews its expiry.
+local function countQueue(keptMs)
   local bytes = tonumber(redis.call('HGET', KEYS[2], 'bytes') or 0) + redis.call('ZCARD', KEYS[1]) * MESSAGE_BYTES + LINE_BYTES
   local before = tonumber(redis.call('HGET', KEYS[4], KEYS[1]) or 0)
   redis.call('HINCRBY', KEYS[4], 'bytes', bytes - before)

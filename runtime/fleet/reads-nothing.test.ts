@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { after, before, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { TestPlatform } from '../testing/platform.ts';
+import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
+
+const READS_NOTHING = fileURLToPath(new URL('fixtures/reads-nothing.ts', import.meta.url));
+const GUEST = `
+  import { random, sleep } from 'pie:inferlet/runtime@0.1.0';
+  export async function run(input) {
+    if (JSON.parse(input).do !== 'deafen') return '"heard"';
+    random();
+    await sleep(100_000).read();
+    return '"slept"';
+  }
+`;
+
+let platform: TestPlatform;
+before(async () => {
+  platform = await TestPlatform.start({ runtime: { sandboxes: { ...TEST_SANDBOXES, main: READS_NOTHING } } });
+});
+after(() => platform.stop());
+
+it('a sandbox that speaks but takes nothing of what it is sent is killed, and the next one serves', async () => {
+  const version = await platform.deploy(GUEST, { name: 'deaf', limits: { wallMs: 60_000 } });
+  assert.equal((await platform.invoke(version, { do: 'listen' })).end.event, 'result');
+  const deaf = await platform.submit(version, { do: 'deafen' });
+  // Their inputs fill the buffers between the two processes.
+  const text = 'x'.repeat(512 << 10);
+  const waiting = await Promise.all(Array.from({ length: 6 }, () => platform.submit(version, { do: 'listen', text })));
+  const { end } = await platform.transcript(deaf);
+  assert.equal(end.data.code, 'runtime-lost');
+  assert.match(end.data.message ?? '', /it speaks, but takes nothing of what it is sent/);
+  for (const id of waiting) {
+    const { events } = await platform.transcript(id);
+    assert.equal(events.filter(({ event }) => event === 'result' || event === 'error').length, 1);
+  }
+  assert.equal((await platform.invoke(version, { do: 'listen' })).end.event, 'result');
+});

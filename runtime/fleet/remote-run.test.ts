@@ -1,0 +1,20 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { RemoteRun } from './remote-run.ts';
+
+test('a run counts no more of a reported usage than is possible, and usage never decreases', () => {
+  const nowhere = { heardAtMs: 0 } as ConstructorParameters<typeof RemoteRun>[2];
+  const run = new RemoteRun({ instance: 1, invocation: 'a' }, 1000, nowhere, () => assert.fail('the run goes on'));
+  const said = (cpuMs: number, memoryBytes: number, calls: number) => {
+    run.usedNow({ cpuMs, memoryBytes, calls });
+    return [run.cpuMs, run.memoryBytes, run.calls];
+  };
+  assert.deepEqual(said(3, 100, 7), [3, 100, 7]);
+  assert.deepEqual(said(2, 50, 6), [3, 100, 7]);
+  for (const cpuMs of [Number.NaN, Number.NEGATIVE_INFINITY, -1]) assert.deepEqual(said(cpuMs, 0, 0), [3, 100, 7]);
+  for (const cpuMs of [Number.POSITIVE_INFINITY, 1e300, 60_000_000]) {
+    const [counted = Number.NaN, memory] = said(cpuMs, 1e12, 8);
+    assert.ok(counted > 3 && counted < 60_000, `${counted} ms are possible`);
+    assert.equal(memory, 1000);
+  }
+});

@@ -1,0 +1,19 @@
+import { MEMORY } from './policy.ts';
+
+/** Peak usage of a run, including its children. */
+export interface Peak {
+  /** KV pages by model. */
+  readonly pages: Readonly<Record<string, number>>;
+  readonly memoryMb: number;
+}
+
+/** Time after which Redis forgets the learned peaks of a version that no longer runs. */
+export const LEARNED_MS = 30 * 86_400_000;
+
+/** A peak as the scripts take it: pairs of model, or `MEMORY`, and a whole number. */
+export function peakPairs({ pages, memoryMb }: Peak): (string | number)[] {
+  return Object.entries({ ...pages, [MEMORY]: memoryMb }).flatMap(([model, held]) => [
+    model,
+    Math.max(0, Math.ceil(held)),
+  ]);
+}

@@ -1,0 +1,114 @@
+import { quarantineText } from '../quarantine/policy.ts';
+import { parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { TurnCalls } from '../store/turn-calls.ts';
+import { Abreast } from './abreast.ts';
+import { tuple, unexpected } from './replies.ts';
+import type { Retention } from './retention.ts';
+import { jobText, recordFields, type Submission } from './submission.ts';
+import type { CreateOutcome } from './types.ts';
+
+const CREATE = loadScript(new URL('./scripts/create.lua', import.meta.url));
+
+/** Most submissions of one tenant that are on their way to Redis at once: about a millisecond of its time. */
+const MOST_CREATED_AT_ONCE = 8;
+/** Most submissions of one script call, of all tenants: about a millisecond of Redis. */
+const MAX_CREATES = 8;
+/** Characters of the jobs of one script call, unless one job alone has more. */
+const MAX_LENGTH = 256 << 10;
+
+interface NewRecord {
+  readonly submission: Submission;
+  /** The BullMQ job, without its arrival. */
+  readonly job: string;
+  /** Time at which the caller gives up, by `performance.now`. */
+  readonly until: number;
+}
+
+/** Stores the submissions of a process: those of one turn of the event loop in few script calls, so that admission runs once for them. */
+export class Creates {
+  readonly #store: Store;
+  readonly #retention: Retention;
+  readonly #abreast = new Abreast(MOST_CREATED_AT_ONCE);
+  readonly #calls = new TurnCalls<NewRecord, CreateOutcome>({
+    size: ({ job }) => Math.max(1 / MAX_CREATES, job.length / MAX_LENGTH),
+    call: (records) => this.#call(records),
+  });
+
+  constructor(store: Store, retention: Retention) {
+    this.#store = store;
+    this.#retention = retention;
+  }
+
+  /** @throws the errors of `Invocations.create`. */
+  create(submission: Submission): Promise<CreateOutcome> {
+    const until = performance.now() + this.#store.deadlineMs;
+    const record = { submission, job: jobText(submission), until };
+    // The calls before this one end within their own deadlines. A call with no time left fails, and Redis stores nothing for it.
+    return this.#abreast.run(submission.tenant, () =>
+      this.#store.call(() => this.#calls.run(record), until - performance.now()),
+    );
+  }
+
+  async #call(records: readonly NewRecord[]): Promise<(() => CreateOutcome)[]> {
+    const { keys } = this.#store;
+    const { idempotencyMs, listedOfFunction, listedOfTenant, recordMs } = this.#retention;
+    const now = this.#store.clock();
+    const args: (string | number)[] = [now, idempotencyMs, listedOfFunction, listedOfTenant, recordMs];
+    for (const { submission, job } of records) {
+      const { id, submittedAt, deadlineMs, fingerprint } = submission;
+      const fields = recordFields(keys, submission);
+      const basis = basisTexts(submission);
+      args.push(id, submittedAt, deadlineMs, fingerprint ?? '', fields.length, basis.length, ...fields, ...basis, job);
+    }
+    const places = records.flatMap(({ submission: { id, tenant, idempotencyKey } }) => [
+      ...[keys.invocation(id), keys.listing(tenant)],
+      idempotencyKey === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotencyKey),
+      ...[keys.waiting(tenant), `${keys.jobs}:${id}`],
+    ]);
+    const leftMs = Math.max(...records.map(({ until }) => until)) - performance.now();
+    const replies = tuple(await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...places], args, leftMs));
+    return records.map((record, i) => () => outcomeOf(record.submission, replies[i], now));
+  }
+}
+
+function basisTexts({ basis }: Submission): string[] {
+  return basis === undefined ? [] : [basis.text, basis.reference, ...basis.functions];
+}
+
+function outcomeOf({ function: name, version, limits }: Submission, reply: unknown, now: number): CreateOutcome {
+  const [created, value, ...rest] = tuple(reply);
+  switch (created) {
+    case 1:
+      return { created: true, arrival: Number(value), quotas: parseUses(rest, now) };
+    case 0:
+      return { created: false, id: String(value), quotas: parseUses(rest, now) };
+    case -1: {
+      const [refusing, ...counted] = parseUses([value, ...rest], now);
+      if (refusing === undefined) throw unexpected('create', reply);
+      throw new QuotaExceeded(refusing, now, counted);
+    }
+    case -2:
+      throw new StoreError(
+        'idempotency-key-reused',
+        `The key was used for ${String(value)}, of another function or body.`,
+      );
+    case -5:
+      throw new StoreError('not-deployed', `${name}@${version} is deployed no more.`);
+    case -6:
+      throw new StoreError(
+        'above-memory',
+        `An instance of ${name} may take ${limits.memoryMb} MiB (limits.memoryMb), and all runtimes together have ${Number(value)} MiB.`,
+      );
+    case -7:
+      throw new StoreError('quarantined', quarantineText(name, version));
+    case -9:
+      throw new StoreError('stale-resolution', `${name} has changed since its version was chosen.`);
+    case -8:
+      throw StoreError.from(new Error(String(value)));
+    default:
+      throw unexpected('create', reply);
+  }
+}

@@ -1,0 +1,88 @@
+import { LEARNED_MS, type Peak, peakPairs } from '../admission/learned.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { TurnCalls } from '../store/turn-calls.ts';
+import { meteredText } from '../usage/metered.ts';
+import { checkedData } from './appends.ts';
+import { gap, throwBytesQuota, tuple, unexpected } from './replies.ts';
+import { type Retention, retentionArguments } from './retention.ts';
+import type { FinishOutcome, NewEvent, TerminalEvent, Usage } from './types.ts';
+
+/** The end of an invocation by its attempt. */
+export interface AttemptEnd {
+  readonly id: string;
+  readonly epoch: number;
+  /** Number of the terminal event. */
+  readonly seq: number;
+  /** Number of the log's last event. */
+  readonly after: number;
+  /** The attempt's last events, which the log lacks and which followers were shown; they follow `after`. */
+  readonly events: readonly NewEvent[];
+  readonly terminal: TerminalEvent;
+  readonly usage: Usage | null;
+  /** The most that the run held; null when admission is to learn nothing from it. */
+  readonly peak: Peak | null;
+}
+
+const FINISH = loadScript(new URL('./scripts/finish.lua', import.meta.url));
+
+/** Most ends of one script call: about a millisecond of Redis. */
+const MAX_ENDS = 8;
+/** Last events that cost Redis as much as an end. */
+const EVENTS_AS_ONE = 16;
+/** Characters of events of one script call, unless one end alone has more. */
+const MAX_LENGTH = 128 << 10;
+
+/** Ends invocations for the attempts of a process: those of one turn of the event loop in few script calls, so that admission runs once. */
+export class Ends {
+  readonly #store: Store;
+  readonly #retention: Retention;
+  readonly #calls = new TurnCalls<AttemptEnd, FinishOutcome>({
+    size: ({ terminal, events }) => {
+      const length = events.reduce((sum, { data }) => sum + data.length, terminal.data.length);
+      return Math.max((1 + events.length / EVENTS_AS_ONE) / MAX_ENDS, length / MAX_LENGTH);
+    },
+    call: (ends) => this.#call(ends),
+  });
+
+  constructor(store: Store, retention: Retention) {
+    this.#store = store;
+    this.#retention = retention;
+  }
+
+  /** @throws the errors of `Invocations.finish`. */
+  async finish(end: AttemptEnd): Promise<FinishOutcome> {
+    for (const { data } of [...end.events, end.terminal]) checkedData(data);
+    return this.#calls.run(end);
+  }
+
+  async #call(ends: readonly AttemptEnd[]): Promise<(() => FinishOutcome)[]> {
+    const { keys } = this.#store;
+    const now = this.#store.clock();
+    const { familyBytes, maxEvents, maxBytes } = this.#retention;
+    const args = [now, ...retentionArguments(this.#retention), familyBytes, LEARNED_MS, maxEvents, maxBytes];
+    for (const { id, epoch, seq, after, events, terminal, usage, peak } of ends) {
+      const failed = terminal.event === 'error' ? terminal : null;
+      const status = failed === null ? 'succeeded' : failed.code === 'cancelled' ? 'cancelled' : 'failed';
+      args.push(id, keys.live(id), keys.inboxChannel(id), epoch, seq, terminal.event, terminal.data, status);
+      args.push(failed?.code ?? '', failed?.message ?? '', usage === null ? '' : JSON.stringify(usage));
+      args.push(meteredText(usage), after, peak === null ? '' : JSON.stringify(peakPairs(peak)), events.length);
+      for (const { event, data } of events) args.push(event, data);
+    }
+    const places = ends.flatMap(({ id }) => [keys.invocation(id), keys.events(id), keys.inbox(id)]);
+    const replies = tuple(await this.#store.script(FINISH, [keys.deadlines, ...places], args));
+    return ends.map((end, i) => () => outcomeOf(end, replies[i], now));
+  }
+}
+
+function outcomeOf({ id, seq }: AttemptEnd, reply: unknown, now: number): FinishOutcome {
+  if (reply === 1) return 'ok';
+  if (reply === 0) return 'stale';
+  if (reply === -1) return 'ended';
+  if (reply === -2) return 'full';
+  if (reply === -6) return 'unwritten';
+  if (Array.isArray(reply) && reply[0] === -5) throw StoreError.from(new Error(String(reply[1])));
+  throwBytesQuota(reply, now);
+  throw gap(id, seq, reply) ?? unexpected('finish', reply);
+}

@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { describe, it, type TestContext } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Follower } from './follower.ts';
+import type { InvocationEvent } from './types.ts';
+
+const message = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'message', data: `{"text":"${seq}"}` });
+const result = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'result', data: '{}' });
+
+/** A follower of the events of `log`, none of which is announced. Each of its steps waits until the test opens it. */
+function following(t: TestContext, log: readonly InvocationEvent[]) {
+  const [before, listening] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let reads = 0;
+  const follower = new Follower(
+    'inv',
+    { epoch: null, seq: 0 },
+    {
+      before: () => before.promise,
+      channels: { listen: () => listening.promise.then(() => () => undefined) },
+      channel: 'events',
+      live: { follow: () => () => undefined },
+      read: async ({ seq: last }) => {
+        reads += 1;
+        return { events: log.filter(({ seq }) => seq > last), complete: true, runtime: '', end: null };
+      },
+    },
+    () => undefined,
+  );
+  t.after(() => follower.close());
+  const took: number[] = [];
+  /** Asks as a reader does whose client took a chunk. */
+  const ask = async () => {
+    took.push(...(follower.take() ?? []).map(({ seq }) => seq));
+    await turn();
+  };
+  return { took, ask, allow: before.resolve, listen: listening.resolve, reads: () => reads };
+}
+
+describe('a follower', () => {
+  it('reads nothing before it may and before it listens, however often its reader asks', async (t: TestContext) => {
+    const log = [message(1)];
+    const { took, ask, allow, listen, reads } = following(t, log);
+    for (const open of [allow, listen]) {
+      for (let i = 0; i < 5; i += 1) await ask();
+      assert.equal(reads(), 0);
+      open();
+    }
+    // A read before the subscription would have missed this event, and no message would have told of it.
+    log.push(result(2));
+    while (took.length < 2) await ask();
+    assert.deepEqual(took, [1, 2]);
+  });
+
+  it('reads an idle log, however often its reader asks', async (t: TestContext) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const log = [message(1)];
+    const { took, ask, allow, listen } = following(t, log);
+    allow();
+    listen();
+    while (took.length < 1) await ask();
+    log.push(result(2));
+    for (let i = 0; i < 100 && took.length < 2; i += 1) {
+      t.mock.timers.tick(200);
+      await ask();
+    }
+    assert.deepEqual(took, [1, 2]);
+  });
+});

@@ -1,0 +1,69 @@
+interface Entry<Value> {
+  readonly value: Value;
+  readonly size: number;
+}
+
+interface Group<Value> {
+  /** Least recently used first. */
+  readonly entries: Map<string, Entry<Value>>;
+  size: number;
+}
+
+/**
+ * A bounded cache of several groups (tenants). While it holds too much, the group that takes most loses its least recently used entry. A
+ * group that takes at most its equal part of the cache therefore loses nothing to the others.
+ */
+export class FairCache<Value> {
+  readonly #maxSize: number;
+  readonly #groups = new Map<string, Group<Value>>();
+  #size = 0;
+
+  /** @param maxSize most that all entries take together, in the unit of `set` */
+  constructor(maxSize: number) {
+    this.#maxSize = maxSize;
+  }
+
+  /** Sum of the sizes of all entries. */
+  get size(): number {
+    return this.#size;
+  }
+
+  get(group: string, key: string): Value | undefined {
+    const entries = this.#groups.get(group)?.entries;
+    const entry = entries?.get(key);
+    if (entries === undefined || entry === undefined) return undefined;
+    // Reinserting makes it the most recently used one.
+    entries.delete(key);
+    entries.set(key, entry);
+    return entry.value;
+  }
+
+  /** Puts an entry in place of an earlier one. An entry larger than the cache is not kept. */
+  set(group: string, key: string, value: Value, size: number): void {
+    this.delete(group, key);
+    if (size > this.#maxSize) return;
+    const of = this.#groups.get(group) ?? { entries: new Map(), size: 0 };
+    this.#groups.set(group, of);
+    of.entries.set(key, { value, size });
+    of.size += size;
+    this.#size += size;
+    while (this.#size > this.#maxSize) this.#evict();
+  }
+
+  delete(group: string, key: string): void {
+    const of = this.#groups.get(group);
+    const entry = of?.entries.get(key);
+    if (of === undefined || entry === undefined) return;
+    of.entries.delete(key);
+    of.size -= entry.size;
+    this.#size -= entry.size;
+    if (of.entries.size === 0) this.#groups.delete(group);
+  }
+
+  #evict(): void {
+    let [name, largest] = ['', 0];
+    for (const [group, { size }] of this.#groups) if (size > largest) [name, largest] = [group, size];
+    const [oldest] = this.#groups.get(name)?.entries.keys() ?? [];
+    if (oldest !== undefined) this.delete(name, oldest);
+  }
+}

@@ -1,0 +1,67 @@
+/** Options of `TurnCalls`. */
+export interface TurnCallsOptions<Item, Answer> {
+  /** Part of one call that an item takes, above 0: a call holds items that take at most 1 together, or a single item. */
+  readonly size: (item: Item) => number;
+  /** Makes one call. Answers one function per item, which returns the item's answer or throws its error. */
+  readonly call: (items: readonly Item[]) => Promise<readonly (() => Answer)[]>;
+}
+
+interface Waiting<Item, Answer> {
+  readonly item: Item;
+  readonly resolve: (answer: Answer) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * Gathers what a process asks of Redis in one turn of the event loop into few script calls. A script for many items reads and writes shared
+ * data once, and each call costs both processes a fixed part. The size of a call is bounded, since all other Redis calls wait for it. Each
+ * item gets its own answer; a failed call rejects all of its items.
+ */
+export class TurnCalls<Item, Answer> {
+  readonly #options: TurnCallsOptions<Item, Answer>;
+  #waiting: Waiting<Item, Answer>[] = [];
+
+  constructor(options: TurnCallsOptions<Item, Answer>) {
+    this.#options = options;
+  }
+
+  run(item: Item): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ item, resolve, reject });
+      if (this.#waiting.length === 1) setImmediate(() => this.#flush());
+    });
+  }
+
+  #flush(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    let [start, size] = [0, 0];
+    for (const [i, { item }] of waiting.entries()) {
+      const own = this.#options.size(item);
+      if (i > start && size + own > 1) {
+        void this.#call(waiting.slice(start, i));
+        [start, size] = [i, 0];
+      }
+      size += own;
+    }
+    void this.#call(waiting.slice(start));
+  }
+
+  async #call(waiting: readonly Waiting<Item, Answer>[]): Promise<void> {
+    try {
+      const answers = await this.#options.call(waiting.map(({ item }) => item));
+      for (const [i, one] of waiting.entries()) settle(one, answers[i]);
+    } catch (error) {
+      for (const { reject } of waiting) reject(error);
+    }
+  }
+}
+
+function settle<Answer>({ resolve, reject }: Waiting<unknown, Answer>, answer: (() => Answer) | undefined): void {
+  try {
+    if (answer === undefined) throw new Error('The call has no answer for this item.');
+    resolve(answer());
+  } catch (error) {
+    reject(error);
+  }
+}

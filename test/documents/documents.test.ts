@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { loadConfig } from '#infra/config.ts';
+import { parseManifest } from '#scheduler/functions/manifest.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
+
+/** The code blocks of a document in one language. */
+const blocks = (file: string, language: string): string[] =>
+  [...read(file).matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code);
+
+test('each link between documents points to an existing file', () => {
+  const documents = globSync('**/*.md', { cwd: ROOT, exclude: ['**/node_modules/**'] });
+  const broken: string[] = [];
+  let links = 0;
+  for (const document of documents) {
+    // Code may contain brackets that look like links.
+    const prose = read(document)
+      .replaceAll(/^```.*?^```$/gms, '')
+      .replaceAll(/`[^`\n]*`/g, '');
+    for (const [, target = ''] of prose.matchAll(/\]\(([^)#\s]+)(?:#[^)]*)?\)/g)) {
+      if (/^[a-z]+:/.test(target)) continue;
+      links++;
+      if (!existsSync(path.join(ROOT, path.dirname(document), target))) broken.push(`${document}: ${target}`);
+    }
+  }
+  assert.deepEqual(broken, []);
+  assert.ok(links > 50, `${links} links`);
+});
+
+test('the README has at most 100 lines', () => {
+  assert.ok(read('README.md').split('\n').length <= 101);
+});
+
+test('the configuration in docs/configure.md is valid', async () => {
+  const home = await mkdtemp(path.join(tmpdir(), 'pie-documents-'));
+  try {
+    const [text = ''] = blocks('docs/configure.md', 'toml');
+    await writeFile(path.join(home, 'pie.toml'), text);
+    const served = loadConfig({ PIE_HOME: home }).gpuHosts.flatMap(({ models }) => models.map(({ name }) => name));
+    assert.deepEqual(served, ['minimind2-small', 'stories15m']);
+  } finally {
+    await rm(home, { recursive: true });
+  }
+});
+
+test('the manifest in docs/inferlets.md is valid', () => {
+  const manifests = blocks('docs/inferlets.md', 'json').map((text) => parseManifest(JSON.parse(text)));
+  assert.deepEqual(
+    manifests.map((outcome) => outcome.ok || outcome),
+    [true],
+  );
+});

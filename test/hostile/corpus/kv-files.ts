@@ -1,0 +1,90 @@
+import { type Attack, ended } from '../attack.ts';
+import { AT, CHAT_MODEL_NAME, DONE, forever, SCRATCH, TOPIC, times } from '../guest.ts';
+
+const MANIFEST = { limits: { cpuMs: 500, wallMs: 8000, memoryMb: 80, pages: 4096, tokens: 4_000_000 } };
+const MiB = 1 << 20;
+const ANY = ended(
+  'cpu-limit',
+  'deadline-exceeded',
+  'result',
+  'trap',
+  'terminated',
+  'output-limit',
+  'memory-limit',
+  'inferlet-error',
+);
+
+/**
+ * A guest with a file that stays closed: its opening waits on the queue behind a run whose tokens nobody reads. `run` finds the file in the
+ * global `$file`, and zeros from the heap on.
+ */
+const whileOpening = (name: string, run: string): Attack => ({
+  name: `floods-${name}-of-a-file-that-opens`,
+  kind: 'floods',
+  source: () => ({
+    guest: {
+      memory: '1000',
+      fields: '(global $file (mut i32) (i32.const 0))',
+      run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
+        (call $allocate.allocate-pages (local.get $j) (i32.const 40) ${SCRATCH})
+        (drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) (i32.load (i32.const 260)) (i32.const 40)
+          (i32.const 600) (f32.const 0) (i32.const 0) (f32.const 1) (f32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))
+        (global.set $file (call $kv-files.file.new (local.get $j) (i32.const 1) ${TOPIC} (i32.const 1)))
+        ${run}`,
+    },
+  }),
+  ends: ANY,
+  manifest: MANIFEST,
+});
+
+const FILE = '(global.get $file)';
+const tokens = (count: number): string => `(i32.const ${AT.heap}) (i32.const ${count})`;
+
+/** Calls that must wait until a file is open, and whose arguments the platform keeps meanwhile. */
+export const kvFiles: readonly Attack[] = [
+  whileOpening(
+    'predictions',
+    forever(`(drop (call $kv-files.file.pred ${FILE} ${tokens(65_000)} ${tokens(65_000)} (i32.const 1)))`),
+  ),
+  whileOpening(
+    'extracts',
+    `${times(1000, `(drop (call $kv-files.file.extract ${FILE} ${tokens(65_000)} (i32.const 0) (i32.const 0)))`)} ${forever()}`,
+  ),
+  whileOpening(
+    'saves',
+    forever(
+      `(drop (call $kv-files.file.save ${FILE} (i32.const ${AT.heap}) (i32.const ${8 * MiB}) (i32.const 0) (i32.const 0)))`,
+    ),
+  ),
+  whileOpening('merges', forever(`(drop (call $kv-files.file.merge ${FILE} ${FILE} (i32.const 0)))`)),
+  whileOpening('unlocks', forever(`(call $kv-files.file.unlock ${FILE})`)),
+  whileOpening('forks', `${times(2000, `(drop (call $kv-files.file.fork ${FILE}))`)} ${DONE}`),
+  {
+    name: 'floods-queues-with-long-names',
+    kind: 'floods',
+    source: () => ({
+      guest: {
+        memory: '1000',
+        run: `(memory.fill (i32.const ${AT.heap}) (i32.const 97) (i32.const ${16 * MiB}))
+          ${forever(`(drop (call $queue.queue.new (i32.const ${AT.heap}) (i32.const ${16 * MiB})))`)}`,
+      },
+    }),
+    ends: ANY,
+    manifest: MANIFEST,
+  },
+  {
+    name: 'lists-200000-stop-tokens',
+    kind: 'lists',
+    source: () => ({
+      guest: {
+        memory: '1000',
+        run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
+          (call $allocate.allocate-pages (local.get $j) (i32.const 40) ${SCRATCH})
+          ${forever(`(drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) (i32.load (i32.const 260)) (i32.const 40)
+            (i32.const 600) (f32.const 0) (i32.const 0) (f32.const 1) (f32.const 0) (i32.const 0) ${tokens(200_000)}))`)}`,
+      },
+    }),
+    ends: ANY,
+    manifest: MANIFEST,
+  },
+];
