@@ -71,7 +71,8 @@ export class PrefixRun {
     this.#adapter = text.adapter;
     this.#rooms = text.rooms;
     this.#length = text.length;
-    this.#offered = Math.floor(text.length / space.pool.pageSize);
+    // A copy is the call's own page, even one of a whole page that left the tree: it is offered, and given, with those that follow.
+    this.#offered = Math.floor((text.length - (text.copied?.tokens ?? 0)) / space.pool.pageSize);
   }
 
   /** Records the tokens of the next inputs, whose slots were just filled. `unfillSlot` undoes this as well. */

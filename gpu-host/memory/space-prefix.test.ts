@@ -248,6 +248,30 @@ test('pages that a call has given stay others’ when it fails, and its own are 
   kit.memory.audit();
 });
 
+test('a whole page that was copied, because it left the tree, stays others’ once it is given', () => {
+  const { kit, space } = open({ pages: 40 });
+  forward(space, ALL, 0, TEXT.slice(0, 6));
+  const { space: second } = open({}, kit);
+  forward(second, ALL, 0, TEXT.slice(0, 8));
+  forward(space, ALL, 6, TEXT.slice(6, 7));
+  forward(space, ALL, 7, TEXT.slice(7, 8));
+  assert.notEqual(space.mapping(2).page, second.mapping(2).page, 'two pages hold the same, and one is in the tree');
+  second.releaseAll();
+  second.allocate(1, kit.memory.pool.free + 1);
+  second.releaseAll();
+  assert.equal(kit.memory.prefixes?.size, 1, 'which has lost it');
+  const { space: third } = open({}, kit);
+  const giver = prepare(third, ALL, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 24]);
+  assert.equal(giver.taken, 8, 'the other page is copied');
+  giver.run?.give();
+  const { space: fourth } = open({}, kit);
+  assert.equal(forward(fourth, ALL, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 25]), 12);
+  giver.fail();
+  for (const address of [1, 2, 3]) assert.equal(fourth.mapping(address).page.filled, 0b1111);
+  for (const address of ALL) assert.equal(third.mapping(address).page.filled, 0);
+  kit.memory.audit();
+});
+
 test('one text twice in an inferlet is held once, and its limit is kept when a step fails', () => {
   const { kit, space } = open({ maxPages: 6 });
   forward(space, [1, 2, 3], 0, TEXT);
