@@ -58,8 +58,8 @@ const WATCH_MS = 0.3;
  *
  * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it. Each batch takes the most
  * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for, and to one that
- * computes its pages). There are two exceptions. Two steps that encode images follow each other only when nothing else is ready, so that decode goes on between them. And a
- * batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`).
+ * computes its pages). There are two exceptions. Two steps that encode images follow each other only when nothing else is ready, so that
+ * decode goes on between them. And a batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`).
  */
 export class Batcher {
   readonly limits: BatchLimits;

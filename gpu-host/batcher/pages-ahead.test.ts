@@ -40,6 +40,19 @@ test('less than half of the work is not worth a wait', () => {
   assert.deepEqual(trace.step(), ['c:49']);
 });
 
+test('a text with more pages than keys waits as well, in a batch that has room for all of it', () => {
+  const trace = new Trace({ maxTokens: 4096, maxCalls: 8 });
+  for (const name of ['first', 'second']) {
+    const call = prefill(
+      trace,
+      name,
+      Array.from({ length: 64 }, (_, at) => at),
+    );
+    call.left = 200 * PAGE;
+  }
+  assert.deepEqual(trace.step(), ['first:3200']);
+});
+
 test('a call that was cut goes in the place of a more urgent one that waits for it', () => {
   const trace = new Trace({ maxTokens: 48, maxCalls: 8 });
   const owner = prefill(trace, 'owner', [1, 2, 3, 4]);

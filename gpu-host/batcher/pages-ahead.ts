@@ -7,7 +7,10 @@ export interface PagesAhead {
   readonly scope: string;
   /** Inputs of a page. */
   readonly pageTokens: number;
-  /** A key per page, in order. Equal keys of one scope mean equal pages: the same text from its beginning on. */
+  /**
+   * A key per page, in order; of a long text those of the first pages only. Equal keys of one scope mean equal pages: the same text from its
+   * beginning on.
+   */
   readonly keys: readonly number[];
   /** Number of the first pages that this call itself may take, once they exist. */
   readonly takes: number;
@@ -81,7 +84,10 @@ class PageClaims {
     for (const key of keys) if (!claimed.has(key)) claimed.set(key, call);
   }
 
-  /** The call that computes the first page that `call` needs, when others compute at least half of its next `maxTokens` inputs. */
+  /**
+   * The call that computes the first page that `call` needs, when others compute at least half of its next `maxTokens` inputs, as far as its
+   * keys go.
+   */
   worthAwaiting(call: BatchCall, maxTokens: number): BatchCall | undefined {
     const { pagesAhead } = call;
     const claimed = pagesAhead && this.#scopes.get(pagesAhead.scope);
@@ -89,7 +95,9 @@ class PageClaims {
     const { keys, takes, pageTokens } = pagesAhead;
     let shared = 0;
     while (shared < takes && shared < keys.length && claimed.has(keys[shared] as number)) shared++;
-    if (shared * pageTokens * 2 < Math.min(call.tokens, maxTokens)) return undefined;
+    // A long text has keys for its first pages only, and nothing is known of those behind them.
+    const known = Math.min(call.tokens, maxTokens, (keys.length + 1) * pageTokens);
+    if (shared * pageTokens * 2 < known) return undefined;
     return claimed.get(keys[0] as number);
   }
 }

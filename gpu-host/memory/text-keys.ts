@@ -1,7 +1,7 @@
 import type { PagePrefix } from './identity.ts';
 import { hashTokens } from './prefix/tokens.ts';
 
-/** Maximum keys of one call. A batch computes fewer pages, and only calls of one batch are compared. */
+/** Maximum keys of one call. They bound the time that a long text takes while each batch is chosen; most batches compute fewer pages. */
 const MAX_KEYS = 64;
 
 /**
