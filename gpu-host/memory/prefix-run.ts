@@ -103,14 +103,8 @@ export class PrefixRun {
     const copied = this.#copied;
     if (copied && !this.#given.has(copied.room.page))
       for (let slot = copied.tokens - 1; slot >= 0; slot--) unfillSlot(copied.room.page, slot);
-    for (const room of this.#rooms) if (this.#given.has(room.page)) this.#empty(room);
-    for (const { room, former, reserved } of this.#replaced) {
-      if (reserved) this.#space.limits.unreserve();
-      if (former) {
-        this.#space.remap(room, former);
-        this.#space.letGo(former);
-      } else this.#empty(room);
-    }
+    for (const room of this.#rooms) if (this.#given.has(room.page)) mapEmpty(this.#space, room);
+    putBack(this.#space, this.#replaced);
     this.#settle();
   }
 
@@ -144,12 +138,6 @@ export class PrefixRun {
     this.#replaced = [];
     this.#copied = undefined;
     this.#given.clear();
-  }
-
-  #empty(room: Mapping): void {
-    const empty = this.#space.pool.blank();
-    this.#space.remap(room, empty);
-    this.#space.pool.release(empty);
   }
 
   /** Marks the reserved inputs as computed and puts their full pages in the tree. @returns the node of the last full page, if known */
@@ -186,6 +174,23 @@ export class PrefixRun {
     const { mappings } = this.context.text;
     return (at < mappings.length ? mappings[at] : this.#rooms[at - mappings.length])?.page;
   }
+}
+
+/** Undoes replacements. */
+export function putBack(space: PageSpace, replaced: readonly Replacement[]): void {
+  for (const { room, former, reserved } of replaced) {
+    if (reserved) space.limits.unreserve();
+    if (former) {
+      space.remap(room, former);
+      space.letGo(former);
+    } else mapEmpty(space, room);
+  }
+}
+
+function mapEmpty(space: PageSpace, room: Mapping): void {
+  const empty = space.pool.blank();
+  space.remap(room, empty);
+  space.pool.release(empty);
 }
 
 /** Puts the first `count` full pages of a text in the tree, up to the first uncomputed one. @returns the node of the last */

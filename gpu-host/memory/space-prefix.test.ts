@@ -248,6 +248,26 @@ test('pages that a call has given stay others’ when it fails, and its own are 
   kit.memory.audit();
 });
 
+test('a device that fails to copy a beginning leaves the out-pages as they were', () => {
+  const { kit, space } = open({ pages: 64 });
+  forward(space, ALL, 0, TEXT);
+  const { space: second } = open({}, kit);
+  forward(second, ALL, 0, [70, 71]);
+  forward(second, [4, 5, 6], 0, TEXT.slice(0, 2));
+  const before = ALL.map((address) => second.mapping(address).page);
+  kit.device.copySlots = () => {
+    throw new Error('no copy');
+  };
+  assert.throws(() => prepare(second, [4, 5, 6], 2, TEXT.slice(2)), /no copy/);
+  for (const [i, address] of ALL.entries()) {
+    const { page } = second.mapping(address);
+    if (before[i]!.filled > 0) assert.equal(page, before[i]);
+    else assert.equal(page.filled, 0);
+  }
+  assert.equal(second.heldPages, 6);
+  kit.memory.audit();
+});
+
 test('a whole page that was copied, because it left the tree, stays others’ once it is given', () => {
   const { kit, space } = open({ pages: 40 });
   forward(space, ALL, 0, TEXT.slice(0, 6));

@@ -5,7 +5,7 @@ import { copyPart, type PagePart, partAfter } from './page-part.ts';
 import { type Page, slotBits } from './pool.ts';
 import { joined } from './prefix/tokens.ts';
 import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
-import { type CopiedPart, isComputed, PrefixRun, plant, type Replacement } from './prefix-run.ts';
+import { type CopiedPart, isComputed, PrefixRun, plant, putBack, type Replacement } from './prefix-run.ts';
 import type { ContextPages, Mapping, PageSpace } from './space.ts';
 import { textKeys } from './text-keys.ts';
 
@@ -60,7 +60,13 @@ export function beginPrefix(
   const found = wanted > 0 && isThere(text, known.last) ? find(space, tree, known, adapter, sequence, wanted) : NOTHING;
   const replaced = mapFound(space, found.nodes, rooms);
   const mapped = replaced.length;
-  const copied = mapped === found.nodes.length ? copyNext(space, plain, found, sequence) : undefined;
+  let copied: CopiedPart | undefined;
+  try {
+    if (mapped === found.nodes.length) copied = copyNext(space, plain, found, sequence);
+  } catch (error) {
+    putBack(space, replaced);
+    throw error;
+  }
   const part = copied?.tokens ?? 0;
   tree.took(mapped * pageSize + part);
   return new PrefixRun(space, tree, {
