@@ -28,7 +28,7 @@ export interface Candidates {
 
 /**
  * Leaves out of the next batch each long call when a call ahead of it computes at least half of what it could compute itself. The call takes
- * these pages when they are there (SGLang postpones requests of one new prefix in the same way, section 3 and its scheduler).
+ * these pages when they are there (SGLang's scheduler puts requests that share a new prefix last, for the same reason).
  *
  * A call waits only for one that is considered before it for the same batch. So it never waits for a call that waits for it, or for one that
  * cannot go, and with each batch that it misses the pages that it needs come nearer. When the other call fails or is dropped, the most
