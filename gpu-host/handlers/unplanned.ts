@@ -36,8 +36,8 @@ export class Unplanned {
   ): PagesAhead | undefined {
     const peek = this.#look(count, request);
     if (!peek) return undefined;
-    const { keys, takes } = peek;
-    return { scope: this.#scope(adapter), pageTokens: this.#space.pool.pageSize, keys, takes, begun: false };
+    const { pageSize } = this.#space.pool;
+    return { scope: this.#scope(adapter), pageTokens: pageSize, keys: peek.keys(), takes: peek.takes, begun: false };
   }
 
   /** As `pagesAhead`, for a call that was cut. `tokens` are all of its inputs. */

@@ -85,8 +85,8 @@ export function beginPrefix(
 export interface PrefixPeek {
   /** Number of inputs that `beginPrefix` would take, as long as no page has to leave for them. */
   readonly taken: number;
-  /** Keys of the whole pages after those found, which the call would compute and give to others (`textKeys`). */
-  readonly keys: readonly number[];
+  /** Keys of the whole pages after those found, which the call would compute and give to others (`textKeys`). Made only when asked for. */
+  keys(): readonly number[];
   /** Number of the first of these pages that the call could take instead, once they exist. */
   readonly takes: number;
 }
@@ -113,12 +113,12 @@ export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: Pr
   const before = nodes.at(-1)?.page.prefix ?? last;
   return {
     taken: Math.max(0, found - begun) + part,
-    keys: begun > found ? [] : textKeys(before, sequence.subarray(found), pageSize),
+    keys: () => (begun > found ? [] : textKeys(before, sequence.subarray(found), pageSize)),
     takes: wanted - nodes.length,
   };
 }
 
-const FINDS_NOTHING: PrefixPeek = { taken: 0, keys: [], takes: 0 };
+const FINDS_NOTHING: PrefixPeek = { taken: 0, keys: () => [], takes: 0 };
 
 /** A call that continues a plain text. */
 interface PlainCall {
