@@ -3,9 +3,9 @@ import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/file-rules.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { FileSchema } from '../schemas/invocations.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { idParam, unknownInvocation } from './invocations.ts';
-import { FileSchema } from './schemas.ts';
 
 const nameParam = idParam.extend({
   name: z
