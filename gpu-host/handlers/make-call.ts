@@ -1,5 +1,5 @@
 import { fault } from '../memory/fault.ts';
-import type { QueuedOperation } from '../protocol/operations.ts';
+import { longestList, type QueuedOperation } from '../protocol/operations.ts';
 import { MAX_LIST } from '../protocol/wire.ts';
 import { AdapterCall } from './adapter-call.ts';
 import { AdapterHold } from './adapter-hold.ts';
@@ -9,7 +9,6 @@ import { EmbedImageCall } from './embed-image.ts';
 import { ExportCall } from './exports.ts';
 import { FileCall } from './files.ts';
 import { ForwardCall } from './forward.ts';
-import { longestList } from './lists.ts';
 import { MemoryCall } from './memory-call.ts';
 import type { NamedPages } from './named-pages.ts';
 import { DistributionCall, ScoreCall } from './project.ts';

@@ -1,11 +1,10 @@
 import type { Socket } from 'node:net';
 import type { ModelEngine } from '../handlers/engine.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
-import { decodeCalls } from '../protocol/decode-calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
-import type { DecodedCall } from '../protocol/operations.ts';
+import { type DecodedCall, decodeCalls } from '../protocol/operations.ts';
 import { encodeDone } from '../protocol/results.ts';
 import { FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
