@@ -133,7 +133,11 @@ export class InvocationRunner {
   constructor(options: RunnerOptions) {
     this.#options = options;
     this.#launches = new Launches(options.launcher);
-    this.#children = new ChildRuns({ ...options, run: (child) => this.#run(child) });
+    this.#children = new ChildRuns({
+      ...options,
+      lines: options.services.storeLines,
+      run: (child) => this.#run(child),
+    });
   }
 
   /** Number of children that run besides the admitted invocations. */
