@@ -9,7 +9,7 @@ import {
   type TenantLimit,
 } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
-import { MAX_PIXEL_BYTES, NO_PAGE_LIMIT, STEP_OUTPUT } from './wire.ts';
+import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, STEP_OUTPUT } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /** The form of one field of a call on the wire. Reading checks the form only; handlers check the values. */
@@ -17,8 +17,10 @@ export interface Field<T> {
   put(writer: FrameWriter, value: T): void;
   /** @throws ProtocolFault */
   read(reader: WordReader): T;
-  /** Length of the longest list in the value, or of the one that it asks for; absent for a field without lists. */
-  longest?(value: T): number;
+  /** The limit that a list in the value exceeds, or the list that the value asks for; undefined when there is none. */
+  exceeds?(value: T): number | undefined;
+  /** Number of addresses in the value, which are the host's keys to order calls by. */
+  addresses?(value: T): number;
 }
 
 export type Fields = Readonly<Record<string, Field<unknown>>>;
@@ -28,14 +30,25 @@ export const u32: Field<number> = { put: (writer, value) => writer.put(value), r
 export const i32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.i32() };
 const f32: Field<number> = { put: (writer, value) => writer.putFloat(value), read: (reader) => reader.f32() };
 /** A number of items for which the host makes a list. */
-export const count: Field<number> = { ...u32, longest: (value) => value };
+export const count: Field<number> = {
+  ...u32,
+  exceeds: (value) => (value > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
+  addresses: (value) => value,
+};
 /** A whole number up to 2^53. */
 export const wide: Field<number> = { put: (writer, value) => writer.putWide(value), read: (reader) => reader.wide() };
 export const text: Field<string> = { put: (writer, value) => writer.putText(value), read: (reader) => reader.text() };
 export const list: Field<Uint32Array> = {
   put: (writer, value) => writer.putList(value),
   read: (reader) => reader.list(),
-  longest: (value) => value.length,
+  exceeds: ({ length }) => (length > MAX_LIST ? MAX_LIST : undefined),
+};
+/** A list of page or embed addresses. */
+export const addresses: Field<Uint32Array> = {
+  put: (writer, value) => writer.putList(value, MAX_ADDRESSES),
+  read: (reader) => reader.list(),
+  exceeds: ({ length }) => (length > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
+  addresses: ({ length }) => length,
 };
 export const pixels: Field<Uint8Array> = {
   put: (writer, value) => writer.putBytes(value),
@@ -70,7 +83,8 @@ export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
   return {
     put: (writer, value) => putAll(writer, entries, value),
     read: (reader) => readAll(reader, entries, {}) as ValuesOf<F>,
-    longest: (value) => longestOf(entries, value),
+    exceeds: (value) => exceededIn(entries, value),
+    addresses: (value) => addressesIn(entries, value),
   };
 }
 
@@ -86,12 +100,18 @@ export function readAll(reader: WordReader, entries: Entries, values: Record<str
   return values;
 }
 
-export function longestOf(entries: Entries, values: object): number {
-  let longest = 0;
+export function exceededIn(entries: Entries, values: object): number | undefined {
   for (const [name, field] of entries) {
-    longest = Math.max(longest, field.longest?.((values as Record<string, unknown>)[name]) ?? 0);
+    const limit = field.exceeds?.((values as Record<string, unknown>)[name]);
+    if (limit !== undefined) return limit;
   }
-  return longest;
+  return undefined;
+}
+
+export function addressesIn(entries: Entries, values: object): number {
+  let sum = 0;
+  for (const [name, field] of entries) sum += field.addresses?.((values as Record<string, unknown>)[name]) ?? 0;
+  return sum;
 }
 
 const maskRows: Field<Mask> = record({ runs: list, rowLengths: list });
@@ -129,11 +149,11 @@ const allowed: Field<Uint32Array | undefined> = {
 };
 
 export const stepRequest: Field<StepRequest> = record({
-  ...{ tokens: list, positions: list, inPages: list, outPages: list, mask },
+  ...{ tokens: list, positions: list, inPages: addresses, outPages: addresses, mask },
   ...{ rows: u32, output, allowed, adapter: optionalText },
 });
 export const runRequest: Field<RunRequest> = record({
-  ...{ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list },
+  ...{ token: u32, position: u32, pages: addresses, maxTokens: u32, sampler, stopTokens: list },
 });
 
 export const rights: Field<FileRights> = {

@@ -23,7 +23,7 @@ import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
 import type { DecodedResult, DeviceUsage } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
-import { MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
+import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
 type List = Uint32Array;
 
@@ -107,13 +107,17 @@ export class DeviceInferlet implements GpuInferlet {
     const first = takePageAddresses(space, count);
     if (first === undefined) return err(NO_ADDRESSES);
     space.pages.allocate(first, count);
-    this.#send(queue, { op: 'allocate-pages', first, count });
+    this.#sendParts(queue, count, (from, to) => ({ op: 'allocate-pages', first: first + from, count: to - from }));
     return ok(addresses(first, count));
   }
 
   freePages(queue: number, pages: List): void {
     const space = this.#spaceFor(queue);
-    if (this.#send(queue, { op: 'free-pages', pages }) && !('tag' in space)) space.pages.free(pages);
+    const sent = this.#sendParts(queue, pages.length, (from, to) => ({
+      op: 'free-pages',
+      pages: pages.subarray(from, to),
+    }));
+    if (sent && !('tag' in space)) space.pages.free(pages);
   }
 
   allocateEmbeds(queue: number, count: number): Outcome<Uint32Array> {
@@ -131,13 +135,16 @@ export class DeviceInferlet implements GpuInferlet {
     if (first + count > ADDRESSES) return err(NO_ADDRESSES);
     space.nextEmbed += count;
     space.heldEmbeds += count;
-    this.#send(queue, { op: 'allocate-embeds', first, count });
+    this.#sendParts(queue, count, (from, to) => ({ op: 'allocate-embeds', first: first + from, count: to - from }));
     return ok(addresses(first, count));
   }
 
   freeEmbeds(queue: number, embeds: List): void {
     const space = this.#spaceFor(queue);
-    const sent = this.#send(queue, { op: 'free-embeds', embeds });
+    const sent = this.#sendParts(queue, embeds.length, (from, to) => ({
+      op: 'free-embeds',
+      embeds: embeds.subarray(from, to),
+    }));
     if (sent && !('tag' in space)) space.heldEmbeds = Math.max(0, space.heldEmbeds - embeds.length);
   }
 
@@ -150,7 +157,11 @@ export class DeviceInferlet implements GpuInferlet {
     const first = takePageAddresses(space, pages.length);
     if (first === undefined) return err(NO_ADDRESSES);
     space.pages.share(pages, first);
-    this.#send(queue, { op: 'share-pages', first, pages });
+    this.#sendParts(queue, pages.length, (from, to) => ({
+      op: 'share-pages',
+      first: first + from,
+      pages: pages.subarray(from, to),
+    }));
     return ok(addresses(first, pages.length));
   }
 
@@ -365,6 +376,19 @@ export class DeviceInferlet implements GpuInferlet {
     const state = this.#queues.get(queue);
     if (failure && state) state.failure ??= failure;
     return !failure;
+  }
+
+  /** Sends a call about `count` items in parts, which the host takes up one by one. Returns false when there are too many. */
+  #sendParts(queue: number, count: number, part: (from: number, to: number) => Operation): boolean {
+    if (count > MAX_LIST) {
+      const state = this.#queues.get(queue);
+      if (state) state.failure ??= TOO_LARGE;
+      return false;
+    }
+    for (let from = 0; from === 0 || from < count; from += MAX_ADDRESSES) {
+      if (!this.#send(queue, part(from, Math.min(count, from + MAX_ADDRESSES)))) return false;
+    }
+    return true;
   }
 
   #refusal(queue: number): HandlerError | undefined {

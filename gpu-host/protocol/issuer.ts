@@ -4,7 +4,7 @@ import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './gp
 import type { Link, LinkedInferlet, Pending } from './link.ts';
 import { encodeCall, type Operation } from './operations.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
+import { MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
@@ -18,7 +18,7 @@ const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
 const UNREACHABLE = handlerError('unavailable', 'the GPU host cannot be reached');
 export const TOO_LARGE = handlerError(
   'limit-exceeded',
-  `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items; split it`,
+  `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items or ${MAX_ADDRESSES} addresses; split it`,
 );
 
 /**

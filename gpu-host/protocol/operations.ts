@@ -1,13 +1,15 @@
 import { ProtocolFault } from './errors.ts';
 import {
+  addresses,
+  addressesIn,
   count,
   type Entries,
+  exceededIn,
   type Fields,
   flag,
   handlerErrorField,
   i32,
   list,
-  longestOf,
   mask,
   optionalText,
   pixels,
@@ -35,7 +37,7 @@ const row = <F extends Fields>(code: number, fields: F): Row<F> => ({ code, fiel
 
 const ALLOCATE = { first: u32, count };
 /** Only `forward` may have an adapter. */
-const FORWARD = { inPages: list, inEmbeds: list, outPages: list, outEmbeds: list, mask };
+const FORWARD = { inPages: addresses, inEmbeds: addresses, outPages: addresses, outEmbeds: addresses, mask };
 
 /**
  * The operations of a `calls` frame: their codes, and their fields in wire order. Append only; a changed layout needs a new protocol
@@ -72,17 +74,17 @@ export const OPERATIONS = {
   'close-queue': row(4, {}),
   'set-priority': row(5, { priority: i32 }),
   'allocate-pages': row(6, ALLOCATE),
-  'free-pages': row(7, { pages: list }),
+  'free-pages': row(7, { pages: addresses }),
   'allocate-embeds': row(8, ALLOCATE),
-  'free-embeds': row(9, { embeds: list }),
-  'share-pages': row(10, { first: u32, pages: list }),
+  'free-embeds': row(9, { embeds: addresses }),
+  'share-pages': row(10, { first: u32, pages: addresses }),
   'copy-slots': row(11, {
     ...{ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 },
     /** Added to each copied slot's position. */
     shift: i32,
   }),
-  'copy-embeds': row(12, { sources: list, destinations: list }),
-  'embed-text': row(13, { tokens: list, positions: list, embeds: list }),
+  'copy-embeds': row(12, { sources: addresses, destinations: addresses }),
+  'embed-text': row(13, { tokens: list, positions: list, embeds: addresses }),
   forward: row(14, { ...FORWARD, adapter: optionalText }),
   'mask-page': row(15, { page: u32, slots: u32 }),
   'next-distribution': row(16, { embed: u32, topK: u32 }),
@@ -93,14 +95,14 @@ export const OPERATIONS = {
   'run-stop': row(20, {}),
   synchronize: row(21, {}),
   'copy-tokens': row(22, {
-    sources: list,
+    sources: addresses,
     /** Indices of filled slots of `sources`, in order. */
     indices: list,
-    destinations: list,
+    destinations: addresses,
     /** One per token; empty keeps the old ones. */
     positions: list,
   }),
-  'export-pages': row(23, { persistent: flag, name: text, pages: list }),
+  'export-pages': row(23, { persistent: flag, name: text, pages: addresses }),
   'import-pages': row(24, { first: u32, name: text }),
   unexport: row(25, { name: text }),
   'list-exports': row(26, {}),
@@ -120,14 +122,14 @@ export const OPERATIONS = {
     functionName: text,
   }),
   /** `functionName` is the owner of a new file. */
-  'file-save': row(33, { name: text, persistent: flag, rights, functionName: text, pages: list }),
+  'file-save': row(33, { name: text, persistent: flag, rights, functionName: text, pages: addresses }),
   'file-unlock': row(34, { name: text }),
   'file-remove': row(35, { name: text, functionName: text }),
   'file-list': row(36, { prefix: text, functionName: text }),
   'list-adapters': row(37, {}),
   'load-adapter': row(38, { name: text }),
   /** The pixels, or an error, follow with the same id; until then the call keeps its place in its queue. */
-  'embed-image': row(40, { positions: list, embeds: list }),
+  'embed-image': row(40, { positions: list, embeds: addresses }),
   'image-pixels': row(41, { pixels }),
   'image-failed': row(42, { why: handlerErrorField }),
   'set-span': row(44, { high: u32, low: u32 }),
@@ -196,7 +198,12 @@ export function decodeCalls(reader: WordReader, end: number, handle: (call: Deco
   }
 }
 
-/** Length of the longest list that an operation carries or asks for. */
-export function longestList(operation: Operation): number {
-  return longestOf(OPERATIONS[operation.op].entries, operation);
+/** The limit that a list of the operation exceeds, or the list that it asks for; undefined when there is none. */
+export function exceededLimit(operation: Operation): number | undefined {
+  return exceededIn(OPERATIONS[operation.op].entries, operation);
+}
+
+/** Number of addresses in the lists of the operation. */
+export function addressCount(operation: Operation): number {
+  return addressesIn(OPERATIONS[operation.op].entries, operation);
 }
