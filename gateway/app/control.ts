@@ -4,10 +4,12 @@ import type { Position } from '#scheduler/invocations/types.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { Operations } from './control/operations.ts';
 import type { Quotas } from './control/quotas.ts';
-import type { Alias, DeployReport, DeployTarget, Draining, Releases, Share } from './control/releases.ts';
+import type { Alias, DeployReport, DeployTarget, Draining, Releases } from './control/releases.ts';
 import type { Secrets } from './control/secrets.ts';
 import type { Tenants } from './control/tenants.ts';
-import type { ErrorCode } from './errors/codes.ts';
+import type { FunctionManifest, FunctionVersion } from './schemas/functions.ts';
+import type { HeldInvocation, InvocationFile, InvocationStatus, LogEntry, LogLevel } from './schemas/invocations.ts';
+import type { Health } from './schemas/platform.ts';
 
 /**
  * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker.ts` by HTTP to a Node gateway.
@@ -72,6 +74,18 @@ export interface ControlPlane {
   health(): Promise<Health>;
 }
 
+export type { FunctionManifest, FunctionVersion, VersionAlias } from './schemas/functions.ts';
+export type {
+  HeldInvocation,
+  InvocationFile,
+  InvocationState,
+  InvocationStatus,
+  Json,
+  LogEntry,
+  LogLevel,
+  WebhookDelivery,
+} from './schemas/invocations.ts';
+export type { Health } from './schemas/platform.ts';
 export { SCOPES, type Scope };
 
 /** The tenant and key that a request acts for. */
@@ -98,48 +112,6 @@ export interface FunctionReference {
   readonly name: string;
   /** A version or an alias; `live` when absent. */
   readonly version?: string | undefined;
-}
-
-/** Any JSON value, as parsed. */
-export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
-
-/** `pie.json`, checked. The app reads `name` and `input`, and shows the other members unchanged. */
-export interface FunctionManifest {
-  readonly name: string;
-  readonly description?: string | undefined;
-  /** JSON schema of the input. */
-  readonly input?: unknown;
-  readonly [member: string]: unknown;
-}
-
-export interface FunctionVersion {
-  readonly name: string;
-  /** Content hash of manifest and component. */
-  readonly version: string;
-  readonly manifest: FunctionManifest;
-  /** sha256 of the component, hexadecimal. */
-  readonly componentHash: string;
-  readonly componentBytes: number;
-  /** ISO 8601. */
-  readonly createdAt: string;
-  /** Id of the first key that deployed it. */
-  readonly createdBy?: string | undefined;
-  readonly message?: string | undefined;
-  /** Shares of `live`, only in lists of functions; empty when a bare name resolves to nothing. */
-  readonly live?: readonly Share[] | undefined;
-  /** The aliases that serve this version, each with the version's share; only in lists of versions. */
-  readonly aliases?: readonly VersionAlias[] | undefined;
-  /** Start of the quarantine (ISO 8601), only in lists of functions; absent when not quarantined. */
-  readonly quarantinedAt?: string | undefined;
-  /** A platform function: it stands in for a function that the tenant does not have. */
-  readonly platform?: true;
-}
-
-export interface VersionAlias {
-  readonly alias: string;
-  /** Percent of the alias's invocations. */
-  readonly weight: number;
-  readonly tag?: true | undefined;
 }
 
 export interface Deployment {
@@ -180,50 +152,6 @@ export interface InvokeRequest {
 /** `replayed`: an earlier request with the same idempotency key made the invocation. */
 export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
 
-/** State of a webhook's delivery; see `WebhookState` of the scheduler. */
-export interface WebhookDelivery {
-  /** Without the query. */
-  readonly url: string;
-  readonly status: 'waiting' | 'pending' | 'delivered' | 'failed';
-  readonly attempts: number;
-  /** HTTP status of the last answer. */
-  readonly lastStatus: number | null;
-  readonly lastError: string | null;
-  /** ISO 8601; null when no attempt follows. */
-  readonly nextAt: string | null;
-}
-
-export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
-
-export interface InvocationState {
-  readonly id: string;
-  readonly function: string;
-  readonly version: string;
-  readonly status: InvocationStatus;
-  /** The invocation that launched it; absent when a client did. */
-  readonly parent?: string | undefined;
-  /** ISO 8601. */
-  readonly createdAt: string;
-  readonly startedAt?: string | undefined;
-  readonly endedAt?: string | undefined;
-  /** The function's return value, once it has succeeded. */
-  readonly output?: Json | undefined;
-  /** Cause of the failure. */
-  readonly error?: { readonly code: ErrorCode; readonly message: string } | undefined;
-  readonly usage?: Readonly<Record<string, unknown>> | undefined;
-  /** Attempts begun; above 1 for a restartable function that the platform restarted. `usage` sums over all attempts. */
-  readonly attempts: number;
-  /** Id of the last event so far, `<epoch>-<number>`; its number is 0 when there is none. */
-  readonly lastEventId: string;
-  /** Absent when the client asked for none. */
-  readonly webhook?: WebhookDelivery | undefined;
-}
-
-/** An invocation inside a gateway: its output may be a `JsonText`. */
-export interface HeldInvocation extends Omit<InvocationState, 'output'> {
-  readonly output?: unknown;
-}
-
 export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'result', 'error'] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
@@ -240,20 +168,11 @@ export interface InvocationEvent {
 /** A client's message to a running inferlet, or the end of messages. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
 
-/** A file between a client and its invocation. */
-export interface InvocationFile {
-  readonly name: string;
-  readonly mediaType: string;
-  readonly bytes: number;
-}
-
 export interface FileContent {
   readonly name: string;
   readonly mediaType: string;
   readonly content: Uint8Array;
 }
-
-export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 
 export interface LogOptions {
   /** Opaque cursor of an earlier entry. */
@@ -275,16 +194,6 @@ export interface LogOptions {
   readonly search?: string | undefined;
 }
 
-export interface LogEntry {
-  readonly cursor: string;
-  readonly function: string;
-  readonly invocation: string;
-  /** ISO 8601. */
-  readonly time: string;
-  readonly level: LogLevel;
-  readonly message: string;
-}
-
 export interface ModelInfo {
   readonly name: string;
   /** Longest context that the model was trained on, in tokens. */
@@ -296,9 +205,4 @@ export interface ModelInfo {
   readonly traits: readonly string[];
   /** The model that this name is an alias of. */
   readonly aliasOf?: string | undefined;
-}
-
-export interface Health {
-  readonly ready: boolean;
-  readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly detail?: string }[];
 }

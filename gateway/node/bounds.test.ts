@@ -78,6 +78,27 @@ describe('with bounds for each key,', () => {
     await until(() => bodies.heldBytes === 0);
   });
 
+  it('a download beyond the share of its tenant is refused with 429 before the file is read', async () => {
+    const begun = begin();
+    begun.request.end('1');
+    assert.equal((await begun.answer).status, 202);
+    const id = await platform.submitted('echo');
+    for (const [name, size] of [
+      ['small', 100 * KIB],
+      ['large', 200 * KIB],
+    ] as const) {
+      await platform.scheduler.files.put(id, name, 'text/plain', new Uint8Array(size));
+    }
+    const get = (name: string) =>
+      fetch(`${platform.url}/v1/invocations/${id}/files/${name}`, {
+        headers: { authorization: `Bearer ${platform.apiKey}` },
+      });
+    const refused = await get('large');
+    assert.deepEqual([refused.status, ((await refused.json()) as { code: string }).code], [429, 'too-many-requests']);
+    assert.equal((await (await get('small')).arrayBuffer()).byteLength, 100 * KIB);
+    await until(() => bodies.heldBytes === 0);
+  });
+
   it('a slow body is refused with 408 and its connection is closed', { timeout: 60_000 }, async () => {
     const hasty = await serve(platform.control, {
       host: '127.0.0.1',

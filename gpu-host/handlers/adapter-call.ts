@@ -1,4 +1,4 @@
-import type { AdapterOperation } from '../protocol/operations.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { encodeText } from '../protocol/results.ts';
 import type { Adapters } from './adapters.ts';
 import { InstantCall } from './call.ts';
@@ -6,10 +6,15 @@ import type { HostQueue } from './space.ts';
 
 /** `list-adapters` and `load-adapter` of `wit/adapter.wit`. */
 export class AdapterCall extends InstantCall {
-  readonly #operation: AdapterOperation;
+  readonly #operation: Operation<'list-adapters' | 'load-adapter'>;
   readonly #adapters: Adapters;
 
-  constructor(queue: HostQueue, id: number, operation: AdapterOperation, adapters: Adapters) {
+  constructor(
+    queue: HostQueue,
+    id: number,
+    operation: Operation<'list-adapters' | 'load-adapter'>,
+    adapters: Adapters,
+  ) {
     super('instant', queue, id);
     this.#operation = operation;
     this.#adapters = adapters;

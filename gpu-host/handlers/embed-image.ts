@@ -3,7 +3,7 @@ import { fault } from '../memory/fault.ts';
 import type { VisionConfig } from '../models/vision/config.ts';
 import { towerRows } from '../models/vision/config.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import type { EmbedImageOperation } from '../protocol/operations.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { embedKey, HostCall, type ModelContext } from './call.ts';
 import type { HostQueue, OpenImage } from './space.ts';
 
@@ -12,7 +12,7 @@ import type { HostQueue, OpenImage } from './space.ts';
  * arrive, while the runtime decodes them. It then goes with other images in a step of their own.
  */
 export class EmbedImageCall extends HostCall implements OpenImage {
-  readonly #operation: EmbedImageOperation;
+  readonly #operation: Operation<'embed-image'>;
   readonly #vision: VisionConfig | undefined;
   /** Called when the pixels have arrived, or the runtime has refused the image. */
   readonly #arrived: (call: EmbedImageCall, bytes: number) => void;
@@ -22,7 +22,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
   constructor(
     queue: HostQueue,
     id: number,
-    operation: EmbedImageOperation,
+    operation: Operation<'embed-image'>,
     { backend }: ModelContext,
     arrived: (call: EmbedImageCall, bytes: number) => void,
   ) {

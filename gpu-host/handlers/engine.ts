@@ -8,7 +8,7 @@ import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { SwapStore } from '../memory/swap/store.ts';
 import type { Tenants } from '../memory/tenants.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import type { QueuedOperation } from '../protocol/operations.ts';
+import { addressCount, type QueuedOperation } from '../protocol/operations.ts';
 import { encodeError } from '../protocol/results.ts';
 import { BatchTracer } from '../telemetry/batch-trace.ts';
 import type { AdapterWant } from './adapter-line.ts';
@@ -183,12 +183,14 @@ export class ModelEngine {
   submit(queue: HostQueue, id: number, operation: QueuedOperation, bytes: number): void {
     const { space } = queue;
     if (space.closed) return;
+    const startedMs = performance.now();
     const call = makeCall(queue, id, operation, this.#maker);
     call.span = space.port.span;
-    call.bytes = bytes + keyCount(call) * KEY_BYTES;
+    call.bytes = bytes + addressCount(operation) * KEY_BYTES;
     space.pendingBytes += call.bytes;
-    this.batcher.push(call, performance.now());
+    this.batcher.push(call, startedMs);
     space.noteBusy();
+    this.#chargeSince(startedMs, space);
     if (space.scoreboard.size > MAX_PENDING_CALLS || space.pendingBytes > MAX_PENDING_BYTES) space.port.overrun(space);
     this.wake();
   }
@@ -243,9 +245,14 @@ export class ModelEngine {
   /** Runs batch after batch, until nothing is ready. Between two it lets the sockets be read, so that fresh calls join the next one. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
-      this.#instants();
+      const more = this.#instants();
       this.#context.round++;
       const decision = this.batcher.next(performance.now());
+      if (more && decision.kind !== 'batch') {
+        this.#flush();
+        await nextTurn();
+        continue;
+      }
       if (decision.kind === 'idle') {
         this.#flush();
         if (!MAY_WATCH || !this.batcher.expects(performance.now())) break;
@@ -288,14 +295,24 @@ export class ModelEngine {
     console.error(`gpu-host: ${this.model.name}: ${text}`);
   }
 
-  #instants(): void {
+  /** Executes the calls that need no step. Returns true when it stopped before the last one: other work has its turn first. */
+  #instants(): boolean {
     for (const tell of this.#ended.splice(0)) tell();
+    const untilMs = performance.now() + INSTANTS_MS;
     for (let call = this.batcher.takeInstant(); call; call = this.batcher.takeInstant()) {
       if (call instanceof InstantCall || call instanceof BarrierCall) this.#execute(call);
+      if (performance.now() > untilMs) return true;
     }
+    return false;
   }
 
   #execute(call: InstantCall | BarrierCall): void {
+    const [startedMs, spentNs] = [performance.now(), this.stats.time.spentNs];
+    this.#start(call);
+    this.#chargeSince(startedMs, call.hostQueue.space, (this.stats.time.spentNs - spentNs) / 1e6);
+  }
+
+  #start(call: InstantCall | BarrierCall): void {
     try {
       const pending = call.execute();
       if (!pending) this.#finish(call);
@@ -343,6 +360,12 @@ export class ModelEngine {
     // Memory is in the middle of a claim.
     this.#later(() => this.memory.closeSpace(pages));
     space.port.terminated(space, { cause, retryAfterMs });
+  }
+
+  /** Charges an inferlet for the thread's time since then, beyond what was spent meanwhile, unless it is short. */
+  #chargeSince(startedMs: number, space: ModelSpace, spentMs = 0): void {
+    const ms = performance.now() - startedMs - spentMs;
+    if (ms > FREE_MS) this.stats.time.spendFor(ms, space.port.meter);
   }
 
   /** Runs device work for one inferlet alone and charges it. */
@@ -394,14 +417,10 @@ const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
 /** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;
 
-/** Number of keys that the call may put on the scoreboard. */
-function keyCount(call: HostCall): number {
-  let keys = 0;
-  call.visitKeys(() => {
-    keys++;
-  });
-  return keys;
-}
+/** Time of the thread for one call that is not charged: reading the clock costs more than the charge is worth. */
+const FREE_MS = 0.1;
+/** Time for calls that need no step, before sockets are read and the next step starts. */
+const INSTANTS_MS = 4;
 
 /**
  * Answers a call that ends with its space. A call that was answered but not yet finished when the space ended is answered again, which the

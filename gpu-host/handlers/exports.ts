@@ -1,17 +1,14 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { QueuedOperation } from '../protocol/operations.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { encodeImported, encodeText } from '../protocol/results.ts';
 import { MAX_IMPORT_PAGES } from '../protocol/wire.ts';
 import { InstantCall, pageKey } from './call.ts';
 import type { NamedPages } from './named-pages.ts';
 import type { HostQueue } from './space.ts';
 
-export type ExportOperation = Extract<
-  QueuedOperation,
-  { op: 'export-pages' | 'import-pages' | 'unexport' | 'list-exports' }
->;
+export type ExportOperation = Operation<'export-pages' | 'import-pages' | 'unexport' | 'list-exports'>;
 
 /** A call about the tenant's named pages (exports and KV files). */
 export abstract class NamedPagesCall extends InstantCall {

@@ -1,10 +1,12 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import type { Caller } from '../memory/registry/rights.ts';
-import type { FileOperation } from '../protocol/operations.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { pageKey } from './call.ts';
 import { NamedPagesCall } from './exports.ts';
 import type { NamedPages } from './named-pages.ts';
 import type { HostQueue, ModelSpace } from './space.ts';
+
+type FileOperation = Operation<'file-open' | 'file-save' | 'file-unlock' | 'file-remove' | 'file-list'>;
 
 /** Number of opens for writing per name that an inferlet has not given back: they share the registry's one lock. */
 const holders = new WeakMap<ModelSpace, Map<string, number>>();

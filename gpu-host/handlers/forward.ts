@@ -4,7 +4,7 @@ import type { PagesAhead } from '../batcher/pages-ahead.ts';
 import type { Embed } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import type { ForwardOperation } from '../protocol/operations.ts';
+import type { Operation } from '../protocol/operations.ts';
 import type { AdapterHold } from './adapter-hold.ts';
 import { DeviceCall, embedKey, type ModelContext, type Progress, pageKey } from './call.ts';
 import { isChunkable } from './chunkable.ts';
@@ -18,7 +18,7 @@ type HeldEmbed = Exclude<Embed, { kind: 'empty' }>;
 
 /** `forward` of `wit/forward.wit`: embeds over pages, the last states into embeds. */
 export class ForwardCall extends DeviceCall {
-  protected readonly operation: ForwardOperation;
+  protected readonly operation: Operation<'forward' | 'forward-scores'>;
   protected readonly model: ModelContext;
   protected plan: ForwardPlan | undefined;
   readonly #unplanned: Unplanned;
@@ -29,7 +29,13 @@ export class ForwardCall extends DeviceCall {
   /** Projections that this step answers as well, with the row of each. */
   fusion: Fusion | undefined;
 
-  constructor(queue: HostQueue, id: number, operation: ForwardOperation, model: ModelContext, hold?: AdapterHold) {
+  constructor(
+    queue: HostQueue,
+    id: number,
+    operation: Operation<'forward' | 'forward-scores'>,
+    model: ModelContext,
+    hold?: AdapterHold,
+  ) {
     super('forward', queue, id, hold);
     this.operation = operation;
     this.model = model;
@@ -105,7 +111,8 @@ export class ForwardCall extends DeviceCall {
   }
 
   #request(inputs: readonly HeldEmbed[]): ForwardRequest {
-    const { inPages, outPages, outEmbeds, mask, adapter } = this.operation;
+    const { inPages, outPages, outEmbeds, mask } = this.operation;
+    const adapter = this.operation.op === 'forward' ? this.operation.adapter : undefined;
     const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
     return {
       positions: positionsOf(inputs),

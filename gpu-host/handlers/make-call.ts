@@ -1,6 +1,5 @@
-import { fault } from '../memory/fault.ts';
-import type { QueuedOperation } from '../protocol/operations.ts';
-import { MAX_LIST } from '../protocol/wire.ts';
+import { type CallFault, fault } from '../memory/fault.ts';
+import { exceededLimit, type QueuedOperation } from '../protocol/operations.ts';
 import { AdapterCall } from './adapter-call.ts';
 import { AdapterHold } from './adapter-hold.ts';
 import { type Outputs, RefusedCall, synchronizeCall } from './barrier.ts';
@@ -9,7 +8,6 @@ import { EmbedImageCall } from './embed-image.ts';
 import { ExportCall } from './exports.ts';
 import { FileCall } from './files.ts';
 import { ForwardCall } from './forward.ts';
-import { longestList } from './lists.ts';
 import { MemoryCall } from './memory-call.ts';
 import type { NamedPages } from './named-pages.ts';
 import { DistributionCall, ScoreCall } from './project.ts';
@@ -34,11 +32,8 @@ export interface CallMaker {
 /** Makes the call of an operation. An invalid operation fails when its turn comes. */
 export function makeCall(queue: HostQueue, id: number, operation: QueuedOperation, maker: CallMaker): HostCall {
   const { context } = maker;
-  const longest = longestList(operation);
-  if (longest > MAX_LIST) {
-    const why = fault('invalid-argument', `a list of ${longest} in one call; ${MAX_LIST} is the limit`);
-    return new RefusedCall(queue, id, why);
-  }
+  const why = refusal(operation, context.backend.config.contextLength);
+  if (why) return new RefusedCall(queue, id, why);
   switch (operation.op) {
     case 'step': {
       const { request } = operation;
@@ -102,4 +97,13 @@ function withAdapter(
   if (unknown) return new RefusedCall(queue, id, unknown, outputs);
   const call = make(new AdapterHold(name, queue.space, adapters, () => told(call)));
   return call;
+}
+
+/** The reason not to look at an operation's lists: one call must not hold up the host. */
+function refusal(operation: QueuedOperation, contextLength: number): CallFault | undefined {
+  const limit = exceededLimit(operation);
+  if (limit !== undefined) return fault('invalid-argument', `a list in one call has more than ${limit} items`);
+  const inputs = operation.op === 'step' ? operation.request.tokens.length : 0;
+  if (inputs <= contextLength) return undefined;
+  return fault('context-overflow', `${inputs} inputs in one call; the model's context has ${contextLength} tokens`);
 }

@@ -1,27 +1,15 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import type { QueuedOperation } from '../protocol/operations.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { embedKey, InstantCall, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import type { HostQueue } from './space.ts';
 
 /** The operations on an inferlet's own pages and embeds that need no step of the device. */
-export type MemoryOperation = Extract<
-  QueuedOperation,
-  {
-    op:
-      | 'allocate-pages'
-      | 'allocate-embeds'
-      | 'free-pages'
-      | 'free-embeds'
-      | 'share-pages'
-      | 'copy-slots'
-      | 'copy-tokens'
-      | 'copy-embeds'
-      | 'embed-text'
-      | 'mask-page';
-  }
+export type MemoryOperation = Operation<
+  | ('allocate-pages' | 'allocate-embeds' | 'free-pages' | 'free-embeds' | 'share-pages')
+  | ('copy-slots' | 'copy-tokens' | 'copy-embeds' | 'embed-text' | 'mask-page')
 >;
 
 /** Allocations, frees, copies, masks and token embeds: executed as soon as their turn in the queue comes. */

@@ -2,7 +2,7 @@ import type { StateScores, TopTokens } from '../backends/backend.ts';
 import { checkStates } from '../backends/check.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
-import type { NextDistributionOperation } from '../protocol/operations.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { encodeDistribution, encodeFloats } from '../protocol/results.ts';
 import { embedKey, HostCall, type ModelContext } from './call.ts';
 import { checkTokens, checkTopK } from './checks.ts';
@@ -46,7 +46,7 @@ export abstract class ProjectCall extends HostCall {
 export class DistributionCall extends ProjectCall {
   readonly topK: number;
 
-  constructor(queue: HostQueue, id: number, operation: NextDistributionOperation, model: ModelContext) {
+  constructor(queue: HostQueue, id: number, operation: Operation<'next-distribution'>, model: ModelContext) {
     super(queue, id, operation.embed, model);
     this.topK = operation.topK;
   }

@@ -1,3 +1,10 @@
+import type { HandlerError, Outcome as WitOutcome } from '#wit/generated/host.ts';
+
+export type { HandlerError };
+
+/** Case of a handler error, for programs to match. */
+export type HandlerErrorTag = HandlerError['tag'];
+
 /** The cases of the WIT variant `pie:inferlet/types.error`, in the order of their wire codes (`protocol/README.md`): append only. */
 export const HANDLER_ERROR_TAGS = [
   'invalid-argument',
@@ -13,19 +20,10 @@ export const HANDLER_ERROR_TAGS = [
   'unavailable',
   'closed',
   'internal',
-] as const;
-
-/** Case of a handler error, for programs to match. */
-export type HandlerErrorTag = (typeof HANDLER_ERROR_TAGS)[number];
-
-/** A handler error: its case, and a text that says what happened and what to do about it. */
-export interface HandlerError {
-  readonly tag: HandlerErrorTag;
-  readonly val: string;
-}
+] as const satisfies readonly HandlerErrorTag[];
 
 /** A WIT `result` in JavaScript. Promises of outcomes always resolve and never reject. */
-export type Outcome<T> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: HandlerError };
+export type Outcome<T> = WitOutcome<T, HandlerError>;
 
 /** The only constructor of handler errors. */
 export function handlerError(tag: HandlerErrorTag, val: string): HandlerError {

@@ -13,35 +13,17 @@ import type {
   StepResult,
   TenantLimit,
 } from './calls.ts';
-import {
-  encodeBare,
-  encodeCopySlots,
-  encodeEmbedImage,
-  encodeExportPages,
-  encodeFileOpen,
-  encodeFileSave,
-  encodeForward,
-  encodeForwardWithAdapter,
-  encodeImportPages,
-  encodeLists,
-  encodeLogProbabilities,
-  encodeRun,
-  encodeSharePages,
-  encodeStep,
-  encodeTexts,
-  encodeWords,
-} from './encode-calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
 import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 import type { ModelSummary } from './host.ts';
 import { sendPixels } from './image-pixels.ts';
 import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
-import type { Link } from './link.ts';
+import type { Operation } from './operations.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
 import type { DecodedResult, DeviceUsage } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
-import { MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST, OP, type Op } from './wire.ts';
+import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
 type List = Uint32Array;
 
@@ -56,7 +38,6 @@ interface Space {
 /** The client's side of one inferlet: hands out addresses, counts held pages and embeds, and writes the calls. */
 export class DeviceInferlet implements GpuInferlet {
   #issuer: Issuer;
-  #handle: number;
   #maxPages: number;
   #sharedPages: SharedPages | undefined;
   #models: readonly ModelSummary[];
@@ -66,7 +47,6 @@ export class DeviceInferlet implements GpuInferlet {
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions, models: readonly ModelSummary[]) {
     this.#issuer = new Issuer(link, handle, options);
-    this.#handle = handle;
     this.#maxPages = options.maxPages;
     this.#sharedPages = options.sharedPages;
     this.#models = models;
@@ -106,16 +86,16 @@ export class DeviceInferlet implements GpuInferlet {
   createQueue(model: string): number {
     const index = this.#models.findIndex((known) => known.name === model);
     const { queue, kept } = this.#queues.add(index, model);
-    if (kept) this.#send(queue, (link) => encodeWords(link.writer, OP.createQueue, this.#handle, queue, 0, index));
+    if (kept) this.#send(queue, { op: 'create-queue', model: index });
     return queue;
   }
 
   setPriority(queue: number, priority: number): void {
-    this.#send(queue, (link) => encodeWords(link.writer, OP.setPriority, this.#handle, queue, 0, priority));
+    this.#send(queue, { op: 'set-priority', priority });
   }
 
   closeQueue(queue: number): void {
-    this.#send(queue, (link) => encodeBare(link.writer, OP.closeQueue, this.#handle, queue, 0));
+    this.#send(queue, { op: 'close-queue' });
     this.#queues.remove(queue);
   }
 
@@ -127,13 +107,17 @@ export class DeviceInferlet implements GpuInferlet {
     const first = takePageAddresses(space, count);
     if (first === undefined) return err(NO_ADDRESSES);
     space.pages.allocate(first, count);
-    this.#send(queue, (link) => encodeWords(link.writer, OP.allocatePages, this.#handle, queue, 0, first, count));
+    this.#sendParts(queue, count, (from, to) => ({ op: 'allocate-pages', first: first + from, count: to - from }));
     return ok(addresses(first, count));
   }
 
   freePages(queue: number, pages: List): void {
     const space = this.#spaceFor(queue);
-    if (this.#sendLists(OP.freePages, queue, [pages]) && !('tag' in space)) space.pages.free(pages);
+    const sent = this.#sendParts(queue, pages.length, (from, to) => ({
+      op: 'free-pages',
+      pages: pages.subarray(from, to),
+    }));
+    if (sent && !('tag' in space)) space.pages.free(pages);
   }
 
   allocateEmbeds(queue: number, count: number): Outcome<Uint32Array> {
@@ -151,13 +135,16 @@ export class DeviceInferlet implements GpuInferlet {
     if (first + count > ADDRESSES) return err(NO_ADDRESSES);
     space.nextEmbed += count;
     space.heldEmbeds += count;
-    this.#send(queue, (link) => encodeWords(link.writer, OP.allocateEmbeds, this.#handle, queue, 0, first, count));
+    this.#sendParts(queue, count, (from, to) => ({ op: 'allocate-embeds', first: first + from, count: to - from }));
     return ok(addresses(first, count));
   }
 
   freeEmbeds(queue: number, embeds: List): void {
     const space = this.#spaceFor(queue);
-    const sent = this.#sendLists(OP.freeEmbeds, queue, [embeds]);
+    const sent = this.#sendParts(queue, embeds.length, (from, to) => ({
+      op: 'free-embeds',
+      embeds: embeds.subarray(from, to),
+    }));
     if (sent && !('tag' in space)) space.heldEmbeds = Math.max(0, space.heldEmbeds - embeds.length);
   }
 
@@ -170,7 +157,11 @@ export class DeviceInferlet implements GpuInferlet {
     const first = takePageAddresses(space, pages.length);
     if (first === undefined) return err(NO_ADDRESSES);
     space.pages.share(pages, first);
-    this.#send(queue, (link) => encodeSharePages(link.writer, this.#handle, queue, pages, first));
+    this.#sendParts(queue, pages.length, (from, to) => ({
+      op: 'share-pages',
+      first: first + from,
+      pages: pages.subarray(from, to),
+    }));
     return ok(addresses(first, pages.length));
   }
 
@@ -183,20 +174,19 @@ export class DeviceInferlet implements GpuInferlet {
     count: number,
     shift = 0,
   ): void {
-    const fields = [source, sourceOffset, destination, destinationOffset, count, shift];
-    this.#send(queue, (link) => encodeCopySlots(link.writer, this.#handle, queue, fields));
+    this.#send(queue, { op: 'copy-slots', source, sourceOffset, destination, destinationOffset, count, shift });
   }
 
   copyTokens(queue: number, sources: List, indices: List, destinations: List, positions: List): void {
-    this.#sendLists(OP.copyTokens, queue, [sources, indices, destinations, positions]);
+    this.#send(queue, { op: 'copy-tokens', sources, indices, destinations, positions });
   }
 
   copyEmbeds(queue: number, sources: List, destinations: List): void {
-    this.#sendLists(OP.copyEmbeds, queue, [sources, destinations]);
+    this.#send(queue, { op: 'copy-embeds', sources, destinations });
   }
 
   embedText(queue: number, tokens: List, positions: List, embeds: List): void {
-    this.#sendLists(OP.embedText, queue, [tokens, positions, embeds]);
+    this.#send(queue, { op: 'embed-text', tokens, positions, embeds });
   }
 
   embedImage(
@@ -206,9 +196,8 @@ export class DeviceInferlet implements GpuInferlet {
     pixels: Promise<Outcome<Uint8Array>>,
   ): Promise<Outcome<undefined>> {
     let call = 0;
-    const done = this.#ask(queue, doneOf, (link, id) => {
+    const done = this.#ask(queue, { op: 'embed-image', positions, embeds }, doneOf, (id) => {
       call = id;
-      return encodeEmbedImage(link.writer, this.#handle, queue, id, positions, embeds);
     });
     if (call === 0) return done;
     this.#unsentImages++;
@@ -220,9 +209,7 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void {
-    this.#send(queue, (link) =>
-      encodeForward(link.writer, this.#handle, queue, inPages, inEmbeds, outPages, outEmbeds, mask),
-    );
+    this.#send(queue, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter: undefined });
   }
 
   forwardScores(
@@ -233,9 +220,7 @@ export class DeviceInferlet implements GpuInferlet {
     outEmbeds: List,
     mask: Mask | undefined,
   ): Promise<Outcome<Float32Array>> {
-    return this.#ask(queue, floatsOf, (link, id) =>
-      encodeForward(link.writer, this.#handle, queue, inPages, inEmbeds, outPages, outEmbeds, mask, id),
-    );
+    return this.#ask(queue, { op: 'forward-scores', inPages, inEmbeds, outPages, outEmbeds, mask }, floatsOf);
   }
 
   forwardWithAdapter(
@@ -247,66 +232,52 @@ export class DeviceInferlet implements GpuInferlet {
     outEmbeds: List,
     mask: Mask | undefined,
   ): void {
-    this.#send(queue, ({ writer }) =>
-      encodeForwardWithAdapter(writer, this.#handle, queue, adapter, inPages, inEmbeds, outPages, outEmbeds, mask),
-    );
+    this.#send(queue, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter });
   }
 
   listAdapters(queue: number): Promise<Outcome<readonly AdapterInfo[]>> {
-    return this.#ask(queue, jsonOf<readonly AdapterInfo[]>, (link, id) =>
-      encodeBare(link.writer, OP.listAdapters, this.#handle, queue, id),
-    );
+    return this.#ask(queue, { op: 'list-adapters' }, jsonOf<readonly AdapterInfo[]>);
   }
 
   loadAdapter(queue: number, name: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, doneOf, (link, id) =>
-      encodeTexts(link.writer, OP.loadAdapter, this.#handle, queue, id, name),
-    );
+    return this.#ask(queue, { op: 'load-adapter', name }, doneOf);
   }
 
   maskPage(queue: number, page: number, slots: number): void {
-    this.#send(queue, (link) => encodeWords(link.writer, OP.maskPage, this.#handle, queue, 0, page, slots));
+    this.#send(queue, { op: 'mask-page', page, slots });
   }
 
   nextDistribution(queue: number, embed: number, topK: number): Promise<Outcome<Distribution>> {
-    return this.#ask(queue, distributionOf, (link, id) =>
-      encodeWords(link.writer, OP.nextDistribution, this.#handle, queue, id, embed, topK),
-    );
+    return this.#ask(queue, { op: 'next-distribution', embed, topK }, distributionOf);
   }
 
   logProbabilities(queue: number, embed: number, tokens: List): Promise<Outcome<Float32Array>> {
-    return this.#ask(queue, floatsOf, (link, id) =>
-      encodeLogProbabilities(link.writer, this.#handle, queue, id, embed, tokens),
-    );
+    return this.#ask(queue, { op: 'log-probabilities', embed, tokens }, floatsOf);
   }
 
   entropy(queue: number, embed: number): Promise<Outcome<number>> {
-    return this.#ask(queue, floatOf, (link, id) =>
-      encodeWords(link.writer, OP.entropy, this.#handle, queue, id, embed),
-    );
+    return this.#ask(queue, { op: 'entropy', embed }, floatOf);
   }
 
   readEmbed(queue: number, embed: number): Promise<Outcome<Float32Array>> {
-    return this.#ask(queue, floatsOf, (link, id) =>
-      encodeWords(link.writer, OP.readEmbed, this.#handle, queue, id, embed),
-    );
+    return this.#ask(queue, { op: 'read-embed', embed }, floatsOf);
   }
 
   step(queue: number, request: StepRequest): Promise<Outcome<StepResult>> {
-    return this.#ask(queue, stepOf, (link, id) => encodeStep(link.writer, this.#handle, queue, id, request));
+    return this.#ask(queue, { op: 'step', request }, stepOf);
   }
 
   run(queue: number, request: RunRequest): RunHandle {
     const refusal = this.#refusal(queue);
     if (refusal) return failedRun(refusal);
     const run = this.#issuer.stream(
-      (link, id) => encodeRun(link.writer, this.#handle, queue, id, request),
+      queue,
+      { op: 'run', request },
       (id, over) =>
         new DeviceRun({
           over,
-          consumed: (tokens) =>
-            this.#issuer.send((link) => encodeWords(link.writer, OP.runConsumed, this.#handle, queue, id, tokens)),
-          stop: () => this.#issuer.send((link) => encodeBare(link.writer, OP.runStop, this.#handle, queue, id)),
+          consumed: (tokens) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id),
+          stop: () => this.#issuer.send(queue, { op: 'run-stop' }, id),
         }),
     );
     return 'tag' in run ? failedRun(run) : run;
@@ -316,62 +287,44 @@ export class DeviceInferlet implements GpuInferlet {
     const state = this.#queues.get(queue);
     const failure = state?.failure;
     if (state) state.failure = undefined;
-    const done = this.#ask(queue, doneOf, (link, id) =>
-      encodeBare(link.writer, OP.synchronize, this.#handle, queue, id),
-    );
+    const done = this.#ask(queue, { op: 'synchronize' }, doneOf);
     return failure ? done.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : done;
   }
 
   exportPages(queue: number, pages: List, name: string, persistent: boolean): Promise<Outcome<undefined>> {
-    return this.#ask(queue, doneOf, (link, id) =>
-      encodeExportPages(link.writer, this.#handle, queue, id, pages, name, persistent),
-    );
+    return this.#ask(queue, { op: 'export-pages', persistent, name, pages }, doneOf);
   }
 
   importPages(queue: number, name: string): Promise<Outcome<Imported>> {
-    return this.#import(queue, (link, id, first) =>
-      encodeImportPages(link.writer, this.#handle, queue, id, first, name),
-    );
+    return this.#import(queue, (first) => ({ op: 'import-pages', first, name }));
   }
 
   unexport(queue: number, name: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, doneOf, (link, id) => encodeTexts(link.writer, OP.unexport, this.#handle, queue, id, name));
+    return this.#ask(queue, { op: 'unexport', name }, doneOf);
   }
 
   listExports(queue: number): Promise<Outcome<readonly ExportInfo[]>> {
-    return this.#ask(queue, jsonOf<readonly ExportInfo[]>, (link, id) =>
-      encodeBare(link.writer, OP.listExports, this.#handle, queue, id),
-    );
+    return this.#ask(queue, { op: 'list-exports' }, jsonOf<readonly ExportInfo[]>);
   }
 
   openFile(queue: number, name: string, write: boolean, functionName: string): Promise<Outcome<Imported>> {
-    return this.#import(queue, (link, id, first) =>
-      encodeFileOpen(link.writer, this.#handle, queue, id, first, name, write, functionName),
-    );
+    return this.#import(queue, (first) => ({ op: 'file-open', first, name, write, functionName }));
   }
 
   saveFile(queue: number, name: string, pages: List, save: FileSave): Promise<Outcome<undefined>> {
-    return this.#ask(queue, doneOf, (link, id) =>
-      encodeFileSave(link.writer, this.#handle, queue, id, name, pages, save),
-    );
+    return this.#ask(queue, { op: 'file-save', name, pages, ...save }, doneOf);
   }
 
   unlockFile(queue: number, name: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, doneOf, (link, id) =>
-      encodeTexts(link.writer, OP.fileUnlock, this.#handle, queue, id, name),
-    );
+    return this.#ask(queue, { op: 'file-unlock', name }, doneOf);
   }
 
   removeFile(queue: number, name: string, functionName: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, doneOf, (link, id) =>
-      encodeTexts(link.writer, OP.fileRemove, this.#handle, queue, id, name, functionName),
-    );
+    return this.#ask(queue, { op: 'file-remove', name, functionName }, doneOf);
   }
 
   listFiles(queue: number, prefix: string, functionName: string): Promise<Outcome<readonly FileInfo[]>> {
-    return this.#ask(queue, jsonOf<readonly FileInfo[]>, (link, id) =>
-      encodeTexts(link.writer, OP.fileList, this.#handle, queue, id, prefix, functionName),
-    );
+    return this.#ask(queue, { op: 'file-list', prefix, functionName }, jsonOf<readonly FileInfo[]>);
   }
 
   setWaiting(waiting: boolean): void {
@@ -379,7 +332,7 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   setSpan(high: number, low: number): void {
-    this.#issuer.send((link) => encodeWords(link.writer, OP.setSpan, this.#handle, 0, 0, high, low));
+    this.#issuer.send(0, { op: 'set-span', high, low });
   }
 
   setTenantLimit(limit: TenantLimit): void {
@@ -392,7 +345,7 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   /** Sends a call that maps pages. Reserves addresses for the maximum number of pages. */
-  #import(queue: number, encode: (link: Link, id: number, first: number) => boolean): Promise<Outcome<Imported>> {
+  #import(queue: number, operation: (first: number) => Operation): Promise<Outcome<Imported>> {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return Promise.resolve(err(space));
     const first = takePageAddresses(space, MAX_IMPORT_PAGES);
@@ -403,29 +356,39 @@ export class DeviceInferlet implements GpuInferlet {
       space.pages.allocate(first, pages);
       return ok({ pages: addresses(first, pages), tokens, nextPosition });
     };
-    return this.#ask(queue, read, (link, id) => encode(link, id, first));
+    return this.#ask(queue, operation(first), read);
   }
 
   #ask<T>(
     queue: number,
+    operation: Operation,
     read: (result: DecodedResult) => Outcome<T> | undefined,
-    encode: (link: Link, id: number) => boolean,
+    issued?: (id: number) => void,
   ): Promise<Outcome<T>> {
     const refusal = this.#refusal(queue);
-    return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(read, encode);
+    return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(queue, operation, read, issued);
   }
 
   /** Sends a call without a result. Returns false when the call was refused. */
-  #send(queue: number, encode: (link: Link) => boolean): boolean {
+  #send(queue: number, operation: Operation): boolean {
     if (this.#refusal(queue)) return false;
-    const failure = this.#issuer.send(encode);
+    const failure = this.#issuer.send(queue, operation);
     const state = this.#queues.get(queue);
     if (failure && state) state.failure ??= failure;
     return !failure;
   }
 
-  #sendLists(op: Op, queue: number, lists: readonly List[]): boolean {
-    return this.#send(queue, (link) => encodeLists(link.writer, op, this.#handle, queue, lists));
+  /** Sends a call about `count` items in parts, which the host takes up one by one. Returns false when there are too many. */
+  #sendParts(queue: number, count: number, part: (from: number, to: number) => Operation): boolean {
+    if (count > MAX_LIST) {
+      const state = this.#queues.get(queue);
+      if (state) state.failure ??= TOO_LARGE;
+      return false;
+    }
+    for (let from = 0; from === 0 || from < count; from += MAX_ADDRESSES) {
+      if (!this.#send(queue, part(from, Math.min(count, from + MAX_ADDRESSES)))) return false;
+    }
+    return true;
   }
 
   #refusal(queue: number): HandlerError | undefined {

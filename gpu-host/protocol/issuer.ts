@@ -1,10 +1,10 @@
 import type { TenantLimit } from './calls.ts';
-import { encodeBare, encodeOpenInferlet, encodeSetTenantLimit, encodeWords } from './encode-calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from './errors.ts';
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './gpu-inferlet.ts';
 import type { Link, LinkedInferlet, Pending } from './link.ts';
+import { encodeCall, type Operation } from './operations.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { MAX_FRAME_BYTES, MAX_LIST, OP } from './wire.ts';
+import { MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
@@ -18,7 +18,7 @@ const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
 const UNREACHABLE = handlerError('unavailable', 'the GPU host cannot be reached');
 export const TOO_LARGE = handlerError(
   'limit-exceeded',
-  `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items; split it`,
+  `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items or ${MAX_ADDRESSES} addresses; split it`,
 );
 
 /**
@@ -50,7 +50,8 @@ export class Issuer implements LinkedInferlet {
       link.inferlets.set(handle, this);
       const { family = '', epoch: familyEpoch = 0, maxPages: familyPages = 0 } = options.sharedPages ?? {};
       const { epoch = 0, tenantPages = UNKNOWN_LIMIT, functionName = '', traceparent = '' } = options;
-      encodeOpenInferlet(link.writer, handle, {
+      this.#put(link, 0, 0, {
+        op: 'open-inferlet',
         ...{ name, epoch, tenant, maxPages, maxPriority, arrival, family, familyEpoch, familyPages },
         ...{ tenantPages, functionName, traceparent },
       });
@@ -90,21 +91,28 @@ export class Issuer implements LinkedInferlet {
   }
 
   /** Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. */
-  send(encode: (link: Link) => boolean): HandlerError | undefined {
+  send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
     const link = this.#awake();
-    return !link || this.#sent(link, encode(link)) ? undefined : TOO_LARGE;
+    return !link || this.#sent(link, queue, id, operation) ? undefined : TOO_LARGE;
   }
 
-  /** Sends a call and resolves with what `read` makes of its result; a result of another kind becomes an `internal` error. */
+  /**
+   * Sends a call and resolves with what `read` makes of its result; a result of another kind becomes an `internal` error.
+   *
+   * @param issued called with the id of a call that was sent
+   */
   ask<T>(
+    queue: number,
+    operation: Operation,
     read: (result: DecodedResult) => Outcome<T> | undefined,
-    encode: (link: Link, id: number) => boolean,
+    issued?: (id: number) => void,
   ): Promise<Outcome<T>> {
     const link = this.#awake();
     if (!link) return Promise.resolve(err(this.#lostError()));
     const id = link.nextId();
-    if (!this.#sent(link, encode(link, id))) return Promise.resolve(err(TOO_LARGE));
+    if (!this.#sent(link, queue, id, operation)) return Promise.resolve(err(TOO_LARGE));
     if (this.#dead) return Promise.resolve(err(this.#dead));
+    issued?.(id);
     return new Promise((resolve) => {
       const call: Pending = {
         settle: (result) => {
@@ -124,13 +132,14 @@ export class Issuer implements LinkedInferlet {
 
   /** Sends a call with many results, which `make`'s object receives; that object calls `over` at the last one. */
   stream<T extends Pending>(
-    encode: (link: Link, id: number) => boolean,
+    queue: number,
+    operation: Operation,
     make: (id: number, over: () => void) => T,
   ): T | HandlerError {
     const link = this.#awake();
     if (!link) return this.#lostError();
     const id = link.nextId();
-    if (!this.#sent(link, encode(link, id))) return TOO_LARGE;
+    if (!this.#sent(link, queue, id, operation)) return TOO_LARGE;
     if (this.#dead) return this.#dead;
     const call = make(id, () => this.#pending.delete(id));
     link.pending.set(id, call);
@@ -148,7 +157,7 @@ export class Issuer implements LinkedInferlet {
   setTenantLimit(limit: TenantLimit): void {
     const link = this.#writable();
     if (!link) return;
-    encodeSetTenantLimit(link.writer, this.handle, limit);
+    this.#put(link, 0, 0, { op: 'set-tenant-limit', tenantPages: limit });
     link.scheduleFlush();
   }
 
@@ -183,7 +192,7 @@ export class Issuer implements LinkedInferlet {
       },
       fail: () => resolve(),
     });
-    encodeBare(link.writer, OP.closeInferlet, this.handle, 0, id);
+    this.#put(link, 0, id, { op: 'close-inferlet' });
     link.scheduleFlush();
     const timer = setTimeout(resolve, CLOSE_DEADLINE_MS);
     try {
@@ -206,7 +215,12 @@ export class Issuer implements LinkedInferlet {
     this.#pending.clear();
   }
 
-  #sent(link: Link, fits: boolean): boolean {
+  #put(link: Link, queue: number, id: number, operation: Operation): boolean {
+    return encodeCall(link.writer, { inferlet: this.handle, queue, id }, operation);
+  }
+
+  #sent(link: Link, queue: number, id: number, operation: Operation): boolean {
+    const fits = this.#put(link, queue, id, operation);
     link.scheduleFlush();
     this.#issued++;
     this.#unsentBytes += link.writer.entryWords * 4;
@@ -236,7 +250,7 @@ export class Issuer implements LinkedInferlet {
 
   #tellWaiting(link: Link, waiting: boolean): void {
     this.#waiting = waiting;
-    encodeWords(link.writer, OP.setWaiting, this.handle, 0, 0, waiting ? 1 : 0);
+    this.#put(link, 0, 0, { op: 'set-waiting', waiting });
     link.scheduleFlush();
   }
 

@@ -1,5 +1,157 @@
-import type { FileRights, Mask, RunRequest, StepRequest, TenantLimit } from './calls.ts';
-import type { HandlerError } from './errors.ts';
+import { ProtocolFault } from './errors.ts';
+import {
+  addresses,
+  addressesIn,
+  count,
+  type Entries,
+  exceededIn,
+  type Fields,
+  flag,
+  handlerErrorField,
+  i32,
+  list,
+  mask,
+  optionalText,
+  pixels,
+  putAll,
+  readAll,
+  rights,
+  runRequest,
+  stepRequest,
+  tenantLimit,
+  text,
+  u32,
+  type ValuesOf,
+  wide,
+} from './fields.ts';
+import { FRAME } from './wire.ts';
+import type { FrameWriter, WordReader } from './words.ts';
+
+interface Row<F extends Fields> {
+  readonly code: number;
+  readonly fields: F;
+  readonly entries: Entries;
+}
+
+const row = <F extends Fields>(code: number, fields: F): Row<F> => ({ code, fields, entries: Object.entries(fields) });
+
+const ALLOCATE = { first: u32, count };
+/** Only `forward` may have an adapter. */
+const FORWARD = { inPages: addresses, inEmbeds: addresses, outPages: addresses, outEmbeds: addresses, mask };
+
+/**
+ * The operations of a `calls` frame: their codes, and their fields in wire order. Append only; a changed layout needs a new protocol
+ * version. Types, encoding and decoding follow from this table.
+ */
+export const OPERATIONS = {
+  'open-inferlet': row(1, {
+    /** Maximum pages on each model. */
+    maxPages: u32,
+    /** Priorities of the queues are clamped to ±`maxPriority`. */
+    maxPriority: u32,
+    arrival: wide,
+    /** The invocation's id. */
+    name: text,
+    /** Attempt of the invocation: a newer attempt replaces earlier ones. */
+    epoch: wide,
+    tenant: text,
+    /** Family whose pages are counted together; empty for none. */
+    family: text,
+    /** Attempt of the family's root. */
+    familyEpoch: wide,
+    /** Maximum pages of the whole family on each model. */
+    familyPages: u32,
+    /** Maximum pages of the tenant on the host. */
+    tenantPages: tenantLimit,
+    /** The function that runs. */
+    functionName: text,
+    /** W3C trace context; empty when the inferlet is not traced. */
+    traceparent: text,
+  }),
+  'close-inferlet': row(2, {}),
+  /** The model's index in the hello. */
+  'create-queue': row(3, { model: u32 }),
+  'close-queue': row(4, {}),
+  'set-priority': row(5, { priority: i32 }),
+  'allocate-pages': row(6, ALLOCATE),
+  'free-pages': row(7, { pages: addresses }),
+  'allocate-embeds': row(8, ALLOCATE),
+  'free-embeds': row(9, { embeds: addresses }),
+  'share-pages': row(10, { first: u32, pages: addresses }),
+  'copy-slots': row(11, {
+    ...{ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 },
+    /** Added to each copied slot's position. */
+    shift: i32,
+  }),
+  'copy-embeds': row(12, { sources: addresses, destinations: addresses }),
+  'embed-text': row(13, { tokens: list, positions: list, embeds: addresses }),
+  forward: row(14, { ...FORWARD, adapter: optionalText }),
+  'mask-page': row(15, { page: u32, slots: u32 }),
+  'next-distribution': row(16, { embed: u32, topK: u32 }),
+  step: row(17, { request: stepRequest }),
+  run: row(18, { request: runRequest }),
+  /** Tokens consumed in all. The header's id names the run. */
+  'run-consumed': row(19, { tokens: u32 }),
+  'run-stop': row(20, {}),
+  synchronize: row(21, {}),
+  'copy-tokens': row(22, {
+    sources: addresses,
+    /** Indices of filled slots of `sources`, in order. */
+    indices: list,
+    destinations: addresses,
+    /** One per token; empty keeps the old ones. */
+    positions: list,
+  }),
+  'export-pages': row(23, { persistent: flag, name: text, pages: addresses }),
+  'import-pages': row(24, { first: u32, name: text }),
+  unexport: row(25, { name: text }),
+  'list-exports': row(26, {}),
+  'log-probabilities': row(27, { embed: u32, tokens: list }),
+  entropy: row(28, { embed: u32 }),
+  'read-embed': row(29, { embed: u32 }),
+  /** A forward that returns the attention received as well. */
+  'forward-scores': row(30, FORWARD),
+  'set-waiting': row(31, { waiting: flag }),
+  'file-open': row(32, {
+    /** Address of the first page. */
+    first: u32,
+    name: text,
+    /** True to take the file's lock. */
+    write: flag,
+    /** The function that opens the file. */
+    functionName: text,
+  }),
+  /** `functionName` is the owner of a new file. */
+  'file-save': row(33, { name: text, persistent: flag, rights, functionName: text, pages: addresses }),
+  'file-unlock': row(34, { name: text }),
+  'file-remove': row(35, { name: text, functionName: text }),
+  'file-list': row(36, { prefix: text, functionName: text }),
+  'list-adapters': row(37, {}),
+  'load-adapter': row(38, { name: text }),
+  /** The pixels, or an error, follow with the same id; until then the call keeps its place in its queue. */
+  'embed-image': row(40, { positions: list, embeds: addresses }),
+  'image-pixels': row(41, { pixels }),
+  'image-failed': row(42, { why: handlerErrorField }),
+  'set-span': row(44, { high: u32, low: u32 }),
+  'set-tenant-limit': row(45, { tenantPages: tenantLimit }),
+} as const satisfies Record<string, Row<Fields>>;
+
+export type OperationName = keyof typeof OPERATIONS;
+
+/** An operation with its fields. */
+export type Operation<Name extends OperationName = OperationName> = {
+  [K in Name]: { readonly op: K } & ValuesOf<(typeof OPERATIONS)[K]['fields']>;
+}[Name];
+
+/** The calls that are ordered by a queue. */
+export type QueuedOperation = Operation<
+  Exclude<
+    OperationName,
+    | ('open-inferlet' | 'close-inferlet' | 'create-queue' | 'close-queue' | 'set-priority')
+    | ('run-stop' | 'run-consumed' | 'image-pixels' | 'image-failed')
+    | ('set-waiting' | 'set-span' | 'set-tenant-limit')
+  >
+>;
 
 /** The inferlet's handle on this connection, its queue, and the id of the result. */
 export interface CallHeader {
@@ -10,179 +162,48 @@ export interface CallHeader {
 }
 
 /** One call as the host reads it. Lists are copies. The decoder checks only the frame's shape: handlers check the values. */
-export type DecodedCall = CallHeader &
-  (
-    | OpenInferletOperation
-    | { readonly op: 'close-inferlet' }
-    | { readonly op: 'close-queue' }
-    | { readonly op: 'run-stop' }
-    | { readonly op: 'create-queue'; readonly model: number }
-    | { readonly op: 'set-priority'; readonly priority: number }
-    | { readonly op: 'run-consumed'; readonly tokens: number }
-    | { readonly op: 'set-waiting'; readonly waiting: boolean }
-    | { readonly op: 'set-tenant-limit'; readonly tenantPages: TenantLimit }
-    | { readonly op: 'set-span'; readonly high: number; readonly low: number }
-    | { readonly op: 'image-pixels'; readonly pixels: Uint8Array }
-    | { readonly op: 'image-failed'; readonly why: HandlerError }
-    | QueuedOperation
-  );
+export type DecodedCall = CallHeader & Operation;
 
-export interface OpenInferletOperation {
-  readonly op: 'open-inferlet';
-  /** Maximum pages on each model. */
-  readonly maxPages: number;
-  /** Priorities of the queues are clamped to ±`maxPriority`. */
-  readonly maxPriority: number;
-  readonly arrival: number;
-  /** The invocation's id. */
-  readonly name: string;
-  /** Attempt of the invocation: a newer attempt replaces earlier ones. */
-  readonly epoch: number;
-  readonly tenant: string;
-  /** Family whose pages are counted together; empty for none. */
-  readonly family: string;
-  /** Attempt of the family's root. */
-  readonly familyEpoch: number;
-  /** Maximum pages of the whole family on each model. */
-  readonly familyPages: number;
-  /** Maximum pages of the tenant on the host. */
-  readonly tenantPages: TenantLimit;
-  /** The function that runs. */
-  readonly functionName: string;
-  /** W3C trace context; empty when the inferlet is not traced. */
-  readonly traceparent: string;
+const BY_CODE = new Map(
+  Object.entries(OPERATIONS).map(([op, { code, entries }]) => [code, { op: op as OperationName, entries }] as const),
+);
+
+/** Writes a call. Returns false, and writes nothing, when the call does not fit a frame or has a list above the limit. */
+export function encodeCall(
+  writer: FrameWriter,
+  { inferlet, queue, id }: CallHeader,
+  operation: Readonly<Operation>,
+): boolean {
+  const { code, entries } = OPERATIONS[operation.op];
+  writer.begin(FRAME.calls);
+  writer.put(code);
+  writer.put(inferlet);
+  writer.put(queue);
+  writer.put(id);
+  putAll(writer, entries, operation);
+  return writer.end();
 }
 
-/** The calls that are ordered by a queue. */
-export type QueuedOperation =
-  | { readonly op: 'allocate-pages' | 'allocate-embeds'; readonly first: number; readonly count: number }
-  | { readonly op: 'free-pages'; readonly pages: Uint32Array }
-  | { readonly op: 'free-embeds'; readonly embeds: Uint32Array }
-  | { readonly op: 'share-pages'; readonly first: number; readonly pages: Uint32Array }
-  | CopySlotsOperation
-  | { readonly op: 'copy-embeds'; readonly sources: Uint32Array; readonly destinations: Uint32Array }
-  | EmbedTextOperation
-  | ForwardOperation
-  | { readonly op: 'mask-page'; readonly page: number; readonly slots: number }
-  | NextDistributionOperation
-  | StepOperation
-  | RunOperation
-  | { readonly op: 'synchronize' }
-  | CopyTokensOperation
-  | ExportPagesOperation
-  | { readonly op: 'import-pages'; readonly first: number; readonly name: string }
-  | { readonly op: 'unexport'; readonly name: string }
-  | { readonly op: 'list-exports' }
-  | LogProbabilitiesOperation
-  | { readonly op: 'entropy' | 'read-embed'; readonly embed: number }
-  | FileOperation
-  | AdapterOperation
-  | EmbedImageOperation;
-
-export interface CopySlotsOperation {
-  readonly op: 'copy-slots';
-  readonly source: number;
-  readonly sourceOffset: number;
-  readonly destination: number;
-  readonly destinationOffset: number;
-  readonly count: number;
-  /** Added to each copied slot's position. */
-  readonly shift: number;
+/** Reads the calls of one frame's body in order, each with its bytes. Throws `ProtocolFault` on anything that is not exactly a call. */
+export function decodeCalls(reader: WordReader, end: number, handle: (call: DecodedCall, bytes: number) => void): void {
+  while (!reader.done) {
+    const words = reader.enter(end);
+    const code = reader.u32();
+    const known = BY_CODE.get(code);
+    if (!known) throw new ProtocolFault('malformed', `unknown operation ${code}`);
+    const header = { op: known.op, inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
+    const call = readAll(reader, known.entries, header) as DecodedCall;
+    reader.leave(end);
+    handle(call, words * 4);
+  }
 }
 
-export interface CopyTokensOperation {
-  readonly op: 'copy-tokens';
-  readonly sources: Uint32Array;
-  /** Indices of filled slots of `sources`, in order. */
-  readonly indices: Uint32Array;
-  readonly destinations: Uint32Array;
-  /** One per token; empty keeps the old ones. */
-  readonly positions: Uint32Array;
+/** The limit that a list of the operation exceeds, or the list that it asks for; undefined when there is none. */
+export function exceededLimit(operation: Operation): number | undefined {
+  return exceededIn(OPERATIONS[operation.op].entries, operation);
 }
 
-export interface ExportPagesOperation {
-  readonly op: 'export-pages';
-  readonly persistent: boolean;
-  readonly name: string;
-  readonly pages: Uint32Array;
-}
-
-export interface LogProbabilitiesOperation {
-  readonly op: 'log-probabilities';
-  readonly embed: number;
-  readonly tokens: Uint32Array;
-}
-
-export type FileOperation =
-  | FileOpenOperation
-  | FileSaveOperation
-  | { readonly op: 'file-unlock'; readonly name: string }
-  | { readonly op: 'file-remove'; readonly name: string; readonly functionName: string }
-  | { readonly op: 'file-list'; readonly prefix: string; readonly functionName: string };
-
-export type AdapterOperation =
-  | { readonly op: 'list-adapters' }
-  | { readonly op: 'load-adapter'; readonly name: string };
-
-export interface FileOpenOperation {
-  readonly op: 'file-open';
-  /** Address of the first page. */
-  readonly first: number;
-  readonly name: string;
-  /** True to take the file's lock. */
-  readonly write: boolean;
-  /** The function that opens the file. */
-  readonly functionName: string;
-}
-
-export interface FileSaveOperation {
-  readonly op: 'file-save';
-  readonly name: string;
-  readonly persistent: boolean;
-  readonly rights: FileRights;
-  /** The function that saves: the owner of a new file. */
-  readonly functionName: string;
-  readonly pages: Uint32Array;
-}
-
-export interface EmbedTextOperation {
-  readonly op: 'embed-text';
-  readonly tokens: Uint32Array;
-  readonly positions: Uint32Array;
-  readonly embeds: Uint32Array;
-}
-
-/** The pixels, or an error, follow with the same id; until then the call keeps its place in its queue. */
-export interface EmbedImageOperation {
-  readonly op: 'embed-image';
-  readonly positions: Uint32Array;
-  readonly embeds: Uint32Array;
-}
-
-export interface ForwardOperation {
-  /** `forward-scores` answers with the attention received as well. */
-  readonly op: 'forward' | 'forward-scores';
-  readonly inPages: Uint32Array;
-  readonly inEmbeds: Uint32Array;
-  readonly outPages: Uint32Array;
-  readonly outEmbeds: Uint32Array;
-  readonly mask: Mask | undefined;
-  /** Name of the low-rank adapter to compute with; a `forward-scores` has none. */
-  readonly adapter?: string;
-}
-
-export interface NextDistributionOperation {
-  readonly op: 'next-distribution';
-  readonly embed: number;
-  readonly topK: number;
-}
-
-export interface StepOperation {
-  readonly op: 'step';
-  readonly request: StepRequest;
-}
-
-export interface RunOperation {
-  readonly op: 'run';
-  readonly request: RunRequest;
+/** Number of addresses in the lists of the operation. */
+export function addressCount(operation: Operation): number {
+  return addressesIn(OPERATIONS[operation.op].entries, operation);
 }

@@ -44,7 +44,7 @@ export class FrameWriter {
     this.put(0);
   }
 
-  /** Closes the entry. Returns false, and drops the entry, when it is larger than a frame or has a list above `MAX_LIST`. */
+  /** Closes the entry. Returns false, and drops the entry, when it is larger than a frame or has a list above its limit. */
   end(): boolean {
     const entryWords = this.#length - this.#entryStart;
     if (this.#tooLong || entryWords + FRAME_HEADER_WORDS > MAX_FRAME_WORDS) {
@@ -87,9 +87,9 @@ export class FrameWriter {
     this.#length += values.length;
   }
 
-  /** Count, then the values. Writes none of a list above `MAX_LIST`. */
-  putList(values: Uint32Array | readonly number[]): void {
-    if (values.length > MAX_LIST) {
+  /** Count, then the values. Writes none of a list above the limit. */
+  putList(values: Uint32Array | readonly number[], limit = MAX_LIST): void {
+    if (values.length > limit) {
       this.#tooLong = true;
       return;
     }

@@ -1,11 +1,10 @@
 import type { Socket } from 'node:net';
 import type { ModelEngine } from '../handlers/engine.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
-import { decodeCalls } from '../protocol/decode-calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
-import type { DecodedCall } from '../protocol/operations.ts';
+import { type DecodedCall, decodeCalls } from '../protocol/operations.ts';
 import { encodeDone } from '../protocol/results.ts';
 import { FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
@@ -68,6 +67,9 @@ type QueueCall = Exclude<
   }
 >;
 
+/** Time for the calls of one connection in one turn of the event loop. */
+const SLICE_MS = 4;
+
 /**
  * One runtime's connection: frames in, calls to the engines, results out. An unreadable frame ends this connection with a code. The end of
  * the connection releases everything that its inferlets held.
@@ -81,6 +83,10 @@ export class Connection implements ResultLine {
   #greeted = false;
   #ended = false;
   #inferlets = new Map<number, HostInferlet>();
+  /** Calls that were read and wait for the next turn of the event loop, and their sizes. */
+  #waiting: { readonly call: DecodedCall; readonly bytes: number }[] = [];
+  /** End of this turn's slice, by `performance.now`. */
+  #sliceEndsMs = 0;
   /** Bytes of results written since the last flush, by inferlet. */
   #written = new Map<HostInferlet, number>();
   /** Time since which more than `maxUnreadBytes` has been unread. */
@@ -172,9 +178,42 @@ export class Connection implements ResultLine {
   }
 
   #receive(chunk: Buffer): void {
+    this.#guarded(() => {
+      this.#sliceEndsMs = performance.now() + SLICE_MS;
+      this.#reader.push(chunk, (kind, reader, end) => this.#frame(kind, reader, end));
+      if (this.#waiting.length > 0) this.#goOnLater();
+    });
+  }
+
+  /** Handles a call, or keeps it for a later turn: the calls of one frame must not hold up steps and other connections. */
+  #arrived(call: DecodedCall, bytes: number): void {
+    if (this.#waiting.length > 0 || performance.now() > this.#sliceEndsMs) this.#waiting.push({ call, bytes });
+    else this.#call(call, bytes);
+  }
+
+  /** Reads nothing more until the calls that were read are handled. */
+  #goOnLater(): void {
+    this.#socket.pause();
+    setImmediate(() => this.#guarded(() => this.#goOn()));
+  }
+
+  #goOn(): void {
+    this.#sliceEndsMs = performance.now() + SLICE_MS;
+    let handled = 0;
+    for (const { call, bytes } of this.#waiting) {
+      this.#call(call, bytes);
+      handled++;
+      if (performance.now() > this.#sliceEndsMs) break;
+    }
+    this.#waiting.splice(0, handled);
+    if (this.#waiting.length > 0) this.#goOnLater();
+    else this.#socket.resume();
+  }
+
+  #guarded(work: () => void): void {
     if (this.#ended) return;
     try {
-      this.#reader.push(chunk, (kind, reader, end) => this.#frame(kind, reader, end));
+      work();
     } catch (error) {
       if (error instanceof ProtocolFault) {
         this.end(error.code, error.message);
@@ -190,7 +229,7 @@ export class Connection implements ResultLine {
     if (this.#ended) return;
     if (kind === FRAME.hello) this.#hello(reader, end);
     else if (!this.#greeted) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
-    else if (kind === FRAME.calls) decodeCalls(reader, end, (call, bytes) => this.#call(call, bytes));
+    else if (kind === FRAME.calls) decodeCalls(reader, end, (call, bytes) => this.#arrived(call, bytes));
     else if (kind === FRAME.statsRequest) this.#stats(reader, end);
     else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
   }
@@ -321,6 +360,7 @@ export class Connection implements ResultLine {
     clearTimeout(this.#usageTimer);
     clearInterval(this.#holdingTimer);
     this.#used.clear();
+    this.#waiting = [];
     for (const inferlet of this.#inferlets.values()) {
       this.#leaveAttempt(inferlet);
       inferlet.release(() => {});

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type GpuInferlet, type RunHandle, SharedPages } from '../protocol/client.ts';
-import { encodeBare, encodeOpenInferlet, encodeWords } from '../protocol/encode-calls.ts';
 import { Link } from '../protocol/link.ts';
-import { MAX_LIST, OP } from '../protocol/wire.ts';
+import { encodeCall, type Operation } from '../protocol/operations.ts';
+import { MAX_LIST } from '../protocol/wire.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 
 /** Long enough that the window holds most of a run. */
@@ -90,17 +90,20 @@ test('what is said of a run that is not known ends no connection', async () => {
     onLost: (cause) => losses.push(cause),
   });
   await greeted;
-  encodeOpenInferlet(link.writer, 1, {
+  const put = (queue: number, id: number, operation: Operation) =>
+    encodeCall(link.writer, { inferlet: 1, queue, id }, operation);
+  put(0, 0, {
+    op: 'open-inferlet',
     ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
     ...{ family: '', familyEpoch: 0, familyPages: 0 },
     ...{ tenantPages: { pages: null, readAt: 0 }, functionName: '', traceparent: '' },
   });
-  encodeWords(link.writer, OP.createQueue, 1, 1, 0, 0);
-  encodeBare(link.writer, OP.runStop, 1, 1, 77);
-  encodeBare(link.writer, OP.closeQueue, 1, 1, 0);
+  put(1, 0, { op: 'create-queue', model: 0 });
+  put(1, 77, { op: 'run-stop' });
+  put(1, 0, { op: 'close-queue' });
   for (const queue of [1, 5]) {
-    encodeBare(link.writer, OP.runStop, 1, queue, 77);
-    encodeWords(link.writer, OP.runConsumed, 1, queue, 77, 3);
+    put(queue, 77, { op: 'run-stop' });
+    put(queue, 77, { op: 'run-consumed', tokens: 3 });
   }
   const answered = new Promise<string>((resolve) => {
     link.pending.set(9, {
@@ -111,7 +114,7 @@ test('what is said of a run that is not known ends no connection', async () => {
       fail: (error) => resolve(error.val),
     });
   });
-  encodeBare(link.writer, OP.closeInferlet, 1, 0, 9);
+  put(0, 9, { op: 'close-inferlet' });
   link.flush();
   assert.equal(await answered, 'done');
   assert.deepEqual(losses, []);

@@ -3,9 +3,9 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { encodeBare, encodeOpenInferlet, encodeWords } from '../protocol/encode-calls.ts';
 import { FrameReader } from '../protocol/frames.ts';
-import { FRAME, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from '../protocol/wire.ts';
+import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.ts';
+import { FRAME, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '../protocol/wire.ts';
 import { FrameWriter } from '../protocol/words.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 
@@ -14,9 +14,15 @@ async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await sleep(2);
 }
 
+/** Writes a call of the first inferlet. */
+function put(writer: FrameWriter, queue: number, id: number, operation: Operation): void {
+  encodeCall(writer, { inferlet: 1, queue, id }, operation);
+}
+
 /** Opens the first inferlet of a raw peer. */
 function openInferlet(writer: FrameWriter): void {
-  encodeOpenInferlet(writer, 1, {
+  put(writer, 0, 0, {
+    op: 'open-inferlet',
     ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
     ...{ family: '', familyEpoch: 0, familyPages: 0 },
     ...{ tenantPages: { pages: null, readAt: 0 }, functionName: '', traceparent: '' },
@@ -91,16 +97,20 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
     ['unexpected', (peer) => peer.words(2, calls)],
     ['oversized', (peer) => peer.greet().words(MAX_FRAME_WORDS + 1, calls)],
     ['malformed', (peer) => peer.greet().words(2, (PROTOCOL_VERSION << 16) | 99)],
-    ['truncated', (peer) => peer.greet().words(4, calls, 8, OP.synchronize)],
+    ['truncated', (peer) => peer.greet().words(4, calls, 8, OPERATIONS.synchronize.code)],
     ['unexpected', (peer) => peer.greet().greet()],
     ['unexpected', (peer) => peer.greet().words(2, (PROTOCOL_VERSION << 16) | FRAME.results)],
-    ['malformed', (peer) => peer.greet().send((writer) => encodeBare(writer, OP.synchronize, 7, 1, 1))],
+    [
+      'malformed',
+      (peer) =>
+        peer.greet().send((writer) => encodeCall(writer, { inferlet: 7, queue: 1, id: 1 }, { op: 'synchronize' })),
+    ],
     [
       'malformed',
       (peer) =>
         peer.greet().send((writer) => {
           openInferlet(writer);
-          encodeWords(writer, OP.createQueue, 1, 1, 0, 5);
+          put(writer, 1, 0, { op: 'create-queue', model: 5 });
         }),
     ],
     [
@@ -109,8 +119,8 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
       (peer) =>
         peer.greet().send((writer) => {
           openInferlet(writer);
-          encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
-          encodeWords(writer, OP.allocatePages, 1, 1, 0, 1, 4);
+          put(writer, 1, 0, { op: 'create-queue', model: 0 });
+          put(writer, 1, 0, { op: 'allocate-pages', first: 1, count: 4 });
           openInferlet(writer);
         }),
     ],
@@ -130,8 +140,8 @@ test('an inferlet that waits does so on a model that it meets later as well', as
   const peer = new RawPeer(host.address);
   peer.greet().send((writer) => {
     openInferlet(writer);
-    encodeWords(writer, OP.setWaiting, 1, 0, 0, 1);
-    encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
+    put(writer, 0, 0, { op: 'set-waiting', waiting: true });
+    put(writer, 1, 0, { op: 'create-queue', model: 0 });
   });
   const { spaces } = host.host.engines[0]!;
   await until(() => spaces.size === 1);
@@ -155,14 +165,14 @@ test('a peer that does not read its results is cut off', async () => {
   const peer = new RawPeer(host.address);
   peer.greet().send((writer) => {
     openInferlet(writer);
-    encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
+    put(writer, 1, 0, { op: 'create-queue', model: 0 });
   });
   await once(peer.socket, 'data');
   peer.socket.pause();
   let sent = 0;
   while (host.host.stats().connections === 1) {
     peer.send((writer) => {
-      for (let i = 0; i < 2000; i++) encodeWords(writer, OP.nextDistribution, 1, 1, ++sent, 12345, 3);
+      for (let i = 0; i < 2000; i++) put(writer, 1, ++sent, { op: 'next-distribution', embed: 12345, topK: 3 });
     });
     await sleep(1);
   }

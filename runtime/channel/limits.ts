@@ -19,8 +19,11 @@ export const MAX_QUEUED_BYTES = 64 * 2 ** 20;
 /** Bytes of all invocations that may wait to be sent, which bounds the memory behind a peer that reads nothing. */
 export const MAX_CHANNEL_QUEUED_BYTES = 512 * 2 ** 20;
 
-/** Elements, texts and options that one message may hold. */
+/** Lists, elements and texts that one message of the runtime may hold. */
 export const MAX_ITEMS = 1 << 20;
+
+/** The same for a message of a sandbox: the elements that a guest's call may hand over, with up to four values in each. */
+export const MAX_SANDBOX_ITEMS = 5 * 16_384;
 
 /** Handles, and futures, that one invocation may hold in the runtime: the guest's total bound, and one more, at which the guest traps. */
 export const MAX_NUMBERS = 16_385;

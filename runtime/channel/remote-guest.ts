@@ -15,7 +15,7 @@ import type { Lane, LaneEvents } from './channel.ts';
 import { EventRelay } from './event-relay.ts';
 import { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
-import { MAX_NUMBERS } from './limits.ts';
+import { MAX_NUMBERS, MAX_SANDBOX_ITEMS } from './limits.ts';
 import { ResourceTable } from './resource-table.ts';
 import { MessageReader } from './value-reader.ts';
 import { MessageWriter } from './value-writer.ts';
@@ -140,7 +140,7 @@ export class RemoteGuest implements LaneEvents {
   }
 
   #take(kind: number, payload: Buffer): void {
-    const reader = new MessageReader(payload, this.#resources);
+    const reader = new MessageReader(payload, this.#resources, MAX_SANDBOX_ITEMS);
     switch (kind) {
       case KIND.call:
         this.#called(reader);

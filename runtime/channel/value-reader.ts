@@ -27,11 +27,15 @@ export class MessageReader implements ValueReader {
   readonly #bytes: Buffer;
   readonly #handles: Handles;
   #at = 0;
-  #items = MAX_ITEMS;
+  #items: number;
 
-  /** @param bytes a message that no other code writes to */
-  constructor(bytes: Buffer, handles: Handles = NO_HANDLES) {
+  /**
+   * @param bytes a message that no other code writes to
+   * @param items most lists, elements and texts in it
+   */
+  constructor(bytes: Buffer, handles: Handles = NO_HANDLES, items = MAX_ITEMS) {
     this.#bytes = bytes;
+    this.#items = items;
     this.#handles = handles;
   }
 
@@ -210,5 +214,5 @@ function bad(what: string): never {
 }
 
 function tooMany(): never {
-  throw new ChannelFault('too-large', `the peer sent more than ${MAX_ITEMS} lists, elements and texts in one message`);
+  throw new ChannelFault('too-large', 'the peer sent too many lists, elements and texts in one message');
 }

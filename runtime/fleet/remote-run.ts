@@ -25,6 +25,10 @@ export interface RunSandbox {
 
 /** Most CPU time that an instance can have used before its run was made: the time of its start. */
 const MAX_START_CPU_MS = 5000;
+/** Bound on the time of the first call that a sandbox reports: longer than any invocation runs. */
+const MAX_WAIT_MS = 30 * 86_400_000;
+/** Bound on the calls that a sandbox reports. */
+const MAX_CALLS = 1e12;
 const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
 
 /** A guest's run in a sandbox, driven by the runtime. */
@@ -151,7 +155,7 @@ export class RemoteRun implements GuestRun {
     this.#used = {
       cpuMs: cpuMs > before.cpuMs ? Math.min(cpuMs, most) : before.cpuMs,
       memoryBytes: Math.min(Math.max(before.memoryBytes, memoryBytes), this.#memoryLimitBytes),
-      calls: Math.max(before.calls, calls),
+      calls: Math.max(before.calls, Math.min(calls, MAX_CALLS)),
     };
   }
 
@@ -203,7 +207,7 @@ export class RemoteRun implements GuestRun {
             },
       handlerErrors: new Map(handlerErrors.slice(0, MAX_HANDLER_ERRORS).map(({ tag, text }) => [tag, cut(text)])),
       stderr: cut(stderr),
-      firstCallMs: firstCallMs ?? null,
+      firstCallMs: firstCallMs !== undefined && firstCallMs >= 0 && firstCallMs < MAX_WAIT_MS ? firstCallMs : null,
     });
   }
 

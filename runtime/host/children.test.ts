@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { ok } from '#gpu-host/protocol/errors.ts';
+import { err, ok } from '#gpu-host/protocol/errors.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import type { ChildLauncher, RunningChild } from './children.ts';
 
@@ -10,7 +10,11 @@ function launcher() {
   const child: RunningChild = {
     id: 'child',
     ended: Promise.resolve(),
-    ending: async () => ok({ tag: 'success', val: 'x'.repeat(1 << 20) }),
+    ending: async (refusal) => {
+      asked.push('ending');
+      const refused = refusal(1 << 20);
+      return refused ? err(refused) : ok({ tag: 'success', val: 'x'.repeat(1 << 20) });
+    },
     send: async () => ok(undefined),
     closeInbox: async () => void asked.push('close'),
     messages: () => ({ next: async () => ({ tag: 'text', val: 'again' }), close: () => void asked.push('unfollow') }),
@@ -60,5 +64,19 @@ describe('a child', () => {
     const endings = Array.from({ length: 33 }, () => of<{ readonly tag: string }>(child, 'wait'));
     const tags = (await Promise.all(endings)).map(({ tag }) => tag);
     assert.deepEqual(tags, [...Array(32).fill('ok'), 'err']);
+  });
+
+  it('is read once for all that wait for it at once, and not at all without room for its result', async () => {
+    const { asked, launch, of } = parent();
+    const reads = () => asked.filter((what) => what === 'ending').length;
+    const first = launch();
+    const others = Array.from({ length: 31 }, launch);
+    await Promise.all(Array.from({ length: 1024 }, () => of(first, 'wait')));
+    assert.equal(reads(), 1);
+    for (const child of others) await of(child, 'wait');
+    assert.equal(reads(), 32);
+    const refused = await of<{ readonly tag: string; readonly val: { readonly val: string } }>(launch(), 'wait');
+    assert.equal(refused.tag, 'err');
+    assert.match(refused.val.val, /bytes of results came in and were not read/);
   });
 });

@@ -11,8 +11,11 @@ export interface RunningChild {
   readonly id: string;
   /** Resolves when the child has its terminal event. Never rejects. */
   readonly ended: Promise<unknown>;
-  /** Resolves with the child's ending, once it has ended. @throws StoreError */
-  ending(): Promise<Outcome<Ending>>;
+  /**
+   * Resolves with the child's ending, once it has ended. A long result is read from the store, unless `refusal` returns an error for its
+   * bytes when the read's turn comes. @throws StoreError
+   */
+  ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>>;
   /** Puts a message into the child's inbox. */
   send(message: Message): Promise<Outcome<undefined>>;
   /** Tells the child that no more messages follow. */
@@ -50,6 +53,8 @@ export class ChildHandle {
   #sendingBytes = 0;
   readonly #received: Takes<Message>;
   #messages: MessageReader | null = null;
+  /** The read of the child's ending that is under way: all waits share it. */
+  #reading: Promise<Outcome<Ending>> | null = null;
   #closed = false;
   #dropped = false;
 
@@ -145,7 +150,12 @@ export class ChildHandle {
 
   async #ending(): Promise<Outcome<Ending>> {
     const child = await this.#child;
-    return child.tag === 'ok' ? ask(this.#inferlet, () => child.val.ending()) : child;
+    if (child.tag === 'err') return child;
+    const { unread } = this.#inferlet;
+    this.#reading ??= ask(this.#inferlet, () => child.val.ending((bytes) => unread.refusal(bytes))).finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
   }
 
   /** Runs `work` after all earlier work has settled, even when that failed. */

@@ -111,7 +111,7 @@ export class FileTransfers {
     const fetched = this.#fetching.then(async (): Promise<Outcome<FileExchangeFile>> => {
       const full = this.#inferlet.unread.refusal(1);
       if (full) return err(full);
-      const file = dropped.aborted ? null : await files.get(name);
+      const file = dropped.aborted ? null : await this.#read(files, name);
       if (!file) return err(NO_MORE);
       const { mediaType, content } = file;
       const noRoom = place.offer(content.length);
@@ -119,6 +119,12 @@ export class FileTransfers {
     });
     this.#fetching = fetched.catch(() => undefined);
     return fetched;
+  }
+
+  /** Reads a file once the tenant's line has room: its size is not known before. */
+  #read(files: OwnFiles, name: string): ReturnType<OwnFiles['get']> {
+    const { services, description } = this.#inferlet;
+    return services.storeLines.during(description.tenant, MAX_FILE_BYTES, () => files.get(name));
   }
 
   async #ask<T>(work: (files: OwnFiles) => Promise<Outcome<T>>): Promise<Outcome<T>> {

@@ -160,6 +160,7 @@ export class KvFile implements Droppable {
   }
 
   async #merge(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
+    const waited = !this.#opened || !other.#opened || other.queue !== this.queue;
     const [mine, theirs] = [this.#opened ?? (await this.#opening), other.#opened ?? (await other.#opening)];
     if (mine.tag === 'err') return mine;
     if (theirs.tag === 'err') return theirs;
@@ -172,6 +173,11 @@ export class KvFile implements Droppable {
       const settled = await other.queue.settle();
       if (settled.tag === 'err') return settled;
     }
+    const merge = () => this.#mergeNow(other, keepPositions);
+    return waited ? this.#charged(merge) : merge();
+  }
+
+  async #mergeNow(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
     const { device, id } = this.queue;
     const added = other.#tokens;
     const reserved = this.reserve(added);
@@ -245,14 +251,17 @@ export class KvFile implements Droppable {
     return new KvFile(this.#inferlet, this.queue, this.#opened ? begin : () => this.#whenOpen(begin), null);
   }
 
-  /** Makes a call once the file is open, and charges the inferlet for the thread's time: no call of the guest is measured then. */
+  /** Makes a call once the file is open. */
   #whenOpen<T>(call: () => T | Promise<T>): Promise<T> {
-    return this.#opening.then(() => {
-      const from = performance.now();
-      const outcome = call();
-      this.#inferlet.hooks.cpu.charge(performance.now() - from);
-      return outcome;
-    });
+    return this.#opening.then(() => this.#charged(call));
+  }
+
+  /** Charges the inferlet for the thread's time of a call that waited: no call of the guest is measured then. */
+  #charged<T>(call: () => T): T {
+    const from = performance.now();
+    const outcome = call();
+    this.#inferlet.hooks.cpu.charge(performance.now() - from);
+    return outcome;
   }
 
   async #pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
@@ -335,7 +344,9 @@ const OPENING = handlerError('unavailable', 'the file is not open yet: await rea
 
 /** `[first, first + 1, …]`. */
 function count(first: number, length: number): Uint32Array {
-  return Uint32Array.from({ length }, (_, i) => first + i);
+  const list = new Uint32Array(length);
+  for (let i = 0; i < length; i++) list[i] = first + i;
+  return list;
 }
 
 function concat(left: Uint32Array, right: Uint32Array): Uint32Array {

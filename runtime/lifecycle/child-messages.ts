@@ -8,13 +8,23 @@ import type { Message } from '#wit/generated/host.ts';
 const HELD = { readCount: 2, maxWaitingLength: 64 * 1024 };
 const RETRY_MS = 200;
 
+/** Most bytes that a read of one entry returns: a single event of the largest size. */
+const MAX_ENTRY_BYTES = 1 << 20;
+
+/** The child whose messages are read. */
+export interface MessageSource {
+  readonly id: string;
+  readonly events: EventLog;
+  /** Makes a call of the store that reads up to `bytes`, once the tenant's line has room. */
+  readonly read: <T>(bytes: number, call: () => Promise<T>) => Promise<T>;
+}
+
 /**
  * The messages of a child, read from its event log, as a client would follow it: this class keeps no messages for a parent that reads late
  * or never. It follows the log only while the child runs, so an ended child costs no more than a position in its log.
  */
 export class ChildMessages {
-  readonly #events: EventLog;
-  readonly #id: string;
+  readonly #source: MessageSource;
   readonly #signal: AbortSignal;
   #following: AsyncIterableIterator<InvocationEvent, void> | null = null;
   #ahead: InvocationEvent[] = [];
@@ -23,9 +33,8 @@ export class ChildMessages {
   #ended = false;
 
   /** @param signal aborts when the parent stops reading */
-  constructor(events: EventLog, id: string, signal: AbortSignal) {
-    this.#events = events;
-    this.#id = id;
+  constructor(source: MessageSource, signal: AbortSignal) {
+    this.#source = source;
     this.#signal = signal;
   }
 
@@ -76,7 +85,8 @@ export class ChildMessages {
 
   async #event(): Promise<InvocationEvent | null> {
     if (this.#ended) return this.#stored();
-    this.#following ??= this.#events.follow(this.#id, this.#last, this.#signal, HELD);
+    const { id, events } = this.#source;
+    this.#following ??= events.follow(id, this.#last, this.#signal, HELD);
     const next = await this.#following.next();
     return next.done ? null : next.value;
   }
@@ -85,7 +95,9 @@ export class ChildMessages {
     const ahead = this.#ahead.shift();
     if (ahead) return ahead;
     // Read one entry of the log: some kilobytes, or a single event.
-    const [first, ...others] = (await this.#events.readSome(this.#id, { epoch: null, seq: this.#last }, 1)).events;
+    const { id, events, read } = this.#source;
+    const from = { epoch: null, seq: this.#last };
+    const [first, ...others] = (await read(MAX_ENTRY_BYTES, () => events.readSome(id, from, 1))).events;
     this.#ahead = others;
     return first ?? null;
   }

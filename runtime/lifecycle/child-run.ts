@@ -1,20 +1,17 @@
-import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { EventLog } from '#scheduler/invocations/event-log.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import { partsOf } from '#scheduler/invocations/result-event.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
 import type { MessageReader, RunningChild } from '../host/children.ts';
-import { ChildMessages } from './child-messages.ts';
+import { ChildMessages, type MessageSource } from './child-messages.ts';
 import type { Stop } from './stopping.ts';
 
 /** Most characters of a result that are kept in memory for the parent; a longer result is read from the child's log. */
 const MAX_KEPT_RESULT = 4096;
 
-export interface ChildRunOptions {
-  readonly id: string;
+export interface ChildRunOptions extends MessageSource {
   readonly inbox: Inbox;
-  readonly events: EventLog;
 }
 
 /**
@@ -25,8 +22,10 @@ export class ChildRun implements RunningChild {
   readonly id: string;
   readonly #options: ChildRunOptions;
   readonly #stop = new AbortController();
-  /** Resolves with null when the child succeeded with a result too long to keep. */
-  readonly #ended = Promise.withResolvers<Ending | null>();
+  readonly #ended = Promise.withResolvers<void>();
+  /** Null while the child runs, and when it succeeded with a result too long to keep. */
+  #kept: Ending | null = null;
+  #storedBytes = 0;
 
   constructor(options: ChildRunOptions) {
     this.id = options.id;
@@ -44,13 +43,21 @@ export class ChildRun implements RunningChild {
 
   /** Records how the child ended, once its terminal event is stored. */
   settle(ending: Ending): void {
-    const long = ending.tag === 'success' && ending.val.length > MAX_KEPT_RESULT;
-    this.#ended.resolve(long ? null : ending);
+    if (ending.tag === 'success' && ending.val.length > MAX_KEPT_RESULT) {
+      this.#storedBytes = Buffer.byteLength(ending.val);
+    } else this.#kept = ending;
+    this.#ended.resolve();
   }
 
-  async ending(): Promise<Outcome<Ending>> {
-    const kept = await this.#ended.promise;
-    if (kept) return ok(kept);
+  async ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
+    await this.#ended.promise;
+    if (this.#kept) return ok(this.#kept);
+    return this.#options.read(this.#storedBytes, () => this.#stored(refusal));
+  }
+
+  async #stored(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
+    const refused = refusal(this.#storedBytes);
+    if (refused) return err(refused);
     const last = await this.#options.events.last(this.id);
     const output = last?.event === 'result' ? (partsOf(last.data)?.output ?? null) : null;
     return output === null
@@ -93,7 +100,7 @@ export class ChildRun implements RunningChild {
   }
 
   messages(signal: AbortSignal): MessageReader {
-    const messages = new ChildMessages(this.#options.events, this.id, signal);
+    const messages = new ChildMessages(this.#options, signal);
     this.#ended.promise.then(() => messages.end());
     return messages;
   }

@@ -8,6 +8,7 @@ import type { LiveServer } from '#scheduler/live/server.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { Ending } from '#wit/generated/host.ts';
+import type { StoreLines } from '../host/store-lines.ts';
 import type { ChildJobs } from './child-job.ts';
 import { ChildRun } from './child-run.ts';
 import type { Family } from './family.ts';
@@ -21,6 +22,8 @@ export interface ChildRunsOptions {
   readonly invocations: Invocations;
   readonly inbox: Inbox;
   readonly events: EventLog;
+  /** Bounds the reads of the children's logs for their parents. */
+  readonly lines: StoreLines;
   readonly runtimeId: string;
   readonly jobs: ChildJobs;
   /** Shows the children's events to followers; without it, followers read the log. */
@@ -86,9 +89,9 @@ export class ChildRuns {
     return true;
   }
 
-  create({ id }: InvocationJob): ChildRun {
-    const { inbox, events } = this.#options;
-    return new ChildRun({ id, inbox, events });
+  create({ id, tenant }: InvocationJob): ChildRun {
+    const { inbox, events, lines } = this.#options;
+    return new ChildRun({ id, inbox, events, read: (bytes, call) => lines.during(tenant, bytes, call) });
   }
 
   /**

@@ -2,7 +2,7 @@ import { SharedPages } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Peak } from '#scheduler/admission/learned.ts';
-import { Redactions } from '../host/environment/redact.ts';
+import { Redactor } from '../host/environment/redact.ts';
 import type { SharedLimits } from '../host/own.ts';
 import { FamilyMemory } from './family-memory.ts';
 
@@ -22,7 +22,7 @@ export class Family implements SharedLimits {
   readonly pages: SharedPages;
   readonly memory = new FamilyMemory();
   /** Secrets of the whole family: a child must not log a secret that its parent told it. */
-  readonly redactions = new Redactions();
+  readonly redactor = new Redactor();
   /** When a GPU host was chosen for the root, and so for the whole family; milliseconds since the Unix epoch. */
   placedAt: number | undefined;
   #tokens = 0;

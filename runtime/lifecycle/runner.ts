@@ -11,7 +11,6 @@ import type { LiveServer } from '#scheduler/live/server.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
-import type { Variables } from '../host/environment/variables.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
@@ -57,7 +56,7 @@ export interface RunnerOptions {
   /** A function's grants. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
   /** A function's secrets and plain variables. @throws SecretError when one of them cannot be opened */
-  readonly variablesOf: (job: InvocationJob) => Promise<Variables>;
+  readonly variablesOf: (job: InvocationJob) => Promise<ReadonlyMap<string, string>>;
   /** Services that inferlets may use besides devices. */
   readonly services: Services;
   /** Called with the most that an invocation and its children held, unless the invocation's end recorded that. */
@@ -134,7 +133,11 @@ export class InvocationRunner {
   constructor(options: RunnerOptions) {
     this.#options = options;
     this.#launches = new Launches(options.launcher);
-    this.#children = new ChildRuns({ ...options, run: (child) => this.#run(child) });
+    this.#children = new ChildRuns({
+      ...options,
+      lines: options.services.storeLines,
+      run: (child) => this.#run(child),
+    });
   }
 
   /** Number of children that run besides the admitted invocations. */
@@ -249,8 +252,8 @@ export class InvocationRunner {
     }
     const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
     const deadlineAt = Math.min(job.submittedAt + job.deadlineMs, startedAt + limits.wallMs);
-    family.redactions.add(`${functionName}@${functionVersion}`, variables.redact);
-    const { redact } = family.redactions;
+    family.redactor.add(`${functionName}@${functionVersion}`, variables);
+    const { redact } = family.redactor;
     const session = new Session(outbox, inboxSource(this.#options.inbox, id, epoch), redact);
     const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
     const cpu = { charge: (cpuMs: number) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs };
@@ -264,7 +267,7 @@ export class InvocationRunner {
       {
         ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, deadlineAt },
         ...(traceparent !== undefined && { traceparent }),
-        variables: variables.values,
+        variables,
         ...{ epoch, tenantPages: attempt.kvPages },
       },
       session,

@@ -3,7 +3,7 @@ import { GuestTrap } from './trap.ts';
 /** Most bytes that one host call may read from a guest's memory, all its strings and lists together. */
 export const MAX_LIFTED_BYTES = 64 << 20;
 /** Most elements of lists of strings, records and the like that one host call may take; each becomes a host object. */
-export const MAX_LIFTED_ITEMS = 262_144;
+export const MAX_LIFTED_ITEMS = 16_384;
 
 type Realloc = (old: number, oldSize: number, align: number, size: number) => number;
 

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { InvocationLimits } from '../invocations/types.ts';
 import {
+  MAX_ENVIRONMENT_CHARACTERS,
   MAX_NAMED_SECRETS,
   MAX_VARIABLE_LENGTH,
   MAX_VARIABLES,
@@ -79,9 +80,10 @@ const environmentSchema = z
       ),
     'must be an object of texts',
   )
+  .refine((values) => Object.keys(values).length <= MAX_VARIABLES, `must not have more than ${MAX_VARIABLES} variables`)
   .refine(
-    (values) => Object.keys(values).length <= MAX_VARIABLES,
-    `must not have more than ${MAX_VARIABLES} variables`,
+    (values) => Object.values(values).reduce((sum, { length }) => sum + length, 0) <= MAX_ENVIRONMENT_CHARACTERS,
+    `must not have more than ${MAX_ENVIRONMENT_CHARACTERS} characters`,
   );
 
 export const manifestSchema = z

@@ -15,6 +15,9 @@ export const MAX_VARIABLES = 64;
 /** Most characters of a plain variable. */
 export const MAX_VARIABLE_LENGTH = 4096;
 
+/** Most characters of all secrets and plain variables of a function: the runtime searches each text of its invocations for them. */
+export const MAX_ENVIRONMENT_CHARACTERS = 64 * 1024;
+
 /** Replaces a variable's value wherever a manifest is stored or shown. */
 export const SEALED_VALUE = '(sealed)';
 

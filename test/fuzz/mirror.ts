@@ -1,7 +1,7 @@
-import { decodeCalls } from '#gpu-host/protocol/decode-calls.ts';
 import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
 import { FrameReader } from '#gpu-host/protocol/frames.ts';
 import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
+import { decodeCalls } from '#gpu-host/protocol/operations.ts';
 import { FRAME, type FrameKind } from '#gpu-host/protocol/wire.ts';
 import type { WordReader } from '#gpu-host/protocol/words.ts';
 

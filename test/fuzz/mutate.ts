@@ -1,6 +1,6 @@
-import { decodeCalls } from '#gpu-host/protocol/decode-calls.ts';
 import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
-import { FRAME, FRAME_HEADER_WORDS, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from '#gpu-host/protocol/wire.ts';
+import { decodeCalls, OPERATIONS } from '#gpu-host/protocol/operations.ts';
+import { FRAME, FRAME_HEADER_WORDS, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '#gpu-host/protocol/wire.ts';
 import { WordReader } from '#gpu-host/protocol/words.ts';
 import { hostileWord } from './hostile.ts';
 import type { Random } from './random.ts';
@@ -81,7 +81,7 @@ const ATTEMPTS = 4;
 export function mutateReadably(frame: Uint8Array, random: Random): Mutation {
   const [, , entryWords = 0, op] = new Uint32Array(frame.buffer, frame.byteOffset, 4);
   const fields = entryWords * 4 - (HEAD_WORDS - FRAME_HEADER_WORDS) * 4;
-  const opens = op === OP.openInferlet || op === OP.createQueue;
+  const opens = op === OPERATIONS['open-inferlet'].code || op === OPERATIONS['create-queue'].code;
   for (let attempt = 0; fields > 0 && !opens && attempt < ATTEMPTS; attempt++) {
     const bytes = Uint8Array.from(frame);
     for (let flips = 1 + random.below(4); flips > 0; flips--) {

@@ -1,24 +1,5 @@
 import { FILE_RIGHTS, type TenantLimit } from '#gpu-host/protocol/calls.ts';
-import {
-  encodeBare,
-  encodeCopySlots,
-  encodeExportPages,
-  encodeFileOpen,
-  encodeFileSave,
-  encodeForward,
-  encodeForwardWithAdapter,
-  encodeImportPages,
-  encodeLists,
-  encodeLogProbabilities,
-  encodeOpenInferlet,
-  encodeRun,
-  encodeSetTenantLimit,
-  encodeSharePages,
-  encodeStep,
-  encodeTexts,
-  encodeWords,
-} from '#gpu-host/protocol/encode-calls.ts';
-import { OP, type Op } from '#gpu-host/protocol/wire.ts';
+import { encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
 import type { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import type { Random } from './random.ts';
@@ -80,7 +61,8 @@ export class HostileSession {
     const random = this.#random;
     const inferlet = ++this.#lastHandle;
     const family = random.pick(['', 'fuzz', 'fuzz', text(random, 'family')]);
-    encodeOpenInferlet(writer, inferlet, {
+    put(writer, inferlet, 0, 0, {
+      op: 'open-inferlet',
       name: text(random, random.once(10) ? 'again' : `hostile ${inferlet}`),
       epoch: random.below(3),
       tenant: random.pick(TENANTS),
@@ -102,16 +84,16 @@ export class HostileSession {
   #openQueue(writer: FrameWriter, inferlet: number): void {
     const queue = ++this.#lastQueue;
     const model = this.#random.below(this.#models);
-    encodeWords(writer, OP.createQueue, inferlet, queue, 0, model);
+    put(writer, inferlet, queue, 0, { op: 'create-queue', model });
     const known = this.#queues.find(({ space }) => space.inferlet === inferlet && space.model === model);
     const space = known?.space ?? emptySpace(inferlet, model);
     this.#queues.push({ queue, space });
     if (this.#random.once(2)) return;
     for (const [op, addresses] of [
-      [OP.allocatePages, space.pages],
-      [OP.allocateEmbeds, space.embeds],
+      ['allocate-pages', space.pages],
+      ['allocate-embeds', space.embeds],
     ] as const) {
-      encodeWords(writer, op, inferlet, queue, 0, addresses.next, 4);
+      put(writer, inferlet, queue, 0, { op, first: addresses.next, count: 4 });
       grow(addresses, 4);
     }
   }
@@ -133,55 +115,57 @@ export class HostileSession {
         }
         return;
       case 2:
-        encodeWords(writer, OP.setPriority, inferlet, queue, 0, word(random, random.below(20)));
+        put(writer, inferlet, queue, 0, { op: 'set-priority', priority: word(random, random.below(20)) });
         return;
       case 3:
-        if (random.once(3)) encodeSetTenantLimit(writer, inferlet, limit(random));
-        else encodeWords(writer, OP.setWaiting, inferlet, 0, 0, random.below(2));
+        if (random.once(3)) put(writer, inferlet, 0, 0, { op: 'set-tenant-limit', tenantPages: limit(random) });
+        else put(writer, inferlet, 0, 0, { op: 'set-waiting', waiting: random.once(2) });
         return;
       case 4:
       case 5:
-        this.#allocate(writer, OP.allocatePages, inferlet, queue, id, this.#space.pages);
+        this.#allocate(writer, 'allocate-pages', inferlet, queue, id, this.#space.pages);
         return;
       case 6:
-        this.#allocate(writer, OP.allocateEmbeds, inferlet, queue, id, this.#space.embeds);
+        this.#allocate(writer, 'allocate-embeds', inferlet, queue, id, this.#space.embeds);
         return;
       case 7:
-        encodeLists(writer, OP.freePages, inferlet, queue, [list(random, 3, this.#page)]);
+        put(writer, inferlet, queue, 0, { op: 'free-pages', pages: list(random, 3, this.#page) });
         return;
       case 8:
-        encodeLists(writer, OP.freeEmbeds, inferlet, queue, [list(random, 3, this.#embed)]);
+        put(writer, inferlet, queue, 0, { op: 'free-embeds', embeds: list(random, 3, this.#embed) });
         return;
       case 9: {
         const first = word(random, this.#space.pages.next);
         const pages = list(random, 4, this.#page);
         grow(this.#space.pages, Math.min(pages.length, 8));
-        encodeSharePages(writer, inferlet, queue, pages, first);
+        put(writer, inferlet, queue, 0, { op: 'share-pages', first, pages });
         return;
       }
       case 10: {
         const slot = () => word(random, random.below(PAGE_SIZE));
         const shift = random.once(2) ? 0 : hostileWord(random) | 0;
-        encodeCopySlots(writer, inferlet, queue, [this.#page(), slot(), this.#page(), slot(), slot(), shift]);
+        const from = { source: this.#page(), sourceOffset: slot() };
+        const to = { destination: this.#page(), destinationOffset: slot(), count: slot() };
+        put(writer, inferlet, queue, 0, { op: 'copy-slots', ...from, ...to, shift });
         return;
       }
       case 11: {
         const indices = list(random, 6, () => random.below(12));
         const positions = random.once(2) ? new Uint32Array() : list(random, 6, () => random.below(40));
-        const [from, to] = [list(random, 3, this.#page), list(random, 3, this.#page)];
-        encodeLists(writer, OP.copyTokens, inferlet, queue, [from, indices, to, positions]);
+        const [sources, destinations] = [list(random, 3, this.#page), list(random, 3, this.#page)];
+        put(writer, inferlet, queue, 0, { op: 'copy-tokens', sources, indices, destinations, positions });
         return;
       }
       case 12: {
-        const [from, to] = [list(random, 4, this.#embed), list(random, 4, this.#embed)];
-        encodeLists(writer, OP.copyEmbeds, inferlet, queue, [from, to]);
+        const [sources, destinations] = [list(random, 4, this.#embed), list(random, 4, this.#embed)];
+        put(writer, inferlet, queue, 0, { op: 'copy-embeds', sources, destinations });
         return;
       }
       case 13:
       case 14: {
         const embeds = list(random, 6, this.#embed);
         const positions = Uint32Array.from(embeds, (_, i) => word(random, i));
-        encodeLists(writer, OP.embedText, inferlet, queue, [embeds.map(this.#token), positions, embeds]);
+        put(writer, inferlet, queue, 0, { op: 'embed-text', tokens: embeds.map(this.#token), positions, embeds });
         return;
       }
       case 15:
@@ -189,10 +173,18 @@ export class HostileSession {
         this.#forward(writer, inferlet, queue, random.once(3) ? Math.max(id, 1) : 0);
         return;
       case 17:
-        encodeWords(writer, OP.maskPage, inferlet, queue, id, this.#page(), word(random, random.below(256)));
+        put(writer, inferlet, queue, id, {
+          op: 'mask-page',
+          page: this.#page(),
+          slots: word(random, random.below(256)),
+        });
         return;
       case 18:
-        encodeWords(writer, OP.nextDistribution, inferlet, queue, id, this.#embed(), word(random, 1 + random.below(9)));
+        put(writer, inferlet, queue, id, {
+          op: 'next-distribution',
+          embed: this.#embed(),
+          topK: word(random, 1 + random.below(9)),
+        });
         return;
       case 19:
       case 20:
@@ -203,47 +195,58 @@ export class HostileSession {
         this.#run(writer, inferlet, queue, id);
         return;
       case 23:
-        encodeBare(writer, OP.synchronize, inferlet, queue, id);
+        put(writer, inferlet, queue, id, { op: 'synchronize' });
         return;
       case 24:
-        encodeLogProbabilities(writer, inferlet, queue, id, this.#embed(), list(random, 5, this.#token));
+        put(writer, inferlet, queue, id, {
+          op: 'log-probabilities',
+          embed: this.#embed(),
+          tokens: list(random, 5, this.#token),
+        });
         return;
       case 25:
-        encodeWords(writer, random.pick([OP.entropy, OP.readEmbed]), inferlet, queue, id, this.#embed());
+        put(writer, inferlet, queue, id, { op: random.pick(['entropy', 'read-embed'] as const), embed: this.#embed() });
         return;
       case 26:
       case 27:
         this.#registry(writer, inferlet, queue, id);
         return;
       case 28:
-        encodeWords(writer, OP.runConsumed, inferlet, queue, this.#runId(), word(random, random.below(300)));
+        put(writer, inferlet, queue, this.#runId(), { op: 'run-consumed', tokens: word(random, random.below(300)) });
         return;
       case 29:
-        if (random.once(4)) encodeBare(writer, OP.listAdapters, inferlet, queue, id);
-        else encodeTexts(writer, OP.loadAdapter, inferlet, queue, id, text(random, random.pick(ADAPTERS)));
+        if (random.once(4)) put(writer, inferlet, queue, id, { op: 'list-adapters' });
+        else put(writer, inferlet, queue, id, { op: 'load-adapter', name: text(random, random.pick(ADAPTERS)) });
         return;
       default:
-        encodeBare(writer, OP.runStop, inferlet, queue, this.#runId());
+        put(writer, inferlet, queue, this.#runId(), { op: 'run-stop' });
     }
   }
 
   #close(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
     if (this.#random.once(2)) {
-      encodeBare(writer, OP.closeInferlet, inferlet, 0, id);
+      put(writer, inferlet, 0, id, { op: 'close-inferlet' });
       this.#queues = this.#queues.filter(({ space }) => space.inferlet !== inferlet);
     } else {
-      encodeBare(writer, OP.closeQueue, inferlet, queue, id);
+      put(writer, inferlet, queue, id, { op: 'close-queue' });
       this.#queues = this.#queues.filter((open) => open.queue !== queue);
     }
   }
 
-  #allocate(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number, addresses: Addresses): void {
+  #allocate(
+    writer: FrameWriter,
+    op: 'allocate-pages' | 'allocate-embeds',
+    inferlet: number,
+    queue: number,
+    id: number,
+    addresses: Addresses,
+  ): void {
     const first = word(this.#random, addresses.next);
     // Each embed costs the host a map entry, so large counts are rare.
     const sane = 1 + this.#random.below(8);
     const count = this.#random.once(200) ? hostileWord(this.#random) : sane;
     grow(addresses, Math.min(count, 8));
-    encodeWords(writer, op, inferlet, queue, id, first, count);
+    put(writer, inferlet, queue, id, { op, first, count });
   }
 
   #forward(writer: FrameWriter, inferlet: number, queue: number, scoresId: number): void {
@@ -252,11 +255,12 @@ export class HostileSession {
     const visible = mask(random, inEmbeds.length, inEmbeds.length + random.below(2 * PAGE_SIZE));
     const [inPages, outPages] = [list(random, 3, this.#page), list(random, 2, this.#page)];
     const outEmbeds = list(random, 2, this.#embed);
-    const lists = [inPages, inEmbeds, outPages, outEmbeds] as const;
-    if (scoresId === 0 && random.once(3)) {
-      const adapter = text(random, random.pick(ADAPTERS));
-      encodeForwardWithAdapter(writer, inferlet, queue, adapter, ...lists, visible);
-    } else encodeForward(writer, inferlet, queue, ...lists, visible, scoresId);
+    const lists = { inPages, inEmbeds, outPages, outEmbeds, mask: visible };
+    if (scoresId > 0) put(writer, inferlet, queue, scoresId, { op: 'forward-scores', ...lists });
+    else {
+      const adapter = random.once(3) ? text(random, random.pick(ADAPTERS)) : undefined;
+      put(writer, inferlet, queue, 0, { op: 'forward', ...lists, adapter });
+    }
   }
 
   #step(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
@@ -267,29 +271,35 @@ export class HostileSession {
       ? list(random, 12, () => random.below(40))
       : Uint32Array.from(tokens, (_, i) => start + i);
     const maskWords = Math.ceil(this.#vocabularySize / 32);
-    encodeStep(writer, inferlet, queue, id, {
-      tokens,
-      positions,
-      inPages: list(random, 3, this.#page),
-      outPages: list(random, 3, this.#page),
-      mask: random.once(4) ? mask(random, tokens.length, tokens.length + random.below(16)) : undefined,
-      rows: word(random, random.below(3)),
-      output: stepOutput(random),
-      allowed: random.once(3) ? list(random, maskWords, () => random.u32()) : undefined,
-      adapter: random.once(4) ? text(random, random.pick(ADAPTERS)) : undefined,
+    put(writer, inferlet, queue, id, {
+      op: 'step',
+      request: {
+        tokens,
+        positions,
+        inPages: list(random, 3, this.#page),
+        outPages: list(random, 3, this.#page),
+        mask: random.once(4) ? mask(random, tokens.length, tokens.length + random.below(16)) : undefined,
+        rows: word(random, random.below(3)),
+        output: stepOutput(random),
+        allowed: random.once(3) ? list(random, maskWords, () => random.u32()) : undefined,
+        adapter: random.once(4) ? text(random, random.pick(ADAPTERS)) : undefined,
+      },
     });
   }
 
   #run(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
     const random = this.#random;
     if (id > 0) this.#runs.push(id);
-    encodeRun(writer, inferlet, queue, id, {
-      token: this.#token(),
-      position: word(random, random.below(8)),
-      pages: list(random, 3, this.#page),
-      maxTokens: word(random, 1 + random.below(12)),
-      sampler: sampler(random),
-      stopTokens: list(random, 3, this.#token),
+    put(writer, inferlet, queue, id, {
+      op: 'run',
+      request: {
+        token: this.#token(),
+        position: word(random, random.below(8)),
+        pages: list(random, 3, this.#page),
+        maxTokens: word(random, 1 + random.below(12)),
+        sampler: sampler(random),
+        stopTokens: list(random, 3, this.#token),
+      },
     });
   }
 
@@ -303,35 +313,35 @@ export class HostileSession {
     switch (random.below(10)) {
       case 0:
       case 1:
-        encodeExportPages(writer, inferlet, queue, id, pages, name, persistent);
+        put(writer, inferlet, queue, id, { op: 'export-pages', pages, name, persistent });
         return;
       case 2:
-        encodeImportPages(writer, inferlet, queue, id, first, name);
+        put(writer, inferlet, queue, id, { op: 'import-pages', first, name });
         grow(this.#space.pages, 3);
         return;
       case 3:
-        encodeTexts(writer, OP.unexport, inferlet, queue, id, name);
+        put(writer, inferlet, queue, id, { op: 'unexport', name });
         return;
       case 4:
-        encodeBare(writer, OP.listExports, inferlet, queue, id);
+        put(writer, inferlet, queue, id, { op: 'list-exports' });
         return;
       case 5:
-        encodeFileOpen(writer, inferlet, queue, id, first, name, random.once(2), functionName);
+        put(writer, inferlet, queue, id, { op: 'file-open', first, name, write: random.once(2), functionName });
         grow(this.#space.pages, 3);
         return;
       case 6: {
         const rights = random.pick(FILE_RIGHTS);
-        encodeFileSave(writer, inferlet, queue, id, name, pages, { persistent, rights, functionName });
+        put(writer, inferlet, queue, id, { op: 'file-save', name, pages, persistent, rights, functionName });
         return;
       }
       case 7:
-        encodeTexts(writer, OP.fileUnlock, inferlet, queue, id, name);
+        put(writer, inferlet, queue, id, { op: 'file-unlock', name });
         return;
       case 8:
-        encodeTexts(writer, OP.fileRemove, inferlet, queue, id, name, functionName);
+        put(writer, inferlet, queue, id, { op: 'file-remove', name, functionName });
         return;
       default:
-        encodeTexts(writer, OP.fileList, inferlet, queue, id, name, functionName);
+        put(writer, inferlet, queue, id, { op: 'file-list', prefix: name, functionName });
     }
   }
 
@@ -357,6 +367,10 @@ export class HostileSession {
 }
 
 /** No limit half of the time, else mostly a small one; with a random time of reading. */
+function put(writer: FrameWriter, inferlet: number, queue: number, id: number, operation: Operation): void {
+  encodeCall(writer, { inferlet, queue, id }, operation);
+}
+
 function limit(random: Random): TenantLimit {
   return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
 }

@@ -1,31 +1,10 @@
 import type { Call, FunctionManifest, FunctionVersion } from '../control.ts';
+import type { Alias, DeployPlan, Draining, Rollback, Share } from '../schemas/functions.ts';
+
+export type { Alias, DeployPlan, DeployReport, Difference, Draining, Rollback, Share } from '../schemas/functions.ts';
 
 /** The alias that a bare name resolves to. A deploy points it at the new version by default. */
 export const LIVE = 'live';
-
-/** One version's share of an alias's invocations. */
-export interface Share {
-  readonly version: string;
-  /** Whole percent from 1 to 100; the weights of an alias sum to 100. */
-  readonly weight: number;
-}
-
-/** A name for one version, or for several weighted versions. */
-export interface Alias {
-  readonly alias: string;
-  readonly shares: readonly Share[];
-  /** Grows with every change; see `SetAlias.ifRevision`. */
-  readonly revision: number;
-  /** ISO 8601. */
-  readonly changedAt: string;
-  /** Id of the key that changed it last. */
-  readonly changedBy: string;
-  readonly message?: string | undefined;
-  /** True for a permanent name of one version, made by a deploy with a tag. */
-  readonly tag?: true | undefined;
-  /** The revision that a rollback restored. */
-  readonly restores?: number | undefined;
-}
 
 export interface SetAlias {
   /** A version may be given by its first four or more digits, or by a tag. */
@@ -33,23 +12,6 @@ export interface SetAlias {
   readonly message?: string | undefined;
   /** The control plane refuses with `conflict` when the alias has another revision. 0 means that the alias must not exist. */
   readonly ifRevision?: number | undefined;
-}
-
-/** One difference between the previously served version and the new one. `from` and `to` are texts for people. */
-export interface Difference {
-  /** Path in the manifest such as `limits.pages`, or `component`, `secrets.NAME`, `environment.NAME`. */
-  readonly field: string;
-  readonly from: string | null;
-  readonly to: string | null;
-}
-
-export interface Rollback {
-  readonly alias: Alias;
-  readonly from: readonly Share[];
-  readonly to: readonly Share[];
-  readonly changes: readonly Difference[];
-  /** True when nothing was changed and the answer only predicts. */
-  readonly dryRun: boolean;
 }
 
 export interface RollbackRequest {
@@ -72,45 +34,6 @@ export interface DeployTarget {
   readonly message?: string | undefined;
   /** Leaves the alias alone when the same content was deployed before. */
   readonly onlyNew?: boolean | undefined;
-}
-
-/** The build's report on the version; null for a value that was not measured. Times in ms, sizes in bytes. */
-export interface DeployReport {
-  readonly componentBytes: number;
-  /** Size of the compiled core modules. */
-  readonly moduleBytes: number | null;
-  /** True when the build came from the cache. */
-  readonly cached: boolean;
-  readonly buildMs: number | null;
-  /** The build's steps in order. */
-  readonly steps: readonly { readonly name: string; readonly ms: number }[];
-  /** Launch with an empty pool: read, compile and instantiate. */
-  readonly coldStartMs: number | null;
-  /** Launch of a ready instance. */
-  readonly warmStartMs: number | null;
-}
-
-/** Answer to `pie deploy --dry-run`; nothing is stored. */
-export interface DeployPlan {
-  readonly version: string;
-  readonly exists: boolean;
-  readonly manifest: FunctionManifest;
-  readonly componentHash: string;
-  readonly componentBytes: number;
-  /** The alias that the deploy would move; null for none. */
-  readonly alias: string | null;
-  /** Shares that the alias serves now. */
-  readonly from: readonly Share[];
-  readonly changes: readonly Difference[];
-  /** Grants of the manifest, in words. */
-  readonly grants: readonly string[];
-  readonly warnings: readonly string[];
-}
-
-/** Invocations of a removed version that have not ended. */
-export interface Draining {
-  readonly version: string;
-  readonly unfinished: number;
 }
 
 /** Aliases, rollbacks and removals of function versions. */

@@ -1,56 +1,17 @@
 import type { Call, Scope } from '../control.ts';
+import type { ApiKey, AuditEntry, CreatedKey, Tenant } from '../schemas/tenants.ts';
 
-export interface Tenant {
-  readonly name: string;
-  /** ISO 8601. */
-  readonly createdAt: string;
-  /** The tenant's weight in the fair share between waiting tenants: 1 to 1000, 100 for a new tenant. */
-  readonly weight: number;
-  /** The gateway refuses the tenant's keys, and the scheduler does not start its invocations. */
-  readonly suspended: boolean;
-}
+export type { ApiKey, AuditEntry, CreatedKey, Tenant };
 
 export interface TenantChange {
   readonly weight?: number | undefined;
   readonly suspended?: boolean | undefined;
 }
 
-export interface ApiKey {
-  /** Names the key without revealing it: `key_` and 12 digits. */
-  readonly id: string;
-  readonly tenant: string;
-  readonly name: string;
-  readonly scopes: readonly Scope[];
-  /** Times are ISO 8601. */
-  readonly createdAt: string;
-  readonly expiresAt: string | null;
-  /** To the minute; null when the key was never used. */
-  readonly lastUsedAt: string | null;
-}
-
 export interface NewKey {
   readonly name: string;
   readonly scopes: readonly Scope[];
   readonly expiresAt?: string | undefined;
-}
-
-/** A new key in clear text; no other answer shows it. */
-export type CreatedKey = ApiKey & { readonly apiKey: string };
-
-/** An administrative act: its actor, action, subject and time. Never holds a secret. */
-export interface AuditEntry {
-  /** Opaque cursor; the next page holds the entries before it. */
-  readonly cursor: string;
-  /** ISO 8601. */
-  readonly at: string;
-  readonly tenant: string;
-  /** Id of the acting key; `platform` for the platform itself. */
-  readonly actor: string;
-  /** Such as `key.create`, `quota.set`, `alias.set`, `function.deploy`, `secret.set`, `tenant.suspend`. */
-  readonly action: string;
-  /** Subject of the act: a key's id, `name@version`, a quota. */
-  readonly target: string;
-  readonly details: Readonly<Record<string, unknown>>;
 }
 
 export interface AuditQuery {

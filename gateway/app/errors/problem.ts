@@ -1,20 +1,7 @@
+import type { Problem } from '../schemas/platform.ts';
 import { CODES } from './codes.ts';
 import type { GatewayError } from './gateway-error.ts';
 import { openAiCode, openAiType } from './openai-names.ts';
-
-/** An RFC 9457 problem with the members that OpenAI-style clients read. */
-export interface Problem {
-  readonly type: string;
-  readonly title: string;
-  readonly status: number;
-  readonly detail: string;
-  readonly code: string;
-  readonly hint: string;
-  readonly field?: string;
-  readonly requestId: string;
-  readonly error: { readonly message: string; readonly type: string; readonly code: string; readonly param?: string };
-  readonly [member: string]: unknown;
-}
 
 /** The problem document of an error. With `origin` (scheme and host) its `type` becomes an address that opens. */
 export function toProblem(error: GatewayError, requestId: string, origin: string): Problem {

@@ -54,10 +54,12 @@ export class Bodies {
     if (this.#shares.enter(tenant, bytes)) return;
     const headers = { 'retry-after': String(RETRY_AFTER_S) };
     if (this.heldBytes + bytes > this.limits.heldBodyBytes) {
-      throw new GatewayError('gateway-busy', 'The gateway holds as many bytes of requests as it may.', { headers });
+      throw new GatewayError('gateway-busy', 'The gateway holds as many bytes of requests and downloads as it may.', {
+        headers,
+      });
     }
-    throw new GatewayError('too-many-requests', 'The tenant sends too many bytes at once.', {
-      hint: 'Wait as long as `Retry-After` says, and send fewer large requests at a time.',
+    throw new GatewayError('too-many-requests', 'The tenant sends or downloads too many bytes at once.', {
+      hint: 'Wait as long as `Retry-After` says, and send or download fewer large bodies at a time.',
       headers,
     });
   }

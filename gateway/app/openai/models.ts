@@ -4,7 +4,7 @@ import type { Call, ControlPlane, ModelInfo } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { pause } from '../pause.ts';
 import { type App, define, json, problems, SECURITY } from '../routes/define.ts';
-import { ModelSchema } from '../routes/schemas.ts';
+import { ModelSchema } from '../schemas/platform.ts';
 
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s before it. */
 const RUNTIME_GRACE_MS = 10_000;

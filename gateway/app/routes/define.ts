@@ -1,7 +1,7 @@
 import type { OpenAPIHono, RouteConfig, RouteHandler } from '@hono/zod-openapi';
 import type { AppEnv } from '../context.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
-import { ProblemSchema } from './schemas.ts';
+import { ProblemSchema } from '../schemas/platform.ts';
 
 export type App = OpenAPIHono<AppEnv>;
 

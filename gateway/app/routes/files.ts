@@ -3,9 +3,10 @@ import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/file-rules.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { download } from '../http/download.ts';
+import { FileSchema } from '../schemas/invocations.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { idParam, unknownInvocation } from './invocations.ts';
-import { FileSchema } from './schemas.ts';
 
 const nameParam = idParam.extend({
   name: z
@@ -59,16 +60,33 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       request: { params: nameParam },
       responses: {
         200: { description: 'The file, with the content type of its upload', content: anyContent },
-        ...problems('unknown-invocation', 'unknown-file', 'invalid-input'),
+        ...problems('unknown-invocation', 'unknown-file', 'invalid-input', 'too-many-requests'),
       },
     }),
     async (c) => {
       const { id, name } = c.req.valid('param');
-      const file = await control.file(callOf(c), id, name);
-      if (file === null) throw new GatewayError('unknown-file', `The invocation ${id} has no file "${name}".`);
-      return new Response(new Uint8Array(file.content), {
+      const call = callOf(c);
+      const unknown = () => new GatewayError('unknown-file', `The invocation ${id} has no file "${name}".`);
+      const files = await control.files(call, id);
+      if (files === null) throw unknownInvocation(id);
+      const bytes = files.find((file) => file.name === name)?.bytes;
+      if (bytes === undefined) throw unknown();
+      // The whole file is in memory until the client has taken it.
+      const { tenant } = call.principal;
+      settings.bodies.take(tenant, bytes);
+      const free = () => settings.bodies.give(tenant, bytes);
+      const file = await control.file(call, id, name).catch((error: unknown) => {
+        free();
+        throw error;
+      });
+      if (file === null) {
+        free();
+        throw unknown();
+      }
+      return new Response(download(file.content, free), {
         headers: {
           'content-type': file.mediaType,
+          'content-length': String(file.content.length),
           // A browser must not run a tenant's page with the gateway's origin.
           'content-disposition': `attachment; filename="${name}"`,
           'content-security-policy': 'sandbox',

@@ -7,9 +7,9 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import type { Body } from '../http/bodies.ts';
 import { parseJson } from '../http/body.ts';
 import { readMultipart } from '../http/multipart.ts';
+import { DeployedSchema, DeployPlanSchema, DrainingSchema, FunctionSchema } from '../schemas/functions.ts';
 import { checkComponent } from '../validation/component.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { DeployedSchema, DeployPlanSchema, DrainingSchema, FunctionSchema } from './schemas.ts';
 
 export const nameParam = z.object({
   name: z.string().min(1).max(64).openapi({ description: 'Name of the function', example: 'text-completion' }),

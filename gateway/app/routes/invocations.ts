@@ -5,9 +5,9 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { preferencesOf } from '../http/preferences.ts';
 import { BEGINNING, EVENT_ID, hasUpTo, placeOf } from '../invocations/event-id.ts';
 import { jsonResponse, Responder } from '../invocations/respond.ts';
+import { InvocationSchema } from '../schemas/invocations.ts';
 import { sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
-import { InvocationSchema } from './schemas.ts';
 
 export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
 

@@ -7,10 +7,10 @@ import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
 import { cancelAfterOf } from '../http/request-options.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
+import { InvocationSchema, OutcomeSchema } from '../schemas/invocations.ts';
 import { InputChecker } from '../validation/input.ts';
 import { type App, define, EVENT_STREAM, INVOKED_HEADERS, json, LOCATION, problems, SECURITY } from './define.ts';
 import { invokeFunction, referenceParam } from './functions.ts';
-import { InvocationSchema, OutcomeSchema } from './schemas.ts';
 
 /** Valid values of `Idempotency-Key`. */
 export const idempotencyKey = z.string().min(1).max(256).optional().openapi({

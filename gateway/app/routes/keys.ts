@@ -6,8 +6,8 @@ import { type AppEnv, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { ApiKeySchema, CreatedKeySchema } from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { ApiKeySchema, CreatedKeySchema } from './tenant-schemas.ts';
 import { tenantName } from './tenants.ts';
 
 const DEFAULT_GRACE_MS = 3_600_000;

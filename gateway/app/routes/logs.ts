@@ -7,9 +7,9 @@ import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
 import { feedOf } from '../http/pulled-feed.ts';
+import { LogEntrySchema } from '../schemas/invocations.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
-import { LogEntrySchema } from './schemas.ts';
 
 const MAX_LIMIT = 10_000;
 /** A cursor is the id of a stream entry, time and sequence, and the function that owns the stream. */

@@ -3,11 +3,11 @@ import { callOf } from '../context.ts';
 import type { ControlPlane, InvocationStatus } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { ListedInvocationSchema, STATUSES } from '../schemas/invocations.ts';
+import { GpuHostChangeSchema, GpuHostSchema, LoadSchema } from '../schemas/platform.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { InvocationSchema } from './schemas.ts';
 import { tenantName } from './tenants.ts';
 
-const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'];
 const MAX_PAGE = 200;
 
 const listQuery = z.object({
@@ -29,77 +29,6 @@ const listQuery = z.object({
     .openapi({ description: '`cursor` of the previous page' }),
 });
 
-const ListedSchema = InvocationSchema.extend({
-  tenant: z.string(),
-  gpuHost: z
-    .string()
-    .optional()
-    .openapi({ description: 'GPU host that serves it while it runs; only operators see it' }),
-}).openapi('ListedInvocation');
-
-const ModelLoadSchema = z.object({
-  model: z.string(),
-  gpuHost: z.string().nullable().openapi({ description: 'Name of its GPU host' }),
-  pages: z.int(),
-  freePages: z.int(),
-  cachedPages: z.int(),
-  batchSize: z.number().nullable().openapi({ description: 'Mean sequences of a batch; null when there was none' }),
-  utilisation: z.number().openapi({ description: 'Share of time in which the device computed' }),
-  hitRate: z.number().nullable().openapi({ description: 'Share of prompt tokens found in the prefix cache' }),
-});
-
-const HostedModelSchema = z.object({
-  model: z.string(),
-  backend: z.string(),
-  precision: z.string().openapi({ description: 'Precision of the weights', example: 'bf16' }),
-  kv: z
-    .string()
-    .nullable()
-    .openapi({ description: 'Precision of keys and values; null when it equals that of the weights' }),
-  device: z.string().openapi({ description: 'Name of the card, or CPU', example: 'NVIDIA H200' }),
-  deviceIndex: z.int().nullable().openapi({ description: 'Number of the device in the driver’s order' }),
-  memory: z
-    .object({ takenBytes: z.int(), totalBytes: z.int() })
-    .nullable()
-    .openapi({ description: 'Device memory that the model uses, and the total; null for a CPU' }),
-  pages: z.int(),
-  pageSize: z.int().openapi({ description: 'Slots of a page' }),
-});
-
-const RuntimeSchema = z.object({
-  name: z.string(),
-  alive: z.boolean(),
-  slots: z.int(),
-  isolation: z.enum(['namespaces', 'process']).nullable().openapi({
-    description: 'Confinement of the processes that handle untrusted bytes; null when the runtime does not report it',
-  }),
-  isolationNotice: z
-    .string()
-    .nullable()
-    .openapi({ description: 'Missing parts of the confinement, and how to get them' }),
-  limits: z
-    .object({
-      memory: z.enum(['cgroup', 'rlimit']).openapi({ description: 'Mechanism that bounds the memory of a sandbox' }),
-      demotion: z
-        .enum(['cgroup', 'autogroup', 'none'])
-        .openapi({ description: 'Mechanism by which the kernel makes a sandbox yield after it has computed much' }),
-      notice: z.string().nullable().openapi({ description: 'Limits that the machine lacks, and how to get them' }),
-    })
-    .nullable()
-    .openapi({ description: 'How the kernel limits sandboxes' }),
-  running: z.int(),
-});
-
-const GpuHostSchema = z
-  .object({
-    name: z.string(),
-    connected: z.boolean().openapi({ description: 'True while a runtime reaches it' }),
-    drained: z.boolean().openapi({ description: 'True while an operator drains it: it takes no new invocations' }),
-    running: z.int().openapi({ description: 'Invocations that it serves, including children' }),
-    models: z.array(HostedModelSchema).openapi({ description: 'Its models when a runtime last reached it' }),
-  })
-  .openapi('GpuHost');
-
 const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
 const hostParam = z.object({
@@ -108,27 +37,6 @@ const hostParam = z.object({
     .regex(HOST_NAME, 'is no name of a GPU host')
     .openapi({ description: 'Name of the GPU host', example: 'gpu-host-2' }),
 });
-
-const HostChangeSchema = z
-  .strictObject({
-    drained: z.boolean().meta({ description: 'True to give it no new invocations' }),
-    force: z.boolean().optional().meta({ description: 'Drain even the last GPU host; new invocations then wait' }),
-  })
-  .refine(({ drained, force }) => drained || force !== true, {
-    error: 'goes with `drained: true`',
-    path: ['force'],
-  });
-
-const LoadSchema = z
-  .object({
-    runtimes: z.array(RuntimeSchema),
-    gpuHosts: z.array(GpuHostSchema),
-    models: z.array(ModelLoadSchema),
-    waiting: z.int(),
-    running: z.int(),
-    tenants: z.array(z.object({ tenant: z.string(), waiting: z.int(), running: z.int(), weight: z.number() })),
-  })
-  .openapi('Load');
 
 /** Invocations, load and GPU hosts. */
 export function operationRoutes(app: App, control: ControlPlane): void {
@@ -147,7 +55,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       responses: {
         200: json(
           z.object({
-            invocations: z.array(ListedSchema),
+            invocations: z.array(ListedInvocationSchema),
             cursor: z.string().nullable(),
           }),
           'A page',
@@ -190,7 +98,7 @@ function hostRoute(app: App, control: ControlPlane): void {
       description:
         'Operators only. A drained host gets no new invocations: those of its tenants go to the others, as if it were away. What runs there, and the children of that, end in peace; `running` says how many are left. It holds over restarts of everything until it is taken back. Refused (`conflict`) when no other host would be left that is there and not drained, unless it is forced. The answer comes when all runtimes have heard of it.',
       security: SECURITY,
-      request: { params: hostParam, body: jsonBody(HostChangeSchema) },
+      request: { params: hostParam, body: jsonBody(GpuHostChangeSchema) },
       responses: {
         200: json(GpuHostSchema, 'The GPU host'),
         ...problems('unknown-gpu-host', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
@@ -202,7 +110,7 @@ function hostRoute(app: App, control: ControlPlane): void {
       const host = await control.operations.changeGpuHost(
         call,
         name,
-        await readChecked(c.get('body'), HostChangeSchema),
+        await readChecked(c.get('body'), GpuHostChangeSchema),
       );
       if (host === null) throw new GatewayError('unknown-gpu-host', `There is no GPU host "${name}".`);
       return c.json(host);

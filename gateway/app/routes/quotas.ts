@@ -5,8 +5,8 @@ import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { MinuteSchema, QuotaSchema, UsageRowSchema } from '../schemas/quotas.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { MinuteSchema, QuotaSchema, UsageRowSchema } from './quota-schemas.ts';
 import { tenantName } from './tenants.ts';
 import { usageCsv } from './usage-csv.ts';
 

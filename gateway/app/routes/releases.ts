@@ -3,9 +3,9 @@ import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { AliasSchema, DrainingSchema, RollbackSchema } from '../schemas/functions.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { missing, nameParam, REMOVED, removed, removeQuery, unknownFunction } from './functions.ts';
-import { AliasSchema, DifferenceSchema, DrainingSchema, ShareSchema } from './schemas.ts';
 
 const MAX_TEXT = 1000;
 const MAX_LISTED = 64;
@@ -43,16 +43,6 @@ const rollbackBody = z.strictObject({
   ifRevision,
   dryRun: z.boolean().optional().describe('Only say what would change'),
 });
-
-const RollbackSchema = z
-  .object({
-    alias: AliasSchema,
-    from: z.array(ShareSchema),
-    to: z.array(ShareSchema),
-    changes: z.array(DifferenceSchema),
-    dryRun: z.boolean(),
-  })
-  .openapi('Rollback');
 
 /** Aliases, rollback, and the removal of single versions. */
 export function releaseRoutes(app: App, control: ControlPlane): void {

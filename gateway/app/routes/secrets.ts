@@ -4,8 +4,8 @@ import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { SecretSchema } from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { SecretSchema } from './tenant-schemas.ts';
 
 /** JSON may escape a byte as six characters. */
 const MAX_BODY_BYTES = MAX_SECRET_BYTES * 6 + 1024;

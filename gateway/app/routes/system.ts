@@ -1,8 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
+import { HealthSchema } from '../schemas/platform.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { HealthSchema } from './schemas.ts';
 
 /** The caller's own key, and health. */
 export function systemRoutes(app: App, control: ControlPlane, settings: AppSettings): void {

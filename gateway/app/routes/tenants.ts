@@ -4,8 +4,8 @@ import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { AuditEntrySchema, TenantSchema } from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { AuditEntrySchema, TenantSchema } from './tenant-schemas.ts';
 
 const CURSOR = /^\d{1,15}-\d{1,19}$/;
 

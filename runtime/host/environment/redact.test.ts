@@ -1,7 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { Redactions, redactNothing, redactor } from './redact.ts';
+import { type Redact, Redactor } from './redact.ts';
+
+function redactor(secrets: ReadonlyMap<string, string>): Redact {
+  const made = new Redactor();
+  made.add('f@1', secrets);
+  return made.redact;
+}
 
 const KEY = 'sk-4f9a+"quoted"/\\é';
 const redact = redactor(
@@ -85,16 +91,46 @@ describe('redacting secrets', () => {
   });
 
   it('redacts the secrets of every added function', () => {
-    const all = new Redactions();
+    const all = new Redactor();
     assert.equal(all.redact('first second'), 'first second');
-    all.add('a@1', redactor(new Map([['A', 'first']])));
-    all.add('b@1', redactor(new Map([['B', 'second']])));
-    all.add('c@1', redactNothing);
+    all.add('a@1', new Map([['A', 'first']]));
+    all.add('b@1', new Map([['B', 'second']]));
+    all.add('c@1', new Map());
     assert.equal(all.redact('first second seco', true), '[A] [B] [B]');
   });
 
-  it('returns redactNothing without secrets', () => {
-    assert.equal(redactor(new Map()), redactNothing);
-    assert.equal(redactor(new Map([['TINY', 'abc']])), redactNothing);
+  it('leaves texts alone without secrets', () => {
+    assert.equal(redactor(new Map())('abc', true), 'abc');
+    assert.equal(redactor(new Map([['TINY', 'abc']]))('abc', true), 'abc');
+  });
+
+  it('finds long values whole, at the end of a truncated text, and one behind the other', () => {
+    const long = Array.from({ length: 60 }, (_, i) => `part-${i};`).join('');
+    const each = redactor(new Map([['LONG', long]]));
+    assert.equal(each(`a ${long} b`), 'a [LONG] b');
+    assert.equal(each(`${long}${long}`), '[LONG][LONG]');
+    for (const length of [4, 63, 64, 65, 100, 128, 200, long.length - 1]) {
+      assert.equal(each(`a ${long.slice(0, length)}`, true), 'a [LONG]', `${length} characters`);
+    }
+    assert.equal(each(`a ${long.slice(0, 63)}`), `a ${long.slice(0, 63)}`);
+  });
+
+  it('computes in the order of the text, also for values and texts that nearly match everywhere', () => {
+    const secrets = Array.from({ length: 32 }, (_, i): [string, string] => [`S${i}`, `${'a'.repeat(2000)}b${i}`]);
+    const lines = Array.from({ length: 64 }, (_, i) => `${'a'.repeat(100)}${i}`).join('\n');
+    const each = redactor(new Map([...secrets, ['LINES', lines]]));
+    let reads = 0;
+    const text = `${'a'.repeat(16_000)}c`;
+    const { startsWith } = String.prototype;
+    String.prototype.startsWith = function (this: string, ...args: [string, number?]) {
+      reads += args[0].length;
+      return startsWith.apply(this, args);
+    };
+    try {
+      each(text, true);
+    } finally {
+      String.prototype.startsWith = startsWith;
+    }
+    assert.ok(reads < 200 * text.length, `${reads} characters were compared`);
   });
 });

@@ -1,3 +1,5 @@
+import { randomInt } from 'node:crypto';
+
 /**
  * Removes secrets from a text: each value becomes `[NAME]`. With `cut`, the text was cut at its end, so the beginning of a value there is
  * removed, too.
@@ -15,44 +17,123 @@ const MAX_LINES = 64;
 /** Values of at least this length are found in their encodings, too. */
 const MIN_ENCODED_LENGTH = 6;
 
-interface Needle {
+/** A longer form is found in pieces of this length, so that the time for a text does not depend on the lengths of values. */
+const PIECE = 64;
+
+interface Piece {
   readonly name: string;
-  /** The form to find, without white space. */
   readonly text: string;
+  /** True for a piece that follows another one of its value. */
+  readonly continues: boolean;
+  /** True for the last piece of a value. */
+  readonly ends: boolean;
 }
 
 /**
- * A {@link Redact} for secrets by name. White space between the characters of a value does not hide it: `console.log` puts spaces between
- * its arguments, and a formatter may break lines. Values are found verbatim and as JSON strings. Whole values are also found in JSON within
- * JSON, in URLs and forms, and in base64 at any offset of the encoded data.
+ * Removes the secrets of inferlets that talk to each other, each inferlet's from the texts of all. White space between the characters of a
+ * value does not hide it: `console.log` puts spaces between its arguments, and a formatter may break lines. Values are found verbatim and as
+ * JSON strings. Whole values are also found in JSON within JSON, in URLs and forms, and in base64 at any offset of the encoded data.
+ *
+ * The time for a text is linear in its length, whatever the values are (Rabin and Karp, 1987): guests choose both.
  */
-export function redactor(secrets: ReadonlyMap<string, string>): Redact {
-  const needles = [...secrets].flatMap(([name, value]) => needlesOf(name, value));
-  if (needles.length === 0) return redactNothing;
-  return (text, cut = false) => {
-    const { squeezed, places } = squeeze(text);
-    const found = needles.flatMap((needle) => occurrences(needle, squeezed, cut));
-    return found.length === 0 ? text : replaced(text, places, found);
-  };
-}
-
-/** The secrets of inferlets that talk to each other: an inferlet's texts are cleared of the others' secrets, too. */
-export class Redactions {
-  readonly #all = new Map<string, Redact>();
+export class Redactor {
+  readonly #versions = new Set<string>();
+  /** Pieces by length and hash. */
+  readonly #pieces = new Map<number, Map<number, Piece[]>>();
+  /** The pieces in order of their texts; null until a text was cut. */
+  #sorted: readonly Piece[] | null = null;
 
   /** Adds the secrets of a function version, once. */
-  add(version: string, redact: Redact): void {
-    if (redact !== redactNothing) this.#all.set(version, redact);
+  add(version: string, secrets: ReadonlyMap<string, string>): void {
+    if (this.#versions.has(version)) return;
+    this.#versions.add(version);
+    for (const [name, value] of secrets) for (const form of formsOf(value)) this.#addForm(name, form);
+    this.#sorted = null;
   }
 
-  readonly redact: Redact = (text, cut) => {
-    let clean = text;
-    for (const each of this.#all.values()) clean = each(clean, cut);
-    return clean;
+  readonly redact: Redact = (text, cut = false) => {
+    if (this.#pieces.size === 0) return text;
+    const { squeezed, places } = squeeze(text);
+    const found: Found[] = [];
+    for (const [length, pieces] of this.#pieces) findAll(squeezed, length, pieces, found);
+    if (cut) this.#findBeginning(squeezed, found);
+    return found.length === 0 ? text : replaced(text, places, found);
   };
+
+  #addForm(name: string, form: string): void {
+    this.#addPiece({ name, text: form.slice(0, PIECE), continues: false, ends: form.length <= PIECE });
+    for (let at = PIECE; at < form.length; at += PIECE) {
+      const from = Math.min(at, form.length - PIECE);
+      this.#addPiece({ name, text: form.slice(from, from + PIECE), continues: true, ends: at + PIECE >= form.length });
+    }
+  }
+
+  #addPiece(piece: Piece): void {
+    const { length } = piece.text;
+    const pieces = this.#pieces.get(length) ?? new Map<number, Piece[]>();
+    this.#pieces.set(length, pieces);
+    const hash = hashOf(piece.text);
+    const alike = pieces.get(hash);
+    if (!alike) pieces.set(hash, [piece]);
+    else if (!alike.some(({ text }) => text === piece.text)) alike.push(piece);
+  }
+
+  /** Finds the longest beginning of a piece with which the text ends. */
+  #findBeginning(text: string, found: Found[]): void {
+    this.#sorted ??= [...this.#pieces.values()]
+      .flatMap((pieces) => [...pieces.values()].flat())
+      .sort((a, b) => (a.text < b.text ? -1 : 1));
+    for (let from = Math.max(0, text.length - PIECE + 1); from + MIN_LENGTH <= text.length; from++) {
+      const piece = firstWith(this.#sorted, text.slice(from));
+      if (!piece) continue;
+      found.push({ piece, from, to: text.length });
+      return;
+    }
+    // A few characters of the next piece may follow one that was found.
+    const last = found.find(({ piece, to }) => !piece.ends && to > text.length - MIN_LENGTH && to < text.length);
+    if (last) found.push({ ...last, to: text.length });
+  }
 }
 
-function needlesOf(name: string, value: string): Needle[] {
+/** The first of the sorted pieces whose text begins with `start`. */
+function firstWith(sorted: readonly Piece[], start: string): Piece | undefined {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((sorted[middle] as Piece).text < start) low = middle + 1;
+    else high = middle;
+  }
+  const piece = sorted[low];
+  return piece?.text.startsWith(start) ? piece : undefined;
+}
+
+/** Base of the hash: odd, and unknown to guests. */
+const BASE = randomInt(1 << 20, 1 << 30) * 2 + 1;
+
+function hashOf(text: string): number {
+  let hash = 0;
+  for (let i = 0; i < text.length; i++) hash = (Math.imul(hash, BASE) + text.charCodeAt(i)) | 0;
+  return hash;
+}
+
+/** Adds every place where one of `pieces`, which all have this length, begins in the text. */
+function findAll(text: string, length: number, pieces: ReadonlyMap<number, readonly Piece[]>, found: Found[]): void {
+  if (text.length < length) return;
+  let highest = 1;
+  for (let i = 1; i < length; i++) highest = Math.imul(highest, BASE);
+  let hash = hashOf(text.slice(0, length));
+  for (let from = 0; ; from++) {
+    const alike = pieces.get(hash);
+    const piece = alike?.find((each) => text.startsWith(each.text, from));
+    if (piece) found.push({ piece, from, to: from + length });
+    if (from + length >= text.length) return;
+    const rest = (hash - Math.imul(text.charCodeAt(from), highest)) | 0;
+    hash = (Math.imul(rest, BASE) + text.charCodeAt(from + length)) | 0;
+  }
+}
+
+/** The forms of a value to find, without white space. */
+function formsOf(value: string): string[] {
   const lines = value.split(/\r?\n/).filter((line) => line.trim().length >= MIN_LINE_LENGTH);
   const encoded = [...new Set([value, value.trim()])].filter((whole) => whole.length >= MIN_ENCODED_LENGTH);
   const forms = [
@@ -60,7 +141,7 @@ function needlesOf(name: string, value: string): Needle[] {
     ...encoded.flatMap((whole) => [inJson(inJson(whole)), ...inAddresses(whole), ...inBase64(whole)]),
   ];
   const texts = new Set(forms.map((form) => form.replace(/\s+/g, '')));
-  return [...texts].filter((text) => text.length >= MIN_LENGTH).map((text) => ({ name, text }));
+  return [...texts].filter((text) => text.length >= MIN_LENGTH);
 }
 
 const inJson = (text: string): string => JSON.stringify(text).slice(1, -1);
@@ -97,40 +178,20 @@ function squeeze(text: string): { squeezed: string; places: Uint32Array } {
 
 /** A range of the squeezed text; `to` is exclusive. */
 interface Found {
-  readonly name: string;
+  readonly piece: Piece;
   readonly from: number;
   readonly to: number;
 }
 
-function occurrences({ name, text }: Needle, squeezed: string, cut: boolean): Found[] {
-  const found: Found[] = [];
-  for (let from = squeezed.indexOf(text); from >= 0; from = squeezed.indexOf(text, from + text.length)) {
-    found.push({ name, from, to: from + text.length });
-  }
-  if (cut) {
-    const from = beginningAtEnd(text, squeezed);
-    if (from < squeezed.length) found.push({ name, from, to: squeezed.length });
-  }
-  return found;
-}
-
-/** Start of the longest prefix of the needle that the text ends with; the text's length when there is none. */
-function beginningAtEnd(needle: string, text: string): number {
-  const head = needle.slice(0, MIN_LENGTH);
-  for (let at = text.indexOf(head, text.length - needle.length + 1); at >= 0; at = text.indexOf(head, at + 1)) {
-    if (needle.startsWith(text.slice(at))) return at;
-  }
-  return text.length;
-}
-
-/** Replaces the found ranges; overlapping ranges become one, named after the first. */
+/** Replaces the found ranges; overlapping ranges, and the pieces of one value, become one, named after the first. */
 function replaced(text: string, places: Uint32Array, found: Found[]): string {
   found.sort((a, b) => a.from - b.from || b.to - a.to);
   const parts: string[] = [];
   let at = 0;
   let covered = 0;
-  for (const { name, from, to } of found) {
-    if (from >= covered) parts.push(text.slice(at, places[from]), `[${name}]`);
+  for (const { piece, from, to } of found) {
+    const isNew = from > covered || (from === covered && !piece.continues) || parts.length === 0;
+    if (isNew) parts.push(text.slice(at, places[from]), `[${piece.name}]`);
     covered = Math.max(covered, to);
     at = (places[covered - 1] ?? 0) + 1;
   }

@@ -1,15 +1,7 @@
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import type { Environments } from '#scheduler/secrets/environments.ts';
-import type { Secrets } from '#scheduler/secrets/secrets.ts';
-import { type Redact, redactNothing, redactor } from './redact.ts';
-
-/** The variables that a version was deployed with. */
-export interface Variables {
-  /** Secrets and plain variables, by name, in order. */
-  readonly values: ReadonlyMap<string, string>;
-  /** Removes the values of both from a text that others may read; see `redactor`. */
-  readonly redact: Redact;
-}
+import { MAX_ENVIRONMENT_CHARACTERS } from '#scheduler/secrets/rules.ts';
+import { SecretError, type Secrets } from '#scheduler/secrets/secrets.ts';
 
 /** The stores that decrypt variables. */
 export interface Openers {
@@ -18,18 +10,25 @@ export interface Openers {
 }
 
 /**
- * The variables of a version, decrypted for each invocation and kept no longer than it.
- * @throws SecretError when one cannot be opened, StoreError
+ * The secrets and plain variables that a version was deployed with, by name, in order; decrypted for each invocation and kept no longer than
+ * it.
+ *
+ * @throws SecretError when one cannot be opened, or when they are too long together; StoreError
  */
 export async function variablesOf(
   version: FunctionVersion | null,
   { secrets, environments }: Openers,
-): Promise<Variables> {
-  if (version === null) return { values: new Map(), redact: redactNothing };
+): Promise<ReadonlyMap<string, string>> {
+  if (version === null) return new Map();
   const [opened, plain] = await Promise.all([
     secrets.open(ownerOf(version), version.secrets ?? {}),
     environments.open(version),
   ]);
   const values = new Map([...opened, ...plain].sort(([a], [b]) => (a < b ? -1 : 1)));
-  return { values, redact: redactor(values) };
+  let characters = 0;
+  for (const value of values.values()) characters += value.length;
+  if (characters <= MAX_ENVIRONMENT_CHARACTERS) return values;
+  throw new SecretError(
+    `The secrets and variables of the function have ${characters} characters; ${MAX_ENVIRONMENT_CHARACTERS} are allowed. Name fewer secrets in its manifest, or set shorter values, and deploy it again.`,
+  );
 }

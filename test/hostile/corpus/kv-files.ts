@@ -87,4 +87,34 @@ export const kvFiles: readonly Attack[] = [
     ends: ANY,
     manifest: MANIFEST,
   },
+  {
+    name: 'floods-frees-of-pages-that-were-never-there',
+    kind: 'floods',
+    source: () => ({
+      guest: {
+        memory: '64',
+        run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
+          ${forever(`(call $allocate.free-pages (local.get $j) ${tokens(262_000)}) (call $allocate.free-pages (local.get $j) ${tokens(8000)})`)}`,
+      },
+    }),
+    ends: ANY,
+    manifest: MANIFEST,
+  },
+  {
+    name: 'floods-forwards-of-embeds-that-were-never-there',
+    kind: 'floods',
+    source: () => ({
+      guest: {
+        memory: '64',
+        run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
+          ${times(
+            8000,
+            `(i32.store (i32.add (i32.const ${AT.heap}) (i32.shl (local.get $i) (i32.const 2))) (i32.add (local.get $i) (i32.const 7)))`,
+          )}
+          ${forever(`(call $forward.forward (local.get $j) ${`${tokens(8000)} `.repeat(4)} (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))`)}`,
+      },
+    }),
+    ends: ANY,
+    manifest: MANIFEST,
+  },
 ];

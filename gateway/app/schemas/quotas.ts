@@ -1,7 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import { QUOTA_NAMES, type QuotaName } from '#scheduler/quotas/names.ts';
-
-const timestamp = z.string().openapi({ description: 'ISO 8601', example: '2026-11-20T05:12:00.000Z' });
+import { timestamp } from './timestamp.ts';
 
 export const QuotaSchema = z
   .object({
@@ -55,3 +54,10 @@ export const MinuteSchema = z
     rejections: byCode.openapi({ description: 'Refused requests by error code' }),
   })
   .openapi('Minute');
+
+/** One limit and its use. Headers, API, command and dashboard all show this number. */
+export type QuotaStatus = z.infer<typeof QuotaSchema>;
+/** Usage in one span of time. All numbers are sums; times in ms. */
+export type UsageRow = z.infer<typeof UsageRowSchema>;
+/** Per-minute numbers for the dashboard, newest last. Minutes without activity are left out. */
+export type MinuteRow = z.infer<typeof MinuteSchema>;

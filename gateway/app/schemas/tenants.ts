@@ -1,9 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import { SCOPES } from '#scheduler/tenants/scopes.ts';
-
-/** Schemas of the answers about tenants, keys, secrets and the audit log. */
-
-const timestamp = z.string().openapi({ description: 'ISO 8601', example: '2026-11-20T05:12:00.000Z' });
+import { timestamp } from './timestamp.ts';
 
 export const TenantSchema = z
   .object({
@@ -58,3 +55,13 @@ export const SecretSchema = z
       .openapi({ description: 'Served versions that use it, each with its revision' }),
   })
   .openapi('Secret', { description: 'A secret without its value, which no request returns.' });
+
+/** A tenant. Its weight in the fair share is 1 to 1000, 100 for a new tenant. */
+export type Tenant = z.infer<typeof TenantSchema>;
+export type ApiKey = z.infer<typeof ApiKeySchema>;
+/** A new key in clear text; no other response shows it. */
+export type CreatedKey = z.infer<typeof CreatedKeySchema>;
+/** An administrative act: its actor, action, subject and time. Never holds a secret. */
+export type AuditEntry = z.infer<typeof AuditEntrySchema>;
+/** A secret without its value, which no client can read back. */
+export type Secret = z.infer<typeof SecretSchema>;

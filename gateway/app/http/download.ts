@@ -1,0 +1,40 @@
+const PIECE_BYTES = 256 * 1024;
+/** Longest time in which a client takes nothing. */
+const STALLED_MS = 30_000;
+
+/**
+ * Streams bytes that are in memory, piece by piece as the client takes them.
+ *
+ * @param free called once, when the client has all bytes, is gone, or has taken nothing for 30 s
+ */
+export function download(content: Uint8Array, free: () => void): ReadableStream<Uint8Array> {
+  let at = 0;
+  let stalled: ReturnType<typeof setTimeout> | undefined;
+  let freed = false;
+  const end = (): void => {
+    clearTimeout(stalled);
+    if (freed) return;
+    freed = true;
+    free();
+  };
+  return new ReadableStream(
+    {
+      pull(controller) {
+        clearTimeout(stalled);
+        if (at >= content.length) {
+          end();
+          controller.close();
+          return;
+        }
+        controller.enqueue(content.slice(at, at + PIECE_BYTES));
+        at += PIECE_BYTES;
+        stalled = setTimeout(() => {
+          end();
+          controller.error(new Error('the client took nothing for too long'));
+        }, STALLED_MS);
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  );
+}

@@ -1,0 +1,150 @@
+import { z } from '@hono/zod-openapi';
+import { timestamp } from './timestamp.ts';
+
+export const ManifestSchema = z
+  .looseObject({
+    name: z.string(),
+    description: z.string().optional(),
+    input: z.unknown().optional().openapi({ description: 'JSON schema (2020-12) of the input' }),
+  })
+  .openapi('Manifest', {
+    description:
+      'What pie.json says about the function. `environment` has `(sealed)` in place of each value: they are never shown.',
+  });
+
+export const ShareSchema = z
+  .object({
+    version: z.string(),
+    weight: z.int().openapi({ description: 'Percent; those of an alias sum to 100', example: 90 }),
+  })
+  .openapi('Share');
+
+export const AliasSchema = z
+  .object({
+    alias: z.string().openapi({ example: 'live' }),
+    shares: z.array(ShareSchema).readonly(),
+    revision: z.int().openapi({ description: 'Grows with every change' }),
+    changedAt: timestamp,
+    changedBy: z.string().openapi({ description: 'Id of the key that changed it last' }),
+    message: z.string().optional(),
+    tag: z.literal(true).optional().openapi({ description: 'It names one version for good' }),
+    restores: z.int().optional().openapi({ description: 'A rollback made it: as it was at that revision' }),
+  })
+  .openapi('Alias');
+
+export const DifferenceSchema = z
+  .object({
+    field: z.string().openapi({ example: 'limits.pages' }),
+    from: z.string().nullable(),
+    to: z.string().nullable(),
+  })
+  .openapi('Difference');
+
+export const DrainingSchema = z
+  .object({
+    version: z.string(),
+    unfinished: z.int().openapi({ description: 'Invocations of it that wait or run' }),
+  })
+  .openapi('Draining');
+
+const VersionAliasSchema = z.object({ alias: z.string(), weight: z.int(), tag: z.literal(true).optional() });
+
+export const FunctionSchema = z
+  .object({
+    name: z.string().openapi({ example: 'text-completion' }),
+    version: z.string().openapi({ description: 'Content hash of manifest and component', example: '3f9ac41e07b2' }),
+    manifest: ManifestSchema,
+    componentHash: z.string().openapi({ description: 'sha256, hexadecimal' }),
+    componentBytes: z.int(),
+    createdAt: timestamp,
+    createdBy: z.string().optional().openapi({ description: 'Id of the key that deployed it first' }),
+    message: z.string().optional(),
+    live: z
+      .array(ShareSchema)
+      .readonly()
+      .optional()
+      .openapi({ description: 'In a list of functions: what the bare name means; empty when nothing' }),
+    aliases: z
+      .array(VersionAliasSchema)
+      .readonly()
+      .optional()
+      .openapi({ description: 'In a list of versions: the names that serve it, with its percent of each' }),
+    quarantinedAt: timestamp.optional().openapi({
+      description: 'In lists: since when it is quarantined, and so not run; see the error `quarantined`',
+    }),
+    platform: z
+      .literal(true)
+      .optional()
+      .openapi({ description: 'Of the platform: it stands in for a function that the tenant does not have' }),
+  })
+  .openapi('Function');
+
+const warnings = z.array(z.string()).readonly().openapi({ description: 'What will not work as it may be meant' });
+const grants = z.array(z.string()).readonly().openapi({ description: 'What the manifest grants, in words' });
+
+const DeployReportSchema = z.object({
+  componentBytes: z.int(),
+  moduleBytes: z.int().nullable(),
+  cached: z.boolean().openapi({ description: 'The build was found, not made again' }),
+  buildMs: z.number().nullable(),
+  steps: z.array(z.object({ name: z.string(), ms: z.number() })).readonly(),
+  coldStartMs: z.number().nullable().openapi({ description: 'Launch with an empty pool, measured' }),
+  warmStartMs: z
+    .number()
+    .nullable()
+    .openapi({ description: 'Taking a ready instance from the pool, measured: its first call comes after it' }),
+});
+
+export const DeployedSchema = FunctionSchema.extend({
+  created: z.boolean().openapi({ description: 'False when this content was deployed before' }),
+  alias: AliasSchema.nullable().openapi({
+    description: 'The alias that serves it now; null when the traffic was left alone',
+  }),
+  report: DeployReportSchema,
+  grants,
+  warnings,
+}).openapi('Deployed');
+
+export const DeployPlanSchema = z
+  .object({
+    version: z.string(),
+    exists: z.boolean().openapi({ description: 'The version exists already' }),
+    manifest: ManifestSchema,
+    componentHash: z.string(),
+    componentBytes: z.int(),
+    alias: z.string().nullable().openapi({ description: 'The alias that the deploy would move; null for none' }),
+    from: z.array(ShareSchema).readonly().openapi({ description: 'What that alias serves now' }),
+    changes: z.array(DifferenceSchema).readonly(),
+    grants,
+    warnings,
+  })
+  .openapi('DeployPlan', { description: 'What a deploy would do; nothing was stored.' });
+
+export const RollbackSchema = z
+  .object({
+    alias: AliasSchema,
+    from: z.array(ShareSchema).readonly(),
+    to: z.array(ShareSchema).readonly(),
+    changes: z.array(DifferenceSchema).readonly(),
+    dryRun: z.boolean(),
+  })
+  .openapi('Rollback');
+
+/** `pie.json`, checked. The app reads `name` and `input`, and shows the other members unchanged. */
+export type FunctionManifest = z.infer<typeof ManifestSchema>;
+/** One version's share of an alias's invocations: whole percent from 1 to 100. The weights of an alias sum to 100. */
+export type Share = z.infer<typeof ShareSchema>;
+/** A name for one version, or for several weighted versions. See `SetAlias.ifRevision` for its revision. */
+export type Alias = z.infer<typeof AliasSchema>;
+/** An alias that serves a version, with the version's percent of the alias's invocations. */
+export type VersionAlias = z.infer<typeof VersionAliasSchema>;
+/** One difference between the previously served version and the new one. `from` and `to` are texts for people. */
+export type Difference = z.infer<typeof DifferenceSchema>;
+/** Invocations of a removed version that have not ended. */
+export type Draining = z.infer<typeof DrainingSchema>;
+export type FunctionVersion = z.infer<typeof FunctionSchema>;
+/** The build's report on the version; null for a value that was not measured. Times in ms, sizes in bytes. */
+export type DeployReport = z.infer<typeof DeployReportSchema>;
+/** The response to `pie deploy --dry-run`; nothing is stored. */
+export type DeployPlan = z.infer<typeof DeployPlanSchema>;
+export type Rollback = z.infer<typeof RollbackSchema>;

@@ -1,0 +1,108 @@
+import { z } from '@hono/zod-openapi';
+import { DEFAULT_LIMITS } from '../context.ts';
+import { CODES, type ErrorCode } from '../errors/codes.ts';
+import { timestamp } from './timestamp.ts';
+
+export const STATUSES = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const;
+export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
+
+export const UsageSchema = z
+  .record(z.string(), z.unknown())
+  .openapi('Usage', { description: 'What the invocation used; names carry their units.' });
+
+const WebhookDeliverySchema = z.object({
+  url: z.string(),
+  status: z
+    .enum(['waiting', 'pending', 'delivered', 'failed'])
+    .openapi({ description: '`waiting` for the end, `pending` until an attempt succeeds' }),
+  attempts: z.int(),
+  lastStatus: z.int().nullable().openapi({ description: 'HTTP status of the last answer' }),
+  lastError: z.string().nullable(),
+  nextAt: timestamp.nullable().openapi({ description: 'When the next attempt is made' }),
+});
+
+export const InvocationSchema = z
+  .object({
+    id: z.string(),
+    function: z.string(),
+    version: z.string(),
+    status: z.enum(STATUSES),
+    parent: z.string().optional().openapi({ description: 'The invocation that launched it, when no client did' }),
+    createdAt: timestamp,
+    startedAt: timestamp.optional(),
+    endedAt: timestamp.optional(),
+    output: z.unknown().optional(),
+    error: z
+      .object({ code: z.enum(Object.keys(CODES) as [ErrorCode, ...ErrorCode[]]), message: z.string() })
+      .optional(),
+    usage: UsageSchema.optional(),
+    attempts: z.int().openapi({ description: 'Attempts begun; `usage` is the sum over them' }),
+    lastEventId: z.string().openapi({
+      description: 'Id of the last event so far, `<epoch>-<number>`; its number is 0 when there is none',
+      example: '1763776000000-17',
+    }),
+    webhook: WebhookDeliverySchema.optional().openapi({ description: 'How the notification of the end stands' }),
+  })
+  .openapi('Invocation');
+
+export const FileSchema = z
+  .object({
+    name: z.string().openapi({ example: 'report.pdf' }),
+    mediaType: z.string().openapi({ example: 'application/pdf' }),
+    bytes: z.int(),
+  })
+  .openapi('File', { description: 'A file of an invocation, put there by its client or by the inferlet.' });
+
+export const MessageSchema = z
+  .union([z.object({ text: z.string() }), z.object({ base64: z.string() }), z.object({ file: FileSchema })])
+  .openapi('Message', { description: 'What an inferlet sent: text, bytes in base64, or word of a file.' });
+
+export const OutcomeSchema = z
+  .object({
+    id: z.string(),
+    status: z.literal('succeeded'),
+    output: z.unknown(),
+    messages: z.array(MessageSchema).readonly(),
+    messagesTruncated: z
+      .literal(true)
+      .optional()
+      .openapi({
+        description: `Set when the messages passed ${DEFAULT_LIMITS.collectedBytes} bytes; the event stream has them all`,
+      }),
+    usage: UsageSchema.optional(),
+  })
+  .openapi('Outcome', { description: 'A waited-for invocation that succeeded.' });
+
+export const LogEntrySchema = z
+  .object({
+    cursor: z.string(),
+    function: z.string(),
+    invocation: z.string(),
+    time: timestamp,
+    level: z.enum(LEVELS),
+    message: z.string(),
+  })
+  .openapi('LogEntry');
+
+export const ListedInvocationSchema = InvocationSchema.extend({
+  tenant: z.string(),
+  gpuHost: z
+    .string()
+    .optional()
+    .openapi({ description: 'GPU host that serves it while it runs; only operators see it' }),
+}).openapi('ListedInvocation');
+
+/** State of a webhook's delivery; see `WebhookState` of the scheduler. Its URL lacks the query. */
+export type WebhookDelivery = z.infer<typeof WebhookDeliverySchema>;
+export type InvocationStatus = (typeof STATUSES)[number];
+/** An invocation inside a gateway: its output may be a `JsonText`. `usage` sums over all attempts. */
+export type HeldInvocation = z.infer<typeof InvocationSchema>;
+/** Any JSON value, as parsed. */
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
+/** An invocation as clients see it. */
+export type InvocationState = HeldInvocation & { readonly output?: Json | undefined };
+export type ListedInvocation = z.infer<typeof ListedInvocationSchema> & InvocationState;
+/** A file between a client and its invocation. */
+export type InvocationFile = z.infer<typeof FileSchema>;
+export type LogLevel = (typeof LEVELS)[number];
+export type LogEntry = z.infer<typeof LogEntrySchema>;

@@ -1,0 +1,134 @@
+import { z } from '@hono/zod-openapi';
+import { CODES } from '../errors/codes.ts';
+
+export const ModelSchema = z
+  .object({
+    id: z.string(),
+    object: z.literal('model'),
+    created: z.int(),
+    owned_by: z.string(),
+    contextLength: z.int(),
+    vocabularySize: z.int(),
+    pageSize: z.int(),
+    pageCount: z.int(),
+    traits: z.array(z.string()).readonly(),
+    aliasOf: z.string().optional().openapi({ description: 'This is another name of that model' }),
+  })
+  .openapi('Model');
+
+export const HealthSchema = z
+  .object({
+    ready: z.boolean(),
+    checks: z.array(z.object({ name: z.string(), ok: z.boolean(), detail: z.string().optional() })).readonly(),
+  })
+  .openapi('Health');
+
+export const ProblemSchema = z
+  .looseObject({
+    type: z.string().openapi({ description: "Address of the code's documentation page" }),
+    title: z.string(),
+    status: z.int(),
+    detail: z.string(),
+    code: z.enum(Object.keys(CODES) as [string, ...string[]]),
+    hint: z.string(),
+    field: z.string().optional().openapi({ description: 'The offending field (JSON pointer) or parameter' }),
+    requestId: z.string(),
+    error: z.object({ message: z.string(), type: z.string(), code: z.string(), param: z.string().optional() }),
+  })
+  .openapi('Problem', { description: 'RFC 9457, with the `error` object that OpenAI-style clients read.' });
+
+const ModelLoadSchema = z.object({
+  model: z.string(),
+  gpuHost: z.string().nullable().openapi({ description: 'Name of its GPU host' }),
+  pages: z.int(),
+  freePages: z.int(),
+  cachedPages: z.int(),
+  batchSize: z.number().nullable().openapi({ description: 'Mean sequences of a batch; null when there was none' }),
+  utilisation: z.number().openapi({ description: 'Share of time in which the device computed' }),
+  hitRate: z.number().nullable().openapi({ description: 'Share of prompt tokens found in the prefix cache' }),
+});
+
+const HostedModelSchema = z.object({
+  model: z.string(),
+  backend: z.string(),
+  precision: z.string().openapi({ description: 'Precision of the weights', example: 'bf16' }),
+  kv: z
+    .string()
+    .nullable()
+    .openapi({ description: 'Precision of keys and values; null when it equals that of the weights' }),
+  device: z.string().openapi({ description: 'Name of the card, or CPU', example: 'NVIDIA H200' }),
+  deviceIndex: z.int().nullable().openapi({ description: 'Number of the device in the driver’s order' }),
+  memory: z
+    .object({ takenBytes: z.int(), totalBytes: z.int() })
+    .nullable()
+    .openapi({ description: 'Device memory that the model uses, and the total; null for a CPU' }),
+  pages: z.int(),
+  pageSize: z.int().openapi({ description: 'Slots of a page' }),
+});
+
+const RuntimeLimitsSchema = z.object({
+  memory: z.enum(['cgroup', 'rlimit']).openapi({ description: 'Mechanism that bounds the memory of a sandbox' }),
+  demotion: z
+    .enum(['cgroup', 'autogroup', 'none'])
+    .openapi({ description: 'Mechanism by which the kernel makes a sandbox yield after it has computed much' }),
+  notice: z.string().nullable().openapi({ description: 'Limits that the machine lacks, and how to get them' }),
+});
+
+const RuntimeSchema = z.object({
+  name: z.string(),
+  alive: z.boolean(),
+  slots: z.int(),
+  isolation: z.enum(['namespaces', 'process']).nullable().openapi({
+    description: 'Confinement of the processes that handle untrusted bytes; null when the runtime does not report it',
+  }),
+  isolationNotice: z
+    .string()
+    .nullable()
+    .openapi({ description: 'Missing parts of the confinement, and how to get them' }),
+  limits: RuntimeLimitsSchema.nullable().openapi({ description: 'How the kernel limits sandboxes' }),
+  running: z.int(),
+});
+
+export const GpuHostSchema = z
+  .object({
+    name: z.string(),
+    connected: z.boolean().openapi({ description: 'True while a runtime reaches it' }),
+    drained: z.boolean().openapi({ description: 'True while an operator drains it: it takes no new invocations' }),
+    running: z.int().openapi({ description: 'Invocations that it serves, including children' }),
+    models: z.array(HostedModelSchema).readonly().openapi({ description: 'Its models when a runtime last reached it' }),
+  })
+  .openapi('GpuHost');
+
+export const GpuHostChangeSchema = z
+  .strictObject({
+    drained: z.boolean().meta({ description: 'True to give it no new invocations' }),
+    force: z.boolean().optional().meta({ description: 'Drain even the last GPU host; new invocations then wait' }),
+  })
+  .refine(({ drained, force }) => drained || force !== true, {
+    error: 'goes with `drained: true`',
+    path: ['force'],
+  });
+
+export const LoadSchema = z
+  .object({
+    runtimes: z.array(RuntimeSchema).readonly(),
+    gpuHosts: z.array(GpuHostSchema).readonly(),
+    models: z.array(ModelLoadSchema).readonly(),
+    waiting: z.int(),
+    running: z.int(),
+    tenants: z
+      .array(z.object({ tenant: z.string(), waiting: z.int(), running: z.int(), weight: z.number() }))
+      .readonly(),
+  })
+  .openapi('Load');
+
+/** Memory and batches of one model on one device, over the last seconds. */
+export type ModelLoad = z.infer<typeof ModelLoadSchema>;
+export type HostedModel = z.infer<typeof HostedModelSchema>;
+export type RuntimeLimits = z.infer<typeof RuntimeLimitsSchema>;
+export type GpuHostState = z.infer<typeof GpuHostSchema>;
+export type GpuHostChange = z.infer<typeof GpuHostChangeSchema>;
+export type PlatformLoad = z.infer<typeof LoadSchema>;
+export type Health = z.infer<typeof HealthSchema>;
+/** An RFC 9457 problem with the members that OpenAI-style clients read. */
+export type Problem = z.infer<typeof ProblemSchema>;

@@ -1,0 +1,191 @@
+import {
+  FILE_RIGHTS,
+  type FileRights,
+  type Mask,
+  type RunRequest,
+  type Sampler,
+  type StepOutput,
+  type StepRequest,
+  type TenantLimit,
+} from './calls.ts';
+import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
+import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, STEP_OUTPUT } from './wire.ts';
+import type { FrameWriter, WordReader } from './words.ts';
+
+/** The form of one field of a call on the wire. Reading checks the form only; handlers check the values. */
+export interface Field<T> {
+  put(writer: FrameWriter, value: T): void;
+  /** @throws ProtocolFault */
+  read(reader: WordReader): T;
+  /** The limit that a list in the value exceeds, or the list that the value asks for; undefined when there is none. */
+  exceeds?(value: T): number | undefined;
+  /** Number of addresses in the value, which are the host's keys to order calls by. */
+  addresses?(value: T): number;
+}
+
+export type Fields = Readonly<Record<string, Field<unknown>>>;
+export type ValuesOf<F extends Fields> = { readonly [K in keyof F]: F[K] extends Field<infer T> ? T : never };
+
+export const u32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.u32() };
+export const i32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.i32() };
+const f32: Field<number> = { put: (writer, value) => writer.putFloat(value), read: (reader) => reader.f32() };
+/** A number of items for which the host makes a list. */
+export const count: Field<number> = {
+  ...u32,
+  exceeds: (value) => (value > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
+  addresses: (value) => value,
+};
+/** A whole number up to 2^53. */
+export const wide: Field<number> = { put: (writer, value) => writer.putWide(value), read: (reader) => reader.wide() };
+export const text: Field<string> = { put: (writer, value) => writer.putText(value), read: (reader) => reader.text() };
+export const list: Field<Uint32Array> = {
+  put: (writer, value) => writer.putList(value),
+  read: (reader) => reader.list(),
+  exceeds: ({ length }) => (length > MAX_LIST ? MAX_LIST : undefined),
+};
+/** A list of page or embed addresses. */
+export const addresses: Field<Uint32Array> = {
+  put: (writer, value) => writer.putList(value, MAX_ADDRESSES),
+  read: (reader) => reader.list(),
+  exceeds: ({ length }) => (length > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
+  addresses: ({ length }) => length,
+};
+export const pixels: Field<Uint8Array> = {
+  put: (writer, value) => writer.putBytes(value),
+  read: (reader) => reader.bytes(MAX_PIXEL_BYTES),
+};
+
+export const flag: Field<boolean> = {
+  put: (writer, value) => writer.put(value ? 1 : 0),
+  read: (reader) => {
+    const word = reader.u32();
+    if (word > 1) throw new ProtocolFault('malformed', `a flag of ${word}`);
+    return word === 1;
+  },
+};
+
+/** A flag, then the value if there is one. */
+function optional<T>(field: Field<T>): Field<T | undefined> {
+  return {
+    put: (writer, value) => {
+      flag.put(writer, value !== undefined);
+      if (value !== undefined) field.put(writer, value);
+    },
+    read: (reader) => (flag.read(reader) ? field.read(reader) : undefined),
+  };
+}
+
+export const optionalText = optional(text);
+
+/** Fields one after another. */
+export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
+  const entries = Object.entries(fields);
+  return {
+    put: (writer, value) => putAll(writer, entries, value),
+    read: (reader) => readAll(reader, entries, {}) as ValuesOf<F>,
+    exceeds: (value) => exceededIn(entries, value),
+    addresses: (value) => addressesIn(entries, value),
+  };
+}
+
+export type Entries = readonly (readonly [name: string, field: Field<unknown>])[];
+
+export function putAll(writer: FrameWriter, entries: Entries, values: object): void {
+  for (const [name, field] of entries) field.put(writer, (values as Record<string, unknown>)[name]);
+}
+
+/** Adds the fields that it reads to `values`. */
+export function readAll(reader: WordReader, entries: Entries, values: Record<string, unknown>): object {
+  for (const [name, field] of entries) values[name] = field.read(reader);
+  return values;
+}
+
+export function exceededIn(entries: Entries, values: object): number | undefined {
+  for (const [name, field] of entries) {
+    const limit = field.exceeds?.((values as Record<string, unknown>)[name]);
+    if (limit !== undefined) return limit;
+  }
+  return undefined;
+}
+
+export function addressesIn(entries: Entries, values: object): number {
+  let sum = 0;
+  for (const [name, field] of entries) sum += field.addresses?.((values as Record<string, unknown>)[name]) ?? 0;
+  return sum;
+}
+
+const maskRows: Field<Mask> = record({ runs: list, rowLengths: list });
+export const mask = optional(maskRows);
+const sampler: Field<Sampler> = record({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });
+
+const output: Field<StepOutput> = {
+  put: (writer, value) => {
+    writer.put(STEP_OUTPUT[value.tag]);
+    if (value.tag === 'sample') sampler.put(writer, value.val);
+    else if (value.tag === 'distributions') writer.put(value.val);
+  },
+  read: (reader) => {
+    const tag = reader.u32();
+    switch (tag) {
+      case STEP_OUTPUT.none:
+        return { tag: 'none' };
+      case STEP_OUTPUT.sample:
+        return { tag: 'sample', val: sampler.read(reader) };
+      case STEP_OUTPUT.distributions:
+        return { tag: 'distributions', val: reader.u32() };
+      default:
+        throw new ProtocolFault('malformed', `unknown output ${tag} of a step`);
+    }
+  },
+};
+
+/** An empty list allows every token. */
+const allowed: Field<Uint32Array | undefined> = {
+  put: (writer, value) => (value ? writer.putList(value) : writer.put(0)),
+  read: (reader) => {
+    const words = reader.list();
+    return words.length === 0 ? undefined : words;
+  },
+};
+
+export const stepRequest: Field<StepRequest> = record({
+  ...{ tokens: list, positions: list, inPages: addresses, outPages: addresses, mask },
+  ...{ rows: u32, output, allowed, adapter: optionalText },
+});
+export const runRequest: Field<RunRequest> = record({
+  ...{ token: u32, position: u32, pages: addresses, maxTokens: u32, sampler, stopTokens: list },
+});
+
+export const rights: Field<FileRights> = {
+  put: (writer, value) => writer.put(FILE_RIGHTS.indexOf(value)),
+  read: (reader) => {
+    const code = reader.u32();
+    const found = FILE_RIGHTS[code];
+    if (found === undefined) throw new ProtocolFault('malformed', `unknown rights ${code} of a file`);
+    return found;
+  },
+};
+
+/** A limit past a word is written as no limit: no host has so many pages. */
+export const tenantLimit: Field<TenantLimit> = {
+  put: (writer, { pages, readAt }) => {
+    writer.put(Math.min(pages ?? NO_PAGE_LIMIT, NO_PAGE_LIMIT));
+    writer.putWide(readAt);
+  },
+  read: (reader) => {
+    const pages = reader.u32();
+    return { pages: pages === NO_PAGE_LIMIT ? null : pages, readAt: reader.wide() };
+  },
+};
+
+export const handlerErrorField: Field<HandlerError> = {
+  put: (writer, { tag, val }) => {
+    writer.put(HANDLER_ERROR_TAGS.indexOf(tag));
+    writer.putText(val);
+  },
+  read: (reader) => {
+    const tag = HANDLER_ERROR_TAGS[reader.u32()];
+    if (tag === undefined) throw new ProtocolFault('malformed', 'unknown error code');
+    return { tag, val: reader.text() };
+  },
+};
