@@ -48,10 +48,10 @@ export class ForwardCall extends DeviceCall {
   }
 
   override get pagesAhead(): PagesAhead | undefined {
-    const { inEmbeds, adapter } = this.operation;
-    if (!this.plan) return this.#unplanned.pagesAhead(inEmbeds.length, adapter, () => this.#ask());
+    const { inEmbeds } = this.operation;
+    if (!this.plan) return this.#unplanned.pagesAhead(inEmbeds.length, this.#adapter, () => this.#ask());
     const tokens = tokensOf(this.#inputs);
-    return tokens && this.#unplanned.pagesLeft(this.plan, tokens, adapter);
+    return tokens && this.#unplanned.pagesLeft(this.plan, tokens, this.#adapter);
   }
 
   override chunkable(): boolean {
@@ -110,9 +110,12 @@ export class ForwardCall extends DeviceCall {
     return plan;
   }
 
+  get #adapter(): string | undefined {
+    return this.operation.op === 'forward' ? this.operation.adapter : undefined;
+  }
+
   #request(inputs: readonly HeldEmbed[]): ForwardRequest {
     const { inPages, outPages, outEmbeds, mask } = this.operation;
-    const adapter = this.operation.op === 'forward' ? this.operation.adapter : undefined;
     const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
     return {
       positions: positionsOf(inputs),
@@ -122,7 +125,7 @@ export class ForwardCall extends DeviceCall {
       tokens,
       rows: outEmbeds.length,
       keepsParts: false,
-      adapter,
+      adapter: this.#adapter,
     };
   }
 
