@@ -1,7 +1,8 @@
 import { AwaitedQueues } from './awaited.ts';
 import type { Batch, Grant } from './batch.ts';
-import type { BatchCall } from './call.ts';
+import { type BatchCall, isDeviceCall, leavesWith } from './call.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
+import { postponeWaiters } from './pages-ahead.ts';
 import { DEFAULT_GRACE, type GracePolicy, graceMs, longestGraceMs } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
 import { kOnlyWaitMs } from './policies/k-only.ts';
@@ -56,9 +57,9 @@ const WATCH_MS = 0.3;
  * leaves. A plain state machine: the caller passes the time and executes the batches (Pie, SOSP '25, section 5.2).
  *
  * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it. Each batch takes the most
- * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for). There are two
- * exceptions. Two steps that encode images follow each other only when nothing else is ready, so that decode goes on between them. And a
- * batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`).
+ * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for, and to one that
+ * computes its pages). There are two exceptions. Two steps that encode images follow each other only when nothing else is ready, so that
+ * decode goes on between them. And a batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`).
  */
 export class Batcher {
   readonly limits: BatchLimits;
@@ -364,11 +365,13 @@ export class Batcher {
   }
 
   #takeForwards(): Batch {
-    const ready = this.#forwards;
+    const variant = this.#turns.next(this.#forwards);
+    const { going: ready, waiting } = postponeWaiters(this.#forwards, variant, this.limits);
+    this.#forwards = ready;
     const forwards: Grant[] = [];
     const projections: BatchCall[] = [];
     this.#riders = projections;
-    selectForwards(ready, this.#turns.next(ready), this.limits, (call, tokens) => {
+    selectForwards(ready, variant, this.limits, (call, tokens) => {
       if (call.links && call.links.follows > 0) this.rides.softJoins++;
       const after = call.links?.needs;
       forwards.push(after ? { call, tokens, after } : { call, tokens });
@@ -382,7 +385,7 @@ export class Batcher {
     });
     this.#riders = undefined;
     for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
-    this.#forwards = ready.filter((call) => call.state === 'ready');
+    this.#forwards = [...ready.filter((call) => call.state === 'ready'), ...waiting];
     return { forwards, projections, encodings: [] };
   }
 
@@ -438,13 +441,4 @@ export class Batcher {
       for (const call of calls) oldestMs = Math.min(oldestMs, call.arrivedMs);
     return nowMs - oldestMs;
   }
-}
-
-function isDeviceCall(call: BatchCall): boolean {
-  return call.kind === 'forward' || call.kind === 'project' || call.kind === 'encode';
-}
-
-/** True when the call leaves its queue for good with this many inputs. */
-function leavesWith(call: BatchCall, tokens: number): boolean {
-  return !call.continues && tokens === call.tokens;
 }

@@ -1,4 +1,5 @@
 import type { CallLinks } from './links.ts';
+import type { PagesAhead } from './pages-ahead.ts';
 import type { BatchQueue } from './queue.ts';
 
 /**
@@ -64,6 +65,14 @@ export abstract class BatchCall {
   }
 
   /**
+   * The pages that the call computes next; undefined when it gives none to others. Asked about ready calls while a batch is chosen, and the
+   * same until the batch leaves.
+   */
+  get pagesAhead(): PagesAhead | undefined {
+    return undefined;
+  }
+
+  /**
    * Requests what the call needs beside earlier calls, once its turn has come, and holds what is there. False when something is still to
    * come: the call is then paused until it is resumed.
    */
@@ -77,4 +86,14 @@ export abstract class BatchCall {
 /** True when no later call has to wait for this one: it is done (or dropped), and so are all calls that it waited for. */
 export function isReleased(call: BatchCall): boolean {
   return call.state === 'done' && call.blockers === 0;
+}
+
+/** True when the call computes on the device. */
+export function isDeviceCall(call: BatchCall): boolean {
+  return call.kind === 'forward' || call.kind === 'project' || call.kind === 'encode';
+}
+
+/** True when the call leaves its queue for good with this many inputs. */
+export function leavesWith(call: BatchCall, tokens: number): boolean {
+  return !call.continues && tokens === call.tokens;
 }

@@ -15,6 +15,11 @@ export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, agin
 /** Maximum inputs of a decode, unless four of these exceed a batch. A decode is never cut; long calls leave room for it. */
 const SHORT_TOKENS = 16;
 
+/** Maximum inputs of a call that counts as short. */
+export function mostShortTokens({ maxTokens }: BatchLimits): number {
+  return Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
+}
+
 /** Receives a call, and the number of its inputs that go with the batch. */
 export type Taker = (call: BatchCall, tokens: number) => void;
 
@@ -42,7 +47,7 @@ export function selectForwards(
     tokens += count;
     take(call, count);
   };
-  const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
+  const short = mostShortTokens(limits);
   const counted = ready.length;
   let longsLeft = 0;
   for (const call of ready) if (call.variant === variant && call.tokens > short) longsLeft++;

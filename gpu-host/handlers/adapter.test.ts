@@ -151,7 +151,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   test(`a prefix is found by who computed it only (${backend})`, async () => {
     await using made = await start({ backend });
     const { host, oracleOf } = made;
-    for (const [round, cached] of [0, 24].entries()) {
+    for (const [round, cached] of [0, 29].entries()) {
       for (const who of EVERYBODY) {
         const b = await bench(host, oracleOf(who), `${who} ${round}`);
         const { distribution, cachedTokens } = await said(b, who, TEXT, 0, b.pages(5));

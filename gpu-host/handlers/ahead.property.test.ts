@@ -149,7 +149,9 @@ async function live(inferlet: GpuInferlet, story: Story, oracle: Oracle): Promis
   const whole = { inPages: fresh, outPages: fresh };
   const again = await step(text, 0, fresh, { ...output, ...whole });
   await alike(again, text, 'the same text, from what is cached');
-  assert.equal(must(again).cachedTokens, Math.floor((text.length - 1) / PAGE_SIZE) * PAGE_SIZE, 'all of it is cached');
+  const { cachedTokens } = must(again);
+  assert.ok(cachedTokens >= Math.floor((text.length - 1) / PAGE_SIZE) * PAGE_SIZE, 'all whole pages are cached');
+  assert.ok(cachedTokens < text.length, 'the last input is computed');
   const more = await read(
     inferlet,
     queue,

@@ -1,5 +1,6 @@
 import type { InputRows, OutputRequest, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
+import type { PagesAhead } from '../batcher/pages-ahead.ts';
 import type { Embed } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { HandlerError } from '../protocol/errors.ts';
@@ -44,6 +45,13 @@ export class ForwardCall extends DeviceCall {
   override get tokens(): number {
     if (this.plan) return this.plan.left;
     return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#ask());
+  }
+
+  override get pagesAhead(): PagesAhead | undefined {
+    const { inEmbeds } = this.operation;
+    if (!this.plan) return this.#unplanned.pagesAhead(inEmbeds.length, this.#adapter, () => this.#ask());
+    const tokens = tokensOf(this.#inputs);
+    return tokens && this.#unplanned.pagesLeft(this.plan, tokens, this.#adapter);
   }
 
   override chunkable(): boolean {
@@ -102,9 +110,12 @@ export class ForwardCall extends DeviceCall {
     return plan;
   }
 
+  get #adapter(): string | undefined {
+    return this.operation.op === 'forward' ? this.operation.adapter : undefined;
+  }
+
   #request(inputs: readonly HeldEmbed[]): ForwardRequest {
     const { inPages, outPages, outEmbeds, mask } = this.operation;
-    const adapter = this.operation.op === 'forward' ? this.operation.adapter : undefined;
     const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
     return {
       positions: positionsOf(inputs),
@@ -114,7 +125,7 @@ export class ForwardCall extends DeviceCall {
       tokens,
       rows: outEmbeds.length,
       keepsParts: false,
-      adapter,
+      adapter: this.#adapter,
     };
   }
 

@@ -134,9 +134,10 @@ describe('a call that fails after some of its parts', () => {
       plan.rollback();
       assert.deepEqual(contents(space, pages), was);
       assert.equal(space.heldPages, held);
-      assert.equal(kit.memory.prefixes?.size, cached, 'nothing of it can be found');
+      const whole = prefixCache ? 1 : 0;
+      assert.equal(kit.memory.prefixes?.size ?? 0, (cached ?? 0) + whole, 'its one whole page can be found');
       kit.memory.audit();
-      const again = compute(space, call, 3, 4);
+      const again = compute(space, call, 3, 2);
       begin(again, call, again.left);
       again.commit();
       const done = contents(space, pages);

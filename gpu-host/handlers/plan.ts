@@ -1,8 +1,9 @@
 import type { InputRows, OutputRequest, SequenceInput } from '../backends/backend.ts';
 import { fault } from '../memory/fault.ts';
 import { fillSlot, unfillSlot } from '../memory/pool.ts';
+import type { PrefixRun } from '../memory/prefix-run.ts';
 import type { ContextPages, EmptySlot, PageSpace } from '../memory/space.ts';
-import type { PrefixRequest, PrefixRun } from '../memory/space-prefix.ts';
+import type { PrefixRequest } from '../memory/space-prefix.ts';
 import type { ModelConfig } from '../models/config.ts';
 import type { Mask } from '../protocol/calls.ts';
 import { isChunkable } from './chunkable.ts';
@@ -124,8 +125,8 @@ export class ForwardPlan {
     this.done += count;
     this.reserved -= count;
     if (picked) this.#prefix?.reserve(picked);
-    // Give the tree nothing of a call that may still be undone: others may take what it holds.
     if (this.#keepsParts || this.left === 0) this.#prefix?.commit();
+    else this.#prefix?.give();
     if (this.left === 0) this.#prefix?.keep();
   }
 
@@ -144,10 +145,15 @@ export class ForwardPlan {
     this.#prefix?.revert();
   }
 
+  /** Keys of the whole pages that the call computes next; `tokens` are all of its inputs. */
+  keysAhead(tokens: Uint32Array): readonly number[] {
+    return this.#prefix?.keysAhead(tokens.subarray(this.done)) ?? [];
+  }
+
   #unfill(from: number, end: number): void {
     for (let i = from; i < end && this.#slots.length > 0; i++) {
       const { page, slot } = this.#slots[i] as EmptySlot;
-      unfillSlot(page, slot);
+      if (!this.#prefix?.hasGiven(page)) unfillSlot(page, slot);
     }
   }
 }

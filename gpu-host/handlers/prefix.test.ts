@@ -53,9 +53,9 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       assert.deepEqual(await generate(other.inferlet, other.queue, TEXT, 6), await b.oracle.greedy(TEXT, 6));
       counted.push(statsOf(each).tokens);
     }
-    // Three prefills and a generation beside the first one take three pages of eight tokens each.
-    assert.equal(counted[1]! - counted[0]!, 3 * 24);
-    assert.equal(statsOf(host).prefix.hitTokens, 3 * 24);
+    // Three prefills and a generation beside the first one take all but their last token.
+    assert.equal(counted[1]! - counted[0]!, 3 * 29);
+    assert.equal(statsOf(host).prefix.hitTokens, 3 * 29);
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
   });
 
@@ -72,7 +72,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     b.inferlet.forward(b.queue, NONE, inputs, pages, ids(state), undefined);
     const given = must(await b.inferlet.nextDistribution(b.queue, state, 5));
     same(given, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
-    assert.equal(statsOf(host).tokens - before, TEXT.length - 24);
+    assert.equal(statsOf(host).tokens - before, 1);
     const { distributions } = await prefill(b, TEXT, undefined, 10);
     const whole = await b.oracle.top(TEXT, [...TEXT.keys()], 10, 5);
     for (const [row, distribution] of distributions.entries())
@@ -80,7 +80,27 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         tokens: whole.tokens.slice(row * 5, row * 5 + 5),
         logProbabilities: whole.logProbabilities.slice(row * 5, row * 5 + 5),
       });
-    assert.equal(statsOf(host).tokens - before, TEXT.length - 24 + (TEXT.length - 16), 'ten rows need ten inputs');
+    assert.equal(statsOf(host).tokens - before, 1 + 10, 'ten rows need ten inputs');
+  });
+
+  test(`32 equal prompts at once cost one prefill and a row each (${backend})`, async () => {
+    const prompt = Array.from({ length: 200 }, (_, i) => (i * i * 7 + i * 31 + 5) % 96);
+    for (const pageSize of [8, 16]) {
+      await using host = await startTestHost({ backend, pageSize, pageCount: 900, shape: { contextLength: 256 } });
+      const oracle = await Oracle.of(host.model);
+      const connection = await host.connect();
+      const guests = Array.from({ length: 32 }, (_, i) =>
+        connection.openInferlet({ id: `guest ${i}`, maxPages: 40, arrival: i }),
+      );
+      const said = await Promise.all(guests.map((guest) => generate(guest, guest.createQueue('tiny'), prompt, 3)));
+      const expected = await oracle.greedy(prompt, 3);
+      for (const tokens of said) assert.deepEqual(tokens, expected);
+      const { tokens, decodeTokens, prefix } = statsOf(host);
+      assert.equal(tokens, prompt.length + 31 + 32 * 2, `pages of ${pageSize}; ${decodeTokens} decoded`);
+      assert.equal(prefix.hitTokens, 31 * 199);
+      await Promise.all(guests.map((guest) => guest.close()));
+      host.host.engines[0]!.memory.audit();
+    }
   });
 
   test(`what was decoded is found by the next turn (${backend})`, async () => {
@@ -106,7 +126,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const turn = [...TEXT.slice(0, 6), ...said, 50, 51];
     const { distributions } = await prefill(b, turn);
     same(distributions[0]!, await b.oracle.top(turn, [...turn.keys()], 1, 5));
-    assert.equal(statsOf(host).tokens - before, turn.length - 24, 'three full pages, most of them decoded');
+    assert.equal(statsOf(host).tokens - before, turn.length - 25, 'all that was computed, most of it decoded');
   });
 }
 
@@ -143,7 +163,7 @@ test('what the cache has takes no room in a batch', async () => {
   for (const answer of answers) same(must(answer).distributions[0]!, expected);
   assert.deepEqual(
     watched!.batches.map((batch) => batch.map(({ positions }) => positions.length)),
-    [new Array(8).fill(6)],
+    [new Array(8).fill(1)],
   );
 });
 

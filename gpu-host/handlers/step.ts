@@ -1,6 +1,7 @@
 import type { OutputRequest, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { allowedCount } from '../backends/draw.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
+import type { PagesAhead } from '../batcher/pages-ahead.ts';
 import { fault } from '../memory/fault.ts';
 import type { Distribution, StepRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
@@ -41,8 +42,14 @@ export class StepCall extends DeviceCall {
 
   override get tokens(): number {
     if (this.#plan) return this.#plan.left;
-    const { tokens, positions } = this.#request;
-    return this.#unplanned.inputs(tokens.length, () => (tokens.length === positions.length ? this.#ask() : undefined));
+    const { tokens } = this.#request;
+    return this.#unplanned.inputs(tokens.length, () => this.#wellFormed());
+  }
+
+  override get pagesAhead(): PagesAhead | undefined {
+    const { tokens, adapter } = this.#request;
+    if (this.#plan) return this.#unplanned.pagesLeft(this.#plan, tokens, adapter);
+    return this.#unplanned.pagesAhead(tokens.length, adapter, () => this.#wellFormed());
   }
 
   override get samples(): boolean {
@@ -139,6 +146,11 @@ export class StepCall extends DeviceCall {
     checkTokens(tokens, config.vocabularySize);
     this.#checkOutput();
     return new ForwardPlan(this.hostQueue.space.pages, this.#ask(), config);
+  }
+
+  #wellFormed(): ForwardRequest | undefined {
+    const { tokens, positions } = this.#request;
+    return tokens.length === positions.length ? this.#ask() : undefined;
   }
 
   #ask(): ForwardRequest {

@@ -22,6 +22,8 @@ export class PagePrefix {
   computed: number;
   /** The tree node that last held these tokens; it may have left the tree. */
   node: PrefixNode<Page> | undefined;
+  /** Key of the text up to the end of the page (`textKeys`), once the page is full and the key was asked for. */
+  key: number | undefined;
 
   constructor(tenant: string, adapter: string | undefined, parent: PagePrefix | undefined, pageSize: number) {
     this.tenant = tenant;

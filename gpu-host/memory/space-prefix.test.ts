@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fillSlot, unfillSlot } from './pool.ts';
+import type { PrefixRun } from './prefix-run.ts';
 import type { PageSpace } from './space.ts';
-import type { PrefixRun } from './space-prefix.ts';
 import { makeMemory, type TestMemory, type TestMemoryOptions } from './testing/memory.ts';
 
 const PAGE_SIZE = 4;
@@ -39,7 +39,7 @@ function prepare(
     adapter,
   };
   const before = space.memory.prefixes?.stats();
-  const expected = space.peekPrefix(request);
+  const expected = space.peekPrefix(request)?.taken ?? 0;
   assert.deepEqual(space.memory.prefixes?.stats(), before, 'a look counts for nothing');
   const run = space.beginPrefix(request);
   const taken = run?.taken ?? 0;
@@ -55,7 +55,7 @@ function prepare(
       run?.keep();
     },
     fail() {
-      for (const { page, slot } of slots) unfillSlot(page, slot);
+      for (const { page, slot } of slots) if (!run?.hasGiven(page)) unfillSlot(page, slot);
       run?.revert();
     },
   };
@@ -85,20 +85,20 @@ function open(
 const ALL = [1, 2, 3, 4, 5, 6];
 const TEXT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 
-test('a text that was computed before is taken page by page, but for the inputs that are wanted', () => {
+test('a text that was computed before is taken, but for the inputs that are wanted', () => {
   const { kit, space } = open();
   assert.equal(forward(space, ALL, 0, TEXT), 0);
   assert.deepEqual(kit.memory.stats().prefix, { lookups: 1, hitTokens: 0, missTokens: 10, evictions: 0 });
   const { space: second } = open({}, kit);
   const prepared = prepare(second, ALL, 0, TEXT);
-  assert.equal(prepared.taken, 8);
-  assert.deepEqual(contextOf(prepared), [1, 2]);
+  assert.equal(prepared.taken, 9, 'two pages, and a copy of the first slot of the third');
+  assert.deepEqual(contextOf(prepared), [1, 2, 3]);
   prepared.commit();
   assert.equal(second.mapping(2).page, space.mapping(2).page);
   assert.notEqual(second.mapping(3).page, space.mapping(3).page);
-  assert.deepEqual(kit.memory.stats().prefix, { lookups: 2, hitTokens: 8, missTokens: 12, evictions: 0 });
+  assert.deepEqual(kit.memory.stats().prefix, { lookups: 2, hitTokens: 9, missTokens: 11, evictions: 0 });
   const { space: third } = open({}, kit);
-  assert.equal(forward(third, ALL, 0, TEXT.slice(0, 8), { keep: 1 }), 4, 'the last input is wanted');
+  assert.equal(forward(third, ALL, 0, TEXT.slice(0, 8), { keep: 1 }), 7, 'the last input is wanted');
   const { space: fourth } = open({}, kit);
   assert.equal(forward(fourth, ALL, 0, TEXT.slice(0, 8), { keep: 0 }), 8, 'nothing is wanted');
   kit.memory.audit();
@@ -128,13 +128,14 @@ test('a step that fails leaves the out-pages as they were', () => {
   forward(second, ALL, 0, TEXT.slice(0, 2));
   const before = second.mapping(1).page;
   const failed = prepare(second, ALL, 2, TEXT.slice(2));
-  assert.equal(failed.taken, 6);
+  assert.equal(failed.taken, 7);
   kit.memory.audit();
   failed.fail();
   kit.memory.audit();
   assert.equal(second.mapping(1).page, before);
   assert.equal(second.mapping(2).page.filled, 0);
-  assert.equal(forward(second, ALL, 2, TEXT.slice(2)), 6, 'and can be tried again');
+  assert.equal(second.mapping(3).page.filled, 0, 'nor is the copied part there');
+  assert.equal(forward(second, ALL, 2, TEXT.slice(2)), 7, 'and can be tried again');
   second.releaseAll();
   const { space: third } = open({}, kit);
   forward(third, ALL, 0, TEXT.slice(0, 2));
@@ -159,7 +160,7 @@ test('what is reserved and not yet computed is neither found nor built upon', ()
   assert.equal(kit.memory.prefixes?.size, 2);
   assert.equal(forward(space, ALL, 10, [20, 21]), 0);
   const { space: third } = open({}, kit);
-  assert.equal(forward(third, ALL, 0, [...TEXT, 15, 16, 17]), 8, 'what failed is not found');
+  assert.equal(forward(third, ALL, 0, [...TEXT, 15, 16, 17]), 10, 'what failed is not found');
   const { space: fourth } = open({}, kit);
   assert.equal(forward(fourth, ALL, 0, [...TEXT, 20, 21, 22]), 12);
 });
@@ -190,15 +191,116 @@ test('copies of a page that is not full go their own ways', () => {
   assert.equal(third.mapping(3).page, space.mapping(22).page);
 });
 
+test('a hit ends inside of a page: what follows there is copied, be the page full or not, or gone on since', () => {
+  const { kit, space } = open({ pages: 64 });
+  const fresh = (): PageSpace => open({}, kit).space;
+  forward(space, ALL, 0, TEXT);
+  for (const [i, token] of [15, 16, 17].entries()) forward(space, ALL, 10 + i, [token]);
+  const other = prepare(fresh(), ALL, 0, [...TEXT.slice(0, 9), 99, 98]);
+  assert.equal(other.taken, 9, 'as far as the texts are the same');
+  other.commit();
+  const last = fresh();
+  assert.equal(forward(last, ALL, 0, [...TEXT.slice(0, 9), 99, 97]), 10, 'the page of the latest text');
+  assert.notEqual(last.mapping(3).page, space.mapping(3).page);
+  assert.equal(forward(fresh(), ALL, 0, [...TEXT, 15, 16, 17]), 12, 'a whole page where there is one');
+  assert.equal(forward(fresh(), ALL, 0, [50, ...TEXT.slice(1)]), 0);
+  kit.memory.audit();
+});
+
+test('a copied beginning goes on as the text of its own page, and away with a call that fails', () => {
+  const { kit, space } = open({ pages: 64 });
+  forward(space, ALL, 0, TEXT);
+  const { space: second } = open({}, kit);
+  const failed = prepare(second, ALL, 0, [...TEXT.slice(0, 9), 40, 41, 42]);
+  assert.equal(failed.taken, 9);
+  failed.fail();
+  assert.equal(second.mapping(3).page.filled, 0);
+  assert.equal(second.mapping(3).page.prefix, undefined);
+  assert.equal(forward(second, ALL, 0, [...TEXT.slice(0, 9), 40, 41, 42, 43]), 9);
+  const { space: third } = open({}, kit);
+  assert.equal(
+    forward(third, ALL, 0, [...TEXT.slice(0, 9), 40, 41, 42, 43]),
+    12,
+    'the page that began as a copy is whole',
+  );
+  kit.memory.audit();
+});
+
+test('pages that a call has given stay others’ when it fails, and its own are empty again', () => {
+  const { kit, space } = open({ pages: 64 });
+  const first = prepare(space, ALL, 0, TEXT.slice(0, 9));
+  first.run?.give();
+  assert.equal(kit.memory.prefixes?.size, 2);
+  const { space: second } = open({}, kit);
+  assert.equal(forward(second, ALL, 0, TEXT), 8);
+  first.fail();
+  kit.memory.audit();
+  for (const address of ALL) assert.equal(space.mapping(address).page.filled, 0);
+  assert.equal(space.heldPages, 6);
+  assert.equal(forward(space, ALL, 0, TEXT), 9, 'and can be tried again');
+  const third = open({}, kit).space;
+  forward(third, ALL, 0, [70, 71]);
+  const inside = prepare(third, ALL, 2, [72, 73, 74, 75, 76, 77]);
+  inside.run?.give();
+  assert.equal(kit.memory.prefixes?.size, 2, 'a page that was begun before the call is not given before its end');
+  inside.fail();
+  assert.equal(third.mapping(1).page.filled, 3);
+  kit.memory.audit();
+});
+
+test('a device that fails to copy a beginning leaves the out-pages as they were', () => {
+  const { kit, space } = open({ pages: 64 });
+  forward(space, ALL, 0, TEXT);
+  const { space: second } = open({}, kit);
+  forward(second, ALL, 0, [70, 71]);
+  forward(second, [4, 5, 6], 0, TEXT.slice(0, 2));
+  const before = ALL.map((address) => second.mapping(address).page);
+  kit.device.copySlots = () => {
+    throw new Error('no copy');
+  };
+  assert.throws(() => prepare(second, [4, 5, 6], 2, TEXT.slice(2)), /no copy/);
+  for (const [i, address] of ALL.entries()) {
+    const { page } = second.mapping(address);
+    if (before[i]!.filled > 0) assert.equal(page, before[i]);
+    else assert.equal(page.filled, 0);
+  }
+  assert.equal(second.heldPages, 6);
+  kit.memory.audit();
+});
+
+test('a whole page that was copied, because it left the tree, stays others’ once it is given', () => {
+  const { kit, space } = open({ pages: 40 });
+  forward(space, ALL, 0, TEXT.slice(0, 6));
+  const { space: second } = open({}, kit);
+  forward(second, ALL, 0, TEXT.slice(0, 8));
+  forward(space, ALL, 6, TEXT.slice(6, 7));
+  forward(space, ALL, 7, TEXT.slice(7, 8));
+  assert.notEqual(space.mapping(2).page, second.mapping(2).page, 'two pages hold the same, and one is in the tree');
+  second.releaseAll();
+  second.allocate(1, kit.memory.pool.free + 1);
+  second.releaseAll();
+  assert.equal(kit.memory.prefixes?.size, 1, 'which has lost it');
+  const { space: third } = open({}, kit);
+  const giver = prepare(third, ALL, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 24]);
+  assert.equal(giver.taken, 8, 'the other page is copied');
+  giver.run?.give();
+  const { space: fourth } = open({}, kit);
+  assert.equal(forward(fourth, ALL, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 25]), 12);
+  giver.fail();
+  for (const address of [1, 2, 3]) assert.equal(fourth.mapping(address).page.filled, 0b1111);
+  for (const address of ALL) assert.equal(third.mapping(address).page.filled, 0);
+  kit.memory.audit();
+});
+
 test('one text twice in an inferlet is held once, and its limit is kept when a step fails', () => {
   const { kit, space } = open({ maxPages: 6 });
   forward(space, [1, 2, 3], 0, TEXT);
   const again = prepare(space, [4, 5, 6], 0, TEXT);
-  assert.equal(again.taken, 8);
+  assert.equal(again.taken, 9);
   assert.equal(space.heldPages, 6, 'what may come back is counted');
   again.fail();
   assert.equal(space.heldPages, 6);
-  assert.equal(forward(space, [4, 5, 6], 0, TEXT), 8);
+  assert.equal(forward(space, [4, 5, 6], 0, TEXT), 9);
   assert.equal(space.heldPages, 4);
   kit.memory.audit();
 });
@@ -236,7 +338,7 @@ test('anything but a plain text takes nothing and gives nothing', () => {
   const tokens = { sources: Uint32Array.of(1), indices: Uint32Array.of(0), positions: new Uint32Array(0) };
   extended.copyTokens({ ...tokens, destinations: Uint32Array.of(1) });
   assert.equal(extended.peek(1).page.prefix, undefined);
-  assert.equal(forward(fresh(), ALL, 0, TEXT), 8, 'whose original is untouched');
+  assert.equal(forward(fresh(), ALL, 0, TEXT), 9, 'whose original is untouched');
   assert.equal(kit.memory.prefixes?.size, 2);
   kit.memory.audit();
 });
@@ -259,8 +361,8 @@ test('what an adapter computed is found by that adapter only, whatever went befo
   forward(space, ALL, 0, TEXT, { adapter: 'x' });
   assert.equal(forward(fresh(), ALL, 0, TEXT), 0);
   assert.equal(forward(fresh(), ALL, 0, TEXT, { adapter: 'y' }), 0);
-  assert.equal(forward(fresh(), ALL, 0, TEXT, { adapter: 'x' }), 8);
-  assert.equal(forward(fresh(), ALL, 0, TEXT), 8);
+  assert.equal(forward(fresh(), ALL, 0, TEXT, { adapter: 'x' }), 9);
+  assert.equal(forward(fresh(), ALL, 0, TEXT), 9);
   assert.equal(kit.memory.prefixes?.size, 6);
   const mixed = fresh();
   forward(mixed, ALL, 0, TEXT.slice(0, 4));
@@ -278,7 +380,7 @@ test('a hit adds nothing to what is held, and a swapped-out page comes back in t
   assert.equal(kit.memory.pool.free, 0);
   assert.ok(space.peek(1).page.frame < 0);
   const swappedOut = kit.memory.pool.counts().swappedOut;
-  assert.equal(forward(second, ALL, 0, TEXT), 8);
+  assert.equal(forward(second, ALL, 0, TEXT), 9);
   assert.ok(space.peek(1).page.frame >= 0);
   assert.equal(kit.memory.stats().swapsIn, swappedOut > 1 ? 2 : 1);
   assert.equal(second.heldPages, 6);

@@ -1,9 +1,13 @@
 import { CallFault } from './fault.ts';
-import { PagePrefix, samePrefix, treeTenant } from './identity.ts';
+import { samePrefix, treeTenant } from './identity.ts';
 import { KnownText } from './known-text.ts';
+import { copyPart, type PagePart, partAfter } from './page-part.ts';
 import { type Page, slotBits } from './pool.ts';
+import { joined } from './prefix/tokens.ts';
 import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
+import { type CopiedPart, isComputed, PrefixRun, plant, putBack, type Replacement } from './prefix-run.ts';
 import type { ContextPages, Mapping, PageSpace } from './space.ts';
+import { textKeys } from './text-keys.ts';
 
 /** A call that may take pages from the prefix tree. */
 export interface PrefixRequest {
@@ -31,124 +35,6 @@ interface Text {
   readonly length: number;
 }
 
-interface Replacement {
-  readonly room: Mapping;
-  /** The page to put back; undefined for an empty page. */
-  readonly former: Page | undefined;
-  /** True when a place in the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
-  readonly reserved: boolean;
-}
-
-/**
- * A call over a plain text from position 0 on, whose pages can be found by their tokens. Its first inputs may come from the prefix tree,
- * and the pages that it fills go there (RadixAttention, SGLang, section 3).
- */
-export class PrefixRun {
-  /** Inputs whose keys and values were mapped from the tree. The call computes the remaining inputs, over `context`. */
-  readonly taken: number;
-  /** The pages before the remaining inputs. They replace the call's in-pages. */
-  readonly context: ContextPages;
-  readonly #space: PageSpace;
-  readonly #tree: PrefixTree<Page>;
-  readonly #adapter: string | undefined;
-  /** The call's out-pages, which follow the text's full pages. */
-  readonly #rooms: readonly Mapping[];
-  /** Tokens whose slots are filled or reserved. */
-  #length: number;
-  /** Number of pages offered to the tree. */
-  #offered: number;
-  /** Out-pages that pages of the tree replace; emptied by `commit` or `revert`. */
-  #replaced: readonly Replacement[];
-
-  constructor(
-    space: PageSpace,
-    tree: PrefixTree<Page>,
-    text: {
-      readonly adapter: string | undefined;
-      readonly rooms: readonly Mapping[];
-      readonly length: number;
-      readonly taken: number;
-      readonly context: ContextPages;
-      readonly replaced: readonly Replacement[];
-    },
-  ) {
-    this.#replaced = text.replaced;
-    this.taken = text.taken;
-    this.context = text.context;
-    this.#space = space;
-    this.#tree = tree;
-    this.#adapter = text.adapter;
-    this.#rooms = text.rooms;
-    this.#length = text.length;
-    this.#offered = Math.floor(text.length / space.pool.pageSize);
-  }
-
-  /** Records the tokens of the next inputs, whose slots were just filled. `unfillSlot` undoes this as well. */
-  reserve(tokens: Uint32Array): void {
-    const { pool, owner } = this.#space;
-    const { pageSize } = pool;
-    for (const token of tokens) {
-      const slot = this.#length % pageSize;
-      const at = (this.#length - slot) / pageSize;
-      const page = this.#page(at);
-      if (!page) throw new Error('more inputs than the call has');
-      if (slot === 0) page.prefix = new PagePrefix(owner.tenant, this.#adapter, this.#page(at - 1)?.prefix, pageSize);
-      const { prefix } = page;
-      if (prefix?.known !== slot) throw new Error('a page’s tokens do not follow each other');
-      prefix.tokens[slot] = token;
-      prefix.known = slot + 1;
-      this.#length++;
-    }
-  }
-
-  /** Puts the replaced out-pages back after the reserved slots were unfilled. Does nothing after the first `commit`. */
-  revert(): void {
-    for (const { room, former, reserved } of this.#replaced) {
-      if (reserved) this.#space.limits.unreserve();
-      if (former) {
-        this.#space.remap(room, former);
-        this.#space.letGo(former);
-      } else {
-        const empty = this.#space.pool.blank();
-        this.#space.remap(room, empty);
-        this.#space.pool.release(empty);
-      }
-    }
-    this.#replaced = [];
-  }
-
-  /** Makes the reserved inputs final once they are computed (or were taken): their full pages go to the tree. */
-  commit(): void {
-    for (const { former, reserved } of this.#replaced) {
-      if (reserved) this.#space.limits.unreserve();
-      if (former) this.#space.letGo(former);
-    }
-    this.#replaced = [];
-    const { pageSize } = this.#space.pool;
-    const full = Math.floor(this.#length / pageSize);
-    for (let at = this.#offered; at * pageSize < this.#length; at++) {
-      const prefix = this.#page(at)?.prefix;
-      // A later call of the batch may have reserved more of the page.
-      if (prefix) prefix.computed = Math.max(prefix.computed, Math.min(pageSize, this.#length - at * pageSize));
-    }
-    if (full === this.#offered) return;
-    this.#offered = full;
-    plant(this.#space, this.#tree, full, (at) => this.#page(at));
-  }
-
-  /** Keeps the known text for the next call that continues it. Call when this call is done. */
-  keep(): void {
-    const { text } = this.context;
-    for (const room of this.#rooms) if (!text.add(room)) break;
-    this.#space.keepText(text);
-  }
-
-  #page(at: number): Page | undefined {
-    const { mappings } = this.context.text;
-    return (at < mappings.length ? mappings[at] : this.#rooms[at - mappings.length])?.page;
-  }
-}
-
 /**
  * Maps the pages that the prefix tree has of a call's inputs over its empty out-pages. Afterwards the context is on the device and
  * `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call does not continue a plain text: something is masked, its
@@ -170,45 +56,69 @@ export function beginPrefix(
   const { pageSize } = space.pool;
   const known = pages.text;
   for (const mapping of text.full) known.add(mapping);
-  const found = wanted > 0 && isThere(text, known.last) ? find(space, tree, known, text, request, wanted) : [];
-  const replaced = mapFound(space, found, rooms);
+  const sequence = wanted > 0 ? sequenceOf(text, request.tokens) : request.tokens;
+  const found = wanted > 0 && isThere(text, known.last) ? find(space, tree, known, adapter, sequence, wanted) : NOTHING;
+  const replaced = mapFound(space, found.nodes, rooms);
   const mapped = replaced.length;
-  tree.took(mapped);
+  let copied: CopiedPart | undefined;
+  try {
+    if (mapped === found.nodes.length) copied = copyNext(space, plain, found, sequence);
+  } catch (error) {
+    putBack(space, replaced);
+    throw error;
+  }
+  const part = copied?.tokens ?? 0;
+  tree.took(mapped * pageSize + part);
   return new PrefixRun(space, tree, {
     adapter,
     rooms,
-    taken: Math.max(0, mapped * pageSize - begun),
-    length: mapped > 0 ? (known.mappings.length + mapped) * pageSize : text.length,
-    context: { text: known, rest: rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0)) },
+    taken: Math.max(0, mapped * pageSize - begun) + part,
+    length: (mapped > 0 ? (known.mappings.length + mapped) * pageSize : text.length) + part,
+    context: { text: known, rest: rooms.slice(0, Math.max(mapped + (part > 0 ? 1 : 0), text.partial ? 1 : 0)) },
     replaced,
+    copied,
+    beginsInside: mapped === 0 && begun > 0,
   });
 }
 
-/**
- * Number of inputs of a call that `beginPrefix` would take now, as long as no page has to leave for them. Changes neither mappings, order
- * of use nor statistics; 0 for a call that cannot use the tree, or fails.
- */
-export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): number {
+/** What a call that was not begun yet would find now. */
+export interface PrefixPeek {
+  /** Number of inputs that `beginPrefix` would take, as long as no page has to leave for them. */
+  readonly taken: number;
+  /** Keys of the whole pages after those found, which the call would compute and give to others (`textKeys`). Made only when asked for. */
+  keys(): readonly number[];
+  /** Number of the first of these pages that the call could take instead, once they exist. */
+  readonly takes: number;
+}
+
+/** Changes neither mappings, order of use nor statistics. Finds nothing for a call that cannot use the tree, or fails. */
+export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): PrefixPeek {
   let plain: PlainCall | undefined;
   try {
     const pages = { text: new KnownText(space.pool), rest: space.peekAll(request.inPages) };
     plain = plainCall(space, request, pages);
   } catch (error) {
-    if (error instanceof CallFault) return 0;
+    if (error instanceof CallFault) return FINDS_NOTHING;
     throw error;
   }
-  if (!plain || plain.wanted === 0) return 0;
+  if (!plain || plain.wanted === 0) return FINDS_NOTHING;
   const { text, begun, wanted } = plain;
-  const parent = text.full.at(-1)?.page.prefix?.node;
-  if (!isThere(text) || (text.full.length > 0 && !parent?.attached)) return 0;
-  const pages = tree.peek(
-    treeTenant(space.owner.tenant, request.adapter),
-    parent,
-    sequenceOf(text, request.tokens),
-    wanted,
-  );
-  return Math.max(0, pages * space.pool.pageSize - begun);
+  const last = text.full.at(-1)?.page.prefix;
+  if (!isThere(text) || (last && !last.node?.attached)) return FINDS_NOTHING;
+  const { pageSize } = space.pool;
+  const sequence = sequenceOf(text, request.tokens);
+  const nodes = tree.peek(treeTenant(space.owner.tenant, request.adapter), last?.node, sequence, wanted);
+  const part = nextPart(space, plain, { parent: last?.node, nodes }, sequence)?.tokens ?? 0;
+  const found = nodes.length * pageSize;
+  const before = nodes.at(-1)?.page.prefix ?? last;
+  return {
+    taken: Math.max(0, found - begun) + part,
+    keys: () => (begun > found ? [] : textKeys(before, sequence.subarray(found), pageSize)),
+    takes: wanted - nodes.length,
+  };
 }
+
+const FINDS_NOTHING: PrefixPeek = { taken: 0, keys: () => [], takes: 0 };
 
 /** A call that continues a plain text. */
 interface PlainCall {
@@ -217,7 +127,8 @@ interface PlainCall {
   readonly rooms: Mapping[];
   /** Number of tokens on the page that the text ends in. */
   readonly begun: number;
-  /** Maximum pages to take from the tree, the begun one included. */
+  /** Maximum tokens to take, from the beginning of the begun page on, and the whole pages among them. */
+  readonly takable: number;
   readonly wanted: number;
 }
 
@@ -230,8 +141,8 @@ function plainCall(space: PageSpace, request: PrefixRequest, pages: ContextPages
   const rooms = space.roomIn(outPages, positions.length);
   if (!continues(text, rooms)) return undefined;
   const begun = text.partial ? (text.partial.page.prefix?.known ?? 0) : 0;
-  const inputs = Math.max(0, Math.min(tokens.length, positions.length - keep));
-  return { text, rooms, begun, wanted: Math.floor((begun + inputs) / space.pool.pageSize) };
+  const takable = begun + Math.max(0, Math.min(tokens.length, positions.length - keep));
+  return { text, rooms, begun, takable, wanted: Math.floor(takable / space.pool.pageSize) };
 }
 
 /** The text that these pages hold; undefined when they hold anything else. Empty pages may follow. */
@@ -279,30 +190,54 @@ function continues(text: Text, rooms: readonly Mapping[]): boolean {
   );
 }
 
+/** The chain of pages that continue a text. */
+interface Found {
+  /** The node of the text's last page; undefined for the beginning of a text, or when that page is not in the tree. */
+  readonly parent: PrefixNode<Page> | undefined;
+  readonly nodes: readonly PrefixNode<Page>[];
+}
+
+const NOTHING: Found = { parent: undefined, nodes: [] };
+
 function find(
   space: PageSpace,
   tree: PrefixTree<Page>,
   known: KnownText,
-  text: Text,
-  { tokens, adapter }: PrefixRequest,
+  adapter: string | undefined,
+  sequence: Uint32Array,
   maxPages: number,
-): readonly PrefixNode<Page>[] {
-  return tree.match(
-    treeTenant(space.owner.tenant, adapter),
-    plant(space, tree, known.mappings.length, (at) => known.mappings[at]?.page),
-    sequenceOf(text, tokens),
-    maxPages,
-  );
+): Found {
+  const parent = plant(space, tree, known.mappings.length, (at) => known.mappings[at]?.page);
+  return { parent, nodes: tree.match(treeTenant(space.owner.tenant, adapter), parent, sequence, maxPages) };
 }
 
 /** The tokens of the page that the text ends in, then the call's. */
 function sequenceOf(text: Text, tokens: Uint32Array): Uint32Array {
   const prefix = text.partial?.page.prefix;
-  const begun = prefix ? prefix.tokens.subarray(0, prefix.known) : new Uint32Array(0);
-  const sequence = new Uint32Array(begun.length + tokens.length);
-  sequence.set(begun);
-  sequence.set(tokens, begun.length);
-  return sequence;
+  return prefix ? joined(prefix.tokens.subarray(0, prefix.known), tokens) : tokens;
+}
+
+/** The part of a page that continues the found pages. The page must be copied: the call goes on inside of it. */
+function nextPart(
+  space: PageSpace,
+  { rooms, takable }: PlainCall,
+  { parent, nodes }: Found,
+  sequence: Uint32Array,
+): PagePart | undefined {
+  const { pageSize } = space.pool;
+  const room = rooms[nodes.length];
+  if (room?.page.filled !== 0) return undefined;
+  const from = nodes.length * pageSize;
+  return partAfter(nodes.at(-1) ?? parent, sequence.subarray(from, Math.min(takable, from + pageSize)));
+}
+
+function copyNext(space: PageSpace, plain: PlainCall, found: Found, sequence: Uint32Array): CopiedPart | undefined {
+  const part = nextPart(space, plain, found, sequence);
+  const room = plain.rooms[found.nodes.length];
+  const before = (found.nodes.at(-1) ?? found.parent)?.page.prefix;
+  if (!part || !room || !before) return undefined;
+  copyPart(space, part, room, before);
+  return { room, tokens: part.tokens };
 }
 
 /** Maps the found pages over `rooms`, one each, as far as that puts no inferlet under memory pressure. */
@@ -347,34 +282,6 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
   }
 }
 
-/** Puts the first `count` full pages of a text in the tree, up to the first uncomputed one. @returns the node of the last */
-function plant(
-  space: PageSpace,
-  tree: PrefixTree<Page>,
-  count: number,
-  pageAt: (at: number) => Page | undefined,
-): PrefixNode<Page> | undefined {
-  // A page in the tree has been computed, and so has every page before it, so search a long text from its end.
-  let missing = count;
-  while (missing > 0 && !pageAt(missing - 1)?.prefix?.node?.attached) missing--;
-  const parent = pageAt(missing - 1)?.prefix?.node;
-  const fresh: Page[] = [];
-  for (let at = missing; at < count; at++) {
-    const page = pageAt(at);
-    if (!page || !isComputed(page)) break;
-    fresh.push(page);
-  }
-  if (fresh.length === 0) return parent;
-  const { pageSize } = space.pool;
-  const tokens = new Uint32Array(fresh.length * pageSize);
-  for (const [i, { prefix }] of fresh.entries()) if (prefix) tokens.set(prefix.tokens, i * pageSize);
-  const tenant = treeTenant(space.owner.tenant, fresh[0]?.prefix?.adapter);
-  const { nodes, added } = tree.insert(tenant, parent, tokens, fresh);
-  for (const page of added) space.pool.adopt(page);
-  for (const [i, { prefix }] of fresh.entries()) if (prefix) prefix.node = nodes[i];
-  return nodes.at(-1);
-}
-
 /**
  * True when a text has been computed, `known` being the last of its known pages: pages that the batch being made will write must stay where
  * they are. A known page was full when it was kept, but a call under way may have reserved it. Pages are computed in order.
@@ -383,9 +290,4 @@ function isThere({ full, partial }: Text, known?: Page): boolean {
   if (known && !isComputed(known)) return false;
   const prefix = partial?.page.prefix;
   return full.every(({ page }) => isComputed(page)) && prefix?.computed === prefix?.known;
-}
-
-/** True when all of a full page is computed, and not merely reserved. */
-function isComputed({ prefix }: Page): boolean {
-  return prefix !== undefined && prefix.computed === prefix.tokens.length;
 }

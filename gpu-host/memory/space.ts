@@ -6,9 +6,10 @@ import { dependencyFault, fault } from './fault.ts';
 import { KnownText } from './known-text.ts';
 import { bitCount, holders, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
+import type { PrefixRun } from './prefix-run.ts';
 import { copyPage, copySlots, copyTokens, type SlotCopy, type TokenCopy } from './space-copy.ts';
 import type { SpaceLimits } from './space-limits.ts';
-import { beginPrefix, type PrefixRequest, type PrefixRun, peekPrefix } from './space-prefix.ts';
+import { beginPrefix, type PrefixPeek, type PrefixRequest, peekPrefix } from './space-prefix.ts';
 import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 
 /** Owner of a space. */
@@ -299,10 +300,10 @@ export class PageSpace {
     return tree && beginPrefix(this, tree, request, pages);
   }
 
-  /** Number of a call's inputs that the prefix tree has now. Changes nothing, and counts as no lookup. */
-  peekPrefix(request: PrefixRequest): number {
+  /** A call's inputs that the prefix tree has now; undefined without a tree. Changes nothing, and counts as no lookup. */
+  peekPrefix(request: PrefixRequest): PrefixPeek | undefined {
     const tree = this.memory.prefixes;
-    return tree ? peekPrefix(this, tree, request) : 0;
+    return tree && peekPrefix(this, tree, request);
   }
 
   /** The mapping of an address, resident or not. @throws CallFault `not-owned` or `dependency-failed` */

@@ -92,11 +92,12 @@ test('a second run of a prompt prefills only the tokens after its last cached pa
   const longer = await run({ prompt: `${prompt}Then they all went home.`, maxTokens: 8 });
 
   assert.deepEqual(warm.tokens, cold.tokens);
-  // The host always computes the last token, since sampling needs its state.
+  // The host always computes the last token, since sampling needs its state. What follows the whole pages is found while it is there.
   const reusable = Math.floor((cold.promptTokens - 1) / PAGE_SIZE) * PAGE_SIZE;
   assert.equal(cold.stats.prefix.hitTokens, 0);
-  assert.equal(warm.stats.prefix.hitTokens, reusable);
-  assert.equal(cold.stats.tokens - warm.stats.tokens, reusable);
+  const { hitTokens } = warm.stats.prefix;
+  assert.ok(hitTokens >= reusable && hitTokens < cold.promptTokens, `${hitTokens} of ${cold.promptTokens} tokens`);
+  assert.equal(cold.stats.tokens - warm.stats.tokens, hitTokens);
   assert.ok(longer.stats.prefix.hitTokens >= Math.floor((cold.promptTokens - 2) / PAGE_SIZE) * PAGE_SIZE);
 });
 

@@ -1,4 +1,5 @@
 import { type Access, BatchCall, type CallKind, type KeyVisitor } from '../call.ts';
+import type { PagesAhead } from '../pages-ahead.ts';
 import type { BatchQueue } from '../queue.ts';
 
 export interface SimShape {
@@ -25,6 +26,8 @@ export class SimCall extends BatchCall {
   left: number;
   /** True while something that the call needs is still to come. */
   late: boolean;
+  /** Set by tests of calls that share pages. */
+  pagesToCome: PagesAhead | undefined;
 
   constructor(queue: BatchQueue, shape: SimShape, name = '') {
     super(shape.kind, queue);
@@ -36,6 +39,10 @@ export class SimCall extends BatchCall {
 
   override get tokens(): number {
     return this.shape.run ? 1 : this.left;
+  }
+
+  override get pagesAhead(): PagesAhead | undefined {
+    return this.pagesToCome;
   }
 
   override acquire(): boolean {

@@ -14,3 +14,20 @@ export function sameTokens(a: Uint32Array, b: Uint32Array): boolean {
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
 }
+
+/** The tokens of `first`, then those of `second`. */
+export function joined(first: Uint32Array, second: Uint32Array): Uint32Array {
+  if (first.length === 0) return second;
+  const both = new Uint32Array(first.length + second.length);
+  both.set(first);
+  both.set(second, first.length);
+  return both;
+}
+
+/** Number of tokens with which both begin. */
+export function commonStart(a: Uint32Array, b: Uint32Array): number {
+  const most = Math.min(a.length, b.length);
+  let count = 0;
+  while (count < most && a[count] === b[count]) count++;
+  return count;
+}

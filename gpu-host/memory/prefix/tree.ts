@@ -13,6 +13,11 @@ export interface PrefixNode<P> {
   readonly page: P;
   /** False once the node left the tree. Lookups and insertions below it then find and add nothing. */
   readonly attached: boolean;
+  /**
+   * The page that a text last went on in after this one, full or not: that of the newest child, or the one that `continueIn` named since. It
+   * may have changed or gone: the tree holds no reference to it.
+   */
+  readonly next: P | undefined;
 }
 
 export interface PrefixStats {
@@ -37,6 +42,7 @@ interface Node<P> extends PrefixNode<P> {
   readonly parent: Node<P> | undefined;
   readonly hash: number;
   attached: boolean;
+  next: P | undefined;
   /** Undefined for a leaf. A node that left the tree is a leaf. */
   children: Children<P> | undefined;
   /** Neighbours in the order of use. */
@@ -94,15 +100,25 @@ export class PrefixTree<P extends object> {
     return found;
   }
 
-  /** Counts `pages` of the pages that `match` found as used. */
-  took(pages: number): void {
-    this.#hitTokens += pages * this.pageSize;
-    this.#missTokens -= pages * this.pageSize;
+  /** Counts `tokens` of the tokens that `match` was asked for as used. */
+  took(tokens: number): void {
+    this.#hitTokens += tokens;
+    this.#missTokens -= tokens;
   }
 
-  /** Number of pages that `match` would find. Does not change the order of use or the statistics. */
-  peek(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, maxPages: number): number {
-    return this.#chain(tenant, parent, tokens, maxPages).length;
+  /** What `match` would find. Does not change the order of use or the statistics. */
+  peek(
+    tenant: string,
+    parent: PrefixNode<P> | undefined,
+    tokens: Uint32Array,
+    maxPages: number,
+  ): readonly PrefixNode<P>[] {
+    return this.#chain(tenant, parent, tokens, maxPages);
+  }
+
+  /** Remembers the page that a text goes on in after `node`, so that later texts can copy its beginning. */
+  continueIn(node: PrefixNode<P>, page: P): void {
+    if (node.attached) (node as Node<P>).next = page;
   }
 
   /**
@@ -239,6 +255,7 @@ export class PrefixTree<P extends object> {
       page,
       hash,
       attached: true,
+      next: undefined,
       children: undefined,
       older: undefined,
       newer: undefined,
@@ -246,6 +263,7 @@ export class PrefixTree<P extends object> {
     const siblings = children.get(hash);
     if (siblings) siblings.push(node);
     else children.set(hash, [node]);
+    if (parent) parent.next = page;
     this.#append(node);
     this.#size++;
     return node;
@@ -262,6 +280,7 @@ export class PrefixTree<P extends object> {
     }
     this.#unlink(node);
     node.attached = false;
+    node.next = undefined;
     this.#size--;
   }
 

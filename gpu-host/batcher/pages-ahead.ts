@@ -1,0 +1,103 @@
+import type { BatchCall } from './call.ts';
+import { type BatchLimits, mostShortTokens } from './select.ts';
+
+/** The whole pages of a text that a call computes next, and that others may then take instead of computing them again. */
+export interface PagesAhead {
+  /** Only calls of one scope share pages. */
+  readonly scope: string;
+  /** Inputs of a page. */
+  readonly pageTokens: number;
+  /**
+   * A key per page, in order; of a long text those of the first pages only. Equal keys of one scope mean equal pages: the same text from its
+   * beginning on.
+   */
+  readonly keys: readonly number[];
+  /** Number of the first pages that this call itself may take, once they exist. */
+  readonly takes: number;
+  /** True when the call has computed some of its inputs: it goes on with pages of its own. */
+  readonly begun: boolean;
+}
+
+/** The ready calls, apart from those that wait for pages. */
+export interface Candidates {
+  /** In the order in which the next batch considers them. */
+  readonly going: BatchCall[];
+  /** These stay ready: one of `going` computes what they need. */
+  readonly waiting: readonly BatchCall[];
+}
+
+/**
+ * Leaves out of the next batch each long call when a call ahead of it computes at least half of what it could compute itself. The call takes
+ * these pages when they are there (SGLang's scheduler puts requests that share a new prefix last, for the same reason).
+ *
+ * A call waits only for one that is considered before it for the same batch. So it never waits for a call that waits for it, or for one that
+ * cannot go, and with each batch that it misses the pages that it needs come nearer. When the other call fails or is dropped, the most
+ * urgent of those that waited computes the missing pages. A cut call that is less urgent than one that waits for it goes in its place.
+ *
+ * @param ready all ready forwards, in order of urgency
+ * @param variant the variant of the next batch
+ */
+export function postponeWaiters(ready: BatchCall[], variant: string | undefined, limits: BatchLimits): Candidates {
+  const short = mostShortTokens(limits);
+  const isLong = (call: BatchCall): boolean => call.variant === variant && call.tokens > short;
+  const longs = ready.filter(isLong);
+  if (longs.length < 2) return { going: ready, waiting: [] };
+  const claims = new PageClaims();
+  for (const call of longs) if (call.pagesAhead?.begun) claims.add(call);
+  const going: BatchCall[] = [];
+  const waiting: BatchCall[] = [];
+  const chosen = new Set<BatchCall>();
+  let tokens = 0;
+  const choose = (call: BatchCall): void => {
+    going.push(call);
+    if (chosen.has(call)) return;
+    chosen.add(call);
+    tokens += call.tokens;
+    claims.add(call);
+  };
+  for (const call of ready) {
+    if (chosen.has(call)) continue;
+    // Those behind a full batch stay behind it.
+    if (tokens >= limits.maxTokens || !isLong(call)) {
+      going.push(call);
+      continue;
+    }
+    const ahead = claims.worthAwaiting(call, limits.maxTokens);
+    if (ahead) waiting.push(call);
+    if (!ahead) choose(call);
+    else if (!chosen.has(ahead)) choose(ahead);
+  }
+  return { going, waiting };
+}
+
+/** The pages that the chosen calls, and those that were cut, compute next. */
+class PageClaims {
+  readonly #scopes = new Map<string, Map<number, BatchCall>>();
+
+  /** Pages that another call has claimed remain that call's. */
+  add(call: BatchCall): void {
+    const { pagesAhead } = call;
+    if (!pagesAhead) return;
+    const { scope, keys } = pagesAhead;
+    const claimed = this.#scopes.get(scope) ?? new Map<number, BatchCall>();
+    this.#scopes.set(scope, claimed);
+    for (const key of keys) if (!claimed.has(key)) claimed.set(key, call);
+  }
+
+  /**
+   * The call that computes the first page that `call` needs, when others compute at least half of its next `maxTokens` inputs, as far as its
+   * keys go.
+   */
+  worthAwaiting(call: BatchCall, maxTokens: number): BatchCall | undefined {
+    const { pagesAhead } = call;
+    const claimed = pagesAhead && this.#scopes.get(pagesAhead.scope);
+    if (!claimed) return undefined;
+    const { keys, takes, pageTokens } = pagesAhead;
+    let shared = 0;
+    while (shared < takes && shared < keys.length && claimed.has(keys[shared] as number)) shared++;
+    // A long text has keys for its first pages only, and nothing is known of those behind them.
+    const known = Math.min(call.tokens, maxTokens, (keys.length + 1) * pageTokens);
+    if (shared * pageTokens * 2 < known) return undefined;
+    return claimed.get(keys[0] as number);
+  }
+}

@@ -1,0 +1,190 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Dice } from '../batcher/testing/dice.ts';
+import type { GpuInferlet, Outcome } from '../protocol/client.ts';
+import { GREEDY, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { checkCharged, openedBy } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+
+/*
+ * Inferlets of two tenants send equal and similar prompts at once, on a device with few pages whose steps fail now and then. Inferlets are
+ * cancelled amid their prefills, and memory ends others. All others must say what the oracle says, and no page may be lost.
+ */
+
+const SEEDS = process.env.PIE_TEST_ALL ? 120 : 16;
+const PAGE_SIZE = 8;
+
+interface Story {
+  readonly tenant: string;
+  readonly prompt: readonly number[];
+  /** True for embed-text, forward and next-distribution instead of a fused step. */
+  readonly byEmbeds: boolean;
+  readonly priority: number;
+  /** Turns of the event loop before the prompt. */
+  readonly delay: number;
+  /** Turns from the prompt until the inferlet is cancelled; undefined for most. */
+  readonly cancelAfter: number | undefined;
+  readonly tokens: number;
+}
+
+interface Plot {
+  readonly stories: readonly Story[];
+  readonly pageCount: number;
+  readonly maxBatchTokens: number;
+  /** One of so many steps of the device fails; 0 for none. */
+  readonly failsOneIn: number;
+}
+
+interface Telling {
+  readonly tokens: readonly number[];
+  readonly end: string;
+}
+
+function plotOf(seed: number): Plot {
+  const dice = new Dice(seed);
+  const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
+  const common = text(20 + dice.roll(40));
+  const prompts = [common, [...common, ...text(1 + dice.roll(30))], [...common.slice(0, 30), ...text(dice.roll(40))]];
+  const spread = dice.roll(3) * 8;
+  const mayEnd = dice.roll(3) > 0;
+  return {
+    stories: Array.from({ length: 6 + dice.roll(10) }, () => ({
+      tenant: `tenant-${dice.roll(4) === 0 ? 1 : 0}`,
+      prompt: prompts[dice.roll(2) * dice.roll(prompts.length)]!,
+      byEmbeds: dice.roll(4) === 0,
+      priority: dice.roll(3) === 0 ? dice.roll(21) - 10 : 0,
+      delay: dice.roll(spread + 1),
+      cancelAfter: mayEnd && dice.roll(4) === 0 ? dice.roll(24) : undefined,
+      tokens: 1 + dice.roll(12),
+    })),
+    pageCount: mayEnd && dice.roll(2) === 0 ? 40 : 300,
+    maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
+    failsOneIn: mayEnd && dice.roll(3) === 0 ? 16 : 0,
+  };
+}
+
+/** Prefills the prompt and decodes, token by token. Stops with the tag of the first error. */
+async function live(inferlet: GpuInferlet, { prompt, priority, delay, tokens, byEmbeds }: Story): Promise<Telling> {
+  const queue = inferlet.createQueue('tiny');
+  if (priority !== 0) inferlet.setPriority(queue, priority);
+  for (let turn = 0; turn < delay; turn++) await nextTurn();
+  const said: number[] = [];
+  const allocated = inferlet.allocatePages(queue, Math.ceil((prompt.length + tokens) / PAGE_SIZE));
+  if (allocated.tag === 'err') return { tokens: said, end: allocated.val.tag };
+  let inputs = prompt;
+  for (let position = 0; said.length < tokens; ) {
+    const next = await (byEmbeds ? stepByEmbeds : stepByTokens)(inferlet, queue, allocated.val, inputs, position);
+    if (next.tag === 'err') return { tokens: said, end: next.val.tag };
+    position += inputs.length;
+    said.push(next.val.tokens[0]!);
+    inputs = said.slice(-1);
+  }
+  return { tokens: said, end: 'done' };
+}
+
+type Said = Promise<Outcome<{ readonly tokens: Uint32Array }>>;
+
+function stepByTokens(
+  inferlet: GpuInferlet,
+  queue: number,
+  pages: Uint32Array,
+  inputs: readonly number[],
+  position: number,
+): Said {
+  return inferlet.step(queue, {
+    ...{ tokens: Uint32Array.from(inputs), positions: range(position, position + inputs.length), mask: undefined },
+    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  });
+}
+
+function stepByEmbeds(
+  inferlet: GpuInferlet,
+  queue: number,
+  pages: Uint32Array,
+  inputs: readonly number[],
+  position: number,
+): Said {
+  const allocated = inferlet.allocateEmbeds(queue, inputs.length + 1);
+  if (allocated.tag === 'err') return Promise.resolve(allocated);
+  const used = allocated.val.slice(0, inputs.length);
+  const state = allocated.val.slice(inputs.length);
+  inferlet.embedText(queue, Uint32Array.from(inputs), range(position, position + inputs.length), used);
+  inferlet.forward(queue, pages, used, pages, state, undefined);
+  return inferlet.nextDistribution(queue, state[0]!, 1);
+}
+
+async function play(plot: Plot, seed: number, prefixCache: boolean) {
+  const dice = new Dice(seed + 99);
+  await using host = await startTestHost({
+    ...{ seed: 3, pageSize: PAGE_SIZE, pageCount: plot.pageCount, shape: { contextLength: 128 } },
+    model: { prefixCache, maxBatchTokens: plot.maxBatchTokens },
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        async forward(batch) {
+          for (let turns = dice.roll(6); turns > 0; turns--) await nextTurn();
+          if (plot.failsOneIn > 0 && dice.roll(plot.failsOneIn) === 0) throw new Error('the plot says so');
+          return inner.forward(batch);
+        },
+      }),
+  });
+  const connection = await host.connect();
+  const opened = openedBy(connection);
+  const tellings = await Promise.all(
+    plot.stories.map(async (story, i): Promise<Telling> => {
+      const { tenant, cancelAfter } = story;
+      const inferlet = connection.openInferlet({ id: `${i}`, tenant, maxPages: 40, arrival: i });
+      const told = live(inferlet, story);
+      if (cancelAfter === undefined) return told;
+      for (let turn = 0; turn < story.delay + cancelAfter; turn++) await nextTurn();
+      await inferlet.close();
+      return told;
+    }),
+  );
+  await checkAtRest(host, opened);
+  const { tokens, prefix } = host.host.stats().models[0]!;
+  return { tellings, oracle: await Oracle.of(host.model), tokens, hits: prefix.hitTokens };
+}
+
+/** Checks that every call was answered, every page is back or cached, and all device time was charged. */
+async function checkAtRest(host: TestHost, opened: readonly GpuInferlet[]): Promise<void> {
+  const engine = host.host.engines[0]!;
+  for (const inferlet of opened) assert.equal(inferlet.pendingCalls, 0);
+  assert.equal(engine.batcher.waiting, 0);
+  for (const { scoreboard } of engine.spaces) assert.equal(scoreboard.size, 0);
+  engine.memory.audit();
+  await Promise.all(opened.map((inferlet) => inferlet.close()));
+  engine.memory.audit();
+  const { pages, deviceBusyMs } = host.host.stats().models[0]!;
+  assert.equal(pages.owned, 0);
+  checkCharged(opened, deviceBusyMs);
+}
+
+test('prompts that are sent at once say what each would say alone, whichever inferlets and steps fail', async (t) => {
+  const counts = { done: 0, cancelled: 0, failed: 0, compared: 0, saved: 0 };
+  for (let seed = 0; seed < SEEDS; seed++) {
+    const plot = plotOf(seed);
+    const shared = await play(plot, seed, true);
+    for (const [i, { tokens, end }] of shared.tellings.entries()) {
+      const { prompt, cancelAfter, tokens: wanted } = plot.stories[i]!;
+      const told = `seed ${seed}, story ${i}: ${end}`;
+      assert.deepEqual(tokens, await shared.oracle.greedy(prompt, tokens.length), told);
+      if (end === 'done') {
+        assert.equal(tokens.length, wanted, told);
+        counts.done++;
+      } else if (cancelAfter !== undefined) counts.cancelled++;
+      else {
+        counts.failed++;
+        if (plot.failsOneIn === 0) assert.ok(end === 'terminated' && plot.pageCount < 100, told);
+      }
+    }
+    if (shared.tellings.some(({ end }) => end !== 'done')) continue;
+    const alone = await play(plot, seed, false);
+    if (alone.tellings.some(({ end }) => end !== 'done')) continue;
+    counts.compared++;
+    assert.equal(shared.tokens + shared.hits, alone.tokens, 'what is computed and what is shared make up the whole');
+    counts.saved += shared.hits;
+  }
+  t.diagnostic(`seeds 0 to ${SEEDS - 1}: ${JSON.stringify(counts)}`);
+  assert.ok(counts.done > SEEDS && counts.cancelled > 0 && counts.failed > 0 && counts.saved > 0);
+});
