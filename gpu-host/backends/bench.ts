@@ -22,11 +22,13 @@ export interface BareLoopResult {
 
 /** Most tokens of one prefill call, so that a long context does not make one huge step. */
 const PREFILL_TOKENS = 256;
+/** Decode steps before the measured ones: a backend may keep something of sequences that are decoded step by step. */
+const SETTLING_STEPS = 8;
 
 /**
  * Decodes greedily without the platform: calls the backend's step back to back and feeds each sequence's next token in again. Benchmarks
  * compare the platform's times for the same batch with this loop. Before the measured time, the loop fills the cache from slot 0 upwards,
- * so the backend must have no other user. Throws a `RangeError` when the pool is too small.
+ * the last eight tokens step by step, so the backend must have no other user. Throws a `RangeError` when the pool is too small.
  */
 export async function bareLoop(backend: Backend, options: BareLoopOptions): Promise<BareLoopResult> {
   const { batch, context, steps } = options;
@@ -38,12 +40,15 @@ export async function bareLoop(backend: Backend, options: BareLoopOptions): Prom
     Uint32Array.from({ length: perSequence }, (_, i) => b * perSequence + i),
   );
   const first = backend.config.bosTokenId ?? 0;
-  for (let start = 0; start < context; start += PREFILL_TOKENS) {
-    const end = Math.min(context, start + PREFILL_TOKENS);
+  const prefilled = Math.max(0, context - SETTLING_STEPS);
+  for (let start = 0; start < prefilled; start += PREFILL_TOKENS) {
+    const end = Math.min(prefilled, start + PREFILL_TOKENS);
     for (const own of slots) {
       await backend.forward([prefill(own, start, end, first)]);
     }
   }
+  for (let at = prefilled; at < context; at++)
+    await backend.forward(slots.map((own) => decode(own, at, first, options.topK)));
   const next = new Uint32Array(batch).fill(first);
   const stepMs: number[] = [];
   const tokens: number[] = [];

@@ -72,7 +72,7 @@ function cases(contextLength: number, quick: boolean): Case[] {
     // A step of many sequences takes the peers most of a second.
     const steps = quick || batch > 8 ? 8 : 32;
     const full = contextLength - steps - 1;
-    for (const context of quick ? [16] : [16, 128, full]) {
+    for (const context of quick ? [16, full] : [16, 128, full]) {
       const task: Task = { kind: 'decode', batch, context, steps };
       list.push({ what: `decode, batch ${batch}, context ${context}`, task, tokens: batch });
     }
