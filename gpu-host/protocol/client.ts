@@ -1,8 +1,8 @@
 import { randomInt } from 'node:crypto';
 import { handlerError } from './errors.ts';
-import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
+import { GpuInferlet } from './gpu-inferlet.ts';
 import type { GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
-import { DeviceInferlet } from './inferlet.ts';
+import type { InferletOptions } from './inferlet-options.ts';
 import { Link } from './link.ts';
 import { FRAME, STATS } from './wire.ts';
 
@@ -25,8 +25,9 @@ export type {
   TenantLimit,
 } from './calls.ts';
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
-export type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
+export type { GpuInferlet } from './gpu-inferlet.ts';
 export type { GpuHostStats, ModelStats, ModelSummary, PageStats, PrefixStats, StatsOptions } from './host.ts';
+export type { InferletOptions } from './inferlet-options.ts';
 export { SharedPages } from './page-budget.ts';
 export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';
@@ -154,7 +155,7 @@ export class GpuHostConnection {
   /** Opens an inferlet's address space on the host. Without a connection the inferlet is dead: its calls answer `unavailable`. */
   openInferlet(options: InferletOptions): GpuInferlet {
     this.#lastInferlet = (this.#lastInferlet + 1) >>> 0 || 1;
-    return new DeviceInferlet(this.#link ?? DOWN, this.#lastInferlet, options, this.models);
+    return new GpuInferlet(this.#link ?? DOWN, this.#lastInferlet, options, this.models);
   }
 
   /**

@@ -1,3 +1,5 @@
+import { ADDRESSES, addresses, NO_ADDRESSES, takePageAddresses } from './addresses.ts';
+import { distributionOf, doneOf, floatOf, floatsOf, jsonOf, stepOf } from './answers.ts';
 import type {
   AdapterInfo,
   Distribution,
@@ -11,58 +13,170 @@ import type {
   StepResult,
   TenantLimit,
 } from './calls.ts';
-import type { Outcome } from './errors.ts';
-import type { SharedPages } from './page-budget.ts';
-import type { DeviceUsage, Termination } from './results.ts';
-import type { RunHandle } from './run.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
+import type { ModelSummary } from './host.ts';
+import { sendPixels } from './image-pixels.ts';
+import type { InferletOptions } from './inferlet-options.ts';
+import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
+import type { Operation } from './operations.ts';
+import { PageBudget, type SharedPages } from './page-budget.ts';
+import { type ClientQueue, ClientQueues } from './queues.ts';
+import type { DecodedResult, DeviceUsage } from './results.ts';
+import { DeviceRun, failedRun, type RunHandle } from './run.ts';
+import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
-/** Bound of a queue's priorities, ±, unless the tenant has another. */
-export const DEFAULT_MAX_PRIORITY = 10;
-/** Tenant of an inferlet that names none. */
-export const DEFAULT_TENANT = 'default';
+type List = Uint32Array;
 
-export interface InferletOptions {
-  /** The invocation's id. */
-  readonly id: string;
-  /**
-   * Attempt of the invocation, 0 by default. When a newer attempt opens an inferlet on the host, the host ends those of older attempts and
-   * refuses later ones. A whole number up to 2^53.
-   */
-  readonly epoch?: number;
-  /** Tenant whose exports, files and cached prefixes the inferlet sees: `DEFAULT_TENANT` by default. */
-  readonly tenant?: string;
-  /** Maximum pages that the inferlet may hold, per model. */
-  readonly maxPages: number;
-  /** Budget of pages that the inferlet shares with others. */
-  readonly sharedPages?: SharedPages;
-  /** Priorities of the queues are clamped to ±`maxPriority`: `DEFAULT_MAX_PRIORITY` by default. */
-  readonly maxPriority?: number;
-  /** Age of the inferlet: when memory must be taken back, the newest goes first. Milliseconds since the Unix epoch, or any other order. */
-  readonly arrival: number;
-  /** Maximum pages of the tenant on the host; without it there is no limit, unless another inferlet of the tenant brings one. */
-  readonly tenantPages?: TenantLimit;
-  /** Name of the function that runs, shown to inferlets of the tenant that give way to it. */
-  readonly functionName?: string;
-  /** W3C trace context, when the inferlet is traced. */
-  readonly traceparent?: string;
-  /** Called once when the host has taken the inferlet's memory; its pending calls have been answered `terminated` by then. */
-  readonly onTerminated?: (termination: Termination) => void;
+/** Addresses of one model that the client has handed out. */
+interface Space {
+  nextPage: number;
+  nextEmbed: number;
+  heldEmbeds: number;
+  readonly pages: PageBudget;
 }
 
 /**
  * One inferlet's calls to the device; the methods mirror `wit/*.wit`. Methods that return nothing never throw for device errors: these
- * surface in later futures of the same queue and in `synchronize`. Lists may be views of a guest's memory.
+ * surface in later futures of the same queue and in `synchronize`. Lists may be views of a guest's memory. The client hands out addresses
+ * and counts held pages and embeds.
  */
-export interface GpuInferlet {
+export class GpuInferlet {
+  #issuer: Issuer;
+  #maxPages: number;
+  #sharedPages: SharedPages | undefined;
+  #models: readonly ModelSummary[];
+  #queues = new ClientQueues();
+  #spaces = new Map<number, Space>();
+  #unsentImages = 0;
+
+  constructor(link: LinkOrDown, handle: number, options: InferletOptions, models: readonly ModelSummary[]) {
+    this.#issuer = new Issuer(link, handle, options);
+    this.#maxPages = options.maxPages;
+    this.#sharedPages = options.sharedPages;
+    this.#models = models;
+  }
+
+  /** Pages held, by the client's own count. */
+  get heldPages(): number {
+    let held = 0;
+    for (const space of this.#spaces.values()) held += space.pages.held;
+    return held;
+  }
+
+  /** Pages held on one model, by the client's own count. */
+  heldPagesOf(model: string): number {
+    return this.#spaces.get(this.#models.findIndex(({ name }) => name === model))?.pages.held ?? 0;
+  }
+
+  /** Calls whose result is awaited, except images whose pixels have not come. */
+  get pendingCalls(): number {
+    // A call without its image waits for the image's source, not for the device.
+    return Math.max(0, this.#issuer.pending - this.#unsentImages);
+  }
+
+  /** Cause of the host's loss, with all that the inferlet held; undefined while the host can be called, and after `close`. */
+  get lost(): string | undefined {
+    return this.#issuer.lost?.val;
+  }
+
+  /** Usage last reported by the host: every 250 ms while it changes, every 10 s while the inferlet holds pages, and at its end. */
+  get usage(): DeviceUsage {
+    return this.#issuer.usage;
+  }
+
+  /** Calls issued so far. */
+  get issuedCalls(): number {
+    return this.#issuer.issued;
+  }
+
+  /** Counter that grows with each call issued on that queue. */
+  callsOn(queue: number): number {
+    return this.#queues.get(queue)?.looks ?? 0;
+  }
+
   /** Opens a queue of calls on `model`. With an unknown model, every call on the queue fails with `not-found`. */
-  createQueue(model: string): number;
-  setPriority(queue: number, priority: number): void;
-  closeQueue(queue: number): void;
-  allocatePages(queue: number, count: number): Outcome<Uint32Array>;
-  freePages(queue: number, pages: List): void;
-  allocateEmbeds(queue: number, count: number): Outcome<Uint32Array>;
-  freeEmbeds(queue: number, embeds: List): void;
-  sharePages(queue: number, pages: List): Outcome<Uint32Array>;
+  createQueue(model: string): number {
+    const index = this.#models.findIndex((known) => known.name === model);
+    const { queue, kept } = this.#queues.add(index, model);
+    if (kept) this.#send(queue, { op: 'create-queue', model: index });
+    return queue;
+  }
+
+  setPriority(queue: number, priority: number): void {
+    this.#send(queue, { op: 'set-priority', priority });
+  }
+
+  closeQueue(queue: number): void {
+    this.#send(queue, { op: 'close-queue' });
+    this.#queues.remove(queue);
+  }
+
+  allocatePages(queue: number, count: number): Outcome<Uint32Array> {
+    const space = this.#spaceFor(queue);
+    if ('tag' in space) return err(space);
+    const refused = space.pages.refuse(count);
+    if (refused) return err(refused);
+    const first = takePageAddresses(space, count);
+    if (first === undefined) return err(NO_ADDRESSES);
+    space.pages.allocate(first, count);
+    this.#sendParts(queue, count, (from, to) => ({ op: 'allocate-pages', first: first + from, count: to - from }));
+    return ok(addresses(first, count));
+  }
+
+  freePages(queue: number, pages: List): void {
+    const space = this.#spaceFor(queue);
+    const sent = this.#sendParts(queue, pages.length, (from, to) => ({
+      op: 'free-pages',
+      pages: pages.subarray(from, to),
+    }));
+    if (sent && !('tag' in space)) space.pages.free(pages);
+  }
+
+  allocateEmbeds(queue: number, count: number): Outcome<Uint32Array> {
+    const space = this.#spaceFor(queue);
+    if ('tag' in space) return err(space);
+    if (space.heldEmbeds + count > MAX_EMBEDS) {
+      return err(
+        handlerError(
+          'limit-exceeded',
+          `${space.heldEmbeds} embeds are held and ${count} more were asked; ${MAX_EMBEDS} is the limit`,
+        ),
+      );
+    }
+    const first = space.nextEmbed;
+    if (first + count > ADDRESSES) return err(NO_ADDRESSES);
+    space.nextEmbed += count;
+    space.heldEmbeds += count;
+    this.#sendParts(queue, count, (from, to) => ({ op: 'allocate-embeds', first: first + from, count: to - from }));
+    return ok(addresses(first, count));
+  }
+
+  freeEmbeds(queue: number, embeds: List): void {
+    const space = this.#spaceFor(queue);
+    const sent = this.#sendParts(queue, embeds.length, (from, to) => ({
+      op: 'free-embeds',
+      embeds: embeds.subarray(from, to),
+    }));
+    if (sent && !('tag' in space)) space.heldEmbeds = Math.max(0, space.heldEmbeds - embeds.length);
+  }
+
+  sharePages(queue: number, pages: List): Outcome<Uint32Array> {
+    const space = this.#spaceFor(queue);
+    if ('tag' in space) return err(space);
+    if (pages.length > MAX_LIST) return err(TOO_LARGE);
+    const refused = space.pages.refuseShare(pages.length);
+    if (refused) return err(refused);
+    const first = takePageAddresses(space, pages.length);
+    if (first === undefined) return err(NO_ADDRESSES);
+    space.pages.share(pages, first);
+    this.#sendParts(queue, pages.length, (from, to) => ({
+      op: 'share-pages',
+      first: first + from,
+      pages: pages.subarray(from, to),
+    }));
+    return ok(addresses(first, pages.length));
+  }
+
   /** `shift`, a signed whole number, is added to the copied slots' positions. */
   copySlots(
     queue: number,
@@ -71,11 +185,23 @@ export interface GpuInferlet {
     destination: number,
     destinationOffset: number,
     count: number,
-    shift?: number,
-  ): void;
-  copyTokens(queue: number, sources: List, indices: List, destinations: List, positions: List): void;
-  copyEmbeds(queue: number, sources: List, destinations: List): void;
-  embedText(queue: number, tokens: List, positions: List, embeds: List): void;
+    shift = 0,
+  ): void {
+    this.#send(queue, { op: 'copy-slots', source, sourceOffset, destination, destinationOffset, count, shift });
+  }
+
+  copyTokens(queue: number, sources: List, indices: List, destinations: List, positions: List): void {
+    this.#send(queue, { op: 'copy-tokens', sources, indices, destinations, positions });
+  }
+
+  copyEmbeds(queue: number, sources: List, destinations: List): void {
+    this.#send(queue, { op: 'copy-embeds', sources, destinations });
+  }
+
+  embedText(queue: number, tokens: List, positions: List, embeds: List): void {
+    this.#send(queue, { op: 'embed-text', tokens, positions, embeds });
+  }
+
   /**
    * Encodes an image into `embeds`. The call takes its place in the queue at once. `pixels`, `imageSize × imageSize` of three bytes each,
    * may come later; so may an error, with which the call and all that needs its embeds fail.
@@ -85,8 +211,24 @@ export interface GpuInferlet {
     positions: List,
     embeds: List,
     pixels: Promise<Outcome<Uint8Array>>,
-  ): Promise<Outcome<undefined>>;
-  forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void;
+  ): Promise<Outcome<undefined>> {
+    let call = 0;
+    const done = this.#ask(queue, { op: 'embed-image', positions, embeds }, doneOf, (id) => {
+      call = id;
+    });
+    if (call === 0) return done;
+    this.#unsentImages++;
+    const sent = pixels.finally(() => {
+      this.#unsentImages--;
+    });
+    sendPixels(this.#issuer, call, sent);
+    return done;
+  }
+
+  forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void {
+    this.#send(queue, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter: undefined });
+  }
+
   /** `forward`, plus the attention that each slot of the in-pages, then each input, received. */
   forwardScores(
     queue: number,
@@ -95,7 +237,10 @@ export interface GpuInferlet {
     outPages: List,
     outEmbeds: List,
     mask: Mask | undefined,
-  ): Promise<Outcome<Float32Array>>;
+  ): Promise<Outcome<Float32Array>> {
+    return this.#ask(queue, { op: 'forward-scores', inPages, inEmbeds, outPages, outEmbeds, mask }, floatsOf);
+  }
+
   /** `forward` with one of the model's low-rank adapters. */
   forwardWithAdapter(
     queue: number,
@@ -105,53 +250,190 @@ export interface GpuInferlet {
     outPages: List,
     outEmbeds: List,
     mask: Mask | undefined,
-  ): void;
-  /** The low-rank adapters of the queue's model, sorted by name. */
-  listAdapters(queue: number): Promise<Outcome<readonly AdapterInfo[]>>;
-  /** Brings an adapter into the device's memory before a call waits for it. */
-  loadAdapter(queue: number, name: string): Promise<Outcome<undefined>>;
-  maskPage(queue: number, page: number, slots: number): void;
-  nextDistribution(queue: number, embed: number, topK: number): Promise<Outcome<Distribution>>;
-  logProbabilities(queue: number, embed: number, tokens: List): Promise<Outcome<Float32Array>>;
-  /** The entropy in nats. */
-  entropy(queue: number, embed: number): Promise<Outcome<number>>;
-  /** The embed's values, as many as the model's hidden size. */
-  readEmbed(queue: number, embed: number): Promise<Outcome<Float32Array>>;
-  step(queue: number, request: StepRequest): Promise<Outcome<StepResult>>;
-  run(queue: number, request: RunRequest): RunHandle;
-  synchronize(queue: number): Promise<Outcome<undefined>>;
-  exportPages(queue: number, pages: List, name: string, persistent: boolean): Promise<Outcome<undefined>>;
-  importPages(queue: number, name: string): Promise<Outcome<Imported>>;
-  unexport(queue: number, name: string): Promise<Outcome<undefined>>;
-  listExports(queue: number): Promise<Outcome<readonly ExportInfo[]>>;
-  /** Maps a file's pages; with `write` its lock is held until `unlockFile` or the inferlet's end. */
-  openFile(queue: number, name: string, write: boolean, functionName: string): Promise<Outcome<Imported>>;
-  saveFile(queue: number, name: string, pages: List, save: FileSave): Promise<Outcome<undefined>>;
-  unlockFile(queue: number, name: string): Promise<Outcome<undefined>>;
-  removeFile(queue: number, name: string, functionName: string): Promise<Outcome<undefined>>;
-  listFiles(queue: number, prefix: string, functionName: string): Promise<Outcome<readonly FileInfo[]>>;
-  /** Sets whether the inferlet waits for something other than the device: its pages may then be swapped out. Any call ends the wait. */
-  setWaiting(waiting: boolean): void;
-  /** Sets the span of the following calls: the high and low word of its id, 0 and 0 for none. */
-  setSpan(high: number, low: number): void;
-  /** Sets the maximum pages of the tenant on the host. */
-  setTenantLimit(limit: TenantLimit): void;
-  /** Usage last reported by the host: every 250 ms while it changes, every 10 s while the inferlet holds pages, and at its end. */
-  readonly usage: DeviceUsage;
-  /** Pages held, by the client's own count. */
-  readonly heldPages: number;
-  /** Pages held on one model, by the client's own count. */
-  heldPagesOf(model: string): number;
-  /** Calls whose result is awaited, except images whose pixels have not come. */
-  readonly pendingCalls: number;
-  /** Calls issued so far. */
-  readonly issuedCalls: number;
-  /** Counter that grows with each call issued on that queue. */
-  callsOn(queue: number): number;
-  /** Cause of the host's loss, with all that the inferlet held; undefined while the host can be called, and after `close`. */
-  readonly lost: string | undefined;
-  /** Releases everything held; pending futures answer `cancelled`. Resolves when the host has released it, is gone, or after 30 s. */
-  close(): Promise<void>;
-}
+  ): void {
+    this.#send(queue, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter });
+  }
 
-type List = Uint32Array;
+  /** The low-rank adapters of the queue's model, sorted by name. */
+  listAdapters(queue: number): Promise<Outcome<readonly AdapterInfo[]>> {
+    return this.#ask(queue, { op: 'list-adapters' }, jsonOf<readonly AdapterInfo[]>);
+  }
+
+  /** Brings an adapter into the device's memory before a call waits for it. */
+  loadAdapter(queue: number, name: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, { op: 'load-adapter', name }, doneOf);
+  }
+
+  maskPage(queue: number, page: number, slots: number): void {
+    this.#send(queue, { op: 'mask-page', page, slots });
+  }
+
+  nextDistribution(queue: number, embed: number, topK: number): Promise<Outcome<Distribution>> {
+    return this.#ask(queue, { op: 'next-distribution', embed, topK }, distributionOf);
+  }
+
+  logProbabilities(queue: number, embed: number, tokens: List): Promise<Outcome<Float32Array>> {
+    return this.#ask(queue, { op: 'log-probabilities', embed, tokens }, floatsOf);
+  }
+
+  /** The entropy in nats. */
+  entropy(queue: number, embed: number): Promise<Outcome<number>> {
+    return this.#ask(queue, { op: 'entropy', embed }, floatOf);
+  }
+
+  /** The embed's values, as many as the model's hidden size. */
+  readEmbed(queue: number, embed: number): Promise<Outcome<Float32Array>> {
+    return this.#ask(queue, { op: 'read-embed', embed }, floatsOf);
+  }
+
+  step(queue: number, request: StepRequest): Promise<Outcome<StepResult>> {
+    return this.#ask(queue, { op: 'step', request }, stepOf);
+  }
+
+  run(queue: number, request: RunRequest): RunHandle {
+    const refusal = this.#refusal(queue);
+    if (refusal) return failedRun(refusal);
+    const run = this.#issuer.stream(
+      queue,
+      { op: 'run', request },
+      (id, over) =>
+        new DeviceRun({
+          over,
+          consumed: (tokens) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id),
+          stop: () => this.#issuer.send(queue, { op: 'run-stop' }, id),
+        }),
+    );
+    return 'tag' in run ? failedRun(run) : run;
+  }
+
+  synchronize(queue: number): Promise<Outcome<undefined>> {
+    const state = this.#queues.get(queue);
+    const failure = state?.failure;
+    if (state) state.failure = undefined;
+    const done = this.#ask(queue, { op: 'synchronize' }, doneOf);
+    return failure ? done.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : done;
+  }
+
+  exportPages(queue: number, pages: List, name: string, persistent: boolean): Promise<Outcome<undefined>> {
+    return this.#ask(queue, { op: 'export-pages', persistent, name, pages }, doneOf);
+  }
+
+  importPages(queue: number, name: string): Promise<Outcome<Imported>> {
+    return this.#import(queue, (first) => ({ op: 'import-pages', first, name }));
+  }
+
+  unexport(queue: number, name: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, { op: 'unexport', name }, doneOf);
+  }
+
+  listExports(queue: number): Promise<Outcome<readonly ExportInfo[]>> {
+    return this.#ask(queue, { op: 'list-exports' }, jsonOf<readonly ExportInfo[]>);
+  }
+
+  /** Maps a file's pages; with `write` its lock is held until `unlockFile` or the inferlet's end. */
+  openFile(queue: number, name: string, write: boolean, functionName: string): Promise<Outcome<Imported>> {
+    return this.#import(queue, (first) => ({ op: 'file-open', first, name, write, functionName }));
+  }
+
+  saveFile(queue: number, name: string, pages: List, save: FileSave): Promise<Outcome<undefined>> {
+    return this.#ask(queue, { op: 'file-save', name, pages, ...save }, doneOf);
+  }
+
+  unlockFile(queue: number, name: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, { op: 'file-unlock', name }, doneOf);
+  }
+
+  removeFile(queue: number, name: string, functionName: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, { op: 'file-remove', name, functionName }, doneOf);
+  }
+
+  listFiles(queue: number, prefix: string, functionName: string): Promise<Outcome<readonly FileInfo[]>> {
+    return this.#ask(queue, { op: 'file-list', prefix, functionName }, jsonOf<readonly FileInfo[]>);
+  }
+
+  /** Sets whether the inferlet waits for something other than the device: its pages may then be swapped out. Any call ends the wait. */
+  setWaiting(waiting: boolean): void {
+    this.#issuer.setWaiting(waiting);
+  }
+
+  /** Sets the span of the following calls: the high and low word of its id, 0 and 0 for none. */
+  setSpan(high: number, low: number): void {
+    this.#issuer.send(0, { op: 'set-span', high, low });
+  }
+
+  /** Sets the maximum pages of the tenant on the host. */
+  setTenantLimit(limit: TenantLimit): void {
+    this.#issuer.setTenantLimit(limit);
+  }
+
+  /** Releases everything held; pending futures answer `cancelled`. Resolves when the host has released it, is gone, or after 30 s. */
+  close(): Promise<void> {
+    for (const { pages } of this.#spaces.values()) pages.close();
+    return this.#issuer.close();
+  }
+
+  /** Sends a call that maps pages. Reserves addresses for the maximum number of pages. */
+  #import(queue: number, operation: (first: number) => Operation): Promise<Outcome<Imported>> {
+    const space = this.#spaceFor(queue);
+    if ('tag' in space) return Promise.resolve(err(space));
+    const first = takePageAddresses(space, MAX_IMPORT_PAGES);
+    if (first === undefined) return Promise.resolve(err(NO_ADDRESSES));
+    const read = (result: DecodedResult): Outcome<Imported> | undefined => {
+      if (result.kind !== 'imported') return undefined;
+      const { pages, tokens, nextPosition } = result;
+      space.pages.allocate(first, pages);
+      return ok({ pages: addresses(first, pages), tokens, nextPosition });
+    };
+    return this.#ask(queue, operation(first), read);
+  }
+
+  #ask<T>(
+    queue: number,
+    operation: Operation,
+    read: (result: DecodedResult) => Outcome<T> | undefined,
+    issued?: (id: number) => void,
+  ): Promise<Outcome<T>> {
+    const refusal = this.#refusal(queue);
+    return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(queue, operation, read, issued);
+  }
+
+  /** Sends a call without a result. Returns false when the call was refused. */
+  #send(queue: number, operation: Operation): boolean {
+    if (this.#refusal(queue)) return false;
+    const failure = this.#issuer.send(queue, operation);
+    const state = this.#queues.get(queue);
+    if (failure && state) state.failure ??= failure;
+    return !failure;
+  }
+
+  /** Sends a call about `count` items in parts, which the host takes up one by one. Returns false when there are too many. */
+  #sendParts(queue: number, count: number, part: (from: number, to: number) => Operation): boolean {
+    if (count > MAX_LIST) {
+      const state = this.#queues.get(queue);
+      if (state) state.failure ??= TOO_LARGE;
+      return false;
+    }
+    for (let from = 0; from === 0 || from < count; from += MAX_ADDRESSES) {
+      if (!this.#send(queue, part(from, Math.min(count, from + MAX_ADDRESSES)))) return false;
+    }
+    return true;
+  }
+
+  #refusal(queue: number): HandlerError | undefined {
+    return this.#issuer.dead ?? this.#queues.refusal(queue);
+  }
+
+  #spaceFor(queue: number): Space | HandlerError {
+    const refusal = this.#refusal(queue) ?? this.#issuer.refusal();
+    if (refusal) return refusal;
+    const index = (this.#queues.get(queue) as ClientQueue).model;
+    let space = this.#spaces.get(index);
+    if (!space) {
+      const { pageCount = 0, name = '' } = this.#models[index] ?? {};
+      const pages = new PageBudget(this.#maxPages, pageCount, this.#sharedPages, name);
+      space = { nextPage: 1, nextEmbed: 1, heldEmbeds: 0, pages };
+      this.#spaces.set(index, space);
+    }
+    return space;
+  }
+}

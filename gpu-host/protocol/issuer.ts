@@ -1,6 +1,6 @@
 import type { TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from './errors.ts';
-import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './gpu-inferlet.ts';
+import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import type { Link, LinkedInferlet, Pending } from './link.ts';
 import { encodeCall, type Operation } from './operations.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
