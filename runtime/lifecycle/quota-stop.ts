@@ -1,6 +1,6 @@
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { ExceededQuota } from '#scheduler/quotas/exceeded.ts';
-import type { QuotaName } from '#scheduler/quotas/names.ts';
+import { type QuotaName, quotaErrorCode } from '#scheduler/quotas/names.ts';
 import type { Quotas } from '#scheduler/quotas/quotas.ts';
 import type { QuotaCode, Stop } from './stopping.ts';
 
@@ -19,10 +19,10 @@ export async function tokenQuota(quotas: Pick<Quotas, 'status'>, job: Invocation
   return least?.quota ?? null;
 }
 
-/** The failure code of an invocation that a quota ends. Request quotas, which end no running invocation, map to `quota-tokens`. */
+/** The failure code of an invocation that a quota ends. Other quotas, which end no running invocation, map to `quota-tokens`. */
 export function quotaCode(quota: QuotaName): QuotaCode {
-  if (quota.startsWith('gpu-ms')) return 'quota-gpu-time';
-  return quota.startsWith('cpu-ms') ? 'quota-cpu-time' : 'quota-tokens';
+  const code = quotaErrorCode(quota);
+  return code === 'quota-gpu-time' || code === 'quota-cpu-time' ? code : 'quota-tokens';
 }
 
 /** The stop for an invocation that used up a quota; its message names the quota, its limit, and its reset time. */

@@ -2,23 +2,40 @@
 export const QUOTA_WINDOWS = ['minute', 'day', 'month'] as const;
 export type QuotaWindow = (typeof QUOTA_WINDOWS)[number];
 
-/** Amounts counted in windows. `tokens` are embedded (not found in a cache) and sampled tokens. */
-export const COUNTED = ['requests', 'tokens', 'gpu-ms', 'cpu-ms'] as const;
-export type Counted = (typeof COUNTED)[number];
+/** What people and programs read of a quota. */
+interface Described {
+  /** Error code of a request or invocation that exceeds the quota. */
+  readonly code: string;
+  /** Name for people. */
+  readonly label: string;
+  readonly unit: 'count' | 'milliseconds' | 'bytes';
+}
 
 /**
- * Held amounts: running invocations; invocations waiting in line; KV pages; bytes of stored values, files and components; bytes of all
- * content in Redis (these plus inputs, events, messages and logs); bytes on disk.
+ * Amounts counted in windows: a quota for each, per minute, day and month. `tokens` are embedded (not found in a cache) and sampled tokens.
+ * The scripts have the names once more (`include/limits.lua`); `countedUse` computes an amount from the counters of usage.
  */
-export const HELD = [
-  'concurrent-invocations',
-  'waiting-invocations',
-  'kv-pages',
-  'storage-bytes',
-  'redis-bytes',
-  'disk-bytes',
-] as const;
-export type Held = (typeof HELD)[number];
+const COUNTED = {
+  requests: { code: 'quota-requests', label: 'Requests', unit: 'count' },
+  tokens: { code: 'quota-tokens', label: 'Tokens', unit: 'count' },
+  'gpu-ms': { code: 'quota-gpu-time', label: 'GPU time', unit: 'milliseconds' },
+  'cpu-ms': { code: 'quota-cpu-time', label: 'CPU time', unit: 'milliseconds' },
+} as const satisfies Record<string, Described>;
+export type Counted = keyof typeof COUNTED;
+
+/** Held amounts. `storage-bytes` are stored values, files and components; `redis-bytes` these, inputs, events, messages and logs. */
+const HELD_AMOUNTS = {
+  'concurrent-invocations': { code: 'quota-concurrency', label: 'Running at once', unit: 'count' },
+  'waiting-invocations': { code: 'quota-concurrency', label: 'Waiting in line', unit: 'count' },
+  'kv-pages': { code: 'quota-pages', label: 'KV pages held', unit: 'count' },
+  'storage-bytes': { code: 'quota-storage', label: 'Storage', unit: 'bytes' },
+  'redis-bytes': { code: 'quota-storage', label: 'Kept in Redis', unit: 'bytes' },
+  'disk-bytes': { code: 'quota-storage', label: 'Compiled versions on disk', unit: 'bytes' },
+} as const satisfies Record<string, Described>;
+export type Held = keyof typeof HELD_AMOUNTS;
+
+export const COUNTED_NAMES = Object.keys(COUNTED) as Counted[];
+export const HELD = Object.keys(HELD_AMOUNTS) as Held[];
 
 export type CountedQuota = `${Counted}-per-${QuotaWindow}`;
 
@@ -26,7 +43,7 @@ export type CountedQuota = `${Counted}-per-${QuotaWindow}`;
 export type QuotaName = CountedQuota | Held;
 
 export const QUOTA_NAMES: readonly QuotaName[] = [
-  ...COUNTED.flatMap((counted) => QUOTA_WINDOWS.map((window): QuotaName => `${counted}-per-${window}`)),
+  ...COUNTED_NAMES.flatMap((counted) => QUOTA_WINDOWS.map((window): QuotaName => `${counted}-per-${window}`)),
   ...HELD,
 ];
 
@@ -34,7 +51,7 @@ export function isQuotaName(value: unknown): value is QuotaName {
   return (QUOTA_NAMES as readonly unknown[]).includes(value);
 }
 
-const COUNTED_NAME = /^(requests|tokens|gpu-ms|cpu-ms)-per-(minute|day|month)$/;
+const COUNTED_NAME = new RegExp(`^(${COUNTED_NAMES.join('|')})-per-(${QUOTA_WINDOWS.join('|')})$`);
 
 /** The counted amount and the window of a counted quota; null for a held quota. */
 export function countedPart(quota: QuotaName): { readonly counted: Counted; readonly window: QuotaWindow } | null {
@@ -47,26 +64,25 @@ export function maybeOfFunction(quota: QuotaName): boolean {
   return countedPart(quota) !== null || quota === 'concurrent-invocations';
 }
 
-/** Error code of a request or invocation that exceeds a quota. */
-export type QuotaErrorCode =
-  | 'quota-requests'
-  | 'quota-tokens'
-  | 'quota-gpu-time'
-  | 'quota-cpu-time'
-  | 'quota-concurrency'
-  | 'quota-pages'
-  | 'quota-storage';
+/** What is measured by a quota: the counted amount, or what is held. */
+function described(quota: QuotaName): Described & { readonly code: QuotaErrorCode } {
+  const part = countedPart(quota);
+  return part === null ? HELD_AMOUNTS[quota as Held] : COUNTED[part.counted];
+}
 
-const COUNTED_CODES: Readonly<Record<Counted, QuotaErrorCode>> = {
-  requests: 'quota-requests',
-  tokens: 'quota-tokens',
-  'gpu-ms': 'quota-gpu-time',
-  'cpu-ms': 'quota-cpu-time',
-};
+export type QuotaErrorCode = (typeof COUNTED)[Counted]['code'] | (typeof HELD_AMOUNTS)[Held]['code'];
 
 export function quotaErrorCode(quota: QuotaName): QuotaErrorCode {
+  return described(quota).code;
+}
+
+export function quotaUnit(quota: QuotaName): Described['unit'] {
+  return described(quota).unit;
+}
+
+/** Readable name of a quota: `Tokens per day`. */
+export function quotaLabel(quota: QuotaName): string {
   const part = countedPart(quota);
-  if (part !== null) return COUNTED_CODES[part.counted];
-  if (quota === 'kv-pages') return 'quota-pages';
-  return quota.endsWith('-bytes') ? 'quota-storage' : 'quota-concurrency';
+  const { label } = described(quota);
+  return part === null ? label : `${label} per ${part.window}`;
 }

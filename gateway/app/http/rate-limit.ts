@@ -4,13 +4,8 @@ import { type Counted, countedPart } from '#scheduler/quotas/names.ts';
 import { windowLength } from '#scheduler/quotas/windows.ts';
 import type { AppEnv } from '../context.ts';
 
-/** Units of counted quotas other than requests (`qu`). */
-const UNITS: Readonly<Record<Counted, string>> = {
-  requests: '',
-  tokens: ';qu="tokens"',
-  'gpu-ms': ';qu="gpu-ms"',
-  'cpu-ms': ';qu="cpu-ms"',
-};
+/** Unit of a counted quota (`qu`). Requests are the default. */
+const unitOf = (counted: Counted): string => (counted === 'requests' ? '' : `;qu="${counted}"`);
 
 /**
  * `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the counted quotas: quota `q` in a window of `w` seconds,
@@ -28,7 +23,7 @@ export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Reco
     if (part === null || resetsAt === null) continue;
     const name = fn === null ? `"${quota}"` : `"${quota}/${fn}"`;
     const windowS = Math.round(windowLength(part.window, now) / 1000);
-    policies.push(`${name};q=${limit}${UNITS[part.counted]};w=${windowS}`);
+    policies.push(`${name};q=${limit}${unitOf(part.counted)};w=${windowS}`);
     limits.push(
       `${name};r=${Math.max(0, Math.floor(limit - used))};t=${Math.max(0, Math.ceil((resetsAt - now) / 1000))}`,
     );

@@ -1,4 +1,4 @@
-import type { QuotaName } from '#scheduler/quotas/names.ts';
+import { type QuotaName, quotaUnit } from '#scheduler/quotas/names.ts';
 import { type Html, html } from './html.ts';
 
 const WHOLE = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
@@ -73,34 +73,10 @@ export function shortVersion(version: string): string {
   return version.length > 12 ? version.slice(0, 12) : version;
 }
 
-const COUNTED: Readonly<Record<string, string>> = {
-  requests: 'Requests',
-  tokens: 'Tokens',
-  'gpu-ms': 'GPU time',
-  'cpu-ms': 'CPU time',
-};
-
-const HELD: Readonly<Record<string, string>> = {
-  'concurrent-invocations': 'Running at once',
-  'waiting-invocations': 'Waiting in line',
-  'kv-pages': 'KV pages held',
-  'storage-bytes': 'Storage',
-  'redis-bytes': 'Kept in Redis',
-  'disk-bytes': 'Compiled versions on disk',
-};
-
-/** Readable name of a quota: `Tokens per day`. */
-export function quotaLabel(quota: QuotaName): string {
-  const held = HELD[quota];
-  if (held !== undefined) return held;
-  const [counted = '', window = ''] = quota.split('-per-');
-  return `${COUNTED[counted] ?? counted} per ${window}`;
-}
-
 /** An amount in the unit of its quota. */
 export function quotaAmount(quota: QuotaName, value: number): string {
-  if (quota.endsWith('-bytes')) return bytes(value);
-  return quota.startsWith('gpu-ms') || quota.startsWith('cpu-ms') ? duration(value) : number(value);
+  const unit = quotaUnit(quota);
+  return unit === 'bytes' ? bytes(value) : unit === 'milliseconds' ? duration(value) : number(value);
 }
 
 /** Labels a usage counter, `outputTokens` as `Output tokens`, and formats its value in its unit. */
