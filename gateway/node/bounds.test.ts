@@ -89,13 +89,18 @@ describe('with bounds for each key,', () => {
     ] as const) {
       await platform.scheduler.files.put(id, name, 'text/plain', new Uint8Array(size));
     }
-    const get = (name: string) =>
+    const get = (name: string, method = 'GET') =>
       fetch(`${platform.url}/v1/invocations/${id}/files/${name}`, {
+        method,
         headers: { authorization: `Bearer ${platform.apiKey}` },
       });
     const refused = await get('large');
     assert.deepEqual([refused.status, ((await refused.json()) as { code: string }).code], [429, 'too-many-requests']);
     assert.equal((await (await get('small')).arrayBuffer()).byteLength, 100 * KIB);
+    for (let i = 0; i < 3; i++) {
+      const { status, headers } = await get('large', 'HEAD');
+      assert.deepEqual([status, headers.get('content-length')], [200, String(200 * KIB)]);
+    }
     await until(() => bodies.heldBytes === 0);
   });
 

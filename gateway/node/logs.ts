@@ -10,6 +10,8 @@ const SMALLEST_PAGE = 20;
 /** Most lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
 const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
+/** Most characters of past lines in one answer; the newest lines stay. */
+const MAX_CHARACTERS = 4 * 2 ** 20;
 /** Lines whose states are looked up in one call. */
 const BATCH = 200;
 /** Most states of ended invocations that a filter remembers. */
@@ -26,7 +28,7 @@ export interface LogSource {
 }
 
 /**
- * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first. With `follow`, then live lines until the
+ * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first, and fewer when they exceed 4 Mi characters. With `follow`, then live lines until the
  * signal aborts. Lines of several functions come in the order of their time.
  */
 export async function* readLogs(
@@ -39,8 +41,12 @@ export async function* readLogs(
   const logs = await Promise.all(names.map((name) => Backwards.open(source, name, options, names.length)));
   const newest = new Map(logs.map((log) => [log.name, log.newest]));
   const past: LogEntry[] = [];
+  let characters = 0;
   const [most, batch] = options.status === undefined ? [MAX_LOOKED_AT, 1] : [MAX_LOOKED_UP, BATCH];
-  for (let looked = 0, more = true; more && past.length < options.limit && looked < most && !signal.aborted; ) {
+  for (
+    let looked = 0, more = true;
+    more && past.length < options.limit && characters < MAX_CHARACTERS && looked < most && !signal.aborted;
+  ) {
     const lines: LogLine[] = [];
     while (more && lines.length < batch && looked < most && !signal.aborted) {
       const line = await next(logs);
@@ -48,7 +54,10 @@ export async function* readLogs(
       else lines.push(line);
       looked += 1;
     }
-    past.push(...(await filter.pass(lines)));
+    for (const entry of await filter.pass(lines)) {
+      characters += entry.message.length;
+      past.push(entry);
+    }
   }
   yield* past.slice(0, options.limit).reverse();
   if (!options.follow) return;

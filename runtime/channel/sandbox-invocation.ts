@@ -16,7 +16,7 @@ import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER } from './calls.ts';
 import type { Lane } from './channel.ts';
 import { EventCredit } from './event-credit.ts';
-import { eventBytes } from './event-relay.ts';
+import { EVENT_COST, eventBytes } from './event-relay.ts';
 import { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
 import { MAX_QUEUED_BYTES } from './limits.ts';
@@ -282,7 +282,7 @@ export class SandboxInvocation {
     if (refused) return err(refused);
     this.#flushDroppedLines();
     const full = this.#send(index, 0, call, args);
-    if (full) this.#events.written(eventBytes(args));
+    if (full) this.#events.written(eventBytes(args) + EVENT_COST);
     return full ? err(full) : SENT;
   }
 

@@ -178,6 +178,7 @@ export class KvFile implements Droppable {
   }
 
   async #mergeNow(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
+    if (this.#dropped || other.#dropped) return err(handlerError('closed', 'the file was dropped'));
     const { device, id } = this.queue;
     const added = other.#tokens;
     const reserved = this.reserve(added);

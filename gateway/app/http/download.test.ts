@@ -34,6 +34,13 @@ describe('a download', () => {
     assert.equal(freed(), 1);
   });
 
+  it('frees its memory after 30 s when nobody begins to read', (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const { freed } = begin();
+    t.mock.timers.tick(30_000);
+    assert.equal(freed(), 1);
+  });
+
   it('fails and frees its memory when the client takes nothing for 30 s', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const { reader, freed } = begin();

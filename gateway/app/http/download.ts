@@ -17,10 +17,18 @@ export function download(content: Uint8Array, free: () => void): ReadableStream<
     freed = true;
     free();
   };
+  const limitWait = (controller: ReadableStreamDefaultController<Uint8Array>): void => {
+    clearTimeout(stalled);
+    stalled = setTimeout(() => {
+      end();
+      controller.error(new Error('the client took nothing for too long'));
+    }, STALLED_MS);
+  };
   return new ReadableStream(
     {
+      // A server may drop a body without a read or a cancellation.
+      start: limitWait,
       pull(controller) {
-        clearTimeout(stalled);
         if (at >= content.length) {
           end();
           controller.close();
@@ -28,10 +36,7 @@ export function download(content: Uint8Array, free: () => void): ReadableStream<
         }
         controller.enqueue(content.slice(at, at + PIECE_BYTES));
         at += PIECE_BYTES;
-        stalled = setTimeout(() => {
-          end();
-          controller.error(new Error('the client took nothing for too long'));
-        }, STALLED_MS);
+        limitWait(controller);
       },
       cancel: end,
     },

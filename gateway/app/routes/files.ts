@@ -21,6 +21,16 @@ const anyContent = {
 
 const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
+function headersOf(name: string, mediaType: string, bytes: number): Record<string, string> {
+  return {
+    'content-type': mediaType,
+    'content-length': String(bytes),
+    // A browser must not run a tenant's page with the gateway's origin.
+    'content-disposition': `attachment; filename="${name}"`,
+    'content-security-policy': 'sandbox',
+  };
+}
+
 /** Files between a client and its invocation, for data too large for a message. */
 export function fileRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   define(
@@ -69,8 +79,10 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       const unknown = () => new GatewayError('unknown-file', `The invocation ${id} has no file "${name}".`);
       const files = await control.files(call, id);
       if (files === null) throw unknownInvocation(id);
-      const bytes = files.find((file) => file.name === name)?.bytes;
-      if (bytes === undefined) throw unknown();
+      const listed = files.find((file) => file.name === name);
+      if (!listed) throw unknown();
+      const { bytes, mediaType } = listed;
+      if (c.req.method === 'HEAD') return new Response(null, { headers: headersOf(name, mediaType, bytes) });
       // The whole file is in memory until the client has taken it.
       const { tenant } = call.principal;
       settings.bodies.take(tenant, bytes);
@@ -84,13 +96,7 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
         throw unknown();
       }
       return new Response(download(file.content, free), {
-        headers: {
-          'content-type': file.mediaType,
-          'content-length': String(file.content.length),
-          // A browser must not run a tenant's page with the gateway's origin.
-          'content-disposition': `attachment; filename="${name}"`,
-          'content-security-policy': 'sandbox',
-        },
+        headers: headersOf(name, file.mediaType, file.content.length),
       });
     },
   );

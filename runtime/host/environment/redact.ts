@@ -1,4 +1,4 @@
-import { randomInt } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 
 /**
  * Removes secrets from a text: each value becomes `[NAME]`. With `cut`, the text was cut at its end, so the beginning of a value there is
@@ -54,10 +54,12 @@ export class Redactor {
   readonly redact: Redact = (text, cut = false) => {
     if (this.#pieces.size === 0) return text;
     const { squeezed, places } = squeeze(text);
-    const found: Found[] = [];
-    for (const [length, pieces] of this.#pieces) findAll(squeezed, length, pieces, found);
+    const found = new FoundPieces(squeezed.length);
+    // Long pieces first: a place where one begins need not be compared with shorter ones.
+    const byLength = [...this.#pieces].sort(([a], [b]) => b - a);
+    for (const [length, pieces] of byLength) findAll(squeezed, length, pieces, found);
     if (cut) this.#findBeginning(squeezed, found);
-    return found.length === 0 ? text : replaced(text, places, found);
+    return found.any ? replaced(text, places, found) : text;
   };
 
   #addForm(name: string, form: string): void {
@@ -79,19 +81,23 @@ export class Redactor {
   }
 
   /** Finds the longest beginning of a piece with which the text ends. */
-  #findBeginning(text: string, found: Found[]): void {
+  #findBeginning(text: string, found: FoundPieces): void {
     this.#sorted ??= [...this.#pieces.values()]
       .flatMap((pieces) => [...pieces.values()].flat())
       .sort((a, b) => (a.text < b.text ? -1 : 1));
     for (let from = Math.max(0, text.length - PIECE + 1); from + MIN_LENGTH <= text.length; from++) {
       const piece = firstWith(this.#sorted, text.slice(from));
       if (!piece) continue;
-      found.push({ piece, from, to: text.length });
+      found.add(piece, from, text.length);
       return;
     }
     // A few characters of the next piece may follow one that was found.
-    const last = found.find(({ piece, to }) => !piece.ends && to > text.length - MIN_LENGTH && to < text.length);
-    if (last) found.push({ ...last, to: text.length });
+    for (let from = Math.max(0, text.length - PIECE - MIN_LENGTH); from < text.length; from++) {
+      const [piece, to] = [found.pieceAt(from), found.endAt(from)];
+      if (piece && !piece.ends && to > text.length - MIN_LENGTH && to < text.length) {
+        found.add(piece, from, text.length);
+      }
+    }
   }
 }
 
@@ -110,25 +116,35 @@ function firstWith(sorted: readonly Piece[], start: string): Piece | undefined {
 /** Base of the hash: odd, and unknown to guests. */
 const BASE = randomInt(1 << 20, 1 << 30) * 2 + 1;
 
+/** A random word for each character: texts whose characters differ by a power of two would have equal hashes. */
+const WORDS = new Int32Array(new Uint8Array(randomBytes(4 << 16)).buffer);
+
+const wordAt = (text: string, at: number): number => WORDS[text.charCodeAt(at)] as number;
+
 function hashOf(text: string): number {
   let hash = 0;
-  for (let i = 0; i < text.length; i++) hash = (Math.imul(hash, BASE) + text.charCodeAt(i)) | 0;
+  for (let i = 0; i < text.length; i++) hash = (Math.imul(hash, BASE) + wordAt(text, i)) | 0;
   return hash;
 }
 
-/** Adds every place where one of `pieces`, which all have this length, begins in the text. */
-function findAll(text: string, length: number, pieces: ReadonlyMap<number, readonly Piece[]>, found: Found[]): void {
+/** Adds every place where one of `pieces`, which all have this length, begins in the text, unless a longer one begins there. */
+function findAll(
+  text: string,
+  length: number,
+  pieces: ReadonlyMap<number, readonly Piece[]>,
+  found: FoundPieces,
+): void {
   if (text.length < length) return;
   let highest = 1;
   for (let i = 1; i < length; i++) highest = Math.imul(highest, BASE);
   let hash = hashOf(text.slice(0, length));
   for (let from = 0; ; from++) {
-    const alike = pieces.get(hash);
+    const alike = found.endAt(from) < from + length ? pieces.get(hash) : undefined;
     const piece = alike?.find((each) => text.startsWith(each.text, from));
-    if (piece) found.push({ piece, from, to: from + length });
+    if (piece) found.add(piece, from, from + length);
     if (from + length >= text.length) return;
-    const rest = (hash - Math.imul(text.charCodeAt(from), highest)) | 0;
-    hash = (Math.imul(rest, BASE) + text.charCodeAt(from + length)) | 0;
+    const rest = (hash - Math.imul(wordAt(text, from), highest)) | 0;
+    hash = (Math.imul(rest, BASE) + wordAt(text, from + length)) | 0;
   }
 }
 
@@ -176,23 +192,51 @@ function squeeze(text: string): { squeezed: string; places: Uint32Array } {
   return { squeezed, places };
 }
 
-/** A range of the squeezed text; `to` is exclusive. */
-interface Found {
-  readonly piece: Piece;
-  readonly from: number;
-  readonly to: number;
+/** The longest piece that begins at each place of a text. */
+class FoundPieces {
+  readonly #ends: Int32Array;
+  readonly #pieces: Piece[] = [];
+  any = false;
+
+  /** @param length of the text */
+  constructor(length: number) {
+    this.#ends = new Int32Array(length);
+  }
+
+  get length(): number {
+    return this.#ends.length;
+  }
+
+  /** @param to exclusive */
+  add(piece: Piece, from: number, to: number): void {
+    if (to <= (this.#ends[from] as number)) return;
+    this.any = true;
+    this.#ends[from] = to;
+    this.#pieces[from] = piece;
+  }
+
+  /** The piece that begins there; undefined for none. */
+  pieceAt(from: number): Piece | undefined {
+    return this.#pieces[from];
+  }
+
+  /** The end of the piece that begins there, exclusive; 0 for none. */
+  endAt(from: number): number {
+    return this.#ends[from] as number;
+  }
 }
 
 /** Replaces the found ranges; overlapping ranges, and the pieces of one value, become one, named after the first. */
-function replaced(text: string, places: Uint32Array, found: Found[]): string {
-  found.sort((a, b) => a.from - b.from || b.to - a.to);
+function replaced(text: string, places: Uint32Array, found: FoundPieces): string {
   const parts: string[] = [];
   let at = 0;
   let covered = 0;
-  for (const { piece, from, to } of found) {
+  for (let from = 0; from < found.length; from++) {
+    const piece = found.pieceAt(from);
+    if (!piece) continue;
     const isNew = from > covered || (from === covered && !piece.continues) || parts.length === 0;
     if (isNew) parts.push(text.slice(at, places[from]), `[${piece.name}]`);
-    covered = Math.max(covered, to);
+    covered = Math.max(covered, found.endAt(from));
     at = (places[covered - 1] ?? 0) + 1;
   }
   parts.push(text.slice(at));
