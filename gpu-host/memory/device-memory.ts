@@ -266,10 +266,14 @@ export class DeviceMemory implements SpaceMemory {
     const tree = this.prefixes;
     if (!tree) return;
     while (!this.#fits(need)) {
-      const page = tree.evictLeaf(isCached);
-      if (page) this.pool.abandon(page);
-      else if (this.pool.cached > 0) this.#abandon(tree.evictBlocked(isCached));
-      else return;
+      // No claim copies leaves that are only cached, so that the need stays the same.
+      const needed = framesNeeded(need, []);
+      for (const page of tree.evictLeaves(isCached)) {
+        this.pool.abandon(page);
+        if (needed <= this.pool.free) return;
+      }
+      if (this.pool.cached === 0) return;
+      this.#abandon(tree.evictBlocked(isCached));
     }
   }
 

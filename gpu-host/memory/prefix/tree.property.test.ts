@@ -145,11 +145,14 @@ class Model {
   }
 
   evict(): void {
-    const expected = this.oldestFirst().find((known) => !known.page.used && !this.hasChildren(known));
-    assert.equal(this.tree.evictLeaf(isFree), expected?.page);
-    if (!expected) return;
-    this.evictions++;
-    this.forget([expected]);
+    const leaves = this.tree.evictLeaves(isFree);
+    for (let left = 1 + (this.clock % 4); left > 0; left--) {
+      const expected = this.oldestFirst().find((known) => !known.page.used && !this.hasChildren(known));
+      assert.equal(leaves.next().value, expected?.page);
+      if (!expected) return;
+      this.evictions++;
+      this.forget([expected]);
+    }
   }
 
   evictBlocked(): void {

@@ -150,13 +150,23 @@ export class PrefixTree<P extends object> {
 
   /** Removes the least recently used leaf whose page `canEvict` allows; undefined when there is none. */
   evictLeaf(canEvict: (page: P) => boolean): P | undefined {
-    for (let node = this.#oldest; node; node = node.newer) {
-      if (node.children || !canEvict(node.page)) continue;
-      this.#evictions++;
-      this.#detach(node);
-      return node.page;
+    return this.evictLeaves(canEvict).next().value ?? undefined;
+  }
+
+  /**
+   * Removes one after another the least recently used leaf whose page `canEvict` allows, as long as the caller asks for more. A parent is
+   * newer than its children, so that one pass meets every node that becomes a leaf.
+   */
+  *evictLeaves(canEvict: (page: P) => boolean): Generator<P, void, void> {
+    for (let node = this.#oldest; node; ) {
+      const { newer }: Node<P> = node;
+      if (!node.children && canEvict(node.page)) {
+        this.#evictions++;
+        this.#detach(node);
+        yield node.page;
+      }
+      node = newer;
     }
-    return undefined;
   }
 
   /**
