@@ -28,8 +28,8 @@ export interface LogSource {
 }
 
 /**
- * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first, and fewer when they exceed 4 Mi characters. With `follow`, then live lines until the
- * signal aborts. Lines of several functions come in the order of their time.
+ * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first, and fewer when they exceed 4 Mi characters. With
+ * `follow`, then live lines until the signal aborts. Lines of several functions come in the order of their time.
  */
 export async function* readLogs(
   source: LogSource,

@@ -137,7 +137,7 @@ class Pages {
     if (mayFail && this.dice.roll(8) === 0 && this.calls.size > 0) this.#drop([...this.calls][0]!);
   }
 
-  /** What a call that was not begun finds. */
+  /** The pages ahead of a call that has not begun. */
   #look(call: SimCall): void {
     const ahead = call.pagesToCome!;
     if (ahead.begun) return;

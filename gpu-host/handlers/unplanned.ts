@@ -6,7 +6,7 @@ import type { ModelContext } from './call.ts';
 import { type ForwardPlan, type ForwardRequest, prefixRequest } from './plan.ts';
 
 /**
- * What the batcher needs to know of a call that is not planned yet: the inputs that it has to compute, without those in the prefix cache, so
+ * Describes a call that is not planned yet to the batcher: the inputs that it has to compute, without those in the prefix cache, so
  * that these take no room in a batch; and the pages that it will give to others. Both stay the same from when a batch is chosen until the
  * call is planned; the plan may find a little more or less.
  */

@@ -81,7 +81,7 @@ export function beginPrefix(
   });
 }
 
-/** What a call that was not begun yet would find now. */
+/** The pages that a call which has not begun would find now. */
 export interface PrefixPeek {
   /** Number of inputs that `beginPrefix` would take, as long as no page has to leave for them. */
   readonly taken: number;

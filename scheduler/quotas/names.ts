@@ -2,7 +2,7 @@
 export const QUOTA_WINDOWS = ['minute', 'day', 'month'] as const;
 export type QuotaWindow = (typeof QUOTA_WINDOWS)[number];
 
-/** What people and programs read of a quota. */
+/** How the API, the command line and the dashboard show a quota. */
 interface Described {
   /** Error code of a request or invocation that exceeds the quota. */
   readonly code: string;
@@ -64,7 +64,7 @@ export function maybeOfFunction(quota: QuotaName): boolean {
   return countedPart(quota) !== null || quota === 'concurrent-invocations';
 }
 
-/** What is measured by a quota: the counted amount, or what is held. */
+/** The description of the amount that a quota bounds. */
 function described(quota: QuotaName): Described & { readonly code: QuotaErrorCode } {
   const part = countedPart(quota);
   return part === null ? HELD_AMOUNTS[quota as Held] : COUNTED[part.counted];

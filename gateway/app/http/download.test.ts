@@ -34,7 +34,7 @@ describe('a download', () => {
     assert.equal(freed(), 1);
   });
 
-  it('frees its memory after 30 s when nobody begins to read', (t) => {
+  it('frees its memory after 30 s when the server reads nothing of it', (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const { freed } = begin();
     t.mock.timers.tick(30_000);

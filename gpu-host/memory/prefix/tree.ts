@@ -148,11 +148,6 @@ export class PrefixTree<P extends object> {
     return { nodes, added };
   }
 
-  /** Removes the least recently used leaf whose page `canEvict` allows; undefined when there is none. */
-  evictLeaf(canEvict: (page: P) => boolean): P | undefined {
-    return this.evictLeaves(canEvict).next().value ?? undefined;
-  }
-
   /**
    * Removes one after another the least recently used leaf whose page `canEvict` allows, as long as the caller asks for more. A parent is
    * newer than its children, so that one pass meets every node that becomes a leaf.
@@ -170,7 +165,7 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * Use when `evictLeaf` finds nothing: an evictable page can have descendants in use. Removes the least recently used such page with all
+   * Use when `evictLeaves` finds nothing: an evictable page can have descendants in use. Removes the least recently used such page with all
    * its descendants and returns all of them; later lookups no longer find those in use.
    */
   evictBlocked(canEvict: (page: P) => boolean): readonly P[] {
