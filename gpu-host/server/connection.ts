@@ -38,6 +38,8 @@ export interface ConnectionLimits {
   readonly usageMs: number;
   /** Interval of usage reports while an inferlet holds pages and nothing else changes, milliseconds. */
   readonly holdingMs: number;
+  /** Time for the calls of one connection in one turn of the event loop, milliseconds. */
+  readonly sliceMs: number;
 }
 
 export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
@@ -48,6 +50,7 @@ export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
   maxInferlets: 65_536,
   usageMs: 250,
   holdingMs: 10_000,
+  sliceMs: 4,
 };
 
 type QueueCall = Exclude<
@@ -66,9 +69,6 @@ type QueueCall = Exclude<
       | 'image-failed';
   }
 >;
-
-/** Time for the calls of one connection in one turn of the event loop. */
-const SLICE_MS = 4;
 
 /**
  * One runtime's connection: frames in, calls to the engines, results out. An unreadable frame ends this connection with a code. The end of
@@ -179,7 +179,7 @@ export class Connection implements ResultLine {
 
   #receive(chunk: Buffer): void {
     this.#guarded(() => {
-      this.#sliceEndsMs = performance.now() + SLICE_MS;
+      this.#sliceEndsMs = performance.now() + this.#limits.sliceMs;
       this.#reader.push(chunk, (kind, reader, end) => this.#frame(kind, reader, end));
       if (this.#waiting.length > 0) this.#goOnLater();
     });
@@ -198,7 +198,7 @@ export class Connection implements ResultLine {
   }
 
   #goOn(): void {
-    this.#sliceEndsMs = performance.now() + SLICE_MS;
+    this.#sliceEndsMs = performance.now() + this.#limits.sliceMs;
     let handled = 0;
     for (const { call, bytes } of this.#waiting) {
       this.#call(call, bytes);
