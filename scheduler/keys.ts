@@ -124,8 +124,8 @@ export interface Keys {
   secretPins(tenant: string): string;
   /**
    * Prefix of the keys of a tenant's quotas and usage; the scripts append the rest. Hashes: `:quotas` limits by quota, `:quota-notes`
-   * author and reason of each, `:open` unfinished client invocations by function (`*` for all), `:components` and `:disk` bytes by version,
-   * `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and `:usage:…` counters
+   * author and reason of each, `:open` unfinished client invocations by function (`*` for all), `:components`, `:records` and `:disk` bytes by
+   * version, `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and `:usage:…` counters
    * (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
    */
   account(tenant: string): string;

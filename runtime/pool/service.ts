@@ -82,7 +82,7 @@ export class Service {
       if (this.#all) {
         this.#all = false;
         this.#changed.clear();
-        await this.#takeAll(await functions.deployed());
+        await this.#takeAll(functions.deployed());
       } else {
         const [member = ''] = this.#changed;
         this.#changed.delete(member);
@@ -92,8 +92,9 @@ export class Service {
     }
   }
 
-  async #takeAll(deployed: readonly DeployedFunction[]): Promise<void> {
-    const wishes = new Map(deployed.map((found) => [memberOf(found.tenant, found.name), this.#wishesOf(found)]));
+  async #takeAll(deployed: AsyncIterable<DeployedFunction>): Promise<void> {
+    const wishes = new Map<string, readonly Wish[]>();
+    for await (const found of deployed) wishes.set(memberOf(found.tenant, found.name), this.#wishesOf(found));
     for (const member of this.#wishes.keys()) if (!wishes.has(member)) await this.#take(member, []);
     // Functions that ask for ready instances go first.
     const asks = (list: readonly Wish[]) => (list.some(({ min }) => min > 0) ? 0 : 1);

@@ -5,8 +5,10 @@ import { MAX_COMPONENT_BYTES } from '../functions/blobs.ts';
 import { importedInterfaces } from '../functions/component-imports.ts';
 import {
   type DeployedFunction,
+  type FullReason,
   type Functions,
   MAX_FUNCTIONS,
+  MAX_RECORD_BYTES,
   MAX_VERSIONS,
   type Placement,
   versionOf,
@@ -131,6 +133,9 @@ export class Deployments {
       return full(manifest.name, 'too-many-versions');
     }
     const record = known ?? recordOf(deployment, content, store.clock());
+    const recordBytes = known === undefined ? Buffer.byteLength(JSON.stringify(record)) : 0;
+    if (recordBytes > 0 && (await functions.recordBytes(tenant)) + recordBytes > MAX_RECORD_BYTES)
+      return full(manifest.name, 'records-too-large');
     return { ok: true, version: record, exists: known !== undefined, deployed };
   }
 
@@ -282,7 +287,13 @@ function tooManyAliases(name: string): DeployRefusal {
   };
 }
 
-function full(name: string, reason: 'too-many-functions' | 'too-many-versions'): DeployRefusal {
+function full(name: string, reason: FullReason): DeployRefusal {
+  if (reason === 'records-too-large') {
+    const message = `The manifests and build reports of the tenant's versions would have more than ${MAX_RECORD_BYTES >> 20} MiB together.`;
+    const hint =
+      'Remove old versions: `pie versions NAME` lists them, `pie remove NAME@VERSION`. Large input schemas take most.';
+    return { ok: false, code: 'conflict', message, hint };
+  }
   if (reason === 'too-many-functions') {
     const message = `The tenant has as many functions as it may have: ${MAX_FUNCTIONS}.`;
     return { ok: false, code: 'conflict', message, hint: 'Remove some: `pie list` names them, `pie remove NAME`.' };

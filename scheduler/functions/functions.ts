@@ -39,8 +39,10 @@ const VERSION_LENGTH = 12;
 export const MAX_FUNCTIONS = 1000;
 /** Most versions of a function, draining ones included; every read of a function reads all of them. */
 export const MAX_VERSIONS = 200;
-/** Functions read at once. */
-const READ_AT_ONCE = 64;
+/** Most bytes of the records (JSON texts) of a tenant's versions: lists and secrets read all of them. */
+export const MAX_RECORD_BYTES = 8 << 20;
+/** Functions read at once. Other requests have their turn between two parts. */
+const READ_AT_ONCE = 16;
 
 /**
  * The version id: the first 12 digits of a sha256 over manifest, component, secrets and values of the environment.
@@ -72,6 +74,9 @@ export interface Placement {
   readonly onlyNew?: boolean | undefined;
 }
 
+/** Why a tenant may add no further version. */
+export type FullReason = 'too-many-functions' | 'too-many-versions' | 'records-too-large';
+
 export type PutOutcome =
   | {
       readonly ok: true;
@@ -81,7 +86,7 @@ export type PutOutcome =
   | { readonly ok: false; readonly reason: 'tag-taken'; readonly version: string }
   | {
       readonly ok: false;
-      readonly reason: 'too-many-aliases' | 'too-many-functions' | 'too-many-versions' | 'component-missing';
+      readonly reason: 'too-many-aliases' | 'component-missing' | FullReason;
     };
 
 /** A function with all its deployed versions and aliases. */
@@ -147,7 +152,7 @@ export class Functions {
         MAX_ALIASES,
         keys.releaseChannel,
         ...[keys.account(tenant), version.componentBytes + Buffer.byteLength(text), this.#store.clock()],
-        ...[MAX_FUNCTIONS, MAX_VERSIONS, componentHash, artifactBytesOf(version)],
+        ...[MAX_FUNCTIONS, MAX_VERSIONS, componentHash, artifactBytesOf(version), MAX_RECORD_BYTES],
       ],
     );
     const [code, second, third, fourth] = Array.isArray(reply) ? reply : [];
@@ -157,6 +162,7 @@ export class Functions {
     if (code === -4) throw QuotaExceeded.ofBytes(second, third, fourth, this.#store.clock());
     if (code === -5) return { ok: false, reason: 'too-many-functions' };
     if (code === -6) return { ok: false, reason: 'too-many-versions' };
+    if (code === -7) return { ok: false, reason: 'records-too-large' };
     return { ok: true, created: code === 1, alias: second === '' ? null : parseState(String(second)) };
   }
 
@@ -266,20 +272,27 @@ export class Functions {
     return [...new Map(all.map((version) => [blobUser(version), version])).values()];
   }
 
+  /** Bytes of the records of a tenant's versions; `MAX_RECORD_BYTES` bounds them. */
+  async recordBytes(tenant: string): Promise<number> {
+    const { keys } = this.#store;
+    return Number((await this.#store.call((redis) => redis.hget(`${keys.account(tenant)}:records`, 'bytes'))) ?? 0);
+  }
+
   /** Names of a tenant's own functions, sorted. */
   async names(tenant: string): Promise<string[]> {
     return (await this.#store.call((redis) => redis.smembers(this.#store.keys.functions(tenant)))).sort();
   }
 
-  /** The functions of all tenants. */
-  async deployed(): Promise<DeployedFunction[]> {
+  /** The functions of all tenants, read in parts: together they may be more than a process can keep. */
+  async *deployed(): AsyncGenerator<DeployedFunction> {
     const { keys } = this.#store;
     const [members, ofPlatform] = await this.#store.call((redis) =>
       Promise.all([redis.smembers(keys.deployed), redis.smembers(keys.functions(PLATFORM_TENANT))]),
     );
     // The platform's set also covers functions deployed before the set of all functions existed.
-    const all = new Set([...members, ...ofPlatform.map((name) => memberOf(PLATFORM_TENANT, name))]);
-    return this.#readAll([...all].sort().map(fromMember));
+    const all = [...new Set([...members, ...ofPlatform.map((name) => memberOf(PLATFORM_TENANT, name))])].sort();
+    for (let at = 0; at < all.length; at += READ_AT_ONCE)
+      yield* await this.#readAll(all.slice(at, at + READ_AT_ONCE).map(fromMember));
   }
 
   async #readAll(names: readonly { tenant: string; name: string }[]): Promise<DeployedFunction[]> {

@@ -6,7 +6,14 @@ import { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { MAX_HISTORY } from './aliases.ts';
-import { MAX_FUNCTIONS, MAX_VERSIONS, type Placement, servedVersions, versionOf } from './functions.ts';
+import {
+  MAX_FUNCTIONS,
+  MAX_RECORD_BYTES,
+  MAX_VERSIONS,
+  type Placement,
+  servedVersions,
+  versionOf,
+} from './functions.ts';
 import type { FunctionVersion } from './types.ts';
 
 const TENANT = 'default';
@@ -195,6 +202,20 @@ describe('releases', () => {
     );
     const versions = await scheduler.deployments.plan({ ...deployment, tenant: TENANT, manifest: { name: 'many' } });
     assert.ok(!versions.ok && versions.code === 'conflict' && /pie remove many@VERSION/.test(versions.hint ?? ''));
+    assert.ok((await functions.put({ ...elsewhere, name: 'f1' })).ok);
+    const records = `${store.keys.account('full')}:records`;
+    const bytes = await functions.recordBytes('full');
+    assert.equal(bytes, 2 * JSON.stringify({ ...elsewhere, name: 'f0' }).length);
+    await store.redis.hset(records, 'bytes', MAX_RECORD_BYTES);
+    const refused = { ok: false, reason: 'records-too-large' };
+    assert.deepEqual(await functions.put({ ...elsewhere, name: 'f2' }), refused);
+    assert.equal(await store.redis.exists(store.keys.function('full', 'f2')), 0);
+    assert.ok((await functions.put({ ...elsewhere, name: 'f1' })).ok, 'known content can still be deployed');
+    const large = await scheduler.deployments.plan({ ...deployment, manifest: { name: 'f0' } });
+    assert.ok(!large.ok && large.code === 'conflict' && /more than 8 MiB/.test(large.message));
+    await store.redis.hset(records, 'bytes', bytes);
+    for (const name of ['f0', 'f1']) await removals.removeFunction('full', name);
+    assert.equal(await functions.recordBytes('full'), 0);
     await store.redis.del(store.keys.functions('full'), store.keys.function(TENANT, 'many'));
     await store.redis.srem(store.keys.deployed, 'full/f0', `${TENANT}/many`);
     await store.redis.srem(store.keys.functions(TENANT), 'many');
@@ -329,7 +350,7 @@ describe('releases', () => {
   test('deployed functions are listed for all tenants, and a tag makes no version served', async () => {
     const a = await deploy('seen', undefined, 'other');
     const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');
-    const found = (await scheduler.functions.deployed()).find(({ tenant }) => tenant === 'other');
+    const found = (await Array.fromAsync(scheduler.functions.deployed())).find(({ tenant }) => tenant === 'other');
     assert.ok(found);
     assert.deepEqual(found.versions, [b, a]);
     assert.deepEqual(servedVersions(found), [a]);

@@ -31,6 +31,7 @@
   ARGV[17] how many versions a function may have, draining ones included
   ARGV[18] hash of the component
   ARGV[19] bytes of its compiled files
+  ARGV[20] how many bytes the records of the tenant's versions may have
 
   Returns {1, alias} new version, {0, alias} the version existed; `alias` is the present state of the alias, '' without one.
           {-1} the component is not stored.
@@ -38,7 +39,8 @@
           {-3} as many aliases as a function may have.
       {-4, quota, limit, used} the quota has no room for it.
           {-5} as many functions as the tenant may have.
-      {-6} as many versions as the function may have. In each of the six cases nothing was stored.
+      {-6} as many versions as the function may have.
+          {-7} the records of the tenant's versions are as large as they may be. In each of the seven cases nothing was stored.
 ]]
 --- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
@@ -78,6 +80,9 @@ if not known and countOf(fn, 'version:') + redis.call('HLEN', removed) >= tonumb
   return {-6}
 end
 local account, bytes = ARGV[13], tonumber(ARGV[14])
+if not known and recordBytes(account) + #ARGV[3] > tonumber(ARGV[20]) then
+  return {-7}
+end
 -- From here on the uploaded component counts as the version's.
 local upload = 'u:' .. ARGV[18]
 local uploaded = releaseBytes(account, upload)
@@ -91,7 +96,7 @@ end
 redis.call('ZREM', account .. ':redis-ends', upload)
 
 redis.call('PERSIST', component)
-countComponent(account, ARGV[1] .. '@' .. version, bytes, onDisk)
+countComponent(account, ARGV[1] .. '@' .. version, bytes, #ARGV[3], onDisk)
 redis.call('SADD', users, ARGV[4])
 redis.call('SADD', functions, ARGV[1])
 redis.call('SADD', deployed, ARGV[5])

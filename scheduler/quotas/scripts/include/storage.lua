@@ -34,26 +34,41 @@ local function diskRefusal(account, added, now)
   return limit and used + added > limit and {'disk-bytes', limit, used} or nil
 end
 
-local function countComponent(account, version, bytes, onDisk)
-  if onDisk > 0 and redis.call('HSETNX', account .. ':disk', version, onDisk) == 1 then
-    redis.call('HINCRBY', account .. ':disk', 'bytes', onDisk)
+-- Bytes of the records (JSON texts) of the tenant's versions: the hash `<account>:records` has `bytes` in all, and by `<function>@<version>`.
+local function recordBytes(account)
+  return tonumber(redis.call('HGET', account .. ':records', 'bytes') or 0)
+end
+
+-- Adds a version's bytes to the hash `<account>:<kind>`, once; returns true the first time.
+local function countVersion(account, kind, version, bytes)
+  if bytes == 0 or redis.call('HSETNX', account .. kind, version, bytes) == 0 then
+    return false
   end
-  if redis.call('HSETNX', account .. ':components', version, bytes) == 1 then
-    redis.call('HINCRBY', account .. ':components', 'bytes', bytes)
+  redis.call('HINCRBY', account .. kind, 'bytes', bytes)
+  return true
+end
+
+-- Subtracts them again; returns the bytes.
+local function uncountVersion(account, kind, version)
+  local bytes = tonumber(redis.call('HGET', account .. kind, version) or 0)
+  if bytes > 0 then
+    redis.call('HDEL', account .. kind, version)
+    redis.call('HINCRBY', account .. kind, 'bytes', -bytes)
+  end
+  return bytes
+end
+
+-- `bytes` are those of the component and of the record.
+local function countComponent(account, version, bytes, record, onDisk)
+  countVersion(account, ':disk', version, onDisk)
+  countVersion(account, ':records', version, record)
+  if countVersion(account, ':components', version, bytes) then
     changeBytes(account, bytes)
   end
 end
 
 local function uncountComponent(account, version)
-  local onDisk = redis.call('HGET', account .. ':disk', version)
-  if onDisk then
-    redis.call('HDEL', account .. ':disk', version)
-    redis.call('HINCRBY', account .. ':disk', 'bytes', -tonumber(onDisk))
-  end
-  local bytes = redis.call('HGET', account .. ':components', version)
-  if bytes then
-    redis.call('HDEL', account .. ':components', version)
-    redis.call('HINCRBY', account .. ':components', 'bytes', -tonumber(bytes))
-    changeBytes(account, -tonumber(bytes))
-  end
+  uncountVersion(account, ':disk', version)
+  uncountVersion(account, ':records', version)
+  changeBytes(account, -uncountVersion(account, ':components', version))
 end
