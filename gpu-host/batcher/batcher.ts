@@ -10,6 +10,7 @@ import { type BatchPolicy, checkPolicy } from './policies/policy.ts';
 import { ArrivalRate, rateWaitMs } from './policies/rate.ts';
 import { tOnlyWaitMs } from './policies/t-only.ts';
 import { BatchQueue } from './queue.ts';
+import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
 import { VariantTurns } from './turns.ts';
@@ -29,6 +30,8 @@ export interface BatcherOptions {
 export interface QueueOptions {
   /** Priorities of the queue are clamped to ±`maxPriority`; 10 by default. */
   readonly maxPriority?: number;
+  /** Calls that need no step take turns between tenants. */
+  readonly tenant?: string;
 }
 
 /** Calls that went with a batch instead of waiting for its end, since the start. */
@@ -67,8 +70,8 @@ export class Batcher {
   #policy: BatchPolicy;
   #grace: GracePolicy;
   #arrivals = 0;
-  #instants: BatchCall[] = [];
-  #idles: BatchCall[] = [];
+  #instants = new Rotation();
+  #idles = new Rotation();
   #projections: BatchCall[] = [];
   #encodings: BatchCall[] = [];
   /** True when the last batch encoded images. */
@@ -112,7 +115,7 @@ export class Batcher {
   }
 
   openQueue(scoreboard: Scoreboard, options: QueueOptions = {}): BatchQueue {
-    const queue = new BatchQueue(scoreboard, options.maxPriority ?? MAX_PRIORITY);
+    const queue = new BatchQueue(scoreboard, options.maxPriority ?? MAX_PRIORITY, options.tenant ?? '');
     this.#queues.add(queue);
     return queue;
   }
@@ -157,13 +160,18 @@ export class Batcher {
   }
 
   /**
-   * A call that needs no step and can be executed now. A call of kind `idle` must be finished before the next batch leaves; any other may
-   * take longer, and its dependents wait.
+   * A call that needs no step and can be executed now. A call of kind `idle` must be finished or given to `again` before the next batch
+   * leaves; any other may take longer. Its dependents wait meanwhile.
    */
   takeInstant(): BatchCall | undefined {
     const call = this.#instants.shift() ?? (this.#busy ? undefined : this.#idles.shift());
-    if (call) this.#leave(call);
+    if (call?.state === 'ready') this.#leave(call);
     return call;
+  }
+
+  /** Lets `takeInstant` return a call once more, behind those of other tenants: a part of it is done. */
+  again(call: BatchCall): void {
+    (call.kind === 'idle' ? this.#idles : this.#instants).push(call);
   }
 
   /** The device's next work. A batch makes the device busy until `ended`. */
@@ -194,7 +202,7 @@ export class Batcher {
    * policy does not gather calls.
    */
   isAlone(nowMs: number): boolean {
-    if (this.waiting > 0 || this.#instants.length > 0 || this.#idles.length > 0) return false;
+    if (this.waiting > 0 || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
     const { kind } = this.#policy;
     return (kind === 'adaptive' || kind === 'eager') && !this.#awaited.expects(nowMs);
   }
@@ -264,7 +272,7 @@ export class Batcher {
     this.#readyList(call).push(call);
   }
 
-  #readyList(call: BatchCall): BatchCall[] {
+  #readyList(call: BatchCall): BatchCall[] | Rotation {
     switch (call.kind) {
       case 'instant':
       case 'barrier':
@@ -282,6 +290,10 @@ export class Batcher {
 
   #withdraw(call: BatchCall): void {
     const list = this.#readyList(call);
+    if (list instanceof Rotation) {
+      list.remove(call);
+      return;
+    }
     const index = list.indexOf(call);
     if (index >= 0) list.splice(index, 1);
   }

@@ -9,6 +9,7 @@ export class BatchQueue {
   readonly scoreboard: Scoreboard;
   /** `priority` is clamped to ±`maxPriority`. */
   readonly maxPriority: number;
+  readonly tenant: string;
   priority = 0;
   /** Calls that left the queue and are not done. */
   outstanding = 0;
@@ -21,9 +22,10 @@ export class BatchQueue {
   #head = 0;
   #tail = 0;
 
-  constructor(scoreboard: Scoreboard, maxPriority: number) {
+  constructor(scoreboard: Scoreboard, maxPriority: number, tenant: string) {
     this.scoreboard = scoreboard;
     this.maxPriority = maxPriority;
+    this.tenant = tenant;
   }
 
   get front(): BatchCall | undefined {

@@ -105,8 +105,11 @@ export abstract class HostCall extends BatchCall {
 
 /** A call that needs no device step and starts between two steps. */
 export abstract class InstantCall extends HostCall {
-  /** Executes the call. Returns a promise when it ends later, for example on a disk. @throws CallFault */
-  abstract execute(): undefined | Promise<void>;
+  /**
+   * Executes the call, or a part of it. Returns a promise when the call ends later, for example on a disk, and `again` to be called once
+   * more after other tenants' calls and the next batch. @throws CallFault
+   */
+  abstract execute(): undefined | Promise<void> | 'again';
 }
 
 /** A call that computes inputs on the device, in one step or many. */

@@ -168,8 +168,8 @@ export class ModelEngine {
   }
 
   openQueue(space: ModelSpace): HostQueue {
-    const { maxPriority } = space.owner;
-    const queue = new HostQueue(space, this.batcher.openQueue(space.scoreboard, { maxPriority }));
+    const { maxPriority, tenant } = space.owner;
+    const queue = new HostQueue(space, this.batcher.openQueue(space.scoreboard, { maxPriority, tenant }));
     space.queues.add(queue);
     return queue;
   }
@@ -314,8 +314,9 @@ export class ModelEngine {
 
   #start(call: InstantCall | BarrierCall): void {
     try {
-      const pending = call.execute();
+      const pending = call.hostQueue.space.closed ? undefined : call.execute();
       if (!pending) this.#finish(call);
+      else if (pending === 'again') this.batcher.again(call);
       else
         pending.then(
           () => this.#later(() => this.#finish(call)),

@@ -23,7 +23,7 @@ export class MemoryCall extends InstantCall {
     this.#vocabularySize = vocabularySize;
   }
 
-  override execute(): undefined {
+  override execute(): undefined | 'again' {
     const { pages, embeds } = this.hostQueue.space;
     const { operation } = this;
     switch (operation.op) {
@@ -46,7 +46,7 @@ export class MemoryCall extends InstantCall {
         pages.copySlots(operation);
         break;
       case 'copy-tokens':
-        pages.copyTokens(operation);
+        if (!pages.copyTokens(operation)) return 'again';
         break;
       case 'copy-embeds':
         embeds.copy(operation.sources, operation.destinations);
@@ -59,6 +59,7 @@ export class MemoryCall extends InstantCall {
         break;
     }
     this.replyDone();
+    return undefined;
   }
 
   #embedText(tokens: Uint32Array, positions: Uint32Array, addresses: Uint32Array): void {

@@ -187,3 +187,43 @@ test('a page under very many addresses is refused as what is written to, in the 
   assert.equal(faultOf(() => space.emptySlots(Uint32Array.of(10, 11, 10), 20)).error.tag, 'invalid-argument');
   assert.equal(kit.memory.pool.counts().owned, 2);
 });
+
+test('tokens go into many shared pages in pieces; each piece gives some of them pages of their own', () => {
+  const kit = makeMemory({ pages: 400 });
+  const space = kit.open({ maxPages: 400 });
+  const count = 150;
+  space.allocate(1, count);
+  const [slot] = space.emptySlots(Uint32Array.of(1), 1);
+  kit.device.write(slot!.page.frame * PAGE_SIZE, 10, 0);
+  fillSlot(slot!.page, 0, 0);
+  const all = Uint32Array.from({ length: count }, (_, i) => i + 1);
+  space.share(all, 1001);
+  const copies = Array.from(all, (address) => address + 1000);
+  // Seven tokens fill the copy of page 1, and eight each of the others.
+  const request = tokenCopy([1], new Array<number>(7 + (count - 1) * PAGE_SIZE).fill(0), copies);
+  const apart = () => copies.filter((address, i) => space.peek(address).page !== space.peek(i + 1).page).length;
+  assert.equal(space.copyTokens(request), false);
+  assert.equal(apart(), 64);
+  assert.deepEqual(slotsOf(kit, space, copies[1]!), new Array(PAGE_SIZE).fill(undefined), 'nothing is copied yet');
+  assert.equal(space.copyTokens(request), false);
+  assert.equal(apart(), 128);
+  assert.equal(space.copyTokens(request), true);
+  assert.equal(apart(), count);
+  for (const address of copies)
+    assert.equal(slotsOf(kit, space, address).filter((found) => found?.[0] === 10).length, 8);
+  assert.deepEqual(slotsOf(kit, space, 2), new Array(PAGE_SIZE).fill(undefined));
+});
+
+test('a copy into more shared pages than the limit allows changes nothing', () => {
+  const kit = makeMemory({ pages: 400 });
+  const space = kit.open({ maxPages: 200 });
+  space.allocate(1, 150);
+  const [slot] = space.emptySlots(Uint32Array.of(1), 1);
+  fillSlot(slot!.page, 0, 0);
+  const all = Uint32Array.from({ length: 150 }, (_, i) => i + 1);
+  space.share(all, 1001);
+  const copies = Array.from(all, (address) => address + 1000);
+  const request = tokenCopy([1], new Array<number>(7 + 149 * PAGE_SIZE).fill(0), copies);
+  assert.equal(faultOf(() => space.copyTokens(request)).error.tag, 'limit-exceeded');
+  assert.equal(space.heldPages, 150);
+});

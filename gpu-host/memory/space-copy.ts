@@ -26,6 +26,9 @@ export interface TokenCopy {
 /** Maximum position that a shift can express. */
 const MAX_POSITION = 0x7fff_ffff;
 
+/** Shared pages copied in one piece: one takes some 40 µs. */
+const UNSHARED_AT_ONCE = 64;
+
 /** One slot to copy. */
 interface SlotMove {
   readonly from: Page;
@@ -102,18 +105,20 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
 }
 
 /**
- * Copies single tokens, masks included, to the first empty slots of the destinations; a page may be both source and destination.
+ * Copies single tokens, masks included, to the first empty slots of the destinations; a page may be both source and destination. Returns
+ * false, with nothing copied, when the call must be repeated after other work: it only gave some shared destinations pages of their own.
  * @throws CallFault `invalid-argument`, `context-overflow` when the destinations have too few empty slots, `unsupported` when keys cannot
  *   be shifted, or what a copy-on-write throws
  */
-export function copyTokens(space: PageSpace, request: TokenCopy): void {
+export function copyTokens(space: PageSpace, request: TokenCopy): boolean {
   const { sources, indices, destinations, positions } = request;
   if (positions.length > 0 && positions.length !== indices.length)
     throw fault('invalid-argument', `${positions.length} positions for ${indices.length} tokens`);
   const tokens = sourceTokens(space, sources, indices);
   const shifts = positions.length > 0 ? shiftsTo(space, tokens, positions) : undefined;
   const rooms = space.roomIn(destinations, tokens.length);
-  if (tokens.length === 0) return;
+  if (tokens.length === 0) return true;
+  if (space.unshareSome(rooms, UNSHARED_AT_ONCE)) return false;
   space.makeResident(tokens.map(({ address }) => space.peek(address)));
   const slots = space.emptySlots(destinations, tokens.length);
   const moves: SlotMove[] = [];
@@ -125,6 +130,7 @@ export function copyTokens(space: PageSpace, request: TokenCopy): void {
   setMasks(tokens, rooms, slots);
   for (const { page } of slots) page.prefix = undefined;
   perform(space, moves, shifts);
+  return true;
 }
 
 /** A filled slot of a source page. */

@@ -259,9 +259,9 @@ export class PageSpace {
     copySlots(this, request);
   }
 
-  /** Copies single tokens to empty slots, rotated to new positions if there are any. */
-  copyTokens(request: TokenCopy): void {
-    copyTokens(this, request);
+  /** Copies single tokens to empty slots, rotated to new positions if there are any. Returns false when it must be called again. */
+  copyTokens(request: TokenCopy): boolean {
+    return copyTokens(this, request);
   }
 
   /** Freezes the content of these addresses. The caller retains the snapshot to keep it (`FrozenPages.retain`). */
@@ -366,6 +366,17 @@ export class PageSpace {
   }
 
   /**
+   * Gives the first of the shared pages among `mappings` to the inferlet alone, by copies with the same content. Returns true when more
+   * than `most` were shared: some still are. @throws CallFault as `makeWritable` for all of them
+   */
+  unshareSome(mappings: readonly Mapping[], most: number): boolean {
+    const shared = mappings.filter(({ page }) => page.references > 1);
+    if (shared.length > 0) this.#checkCopies(shared);
+    this.makeWritable(shared.slice(0, most));
+    return shared.length > most;
+  }
+
+  /**
    * @param newToTenant pages of `more` that the tenant does not hold yet
    * @throws CallFault `limit-exceeded` when `more` distinct pages pass the limit of the inferlet, its family or its tenant, or the size of
    * the pool
@@ -381,7 +392,8 @@ export class PageSpace {
     if (frames > 0) this.memory.freed(this, frames);
   }
 
-  #copyShared(mappings: readonly Mapping[]): void {
+  /** Checks the limits for a copy of each shared page; returns the number of mappings of each page. */
+  #checkCopies(mappings: readonly Mapping[]): Map<Page, number> {
     const wanted = new Map<Page, number>();
     for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
     let growth = 0;
@@ -392,7 +404,11 @@ export class PageSpace {
       tenantGrowth += stays || this.limits.tenantHolders(page) > 1 ? count : count - 1;
     }
     this.checkLimit(growth, tenantGrowth);
-    this.memory.claim(this, 0, wanted);
+    return wanted;
+  }
+
+  #copyShared(mappings: readonly Mapping[]): void {
+    this.memory.claim(this, 0, this.#checkCopies(mappings));
     for (const mapping of mappings) if (holders(mapping.page) > 1) this.#moveToCopy(mapping);
     for (const mapping of mappings) {
       if (!mapping.page.inTree) continue;

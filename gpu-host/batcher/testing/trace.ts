@@ -23,7 +23,7 @@ export class Trace {
     const inferlet = name.split('.')[0] as string;
     if (!this.#scoreboards.has(inferlet)) this.#scoreboards.set(inferlet, new Scoreboard());
     if (!this.#queues.has(name)) {
-      const options = maxPriority === undefined ? {} : { maxPriority };
+      const options = { tenant: inferlet, ...(maxPriority === undefined ? {} : { maxPriority }) };
       this.#queues.set(name, this.batcher.openQueue(this.#scoreboards.get(inferlet)!, options));
     }
     return this.#queues.get(name)!;
