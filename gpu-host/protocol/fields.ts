@@ -9,14 +9,15 @@ import {
   type TenantLimit,
 } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
+import type { KeptList } from './page-lists.ts';
 import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, STEP_OUTPUT } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /** The form of one field of a call on the wire. Reading checks the form only; handlers check the values. */
 export interface Field<T> {
-  put(writer: FrameWriter, value: T): void;
+  put(writer: FrameWriter, value: T, kept: KeptList): void;
   /** @throws ProtocolFault */
-  read(reader: WordReader): T;
+  read(reader: WordReader, kept: KeptList): T;
   /** The limit that a list in the value exceeds, or the list that the value asks for; undefined when there is none. */
   exceeds?(value: T): number | undefined;
   /** Number of addresses in the value, which are the host's keys to order calls by. */
@@ -50,6 +51,18 @@ export const addresses: Field<Uint32Array> = {
   exceeds: ({ length }) => (length > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
   addresses: ({ length }) => length,
 };
+/** The pages that a call reads, which are mostly those of the queue's call before. */
+export const contextPages: Field<Uint32Array> = {
+  ...addresses,
+  put: (writer, value, kept) => kept.put(writer, value, true),
+  read: (reader, kept) => kept.read(reader, true),
+};
+/** Pages that are mostly those of the same call's context. */
+export const pagesOfContext: Field<Uint32Array> = {
+  ...addresses,
+  put: (writer, value, kept) => kept.put(writer, value, false),
+  read: (reader, kept) => kept.read(reader, false),
+};
 export const pixels: Field<Uint8Array> = {
   put: (writer, value) => writer.putBytes(value),
   read: (reader) => reader.bytes(MAX_PIXEL_BYTES),
@@ -67,11 +80,11 @@ export const flag: Field<boolean> = {
 /** A flag, then the value if there is one. */
 function optional<T>(field: Field<T>): Field<T | undefined> {
   return {
-    put: (writer, value) => {
-      flag.put(writer, value !== undefined);
-      if (value !== undefined) field.put(writer, value);
+    put: (writer, value, kept) => {
+      writer.put(value === undefined ? 0 : 1);
+      if (value !== undefined) field.put(writer, value, kept);
     },
-    read: (reader) => (flag.read(reader) ? field.read(reader) : undefined),
+    read: (reader, kept) => (flag.read(reader, kept) ? field.read(reader, kept) : undefined),
   };
 }
 
@@ -81,8 +94,8 @@ export const optionalText = optional(text);
 export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
   const entries = Object.entries(fields);
   return {
-    put: (writer, value) => putAll(writer, entries, value),
-    read: (reader) => readAll(reader, entries, {}) as ValuesOf<F>,
+    put: (writer, value, kept) => putAll(writer, entries, value, kept),
+    read: (reader, kept) => readAll(reader, entries, {}, kept) as ValuesOf<F>,
     exceeds: (value) => exceededIn(entries, value),
     addresses: (value) => addressesIn(entries, value),
   };
@@ -90,13 +103,13 @@ export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
 
 export type Entries = readonly (readonly [name: string, field: Field<unknown>])[];
 
-export function putAll(writer: FrameWriter, entries: Entries, values: object): void {
-  for (const [name, field] of entries) field.put(writer, (values as Record<string, unknown>)[name]);
+export function putAll(writer: FrameWriter, entries: Entries, values: object, kept: KeptList): void {
+  for (const [name, field] of entries) field.put(writer, (values as Record<string, unknown>)[name], kept);
 }
 
 /** Adds the fields that it reads to `values`. */
-export function readAll(reader: WordReader, entries: Entries, values: Record<string, unknown>): object {
-  for (const [name, field] of entries) values[name] = field.read(reader);
+export function readAll(reader: WordReader, entries: Entries, values: Record<string, unknown>, kept: KeptList): object {
+  for (const [name, field] of entries) values[name] = field.read(reader, kept);
   return values;
 }
 
@@ -119,18 +132,18 @@ export const mask = optional(maskRows);
 const sampler: Field<Sampler> = record({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });
 
 const output: Field<StepOutput> = {
-  put: (writer, value) => {
+  put: (writer, value, kept) => {
     writer.put(STEP_OUTPUT[value.tag]);
-    if (value.tag === 'sample') sampler.put(writer, value.val);
+    if (value.tag === 'sample') sampler.put(writer, value.val, kept);
     else if (value.tag === 'distributions') writer.put(value.val);
   },
-  read: (reader) => {
+  read: (reader, kept) => {
     const tag = reader.u32();
     switch (tag) {
       case STEP_OUTPUT.none:
         return { tag: 'none' };
       case STEP_OUTPUT.sample:
-        return { tag: 'sample', val: sampler.read(reader) };
+        return { tag: 'sample', val: sampler.read(reader, kept) };
       case STEP_OUTPUT.distributions:
         return { tag: 'distributions', val: reader.u32() };
       default:
@@ -149,7 +162,7 @@ const allowed: Field<Uint32Array | undefined> = {
 };
 
 export const stepRequest: Field<StepRequest> = record({
-  ...{ tokens: list, positions: list, inPages: addresses, outPages: addresses, mask },
+  ...{ tokens: list, positions: list, inPages: contextPages, outPages: pagesOfContext, mask },
   ...{ rows: u32, output, allowed, adapter: optionalText },
 });
 export const runRequest: Field<RunRequest> = record({

@@ -13,6 +13,7 @@ import {
   type Operation,
   type OperationName,
 } from './operations.ts';
+import { PageLists } from './page-lists.ts';
 import { f32, i32, list, record, text, u32 } from './testing/arbitrary.ts';
 import { FRAME, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_FRAME_WORDS, MAX_LIST, PROTOCOL_VERSION } from './wire.ts';
 import { FrameWriter } from './words.ts';
@@ -51,6 +52,8 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.optionalText, adapter],
   [fields.list, list],
   [fields.addresses, list],
+  [fields.contextPages, list],
+  [fields.pagesOfContext, list],
   [fields.pixels, fc.uint8Array({ maxLength: 40 })],
   [fields.flag, fc.boolean()],
   [fields.mask, mask],
@@ -69,7 +72,8 @@ const made: fc.Arbitrary<DecodedCall> = fc.oneof(
     return record<DecodedCall>({ ...header, ...Object.fromEntries(values) });
   }),
 );
-const encode = (writer: FrameWriter, call: DecodedCall): boolean => encodeCall(writer, call, call);
+const encode = (writer: FrameWriter, call: DecodedCall, lists = new PageLists()): boolean =>
+  encodeCall(writer, lists, call, call);
 const codeOfOperation = (op: OperationName): number => OPERATIONS[op].code;
 
 /** Feeds `bytes` in pieces of the given sizes, over and over. */
@@ -88,9 +92,10 @@ function feed(
 
 function decodeAll(bytes: Uint8Array, sizes: readonly number[] = [bytes.length]): DecodedCall[] {
   const calls: DecodedCall[] = [];
+  const lists = new PageLists();
   feed(new FrameReader(), bytes, sizes, (kind, reader, end) => {
     assert.equal(kind, FRAME.calls);
-    decodeCalls(reader, end, (call) => calls.push(call));
+    decodeCalls(reader, end, lists, (call) => calls.push(call));
   });
   return calls;
 }
@@ -112,7 +117,8 @@ test('every call comes out as it went in, however the stream is cut', () => {
       fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 5 }),
       (calls, sizes) => {
         const writer = new FrameWriter();
-        for (const call of calls) assert.equal(encode(writer, call), true);
+        const lists = new PageLists();
+        for (const call of calls) assert.equal(encode(writer, call, lists), true);
         assert.deepEqual(decodeAll(writer.take(), sizes), calls);
         assert.equal(writer.length, 0);
       },
@@ -124,7 +130,7 @@ test('every call comes out as it went in, however the stream is cut', () => {
 test('the layout of calls is that of the README', () => {
   const wordsOf = (operation: Operation): number[] => {
     const writer = new FrameWriter();
-    assert.equal(encodeCall(writer, { inferlet: 7, queue: 8, id: 9 }, operation), true);
+    assert.equal(encodeCall(writer, new PageLists(), { inferlet: 7, queue: 8, id: 9 }, operation), true);
     const bytes = writer.take();
     return [...new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4)].slice(2);
   };
@@ -136,18 +142,19 @@ test('the layout of calls is that of the README', () => {
   const lists = { inPages: one, inEmbeds: two, outPages: one, outEmbeds: two };
   assert.deepEqual(wordsOf({ op: 'set-priority', priority: -1 }), [6, 5, 7, 8, 9, 0xffff_ffff]);
   assert.deepEqual(wordsOf({ op: 'forward', ...lists, mask: seen, adapter: 'ab' }), [
-    24,
+    25,
     14,
     7,
     8,
     9,
+    0,
     1,
     1,
     2,
     2,
     3,
     1,
-    1,
+    0,
     2,
     2,
     3,
@@ -169,7 +176,7 @@ test('the layout of calls is that of the README', () => {
   const plain = { tokens: one, positions: two, inPages: one, outPages: one, mask: undefined, rows: 3 };
   assert.deepEqual(
     wordsOf({ op: 'step', request: { ...plain, output: { tag: 'distributions', val: 4 } } }),
-    [20, 17, 7, 8, 9, 1, 1, 2, 2, 3, 1, 1, 1, 1, 0, 3, 2, 4, 0, 0],
+    [21, 17, 7, 8, 9, 1, 1, 2, 2, 3, 0, 1, 1, 1, 0, 0, 3, 2, 4, 0, 0],
   );
   assert.deepEqual(
     wordsOf({ op: 'file-save', name: 'ab', persistent: true, rights: 'writable', functionName: '', pages: one }),
@@ -184,7 +191,9 @@ test('the layout of calls is that of the README', () => {
 test('many calls become several frames, and one larger than a frame or with too long a list is refused without a trace', () => {
   const writer = new FrameWriter();
   const longest = new Uint32Array(MAX_LIST);
-  const put = (queue: number, operation: Operation) => encodeCall(writer, { inferlet: 1, queue, id: 1 }, operation);
+  const lists = new PageLists();
+  const put = (queue: number, operation: Operation) =>
+    encodeCall(writer, lists, { inferlet: 1, queue, id: 1 }, operation);
   for (let i = 0; i < 7; i++) assert.equal(put(i, { op: 'log-probabilities', embed: 1, tokens: longest }), true);
   assert.equal(put(98, { op: 'image-pixels', pixels: new Uint8Array(MAX_FRAME_BYTES) }), false);
   assert.equal(put(99, { op: 'log-probabilities', embed: 1, tokens: new Uint32Array(MAX_LIST + 1) }), false);
@@ -196,7 +205,7 @@ test('many calls become several frames, and one larger than a frame or with too 
   const queues: number[] = [];
   feed(new FrameReader(), bytes, [64 * 1024], (_, reader, end) => {
     frames++;
-    decodeCalls(reader, end, (call) => queues.push(call.queue));
+    decodeCalls(reader, end, new PageLists(), (call) => queues.push(call.queue));
   });
   assert.ok(frames >= 2, `${frames} frames`);
   assert.deepEqual(queues, [0, 1, 2, 3, 4, 5, 6, 99, 7]);
@@ -267,7 +276,7 @@ test('a header announces at most one frame of memory', () => {
   reader.push(new Uint8Array(MAX_FRAME_BYTES - 8), (_, body, end) => {
     whole++;
     assert.equal(
-      codeOf(() => decodeCalls(body, end, () => {})),
+      codeOf(() => decodeCalls(body, end, new PageLists(), () => {})),
       'truncated',
     );
   });

@@ -216,7 +216,7 @@ export class Issuer implements LinkedInferlet {
   }
 
   #put(link: Link, queue: number, id: number, operation: Operation): boolean {
-    return encodeCall(link.writer, { inferlet: this.handle, queue, id }, operation);
+    return encodeCall(link.writer, link.pageLists, { inferlet: this.handle, queue, id }, operation);
   }
 
   #sent(link: Link, queue: number, id: number, operation: Operation): boolean {

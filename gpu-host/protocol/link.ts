@@ -2,6 +2,7 @@ import { connect, type Socket } from 'node:net';
 import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
 import { FrameReader } from './frames.ts';
 import type { HostHello } from './host.ts';
+import { PageLists } from './page-lists.ts';
 import {
   type DecodedResult,
   type DeviceUsage,
@@ -38,6 +39,7 @@ export interface LinkEvents {
 /** One socket to a GPU host: from connect to the first error or end. A link is never reopened; the connection makes a new one. */
 export class Link {
   readonly writer = new FrameWriter();
+  readonly pageLists = new PageLists();
   readonly pending = new Map<number, Pending>();
   /** Open inferlets by their handle. */
   readonly inferlets = new Map<number, LinkedInferlet>();

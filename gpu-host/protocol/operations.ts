@@ -2,6 +2,7 @@ import { ProtocolFault } from './errors.ts';
 import {
   addresses,
   addressesIn,
+  contextPages,
   count,
   type Entries,
   exceededIn,
@@ -12,6 +13,7 @@ import {
   list,
   mask,
   optionalText,
+  pagesOfContext,
   pixels,
   putAll,
   readAll,
@@ -24,6 +26,7 @@ import {
   type ValuesOf,
   wide,
 } from './fields.ts';
+import type { PageLists } from './page-lists.ts';
 import { FRAME } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
@@ -37,7 +40,7 @@ const row = <F extends Fields>(code: number, fields: F): Row<F> => ({ code, fiel
 
 const ALLOCATE = { first: u32, count };
 /** Only `forward` may have an adapter. */
-const FORWARD = { inPages: addresses, inEmbeds: addresses, outPages: addresses, outEmbeds: addresses, mask };
+const FORWARD = { inPages: contextPages, inEmbeds: addresses, outPages: pagesOfContext, outEmbeds: addresses, mask };
 
 /**
  * The operations of a `calls` frame: their codes, and their fields in wire order. Append only; a changed layout needs a new protocol
@@ -161,7 +164,7 @@ export interface CallHeader {
   readonly id: number;
 }
 
-/** One call as the host reads it. Lists are copies. The decoder checks only the frame's shape: handlers check the values. */
+/** One call as the host reads it. Lists are copies, shared with later calls and never changed. The decoder checks only the frame's shape: handlers check the values. */
 export type DecodedCall = CallHeader & Operation;
 
 const BY_CODE = new Map(
@@ -171,6 +174,7 @@ const BY_CODE = new Map(
 /** Writes a call. Returns false, and writes nothing, when the call does not fit a frame or has a list above the limit. */
 export function encodeCall(
   writer: FrameWriter,
+  lists: PageLists,
   { inferlet, queue, id }: CallHeader,
   operation: Readonly<Operation>,
 ): boolean {
@@ -180,19 +184,28 @@ export function encodeCall(
   writer.put(inferlet);
   writer.put(queue);
   writer.put(id);
-  putAll(writer, entries, operation);
-  return writer.end();
+  const kept = lists.of(inferlet, queue);
+  putAll(writer, entries, operation, kept);
+  const fits = writer.end();
+  if (!fits) kept.forget();
+  return fits;
 }
 
 /** Reads the calls of one frame's body in order, each with its bytes. Throws `ProtocolFault` on anything that is not exactly a call. */
-export function decodeCalls(reader: WordReader, end: number, handle: (call: DecodedCall, bytes: number) => void): void {
+export function decodeCalls(
+  reader: WordReader,
+  end: number,
+  lists: PageLists,
+  handle: (call: DecodedCall, bytes: number) => void,
+): void {
   while (!reader.done) {
     const words = reader.enter(end);
     const code = reader.u32();
     const known = BY_CODE.get(code);
     if (!known) throw new ProtocolFault('malformed', `unknown operation ${code}`);
     const header = { op: known.op, inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
-    const call = readAll(reader, known.entries, header) as DecodedCall;
+    const kept = lists.of(header.inferlet, header.queue);
+    const call = readAll(reader, known.entries, header, kept) as DecodedCall;
     reader.leave(end);
     handle(call, words * 4);
   }

@@ -5,6 +5,7 @@ import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
 import { type DecodedCall, decodeCalls } from '../protocol/operations.ts';
+import { PageLists } from '../protocol/page-lists.ts';
 import { encodeDone } from '../protocol/results.ts';
 import { FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
@@ -80,6 +81,7 @@ export class Connection implements ResultLine {
   #environment: ConnectionEnvironment;
   #limits: ConnectionLimits;
   #reader = new FrameReader();
+  readonly #pageLists = new PageLists();
   #greeted = false;
   #ended = false;
   #inferlets = new Map<number, HostInferlet>();
@@ -229,7 +231,7 @@ export class Connection implements ResultLine {
     if (this.#ended) return;
     if (kind === FRAME.hello) this.#hello(reader, end);
     else if (!this.#greeted) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
-    else if (kind === FRAME.calls) decodeCalls(reader, end, (call, bytes) => this.#arrived(call, bytes));
+    else if (kind === FRAME.calls) decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#arrived(call, bytes));
     else if (kind === FRAME.statsRequest) this.#stats(reader, end);
     else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
   }

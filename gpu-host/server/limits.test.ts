@@ -91,7 +91,7 @@ test('what is said of a run that is not known ends no connection', async () => {
   });
   await greeted;
   const put = (queue: number, id: number, operation: Operation) =>
-    encodeCall(link.writer, { inferlet: 1, queue, id }, operation);
+    encodeCall(link.writer, link.pageLists, { inferlet: 1, queue, id }, operation);
   put(0, 0, {
     op: 'open-inferlet',
     ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },

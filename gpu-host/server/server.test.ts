@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { FrameReader } from '../protocol/frames.ts';
 import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.ts';
+import { PageLists } from '../protocol/page-lists.ts';
 import { FRAME, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '../protocol/wire.ts';
 import { FrameWriter } from '../protocol/words.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
@@ -16,7 +17,7 @@ async function until(holds: () => boolean): Promise<void> {
 
 /** Writes a call of the first inferlet. */
 function put(writer: FrameWriter, queue: number, id: number, operation: Operation): void {
-  encodeCall(writer, { inferlet: 1, queue, id }, operation);
+  encodeCall(writer, new PageLists(), { inferlet: 1, queue, id }, operation);
 }
 
 /** Opens the first inferlet of a raw peer. */
@@ -103,7 +104,7 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
     [
       'malformed',
       (peer) =>
-        peer.greet().send((writer) => encodeCall(writer, { inferlet: 7, queue: 1, id: 1 }, { op: 'synchronize' })),
+        peer.greet().send((writer) => encodeCall(writer, new PageLists(), { inferlet: 7, queue: 1, id: 1 }, { op: 'synchronize' })),
     ],
     [
       'malformed',

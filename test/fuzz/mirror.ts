@@ -2,6 +2,7 @@ import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
 import { FrameReader } from '#gpu-host/protocol/frames.ts';
 import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
 import { decodeCalls } from '#gpu-host/protocol/operations.ts';
+import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import { FRAME, type FrameKind } from '#gpu-host/protocol/wire.ts';
 import type { WordReader } from '#gpu-host/protocol/words.ts';
 
@@ -21,6 +22,7 @@ export class Mirror {
   readonly #noted: (call: DecodedCall) => void;
   /** Open queues of each open inferlet. */
   readonly #inferlets = new Map<number, Set<number>>();
+  readonly #pageLists = new PageLists();
   #greeted = false;
   #end: MirrorEnd | undefined;
   /** Id of the last stats request that the mirror read. */
@@ -51,7 +53,7 @@ export class Mirror {
       reader.enter(end);
       this.#greeted = true;
     } else if (!this.#greeted) throw new ProtocolFault('unexpected', 'no hello');
-    else if (kind === FRAME.calls) decodeCalls(reader, end, (call) => this.#call(call));
+    else if (kind === FRAME.calls) decodeCalls(reader, end, this.#pageLists, (call) => this.#call(call));
     else if (kind === FRAME.statsRequest) {
       while (!reader.done) {
         reader.enter(end);

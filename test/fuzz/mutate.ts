@@ -1,5 +1,6 @@
 import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
 import { decodeCalls, OPERATIONS } from '#gpu-host/protocol/operations.ts';
+import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import { FRAME, FRAME_HEADER_WORDS, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '#gpu-host/protocol/wire.ts';
 import { WordReader } from '#gpu-host/protocol/words.ts';
 import { hostileWord } from './hostile.ts';
@@ -96,7 +97,7 @@ export function mutateReadably(frame: Uint8Array, random: Random): Mutation {
 function isReadable(frame: Uint8Array): boolean {
   const words = new Uint32Array(frame.buffer, 0, frame.length >> 2);
   try {
-    decodeCalls(new WordReader(words, FRAME_HEADER_WORDS), words.length, () => {});
+    decodeCalls(new WordReader(words, FRAME_HEADER_WORDS), words.length, new PageLists(), () => {});
     return true;
   } catch (error) {
     if (error instanceof ProtocolFault) return false;

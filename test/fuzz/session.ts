@@ -1,5 +1,6 @@
 import { FILE_RIGHTS, type TenantLimit } from '#gpu-host/protocol/calls.ts';
 import { encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
+import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import type { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import type { Random } from './random.ts';
@@ -37,6 +38,7 @@ export class HostileSession {
   readonly #random: Random;
   readonly #models: number;
   readonly #vocabularySize: number;
+  readonly #pageLists = new PageLists();
   #queues: OpenQueue[] = [];
   /** Space of the call that the session is writing. */
   #space: Space = emptySpace(0, 0);
@@ -61,7 +63,7 @@ export class HostileSession {
     const random = this.#random;
     const inferlet = ++this.#lastHandle;
     const family = random.pick(['', 'fuzz', 'fuzz', text(random, 'family')]);
-    put(writer, inferlet, 0, 0, {
+    this.#put(writer, inferlet, 0, 0, {
       op: 'open-inferlet',
       name: text(random, random.once(10) ? 'again' : `hostile ${inferlet}`),
       epoch: random.below(3),
@@ -84,7 +86,7 @@ export class HostileSession {
   #openQueue(writer: FrameWriter, inferlet: number): void {
     const queue = ++this.#lastQueue;
     const model = this.#random.below(this.#models);
-    put(writer, inferlet, queue, 0, { op: 'create-queue', model });
+    this.#put(writer, inferlet, queue, 0, { op: 'create-queue', model });
     const known = this.#queues.find(({ space }) => space.inferlet === inferlet && space.model === model);
     const space = known?.space ?? emptySpace(inferlet, model);
     this.#queues.push({ queue, space });
@@ -93,7 +95,7 @@ export class HostileSession {
       ['allocate-pages', space.pages],
       ['allocate-embeds', space.embeds],
     ] as const) {
-      put(writer, inferlet, queue, 0, { op, first: addresses.next, count: 4 });
+      this.#put(writer, inferlet, queue, 0, { op, first: addresses.next, count: 4 });
       grow(addresses, 4);
     }
   }
@@ -115,11 +117,11 @@ export class HostileSession {
         }
         return;
       case 2:
-        put(writer, inferlet, queue, 0, { op: 'set-priority', priority: word(random, random.below(20)) });
+        this.#put(writer, inferlet, queue, 0, { op: 'set-priority', priority: word(random, random.below(20)) });
         return;
       case 3:
-        if (random.once(3)) put(writer, inferlet, 0, 0, { op: 'set-tenant-limit', tenantPages: limit(random) });
-        else put(writer, inferlet, 0, 0, { op: 'set-waiting', waiting: random.once(2) });
+        if (random.once(3)) this.#put(writer, inferlet, 0, 0, { op: 'set-tenant-limit', tenantPages: limit(random) });
+        else this.#put(writer, inferlet, 0, 0, { op: 'set-waiting', waiting: random.once(2) });
         return;
       case 4:
       case 5:
@@ -129,16 +131,16 @@ export class HostileSession {
         this.#allocate(writer, 'allocate-embeds', inferlet, queue, id, this.#space.embeds);
         return;
       case 7:
-        put(writer, inferlet, queue, 0, { op: 'free-pages', pages: list(random, 3, this.#page) });
+        this.#put(writer, inferlet, queue, 0, { op: 'free-pages', pages: list(random, 3, this.#page) });
         return;
       case 8:
-        put(writer, inferlet, queue, 0, { op: 'free-embeds', embeds: list(random, 3, this.#embed) });
+        this.#put(writer, inferlet, queue, 0, { op: 'free-embeds', embeds: list(random, 3, this.#embed) });
         return;
       case 9: {
         const first = word(random, this.#space.pages.next);
         const pages = list(random, 4, this.#page);
         grow(this.#space.pages, Math.min(pages.length, 8));
-        put(writer, inferlet, queue, 0, { op: 'share-pages', first, pages });
+        this.#put(writer, inferlet, queue, 0, { op: 'share-pages', first, pages });
         return;
       }
       case 10: {
@@ -146,26 +148,26 @@ export class HostileSession {
         const shift = random.once(2) ? 0 : hostileWord(random) | 0;
         const from = { source: this.#page(), sourceOffset: slot() };
         const to = { destination: this.#page(), destinationOffset: slot(), count: slot() };
-        put(writer, inferlet, queue, 0, { op: 'copy-slots', ...from, ...to, shift });
+        this.#put(writer, inferlet, queue, 0, { op: 'copy-slots', ...from, ...to, shift });
         return;
       }
       case 11: {
         const indices = list(random, 6, () => random.below(12));
         const positions = random.once(2) ? new Uint32Array() : list(random, 6, () => random.below(40));
         const [sources, destinations] = [list(random, 3, this.#page), list(random, 3, this.#page)];
-        put(writer, inferlet, queue, 0, { op: 'copy-tokens', sources, indices, destinations, positions });
+        this.#put(writer, inferlet, queue, 0, { op: 'copy-tokens', sources, indices, destinations, positions });
         return;
       }
       case 12: {
         const [sources, destinations] = [list(random, 4, this.#embed), list(random, 4, this.#embed)];
-        put(writer, inferlet, queue, 0, { op: 'copy-embeds', sources, destinations });
+        this.#put(writer, inferlet, queue, 0, { op: 'copy-embeds', sources, destinations });
         return;
       }
       case 13:
       case 14: {
         const embeds = list(random, 6, this.#embed);
         const positions = Uint32Array.from(embeds, (_, i) => word(random, i));
-        put(writer, inferlet, queue, 0, { op: 'embed-text', tokens: embeds.map(this.#token), positions, embeds });
+        this.#put(writer, inferlet, queue, 0, { op: 'embed-text', tokens: embeds.map(this.#token), positions, embeds });
         return;
       }
       case 15:
@@ -173,14 +175,14 @@ export class HostileSession {
         this.#forward(writer, inferlet, queue, random.once(3) ? Math.max(id, 1) : 0);
         return;
       case 17:
-        put(writer, inferlet, queue, id, {
+        this.#put(writer, inferlet, queue, id, {
           op: 'mask-page',
           page: this.#page(),
           slots: word(random, random.below(256)),
         });
         return;
       case 18:
-        put(writer, inferlet, queue, id, {
+        this.#put(writer, inferlet, queue, id, {
           op: 'next-distribution',
           embed: this.#embed(),
           topK: word(random, 1 + random.below(9)),
@@ -195,40 +197,46 @@ export class HostileSession {
         this.#run(writer, inferlet, queue, id);
         return;
       case 23:
-        put(writer, inferlet, queue, id, { op: 'synchronize' });
+        this.#put(writer, inferlet, queue, id, { op: 'synchronize' });
         return;
       case 24:
-        put(writer, inferlet, queue, id, {
+        this.#put(writer, inferlet, queue, id, {
           op: 'log-probabilities',
           embed: this.#embed(),
           tokens: list(random, 5, this.#token),
         });
         return;
       case 25:
-        put(writer, inferlet, queue, id, { op: random.pick(['entropy', 'read-embed'] as const), embed: this.#embed() });
+        this.#put(writer, inferlet, queue, id, {
+          op: random.pick(['entropy', 'read-embed'] as const),
+          embed: this.#embed(),
+        });
         return;
       case 26:
       case 27:
         this.#registry(writer, inferlet, queue, id);
         return;
       case 28:
-        put(writer, inferlet, queue, this.#runId(), { op: 'run-consumed', tokens: word(random, random.below(300)) });
+        this.#put(writer, inferlet, queue, this.#runId(), {
+          op: 'run-consumed',
+          tokens: word(random, random.below(300)),
+        });
         return;
       case 29:
-        if (random.once(4)) put(writer, inferlet, queue, id, { op: 'list-adapters' });
-        else put(writer, inferlet, queue, id, { op: 'load-adapter', name: text(random, random.pick(ADAPTERS)) });
+        if (random.once(4)) this.#put(writer, inferlet, queue, id, { op: 'list-adapters' });
+        else this.#put(writer, inferlet, queue, id, { op: 'load-adapter', name: text(random, random.pick(ADAPTERS)) });
         return;
       default:
-        put(writer, inferlet, queue, this.#runId(), { op: 'run-stop' });
+        this.#put(writer, inferlet, queue, this.#runId(), { op: 'run-stop' });
     }
   }
 
   #close(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
     if (this.#random.once(2)) {
-      put(writer, inferlet, 0, id, { op: 'close-inferlet' });
+      this.#put(writer, inferlet, 0, id, { op: 'close-inferlet' });
       this.#queues = this.#queues.filter(({ space }) => space.inferlet !== inferlet);
     } else {
-      put(writer, inferlet, queue, id, { op: 'close-queue' });
+      this.#put(writer, inferlet, queue, id, { op: 'close-queue' });
       this.#queues = this.#queues.filter((open) => open.queue !== queue);
     }
   }
@@ -246,7 +254,7 @@ export class HostileSession {
     const sane = 1 + this.#random.below(8);
     const count = this.#random.once(200) ? hostileWord(this.#random) : sane;
     grow(addresses, Math.min(count, 8));
-    put(writer, inferlet, queue, id, { op, first, count });
+    this.#put(writer, inferlet, queue, id, { op, first, count });
   }
 
   #forward(writer: FrameWriter, inferlet: number, queue: number, scoresId: number): void {
@@ -256,10 +264,10 @@ export class HostileSession {
     const [inPages, outPages] = [list(random, 3, this.#page), list(random, 2, this.#page)];
     const outEmbeds = list(random, 2, this.#embed);
     const lists = { inPages, inEmbeds, outPages, outEmbeds, mask: visible };
-    if (scoresId > 0) put(writer, inferlet, queue, scoresId, { op: 'forward-scores', ...lists });
+    if (scoresId > 0) this.#put(writer, inferlet, queue, scoresId, { op: 'forward-scores', ...lists });
     else {
       const adapter = random.once(3) ? text(random, random.pick(ADAPTERS)) : undefined;
-      put(writer, inferlet, queue, 0, { op: 'forward', ...lists, adapter });
+      this.#put(writer, inferlet, queue, 0, { op: 'forward', ...lists, adapter });
     }
   }
 
@@ -271,7 +279,7 @@ export class HostileSession {
       ? list(random, 12, () => random.below(40))
       : Uint32Array.from(tokens, (_, i) => start + i);
     const maskWords = Math.ceil(this.#vocabularySize / 32);
-    put(writer, inferlet, queue, id, {
+    this.#put(writer, inferlet, queue, id, {
       op: 'step',
       request: {
         tokens,
@@ -290,7 +298,7 @@ export class HostileSession {
   #run(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
     const random = this.#random;
     if (id > 0) this.#runs.push(id);
-    put(writer, inferlet, queue, id, {
+    this.#put(writer, inferlet, queue, id, {
       op: 'run',
       request: {
         token: this.#token(),
@@ -313,36 +321,40 @@ export class HostileSession {
     switch (random.below(10)) {
       case 0:
       case 1:
-        put(writer, inferlet, queue, id, { op: 'export-pages', pages, name, persistent });
+        this.#put(writer, inferlet, queue, id, { op: 'export-pages', pages, name, persistent });
         return;
       case 2:
-        put(writer, inferlet, queue, id, { op: 'import-pages', first, name });
+        this.#put(writer, inferlet, queue, id, { op: 'import-pages', first, name });
         grow(this.#space.pages, 3);
         return;
       case 3:
-        put(writer, inferlet, queue, id, { op: 'unexport', name });
+        this.#put(writer, inferlet, queue, id, { op: 'unexport', name });
         return;
       case 4:
-        put(writer, inferlet, queue, id, { op: 'list-exports' });
+        this.#put(writer, inferlet, queue, id, { op: 'list-exports' });
         return;
       case 5:
-        put(writer, inferlet, queue, id, { op: 'file-open', first, name, write: random.once(2), functionName });
+        this.#put(writer, inferlet, queue, id, { op: 'file-open', first, name, write: random.once(2), functionName });
         grow(this.#space.pages, 3);
         return;
       case 6: {
         const rights = random.pick(FILE_RIGHTS);
-        put(writer, inferlet, queue, id, { op: 'file-save', name, pages, persistent, rights, functionName });
+        this.#put(writer, inferlet, queue, id, { op: 'file-save', name, pages, persistent, rights, functionName });
         return;
       }
       case 7:
-        put(writer, inferlet, queue, id, { op: 'file-unlock', name });
+        this.#put(writer, inferlet, queue, id, { op: 'file-unlock', name });
         return;
       case 8:
-        put(writer, inferlet, queue, id, { op: 'file-remove', name, functionName });
+        this.#put(writer, inferlet, queue, id, { op: 'file-remove', name, functionName });
         return;
       default:
-        put(writer, inferlet, queue, id, { op: 'file-list', prefix: name, functionName });
+        this.#put(writer, inferlet, queue, id, { op: 'file-list', prefix: name, functionName });
     }
+  }
+
+  #put(writer: FrameWriter, inferlet: number, queue: number, id: number, operation: Operation): void {
+    encodeCall(writer, this.#pageLists, { inferlet, queue, id }, operation);
   }
 
   #page = (): number => this.#address(this.#space.pages);
@@ -367,10 +379,6 @@ export class HostileSession {
 }
 
 /** No limit half of the time, else mostly a small one; with a random time of reading. */
-function put(writer: FrameWriter, inferlet: number, queue: number, id: number, operation: Operation): void {
-  encodeCall(writer, { inferlet, queue, id }, operation);
-}
-
 function limit(random: Random): TenantLimit {
   return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
 }

@@ -1,0 +1,77 @@
+import { ProtocolFault } from './errors.ts';
+import { MAX_ADDRESSES } from './wire.ts';
+import type { FrameWriter, WordReader } from './words.ts';
+
+/** Queues whose last list one end of a stream keeps. */
+const SLOTS = 1024;
+/** Addresses kept of a list: 32,768 tokens with pages of 16. A longer list repeats the rest. */
+const MAX_KEPT = 2048;
+const EMPTY = new Uint32Array(0);
+
+/**
+ * The last context of each queue, as one end of a stream knows it. A decode loop names the same pages in each call, or one more, so a list
+ * goes as the number of addresses that it shares with the context before, and the rest. Both ends keep the same lists, because both see the
+ * calls in the same order.
+ */
+export class PageLists {
+  readonly #slots: (KeptList | undefined)[] = new Array(SLOTS);
+
+  /** The list of a queue; an empty one when another queue has used the slot since. */
+  of(inferlet: number, queue: number): KeptList {
+    const slot = (Math.imul(inferlet, 31) + queue) & (SLOTS - 1);
+    const kept = this.#slots[slot];
+    if (kept?.inferlet === inferlet && kept.queue === queue) return kept;
+    const fresh = new KeptList(inferlet, queue);
+    this.#slots[slot] = fresh;
+    return fresh;
+  }
+}
+
+/** The last context of one queue. */
+export class KeptList {
+  readonly inferlet: number;
+  readonly queue: number;
+  /** Never changed in place: calls share it. */
+  #list = EMPTY;
+
+  constructor(inferlet: number, queue: number) {
+    this.inferlet = inferlet;
+    this.queue = queue;
+  }
+
+  /** Makes the next list go whole. The writer calls it for a call that is not sent. */
+  forget(): void {
+    this.#list = EMPTY;
+  }
+
+  /** Writes a list, and keeps it when it is a context. */
+  put(writer: FrameWriter, values: Uint32Array, keep: boolean): void {
+    const same = this.#sameAs(values);
+    writer.put(same);
+    // The limit holds for the whole list.
+    writer.putList(values.subarray(same), MAX_ADDRESSES - same);
+    if (keep && (same < this.#list.length || values.length > same)) this.#list = values.slice(0, MAX_KEPT);
+  }
+
+  /** Reads a list as `put` wrote it. The caller must not change the list. @throws ProtocolFault */
+  read(reader: WordReader, keep: boolean): Uint32Array {
+    const same = reader.u32();
+    if (same > this.#list.length)
+      throw new ProtocolFault('malformed', `a list repeats ${same} of ${this.#list.length} addresses`);
+    const rest = reader.list();
+    if (rest.length === 0 && same === this.#list.length) return this.#list;
+    const list = new Uint32Array(same + rest.length);
+    list.set(this.#list.subarray(0, same));
+    list.set(rest, same);
+    if (keep) this.#list = list.length > MAX_KEPT ? list.slice(0, MAX_KEPT) : list;
+    return list;
+  }
+
+  #sameAs(values: Uint32Array): number {
+    const list = this.#list;
+    const most = Math.min(list.length, values.length);
+    let same = 0;
+    while (same < most && list[same] === values[same]) same++;
+    return same;
+  }
+}
