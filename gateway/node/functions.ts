@@ -102,7 +102,11 @@ export class NodeFunctions {
       const { version, exists, deployed, warnings } = planned;
       const { alias } = deployment.placement;
       const from = deployed?.aliases.find((known) => known.alias === (alias ?? LIVE))?.shares ?? [];
-      const served = deployed?.versions.find((known) => known.version === heaviest(from)) ?? null;
+      const heaviestShare = heaviest(from);
+      const served =
+        heaviestShare === undefined
+          ? null
+          : await this.#scheduler.functions.runnable(call.principal.tenant, manifest.name, heaviestShare);
       return {
         version: version.version,
         exists,

@@ -177,10 +177,11 @@ export class NodeReleases implements Releases {
     found: DeployedFunction,
     { from, to }: RollbackPlan,
   ): Promise<{ from: readonly Share[]; to: readonly Share[]; changes: readonly Difference[] }> {
-    const { environments } = this.#scheduler;
+    const { environments, functions } = this.#scheduler;
     const of = async (shares: readonly Share[]) => {
-      const most = found.versions.find(({ version }) => version === heaviest(shares));
-      return most === undefined ? null : environments.opened(most);
+      const version = heaviest(shares);
+      const most = version === undefined ? null : await functions.runnable(found.tenant, found.name, version);
+      return most && environments.opened(most);
     };
     const [before, after] = await Promise.all([of(from.shares), of(to)]);
     return { from: from.shares, to, changes: after === null ? [] : differences(before, after) };

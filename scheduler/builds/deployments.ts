@@ -14,6 +14,7 @@ import {
   versionOf,
 } from '../functions/functions.ts';
 import { type Manifest, resolveLimits } from '../functions/manifest.ts';
+import { recordText } from '../functions/records.ts';
 import type { FunctionVersion } from '../functions/types.ts';
 import type { InvocationLimits } from '../invocations/types.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
@@ -132,11 +133,13 @@ export class Deployments {
     } else if (known === undefined && deployed.versions.length >= MAX_VERSIONS) {
       return full(manifest.name, 'too-many-versions');
     }
-    const record = known ?? recordOf(deployment, content, store.clock());
-    const recordBytes = known === undefined ? Buffer.byteLength(JSON.stringify(record)) : 0;
-    if (recordBytes > 0 && (await functions.recordBytes(tenant)) + recordBytes > MAX_RECORD_BYTES)
+    const stored = known && (await functions.runnable(tenant, manifest.name, version));
+    if (stored) return { ok: true, version: stored, exists: true, deployed };
+    const record = recordOf(deployment, content, store.clock());
+    const bytes = Buffer.byteLength(recordText(record));
+    if ((await functions.recordBytes(tenant)) + bytes > MAX_RECORD_BYTES)
       return full(manifest.name, 'records-too-large');
-    return { ok: true, version: record, exists: known !== undefined, deployed };
+    return { ok: true, version: record, exists: false, deployed };
   }
 
   /** Deploys a function. Content that is already registered is not built again. */
@@ -205,10 +208,12 @@ export class Deployments {
     // Versions with equal values may be marked under another master key, or not at all.
     const but = versionOf(manifest, componentHash, secrets);
     const others = (await functions.versions(tenant, given.name)).filter(
-      (stored) => versionOf(withoutValues(stored.manifest), stored.componentHash, stored.secrets) === but,
+      (listed) => listed.componentHash === componentHash,
     );
-    if (others.some((stored) => stored.version === version)) return content;
-    for (const stored of others) {
+    if (others.some((listed) => listed.version === version)) return content;
+    for (const listed of others) {
+      const stored = await functions.runnable(tenant, given.name, listed.version);
+      if (stored === null || versionOf(withoutValues(stored.manifest), componentHash, stored.secrets) !== but) continue;
       if (await environments.holds(stored, given.environment ?? {})) return { ...content, version: stored.version };
     }
     return content;

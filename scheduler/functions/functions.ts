@@ -1,6 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
-import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import {
@@ -15,6 +14,15 @@ import {
   type Share,
 } from './aliases.ts';
 import type { Manifest } from './manifest.ts';
+import {
+  onlyCurrent,
+  type ParseVersion,
+  parseListed,
+  parseState,
+  parseVersion,
+  recordText,
+  stateText,
+} from './records.ts';
 import { lentTo, type Serving, servedVersion } from './serving.ts';
 import { type FunctionVersion, PLATFORM_TENANT } from './types.ts';
 
@@ -89,7 +97,7 @@ export type PutOutcome =
       readonly reason: 'too-many-aliases' | 'component-missing' | FullReason;
     };
 
-/** A function with all its deployed versions and aliases. */
+/** A function with all its deployed versions, without their input schemas, and aliases. */
 export interface DeployedFunction {
   readonly tenant: string;
   readonly name: string;
@@ -101,7 +109,7 @@ export interface DeployedFunction {
 
 /** A function as an entry of a list. */
 export interface ListedFunction {
-  /** The version with the largest share of `live`; the newest version when `live` serves none. */
+  /** The version with the largest share of `live`, or the newest when `live` serves none; without its input schema. */
   readonly version: FunctionVersion;
   /** The shares of `live`. */
   readonly live: readonly Share[];
@@ -124,7 +132,7 @@ export class Functions {
   async put(version: FunctionVersion, placement: Placement = { alias: LIVE }): Promise<PutOutcome> {
     const { keys } = this.#store;
     const { tenant, name, componentHash } = version;
-    const text = JSON.stringify(version);
+    const text = recordText(version);
     const reply = await this.#store.script(
       SCRIPTS.put,
       [
@@ -188,6 +196,12 @@ export class Functions {
 
   /** A version that may still have running invocations: deployed, or removed and draining. */
   async runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null> {
+    const text = await this.record(tenant, name, version);
+    return text === null ? null : lentTo(tenant, parseVersion(text));
+  }
+
+  /** The stored text of a version that {@link runnable} finds. */
+  async record(tenant: string, name: string, version: string): Promise<string | null> {
     const { keys } = this.#store;
     const owners = ownersFor(tenant, name);
     const replies = await this.#store.call((redis) => {
@@ -201,16 +215,16 @@ export class Functions {
     });
     const at = (replies ?? []).findIndex(([, text]) => typeof text === 'string');
     const text = replies?.[at]?.[1];
-    return typeof text === 'string' ? lentTo(tenant, parseVersion(text)) : null;
+    return typeof text === 'string' ? text : null;
   }
 
-  /** All versions and aliases of a tenant's own function; null when there is none. */
+  /** All versions, without input schemas, and all aliases of a tenant's own function; null when there is none. */
   async read(tenant: string, name: string): Promise<DeployedFunction | null> {
     const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.function(tenant, name)));
     const entries = Object.entries(fields);
     const versions = entries
       .filter(([field]) => field.startsWith(VERSION_FIELD))
-      .map(([, text]) => parseVersion(text))
+      .map(([, text]) => parseListed(text))
       .sort((a, b) => b.createdAt - a.createdAt);
     if (versions.length === 0) return null;
     const aliases = entries
@@ -229,7 +243,7 @@ export class Functions {
     return [...own, ...(await inParts(missing, (name) => this.#listed(tenant, PLATFORM_TENANT, name)))];
   }
 
-  /** Versions of a function that a tenant can invoke: its own, newest first, then the platform's. */
+  /** Versions of a function that a tenant can invoke: its own, newest first, then the platform's; each without its input schema. */
   async visibleVersions(
     tenant: string,
     name: string,
@@ -250,18 +264,18 @@ export class Functions {
     return inParts(names, (name) => this.#listed(tenant, tenant, name));
   }
 
-  /** All versions of a tenant's own function, newest first. */
+  /** All versions of a tenant's own function, newest first, without input schemas. */
   async versions(tenant: string, name: string): Promise<readonly FunctionVersion[]> {
     return (await this.read(tenant, name))?.versions ?? [];
   }
 
-  /** Every version that an alias of the tenant serves. */
+  /** Every version that an alias of the tenant serves, without its input schema. */
   async inService(tenant: string): Promise<FunctionVersion[]> {
     const names = await this.names(tenant);
     return (await this.#readAll(names.map((name) => ({ tenant, name })))).flatMap(servedVersions);
   }
 
-  /** Every version of the tenant that may still run: deployed or draining. */
+  /** Every version of the tenant that may still run, deployed or draining, without its input schema. */
   async kept(tenant: string): Promise<FunctionVersion[]> {
     // Reads the draining versions before and after the deployed ones, so a version that moves meanwhile is found in one of the reads.
     const before = await this.#removed(tenant);
@@ -283,7 +297,7 @@ export class Functions {
     return (await this.#store.call((redis) => redis.smembers(this.#store.keys.functions(tenant)))).sort();
   }
 
-  /** The functions of all tenants, read in parts: together they may be more than a process can keep. */
+  /** The functions of all tenants without input schemas, read in parts: together they may be more than a process can keep. */
   async *deployed(): AsyncGenerator<DeployedFunction> {
     const { keys } = this.#store;
     const [members, ofPlatform] = await this.#store.call((redis) =>
@@ -311,12 +325,12 @@ export class Functions {
     const texts = await inParts(names, (name) =>
       this.#store.call((redis) => redis.hvals(keys.removedVersions(tenant, name))),
     );
-    return texts.flat().map(parseVersion);
+    return texts.flat().map(parseListed);
   }
 
   /** A function as an entry of a tenant's list. The whole function is read only when `live` serves no version. */
   async #listed(tenant: string, owner: string, name: string): Promise<ListedFunction | null> {
-    const served = await this.serving([owner], name, '');
+    const served = await this.serving([owner], name, '', parseListed);
     if (served !== null) {
       const version = served.versions.find((found) => found.version === heaviest(served.shares));
       if (version !== undefined) return { version: lentTo(tenant, version), live: served.shares };
@@ -337,12 +351,17 @@ export class Functions {
   }
 
   /** The versions that a reference serves, of the first owner whose function has that reference. One round trip. */
-  async serving(owners: readonly string[], name: string, reference: string): Promise<Serving | null> {
+  async serving(
+    owners: readonly string[],
+    name: string,
+    reference: string,
+    parse: ParseVersion = parseVersion,
+  ): Promise<Serving | null> {
     const owned = owners.map((owner) => this.#store.keys.function(owner, name));
     const reply = await this.#store.script(SCRIPTS.resolve, owned, [reference]);
     if (!Array.isArray(reply)) return null;
     const [at, basis = '', ...texts] = reply.map(String);
-    const versions = texts.map(parseVersion);
+    const versions = texts.map((text) => parse(text));
     const shares = basis.startsWith('{') ? parseState(basis).shares : [{ version: basis, weight: 100 }];
     const length = texts.reduce((sum, text) => sum + text.length, basis.length);
     return { owner: owners[Number(at) - 1] ?? '', basis, shares, versions, length };
@@ -355,46 +374,6 @@ export function servedVersions({ versions, aliases }: DeployedFunction): Functio
     aliases.filter(({ tag }) => tag !== true).flatMap(({ shares }) => shares.map(({ version }) => version)),
   );
   return versions.filter(({ version }) => served.has(version));
-}
-
-/** JSON text of an alias's state without its revision, which the scripts add. */
-export function stateText(
-  shares: readonly Share[],
-  at: number,
-  {
-    by = '',
-    message,
-    restores,
-  }: { by?: string | undefined; message?: string | undefined; restores?: number | undefined },
-): string {
-  return JSON.stringify({
-    shares: shares.map(({ version, weight }) => ({ version, weight })),
-    at,
-    by,
-    ...(message === undefined || message === '' ? {} : { message }),
-    ...(restores === undefined ? {} : { restores }),
-  });
-}
-
-export function parseState(text: string): AliasState {
-  try {
-    return JSON.parse(text) as AliasState;
-  } catch (cause) {
-    throw new StoreError('store-corrupt', 'A stored alias is no JSON.', { cause });
-  }
-}
-
-export function parseVersion(text: string): FunctionVersion {
-  try {
-    return JSON.parse(text) as FunctionVersion;
-  } catch (cause) {
-    throw new StoreError('store-corrupt', 'A stored function version is no JSON.', { cause });
-  }
-}
-
-/** State of `live` for a function from before there were aliases. */
-export function onlyCurrent({ version, createdAt }: FunctionVersion): AliasState {
-  return { shares: [{ version, weight: 100 }], revision: 0, at: createdAt, by: '' };
 }
 
 /** Size of the compiled files from the build's report; 0 for a version that was registered without a build. */

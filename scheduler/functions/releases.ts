@@ -13,7 +13,8 @@ import {
   sameShares,
   stepBack,
 } from './aliases.ts';
-import { type Functions, fromMember, memberOf, onlyCurrent, parseState, stateText } from './functions.ts';
+import { type Functions, fromMember, memberOf } from './functions.ts';
+import { onlyCurrent, parseState, stateText } from './records.ts';
 
 const SCRIPTS = {
   set: loadScript(new URL('./scripts/set-alias.lua', import.meta.url)),

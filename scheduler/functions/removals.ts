@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { inOrder } from './aliases.ts';
-import { blobUser, fromMember, memberOf, parseVersion } from './functions.ts';
+import { blobUser, fromMember, memberOf } from './functions.ts';
+import { parseListed } from './records.ts';
 import type { FunctionVersion } from './types.ts';
 
 const SCRIPTS = {
@@ -143,7 +144,7 @@ export class Removals {
 
   async #removed(tenant: string, name: string): Promise<FunctionVersion[]> {
     const texts = await this.#store.call((redis) => redis.hvals(this.#store.keys.removedVersions(tenant, name)));
-    return texts.map(parseVersion);
+    return texts.map(parseListed);
   }
 
   #keys(tenant: string, name: string): string[] {

@@ -1,5 +1,6 @@
 import { createHmac, hkdfSync } from 'node:crypto';
 import type { Manifest } from '../functions/manifest.ts';
+import { parseVersion, recordText } from '../functions/records.ts';
 import { type FunctionVersion, ownerOf } from '../functions/types.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
@@ -31,6 +32,7 @@ export interface SealedManifest {
 /** Looks up versions with sealed values. */
 interface StoredVersions {
   kept(tenant: string): Promise<readonly FunctionVersion[]>;
+  record(tenant: string, name: string, version: string): Promise<string | null>;
   runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null>;
 }
 
@@ -96,22 +98,24 @@ export class Environments {
   async reseal(tenant: string): Promise<number> {
     const { keys } = this.#store;
     let count = 0;
-    for (const version of await this.#functions.kept(tenant)) {
-      const { name, manifest, environment } = version;
+    for (const { name, version: id, manifest, environment } of await this.#functions.kept(tenant)) {
       const names = Object.keys(manifest.environment ?? {});
       if (names.length === 0) continue;
       const first = await this.#keys().first();
       if (environment && names.every((variable) => environment[variable]?.startsWith(`${first.id}.`))) continue;
+      const record = await this.#functions.record(tenant, name, id);
+      if (record === null) continue;
+      const version = parseVersion(record);
       const values = Object.fromEntries(await this.open(version));
       const anew = {
         ...version,
-        manifest: withoutValues(manifest),
+        manifest: withoutValues(version.manifest),
         environment: sealAll(first, tenant, name, values),
       };
       await this.#store.script(
         RESEAL,
         [keys.function(tenant, name), keys.removedVersions(tenant, name)],
-        [version.version, JSON.stringify(version), JSON.stringify(anew)],
+        [id, record, recordText(anew)],
       );
       count++;
     }

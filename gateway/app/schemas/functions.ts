@@ -5,7 +5,7 @@ export const ManifestSchema = z
   .looseObject({
     name: z.string(),
     description: z.string().optional(),
-    input: z.unknown().optional().openapi({ description: 'JSON schema (2020-12) of the input' }),
+    input: z.unknown().optional().openapi({ description: 'JSON schema (2020-12) of the input; lists leave it out' }),
   })
   .openapi('Manifest', {
     description:

@@ -1,0 +1,69 @@
+import { StoreError } from '../store/errors.ts';
+import type { AliasState, Share } from './aliases.ts';
+import type { FunctionVersion } from './types.ts';
+
+/** JSON text of an alias's state without its revision, which the scripts add. */
+export function stateText(
+  shares: readonly Share[],
+  at: number,
+  {
+    by = '',
+    message,
+    restores,
+  }: { by?: string | undefined; message?: string | undefined; restores?: number | undefined },
+): string {
+  return JSON.stringify({
+    shares: shares.map(({ version, weight }) => ({ version, weight })),
+    at,
+    by,
+    ...(message === undefined || message === '' ? {} : { message }),
+    ...(restores === undefined ? {} : { restores }),
+  });
+}
+
+export function parseState(text: string): AliasState {
+  try {
+    return JSON.parse(text) as AliasState;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'A stored alias is no JSON.', { cause });
+  }
+}
+
+export type ParseVersion = (text: string) => FunctionVersion;
+
+/** A version as Redis holds it. The input schema is a text of its own, because lists leave it unread: it may have thousands of members. */
+type StoredVersion = Omit<FunctionVersion, 'platform'> & { readonly input?: string };
+
+/** The stored text of a version. */
+export function recordText(version: FunctionVersion): string {
+  const { input, ...manifest } = version.manifest;
+  const stored: StoredVersion = { ...version, manifest };
+  return JSON.stringify(input === undefined ? stored : { ...stored, input: JSON.stringify(input) });
+}
+
+export function parseVersion(text: string): FunctionVersion {
+  const { input, ...version } = parseRecord(text);
+  // Records of earlier releases have the schema in the manifest.
+  if (input === undefined) return version;
+  return { ...version, manifest: { ...version.manifest, input: JSON.parse(input) } };
+}
+
+/** A version without its input schema. */
+export function parseListed(text: string): FunctionVersion {
+  const { input: _text, ...version } = parseRecord(text);
+  const { input: _schema, ...manifest } = version.manifest;
+  return { ...version, manifest };
+}
+
+function parseRecord(text: string): StoredVersion {
+  try {
+    return JSON.parse(text) as StoredVersion;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'A stored function version is no JSON.', { cause });
+  }
+}
+
+/** State of `live` for a function from before there were aliases. */
+export function onlyCurrent({ version, createdAt }: FunctionVersion): AliasState {
+  return { shares: [{ version, weight: 100 }], revision: 0, at: createdAt, by: '' };
+}
