@@ -16,9 +16,13 @@ import type {
   FunctionVersion,
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { LARGE_BYTES } from '../app/http/answer.ts';
 import { toAlias, toFunctionVersion, toReport, toVersionAliases } from './present.ts';
 import { requireOwn } from './shared-functions.ts';
 import { translating } from './store-errors.ts';
+
+/** A parsed record takes this many times the bytes of its text, with the text of the answer. */
+const PARSED_FACTOR = 3;
 
 /** Lists, deploys and removes functions in Redis. */
 export class NodeFunctions {
@@ -31,8 +35,10 @@ export class NodeFunctions {
     this.#limits = limits;
   }
 
-  list({ principal }: Call): Promise<readonly FunctionVersion[]> {
+  list(call: Call): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
+      const { principal } = call;
+      await this.holdRecords(call);
       const visible = await this.#scheduler.functions.visible(principal.tenant);
       const since = await this.#scheduler.quarantine.since(visible.map(({ version }) => version));
       return visible
@@ -56,9 +62,11 @@ export class NodeFunctions {
     });
   }
 
-  versions({ principal }: Call, name: string): Promise<readonly FunctionVersion[]> {
+  versions(call: Call, name: string): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return [];
+      const { principal } = call;
+      await this.holdRecords(call);
       const found = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
       const since = await this.#scheduler.quarantine.since(found.map(({ version }) => version));
       return found.map(({ version, aliases }, i) => ({
@@ -67,6 +75,13 @@ export class NodeFunctions {
         ...quarantined(since[i]),
       }));
     });
+  }
+
+  /** Counts the records of the tenant's versions before they are read, if they are large. @throws GatewayError as `Memory.hold` */
+  async holdRecords({ principal, memory }: Call): Promise<void> {
+    if (memory === undefined) return;
+    const bytes = await this.#scheduler.functions.recordBytes(principal.tenant);
+    if (bytes > LARGE_BYTES) memory.hold(PARSED_FACTOR * bytes);
   }
 
   deploy(call: Call, { manifest, component, target }: Deployment): Promise<Deployed> {
