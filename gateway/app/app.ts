@@ -7,7 +7,8 @@ import type { ControlPlane } from './control.ts';
 import { dashboardRoutes } from './dashboard/routes.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import { wordedIssue } from './errors/issues.ts';
-import { problemResponse } from './errors/problem.ts';
+import { problemHeaders, toProblem } from './errors/problem.ts';
+import { textAnswer } from './http/answer.ts';
 import { authenticate } from './http/authenticate.ts';
 import { Bodies } from './http/bodies.ts';
 import { boundedBodies, boundedStreams } from './http/bounded.ts';
@@ -155,8 +156,27 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   return app;
 }
 
+/** Answers with an error; with less of it when a large one does not fit. */
 function answer(c: Context<AppEnv>, error: GatewayError): Response {
-  return problemResponse(error, c.get('requestId'), new URL(c.req.url).origin);
+  try {
+    const problem = toProblem(error, c.get('requestId'), new URL(c.req.url).origin);
+    return textAnswer(c, JSON.stringify(problem), error.status, problemHeaders(error));
+  } catch (caught) {
+    return answer(c, shortened(error, GatewayError.from(caught)));
+  }
+}
+
+/** The error without the messages of its invocation; without messages, the refusal that names the invocation. */
+function shortened(error: GatewayError, refusal: GatewayError): GatewayError {
+  const { messages, invocation } = error.members;
+  if (Array.isArray(messages) && messages.length > 0) {
+    const members = { ...error.members, messages: [], messagesTruncated: true };
+    return new GatewayError(error.code, error.message, { ...error, members });
+  }
+  return new GatewayError(refusal.code, refusal.message, {
+    ...refusal,
+    members: invocation === undefined ? {} : { invocation },
+  });
 }
 
 /** Names of parameter locations in error messages. */

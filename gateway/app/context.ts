@@ -2,6 +2,7 @@ import type { Context } from 'hono';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
+import type { AnswerMemory } from './http/answer.ts';
 import type { Bodies, Body, BodyLimits } from './http/bodies.ts';
 import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
 import type { MetricsPage } from './routes/metrics.ts';
@@ -17,6 +18,8 @@ export interface AppEnv {
     recheck: (() => Promise<void>) | undefined;
     /** The request's body, bounded. */
     body: Body;
+    /** Memory of the request's answer, bounded. */
+    answer: AnswerMemory;
     /** Keeps the slot of an answer that stays open; call the returned function to free it. Absent on routes that answer at once. */
     keepOpen: (() => () => void) | undefined;
     /** Headers from the control plane for the answer. */
@@ -87,6 +90,7 @@ export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
     requestId: c.get('requestId'),
     traceparent: c.get('traceparent'),
     signal: c.req.raw.signal,
+    memory: c.get('answer'),
     answerHeaders: (headers) => c.set('answerHeaders', headers),
   };
 }

@@ -7,6 +7,7 @@ import type { Quotas } from './control/quotas.ts';
 import type { Alias, DeployReport, DeployTarget, Draining, Releases } from './control/releases.ts';
 import type { Secrets } from './control/secrets.ts';
 import type { Tenants } from './control/tenants.ts';
+import type { Memory } from './http/bodies.ts';
 import type { FunctionManifest, FunctionVersion } from './schemas/functions.ts';
 import type { HeldInvocation, InvocationFile, InvocationStatus, LogEntry, LogLevel } from './schemas/invocations.ts';
 import type { Health } from './schemas/platform.ts';
@@ -66,7 +67,10 @@ export interface ControlPlane {
   /** Asks for cancellation. Returns the state afterwards, or null when there is no such invocation. An ended invocation stays as it is. */
   cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null>;
 
-  /** Log lines of a function's invocations (of all functions when null) that pass the filters; with `follow`, live lines after them. */
+  /**
+   * Log lines of a function's invocations (of all functions when null) that pass the filters; with `follow`, live lines after them. Gives
+   * back all that it holds of `call.memory` when it ends or the caller stops it.
+   */
   logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
 
   models(call: Call): Promise<readonly ModelInfo[]>;
@@ -104,6 +108,8 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
+  /** Counts what the control plane gathers for the answer, before it reads it where it knows the size. */
+  readonly memory?: Memory | undefined;
   /** Receives headers for the answer, whatever its status, such as those of rate limits. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
 }

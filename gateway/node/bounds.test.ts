@@ -104,6 +104,51 @@ describe('with bounds for each key,', () => {
     await until(() => bodies.heldBytes === 0);
   });
 
+  describe('large answers', () => {
+    const KEY = { 'idempotency-key': 'large' };
+    let id = '';
+    const ask = (path: string, init: RequestInit & { headers?: Record<string, string> } = {}) =>
+      fetch(`${platform.url}${path}`, {
+        ...init,
+        headers: { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json', ...init.headers },
+      });
+    const codeOf = async (response: Response) => ((await response.json()) as { code: string }).code;
+
+    before(async () => {
+      const begun = await ask(PATH, { method: 'POST', body: '1', headers: { ...KEY, prefer: 'respond-async' } });
+      id = ((await begun.json()) as { id: string }).id;
+      const attempt = await platform.attempt(id);
+      await attempt.start();
+      for (let i = 0; i < 5; i++)
+        await attempt.append({ event: 'log', data: { level: 'info', message: 'l'.repeat(15_000) } });
+      await attempt.succeed('x'.repeat(80 * KIB));
+    });
+
+    it('of results are refused with 429 beyond the share of their tenant, and name the invocation', async () => {
+      for (const path of [`/v1/invocations/${id}`, '/v1/logs']) {
+        const refused = await ask(path);
+        assert.deepEqual([refused.status, await codeOf(refused)], [429, 'too-many-requests'], path);
+      }
+      const outcome = await ask(PATH, { method: 'POST', body: '1', headers: KEY });
+      assert.equal(outcome.status, 429);
+      assert.equal(outcome.headers.get('x-should-retry'), 'true', 'the key finds the invocation again');
+      assert.equal((await ask(`/v1/invocations/${id}`, { method: 'HEAD' })).status, 429);
+      await until(() => bodies.heldBytes === 0);
+    });
+
+    it('of small results and of lists pass', async () => {
+      assert.equal((await ask('/v1/functions')).status, 200);
+      assert.equal((await ask('/v1/invocations')).status, 200);
+      await until(() => bodies.heldBytes === 0);
+    });
+
+    it('of a stream end it resumable, and a client that leaves frees its memory', async () => {
+      const streamed = await ask('/v1/logs', { headers: { accept: 'text/event-stream' } });
+      assert.match(await streamed.text(), /"code":"too-many-requests"/);
+      await until(() => bodies.heldBytes === 0 && streams.open === 0);
+    });
+  });
+
   it('a slow body is refused with 408 and its connection is closed', { timeout: 60_000 }, async () => {
     const hasty = await serve(platform.control, {
       host: '127.0.0.1',

@@ -46,6 +46,7 @@ import type {
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight } from '../app/errors/in-flight.ts';
+import { LARGE_BYTES } from '../app/http/answer.ts';
 import { rateLimitHeaders } from '../app/http/rate-limit.ts';
 import { NodeFunctions } from './functions.ts';
 import { runningChecks } from './health.ts';
@@ -73,6 +74,9 @@ export interface NodeControlPlaneOptions {
 
 /** Clients poll health, so a late answer is useless. */
 const HEALTH_DEADLINE_MS = 1000;
+
+/** The result's event and the answer made of it are both in memory. */
+const HELD_FACTOR = 2;
 
 const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
@@ -145,8 +149,8 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
-  invocation({ principal }: Call, id: string): Promise<HeldInvocation | null> {
-    return translating(() => this.#state(principal, id));
+  invocation(call: Call, id: string): Promise<HeldInvocation | null> {
+    return translating(() => this.#state(call, id));
   }
 
   events({ principal }: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
@@ -243,17 +247,18 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
-  cancel({ principal }: Call, id: string, reason: string): Promise<HeldInvocation | null> {
+  cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null> {
     return translating(async () => {
+      const { principal } = call;
       const record = await this.#record(principal, id);
       if (record === null) return null;
       await this.#audited(principal, record, 'cancel');
       await this.#scheduler.cancel(id, reason);
-      return this.#state(principal, id);
+      return this.#state(call, id);
     });
   }
 
-  logs({ principal, signal }: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry> {
+  logs({ principal, signal, memory }: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry> {
     const { logs, functions, invocations } = this.#scheduler;
     const { tenant } = principal;
     const source: LogSource = {
@@ -264,7 +269,7 @@ export class NodeControlPlane implements ControlPlane {
         name === null ? [...new Set([...(await functions.names(tenant)), ...SHARED_FUNCTIONS])] : [name],
       statuses: (ids) => invocations.statuses(ids),
     };
-    return translatingStream(readLogs(source, options, signal));
+    return translatingStream(readLogs(source, options, signal, memory));
   }
 
   models(): Promise<readonly ModelInfo[]> {
@@ -318,7 +323,7 @@ export class NodeControlPlane implements ControlPlane {
       throw error;
     });
     this.#tellLimits(call, quotas);
-    if (!created) return this.#repeated(call.principal, id, request.join === true);
+    if (!created) return this.#repeated(call, id, request.join === true);
     return {
       id,
       function: name,
@@ -332,8 +337,8 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   /** Answers a repeated request with its invocation, once that has ended; with `join` also before. */
-  async #repeated(principal: Principal, id: string, join: boolean): Promise<Invoked> {
-    const state = await this.#state(principal, id);
+  async #repeated(call: Call, id: string, join: boolean): Promise<Invoked> {
+    const state = await this.#state(call, id);
     // Keys expire no later than outcomes, but a store may lose data.
     if (state === null) throw new GatewayError('unknown-invocation', `The invocation ${id} of this key is forgotten.`);
     if (join || (state.status !== 'queued' && state.status !== 'running')) return { ...state, replayed: true };
@@ -345,10 +350,11 @@ export class NodeControlPlane implements ControlPlane {
     if (quotas.length > 0) call.answerHeaders?.(rateLimitHeaders(quotas, this.#scheduler.store.clock()));
   }
 
-  async #state(principal: Principal, id: string): Promise<HeldInvocation | null> {
-    const record = await this.#record(principal, id);
+  async #state(call: Call, id: string): Promise<HeldInvocation | null> {
+    const record = await this.#record(call.principal, id);
     if (record === null) return null;
     if (record.status !== 'succeeded') return toInvocationState(record);
+    if (record.resultBytes > LARGE_BYTES) call.memory?.hold(HELD_FACTOR * record.resultBytes);
     return withOutput(record, await this.#scheduler.events.terminal(id, record));
   }
 

@@ -16,6 +16,7 @@ import type {
   FunctionVersion,
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { LARGE_BYTES } from '../app/http/answer.ts';
 import { toAlias, toFunctionVersion, toReport, toVersionAliases } from './present.ts';
 import { requireOwn } from './shared-functions.ts';
 import { translating } from './store-errors.ts';
@@ -31,8 +32,10 @@ export class NodeFunctions {
     this.#limits = limits;
   }
 
-  list({ principal }: Call): Promise<readonly FunctionVersion[]> {
+  list(call: Call): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
+      const { principal } = call;
+      await this.holdRecords(call);
       const visible = await this.#scheduler.functions.visible(principal.tenant);
       const since = await this.#scheduler.quarantine.since(visible.map(({ version }) => version));
       return visible
@@ -56,9 +59,11 @@ export class NodeFunctions {
     });
   }
 
-  versions({ principal }: Call, name: string): Promise<readonly FunctionVersion[]> {
+  versions(call: Call, name: string): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return [];
+      const { principal } = call;
+      await this.holdRecords(call);
       const found = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
       const since = await this.#scheduler.quarantine.since(found.map(({ version }) => version));
       return found.map(({ version, aliases }, i) => ({
@@ -67,6 +72,13 @@ export class NodeFunctions {
         ...quarantined(since[i]),
       }));
     });
+  }
+
+  /** Counts the records of the tenant's versions before they are read, if they are large. @throws GatewayError as `Memory.hold` */
+  async holdRecords({ principal, memory }: Call): Promise<void> {
+    if (memory === undefined) return;
+    const bytes = await this.#scheduler.functions.recordBytes(principal.tenant);
+    if (bytes > LARGE_BYTES) memory.hold(bytes);
   }
 
   deploy(call: Call, { manifest, component, target }: Deployment): Promise<Deployed> {

@@ -1,12 +1,21 @@
 import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/function-logs.ts';
 import type { InvocationStatus } from '#scheduler/invocations/types.ts';
 import type { LogEntry, LogLevel, LogOptions } from '../app/control.ts';
+import type { Memory } from '../app/http/bodies.ts';
 
 const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 2, error: 3 };
 
 /** Lines per read, divided among all logs that are read together. */
 const PAGE = 500;
 const SMALLEST_PAGE = 20;
+/** Characters that a read aims at, from the lines that it has seen of the log: a line may have 16 Ki characters. */
+const PAGE_CHARACTERS = 256 * 1024;
+/** Logs whose first lines are read at once. */
+const OPENED_AT_ONCE = 8;
+/** A character takes up to this many bytes. */
+const CHARACTER_BYTES = 2;
+/** A line's other members. */
+const LINE_BYTES = 256;
 /** Most lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
 const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
@@ -30,15 +39,33 @@ export interface LogSource {
 /**
  * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first, and fewer when they exceed 4 Mi characters. With
  * `follow`, then live lines until the signal aborts. Lines of several functions come in the order of their time.
+ *
+ * @param memory counts the lines that wait for the reader
+ * @throws StoreError, and the errors of `memory`
  */
 export async function* readLogs(
   source: LogSource,
   options: LogOptions,
   signal: AbortSignal,
+  memory?: Memory,
+): AsyncGenerator<LogEntry, void, undefined> {
+  const held = new HeldLines(memory);
+  try {
+    yield* readHeld(source, options, signal, held);
+  } finally {
+    held.free();
+  }
+}
+
+async function* readHeld(
+  source: LogSource,
+  options: LogOptions,
+  signal: AbortSignal,
+  held: HeldLines,
 ): AsyncGenerator<LogEntry, void, undefined> {
   const filter = new LogFilter(source, options);
   const names = await source.names();
-  const logs = await Promise.all(names.map((name) => Backwards.open(source, name, options, names.length)));
+  const logs = await openLogs(names, (name) => Backwards.open(source, name, options, names.length, held), signal);
   const newest = new Map(logs.map((log) => [log.name, log.newest]));
   const past: LogEntry[] = [];
   let characters = 0;
@@ -56,13 +83,64 @@ export async function* readLogs(
     }
     for (const entry of await filter.pass(lines)) {
       characters += entry.message.length;
+      held.hold(sizeOf(entry.message.length));
       past.push(entry);
     }
   }
-  yield* past.slice(0, options.limit).reverse();
+  for (const log of logs.splice(0)) log.close();
+  yield* past.splice(0).slice(0, options.limit).reverse();
+  held.free();
   if (!options.follow) return;
-  for await (const line of source.logs.follow(source.tenant, source.names, newest, signal))
+  const counted = {
+    read: (lines: readonly LogLine[]) => held.hold(total(lines)),
+    passed: (line: LogLine) => held.give(total([line])),
+  };
+  for await (const line of source.logs.follow(source.tenant, source.names, newest, signal, counted))
     yield* await filter.pass([line]);
+}
+
+/** Opens logs, a few at once. */
+async function openLogs(
+  names: readonly string[],
+  open: (name: string) => Promise<Backwards>,
+  signal: AbortSignal,
+): Promise<Backwards[]> {
+  const logs: Backwards[] = [];
+  for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE)
+    logs.push(...(await Promise.all(names.slice(at, at + OPENED_AT_ONCE).map(open))));
+  return logs;
+}
+
+/** Memory of one reader's lines. */
+class HeldLines {
+  readonly #memory: Memory | undefined;
+  #bytes = 0;
+
+  constructor(memory: Memory | undefined) {
+    this.#memory = memory;
+  }
+
+  hold(bytes: number): void {
+    this.#memory?.hold(bytes);
+    this.#bytes += bytes;
+  }
+
+  give(bytes: number): void {
+    this.#memory?.give(bytes);
+    this.#bytes -= bytes;
+  }
+
+  free(): void {
+    this.give(this.#bytes);
+  }
+}
+
+function sizeOf(characters: number): number {
+  return CHARACTER_BYTES * characters + LINE_BYTES;
+}
+
+function total(lines: readonly LogLine[]): number {
+  return lines.reduce((sum, { data }) => sum + sizeOf(data.length), 0);
 }
 
 /** Removes and returns the newest line of all logs. */
@@ -92,12 +170,25 @@ class Backwards {
   readonly #source: LogSource;
   readonly #after: string;
   readonly #page: number;
+  readonly #held: HeldLines;
   #lines: LogLine[] = [];
+  /** Bytes held of the page. */
+  #bytes = 0;
+  /** Mean characters of the lines of the last page. */
+  #mean = PAGE_CHARACTERS / SMALLEST_PAGE;
   #before: string | undefined;
   #more = true;
 
-  private constructor(source: LogSource, name: string, after: string, before: string | undefined, page: number) {
+  private constructor(
+    source: LogSource,
+    name: string,
+    after: string,
+    before: string | undefined,
+    page: number,
+    held: HeldLines,
+  ) {
     this.#source = source;
+    this.#held = held;
     this.name = name;
     this.newest = after;
     this.#after = after;
@@ -105,7 +196,13 @@ class Backwards {
     this.#page = page;
   }
 
-  static async open(source: LogSource, name: string, options: LogOptions, beside: number): Promise<Backwards> {
+  static async open(
+    source: LogSource,
+    name: string,
+    options: LogOptions,
+    beside: number,
+    held: HeldLines,
+  ): Promise<Backwards> {
     const { cursor, sinceMs = 0, untilMs } = options;
     const since = sinceMs > 0 ? `${sinceMs - 1}-${MAX_SEQUENCE}` : LOG_BEGINNING;
     const page = Math.max(SMALLEST_PAGE, Math.floor(PAGE / Math.max(1, beside)));
@@ -115,6 +212,7 @@ class Backwards {
       later(since, cursor === null ? LOG_BEGINNING : cursorFor(cursor, name)),
       untilMs === undefined ? undefined : `${untilMs}-0`,
       page,
+      held,
     );
     await log.advance();
     if (log.head !== null) log.newest = log.head.cursor;
@@ -122,14 +220,33 @@ class Backwards {
   }
 
   async advance(): Promise<void> {
-    if (this.#lines.length === 0 && this.#more) {
-      const { logs, tenant } = this.#source;
-      const range = { after: this.#after, before: this.#before, limit: this.#page };
-      this.#lines = (await logs.newest(tenant, this.name, range)).reverse();
-      this.#before = this.#lines[0]?.cursor ?? this.#before;
-      this.#more = this.#lines.length === this.#page;
-    }
+    if (this.#lines.length === 0 && this.#more) await this.#readPage();
     this.head = this.#lines.pop() ?? null;
+  }
+
+  /** Drops the lines that are left. */
+  close(): void {
+    this.#lines = [];
+    this.#more = false;
+    this.#keep(0);
+  }
+
+  async #readPage(): Promise<void> {
+    const { logs, tenant } = this.#source;
+    const limit = Math.min(this.#page, Math.max(SMALLEST_PAGE, Math.floor(PAGE_CHARACTERS / this.#mean)));
+    const lines = await logs.newest(tenant, this.name, { after: this.#after, before: this.#before, limit });
+    this.#keep(total(lines));
+    this.#lines = lines.reverse();
+    this.#before = this.#lines[0]?.cursor ?? this.#before;
+    this.#more = this.#lines.length === limit;
+    this.#mean = Math.max(1, this.#bytes / CHARACTER_BYTES / Math.max(1, lines.length));
+  }
+
+  #keep(bytes: number): void {
+    this.#held.give(this.#bytes);
+    this.#bytes = 0;
+    this.#held.hold(bytes);
+    this.#bytes = bytes;
   }
 }
 

@@ -5,7 +5,8 @@
 export interface Feed<T> {
   /**
    * The next items in order, for the reader to keep; null after the last one. An empty list means that none wait: `ready` is called once
-   * some do, or once the feed ends. Throws the failure of the source after the items before it. The first call starts the source.
+   * some do, or once the feed ends. A reader that got items calls again once it can take more: the source may wait for this call. Throws
+   * the failure of the source after the items before it. The first call starts the source.
    */
   take(): T[] | null;
   /** Stops the source, which then calls `ready` no more. Safe to call more than once. */

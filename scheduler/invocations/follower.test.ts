@@ -7,8 +7,10 @@ import type { InvocationEvent } from './types.ts';
 const message = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'message', data: `{"text":"${seq}"}` });
 const result = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'result', data: '{}' });
 
-/** A follower of the events of `log`, none of which is announced. Each of its steps waits until the test opens it. */
-function following(t: TestContext, log: readonly InvocationEvent[]) {
+/**
+ * A follower of the events of `log`, none of which is announced; a read has up to `count`. Each of its steps waits until the test opens it.
+ */
+function following(t: TestContext, log: readonly InvocationEvent[], count = 512) {
   const [before, listening] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   let reads = 0;
   const follower = new Follower(
@@ -21,7 +23,8 @@ function following(t: TestContext, log: readonly InvocationEvent[]) {
       live: { follow: () => () => undefined },
       read: async ({ seq: last }) => {
         reads += 1;
-        return { events: log.filter(({ seq }) => seq > last), complete: true, runtime: '', end: null };
+        const left = log.filter(({ seq }) => seq > last);
+        return { events: left.slice(0, count), complete: left.length <= count, runtime: '', end: null };
       },
     },
     () => undefined,
@@ -47,6 +50,17 @@ describe('a follower', () => {
     }
     // A read before the subscription would have missed this event, and no message would have told of it.
     log.push(result(2));
+    while (took.length < 2) await ask();
+    assert.deepEqual(took, [1, 2]);
+  });
+
+  it('reads the log only for a reader that waits for events', async (t: TestContext) => {
+    const { took, ask, allow, listen, reads } = following(t, [message(1), result(2)], 1);
+    allow();
+    listen();
+    while (took.length < 1) await ask();
+    for (let i = 0; i < 5; i += 1) await turn();
+    assert.equal(reads(), 1, 'the reader has not asked for more');
     while (took.length < 2) await ask();
     assert.deepEqual(took, [1, 2]);
   });

@@ -45,8 +45,9 @@ export interface FollowerSources {
 
 /**
  * The events of one invocation for one reader: stored events, then live ones, in order, without duplicate, and with gaps only where the
- * log has them. Ends after the terminal event. Live events of one turn of the event loop arrive together. While the reader takes nothing,
- * the follower holds one read of the log and the live events that its bounds allow.
+ * log has them. Ends after the terminal event. Live events of one turn of the event loop arrive together. Reads the log only for a reader
+ * that has taken all earlier events: while the reader takes nothing, the follower holds the live events that its bounds allow, and nothing
+ * of the log. A read may have one event of several megabytes.
  */
 export class Follower implements Feed<InvocationEvent> {
   readonly #sources: FollowerSources;
@@ -62,6 +63,8 @@ export class Follower implements Feed<InvocationEvent> {
   /** Events that were read and that the reader has not taken. */
   #read: InvocationEvent[] = [];
   #isReading = false;
+  /** True when the last `take` found no event. */
+  #isAwaited = false;
   #turn: NodeJS.Immediate | undefined;
   /** Ends a pause before the next read, or reads an idle log. */
   #timer: NodeJS.Timeout | undefined;
@@ -83,11 +86,13 @@ export class Follower implements Feed<InvocationEvent> {
   take(): InvocationEvent[] | null {
     if (this.#state === 'new') {
       this.#state = 'beginning';
+      this.#isAwaited = true;
       void this.#begin();
       return [];
     }
     const events = this.#read.length > 0 ? this.#read : this.#cursor.drain();
     this.#read = [];
+    this.#isAwaited = events.length === 0;
     if (this.#cursor.done) this.close();
     if (events.length > 0) {
       // Not for an empty answer: a reader that asks often would put off the idle read for ever.
@@ -148,11 +153,12 @@ export class Follower implements Feed<InvocationEvent> {
     if (this.#read.length > 0 || this.#cursor.waits || this.#state === 'ended') this.#ready();
   }
 
-  /** Reads the log when only it can supply the next events, once the reader has taken the earlier ones; else waits. */
+  /** Reads the log when only it can supply the next events and the reader waits for them; else waits. */
   #proceed(): void {
     if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#read.length > 0) return;
-    if (this.#cursor.behind) void this.#readLog();
-    else if (!this.#cursor.waits) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
+    if (this.#cursor.behind) {
+      if (this.#isAwaited) void this.#readLog();
+    } else if (!this.#cursor.waits) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
   }
 
   async #readLog(): Promise<void> {

@@ -26,9 +26,18 @@ export interface LogRange {
   readonly limit: number;
 }
 
+/** Learns which lines a reader has yet to take. */
+export interface WaitingLines {
+  /** Lines were read and wait. */
+  read(lines: readonly LogLine[]): void;
+  /** The reader has taken a line. */
+  passed(line: LogLine): void;
+}
+
 /** Cursor before every line. */
 export const LOG_BEGINNING = '0-0';
-const READ_COUNT = 500;
+/** Lines of one read. A stalled reader keeps them in memory. */
+const READ_COUNT = 64;
 const IDLE_READ_MS = 5000;
 
 /** Logs of functions, over all their invocations: the last 2,000 lines or so, for a week. */
@@ -64,12 +73,14 @@ export class FunctionLogs {
    *
    * @param names the functions; called again every few seconds to pick up new ones.
    * @param cursors start cursor by function; a function without one is read from its oldest kept line.
+   * @param waiting is told of the lines that wait for the reader; what `read` throws ends the iteration.
    */
   async *follow(
     tenant: string,
     names: () => Promise<readonly string[]>,
     cursors: Map<string, string>,
     signal: AbortSignal,
+    waiting?: WaitingLines,
   ): AsyncGenerator<LogLine> {
     const wakeup = new Wakeup();
     const changed = new Set<string>();
@@ -90,10 +101,12 @@ export class FunctionLogs {
           for (const name of changed) {
             changed.delete(name);
             const lines = await this.oldest(tenant, name, { after: cursors.get(name), limit: READ_COUNT });
+            waiting?.read(lines);
             if (lines.length === READ_COUNT) changed.add(name);
             for (const line of lines) {
               cursors.set(name, line.cursor);
               yield line;
+              waiting?.passed(line);
             }
           }
         } while (!signal.aborted && (changed.size > 0 || (await wakeup.wait(IDLE_READ_MS, signal))));

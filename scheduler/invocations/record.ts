@@ -59,6 +59,7 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
     endedAt: fields.endedAt === undefined ? null : integer('endedAt'),
     cancelReason: fields.cancelReason ?? null,
     failure: isFailureCode(fields.code) ? { code: fields.code, message: fields.message ?? '' } : null,
+    resultBytes: Number(fields.resultBytes ?? 0),
     usage: totalUsage(fields.usage ? parseUsage(fields.usage) : null, fields.usageBefore, fields.usageNow),
     webhook: parseWebhook(fields),
   };

@@ -134,6 +134,8 @@ export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'fing
   readonly endedAt: number | null;
   readonly cancelReason: string | null;
   readonly failure: { readonly code: FailureCode; readonly message: string } | null;
+  /** Bytes of the data of its `result` event; 0 before that, and for an invocation that ended in an older Pie. */
+  readonly resultBytes: number;
   readonly usage: Usage | null;
   readonly webhook: WebhookState | null;
 }

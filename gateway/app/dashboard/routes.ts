@@ -3,13 +3,14 @@ import type { Position } from '#scheduler/invocations/types.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { htmlAnswer } from '../http/answer.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { OpenStreams } from '../http/open-streams.ts';
 import { feedOf } from '../http/pulled-feed.ts';
 import { placeOf } from '../invocations/event-id.ts';
 import type { App } from '../routes/define.ts';
 import { assetRoutes } from './assets/routes.ts';
-import { type Html, html } from './html/html.ts';
+import { type Html, html, textOf } from './html/html.ts';
 import { layout } from './html/layout.ts';
 import { follow } from './live/follow.ts';
 import { frameText } from './live/frames.ts';
@@ -72,7 +73,10 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
 
   const enter = async (c: Context<AppEnv>) => {
     const visit = await visits.of(c);
-    if (visit !== null) visitOf.set(c.req.raw, visit);
+    if (visit === null) return null;
+    visitOf.set(c.req.raw, visit);
+    // The share of the tenant holds its pages.
+    c.set('principal', visit.call.principal);
     return visit;
   };
 
@@ -81,8 +85,9 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       const visit = await enter(c);
       if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
       if (asksForStream(c)) return stream(c, visit, render);
-      const page = await render(visit, c);
-      return c.html(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit));
+      const counted = { ...visit, call: { ...visit.call, memory: c.get('answer') } };
+      const page = await render(counted, c);
+      return htmlAnswer(c, await textOf(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit)));
     });
 
   const act = (path: string, perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string>) =>

@@ -42,7 +42,8 @@ const RETRYABLE = new Set([
 /** Seconds to wait when the error has no time of its own; a supervisor restarts a dead process within that time. */
 const RETRY_AFTER_S = 1;
 
-export function problemResponse(error: GatewayError, requestId: string, origin: string): Response {
+/** The headers of an answer with an error. */
+export function problemHeaders(error: GatewayError): Record<string, string> {
   const headers: Record<string, string> = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' };
   if (RETRYABLE.has(error.code)) {
     headers['retry-after'] = String(RETRY_AFTER_S);
@@ -52,8 +53,5 @@ export function problemResponse(error: GatewayError, requestId: string, origin: 
     // These clients retry by themselves; they must not run a failed invocation again unasked.
     headers['x-should-retry'] = 'false';
   }
-  return new Response(JSON.stringify(toProblem(error, requestId, origin)), {
-    status: error.status,
-    headers: { ...headers, ...error.headers },
-  });
+  return { ...headers, ...error.headers };
 }

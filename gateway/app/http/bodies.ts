@@ -4,9 +4,9 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { pause } from '../pause.ts';
 import { ByteBuffer } from './byte-buffer.ts';
 
-/** Bounds on the bodies of all requests together. */
+/** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
-  /** Most bytes of request bodies held at once. A tenant may hold a quarter, and up to a half while the rest is free. */
+  /** Most bytes of request bodies and large answers held at once. A tenant may hold a quarter, and up to a half while the rest is free. */
   readonly heldBodyBytes: number;
   /** A body may arrive at any speed for this long; from then on it must average 16 KiB a second. */
   readonly bodyGraceMs: number;
@@ -24,6 +24,14 @@ const RETRY_AFTER_S = 1;
 /** The pace changes when neighbours come and go, so a body checks it again after at most this long. */
 const LONGEST_PAUSE_MS = 250;
 
+/** Counts memory that is gathered step by step. */
+export interface Memory {
+  /** Counts this many more bytes. @throws GatewayError `gateway-busy`, `too-many-requests`, see `Bodies.take` */
+  hold(bytes: number): void;
+  /** Gives back some of the bytes. */
+  give(bytes: number): void;
+}
+
 /** Memory that is taken step by step and freed at once. */
 export interface Room {
   /** Takes this many more bytes. False when they do not fit beside the bytes taken before. */
@@ -32,7 +40,13 @@ export interface Room {
   free(): void;
 }
 
-/** Accounts for the bodies that a gateway holds, by tenant. */
+/** Memory that a caller takes as it needs it, or is refused. */
+export interface CountedRoom extends Room, Memory {
+  /** Changes the bytes taken to this number. @throws like `hold`; then the bytes stay as they are */
+  resize(bytes: number): void;
+}
+
+/** Accounts for the bodies and answers that a gateway holds, by tenant. */
 export class Bodies {
   readonly limits: BodyLimits;
   readonly #shares: Shares;
@@ -54,29 +68,40 @@ export class Bodies {
     if (this.#shares.enter(tenant, bytes)) return;
     const headers = { 'retry-after': String(RETRY_AFTER_S) };
     if (this.heldBytes + bytes > this.limits.heldBodyBytes) {
-      throw new GatewayError('gateway-busy', 'The gateway holds as many bytes of requests and downloads as it may.', {
+      throw new GatewayError('gateway-busy', 'The gateway holds as many bytes of requests and answers as it may.', {
         headers,
       });
     }
-    throw new GatewayError('too-many-requests', 'The tenant sends or downloads too many bytes at once.', {
-      hint: 'Wait as long as `Retry-After` says, and send or download fewer large bodies at a time.',
+    throw new GatewayError('too-many-requests', 'The tenant sends or reads too many bytes at once.', {
+      hint: 'Wait as long as `Retry-After` says, and send or read fewer large bodies at a time.',
       headers,
     });
   }
 
   /** Memory held for a tenant beside its bodies. Both draw on the same total and on the same share of the tenant. */
-  roomFor(tenant: string): Room {
+  roomFor(tenant: string): CountedRoom {
     let taken = 0;
+    const hold = (bytes: number): void => {
+      this.take(tenant, bytes);
+      taken += bytes;
+    };
+    const give = (bytes: number): void => {
+      this.give(tenant, bytes);
+      taken -= bytes;
+    };
     return {
+      hold,
+      give,
       take: (bytes) => {
         const isRoom = this.#shares.enter(tenant, bytes);
         if (isRoom) taken += bytes;
         return isRoom;
       },
-      free: () => {
-        this.give(tenant, taken);
-        taken = 0;
+      resize: (bytes) => {
+        if (bytes > taken) hold(bytes - taken);
+        else give(taken - bytes);
       },
+      free: () => give(taken),
     };
   }
 

@@ -1,17 +1,22 @@
 import type { MiddlewareHandler } from 'hono';
 import type { AppEnv } from '../context.ts';
+import { AnswerMemory } from './answer.ts';
 import { type Bodies, Body } from './bodies.ts';
 import type { OpenStreams } from './open-streams.ts';
 
-/** Gives each request its body. The body counts as held until the handler has answered, at the latest. */
+/** Gives each request its body and the memory of its answer. The body counts as held until the handler has answered, at the latest. */
 export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
   return async function boundedBodies(c, next) {
-    const body = new Body(c.req.raw, bodies, () => c.get('principal')?.tenant ?? '');
+    const tenant = () => c.get('principal')?.tenant ?? '';
+    const body = new Body(c.req.raw, bodies, tenant);
+    const answer = new AnswerMemory(bodies, tenant);
     c.set('body', body);
+    c.set('answer', answer);
     try {
       await next();
     } finally {
       body.release();
+      answer.release();
     }
   };
 }

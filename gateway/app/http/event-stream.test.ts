@@ -212,8 +212,9 @@ describe('eventStreamResponse', () => {
       return respond(source(), { room: bodies.roomFor('a') });
     };
     const stalled = [open(), open()].map((response) => response.body?.getReader());
-    // Both streams prepare a frame before a client reads.
-    while (bodies.heldBytes < 400_000) await new Promise((resolve) => setImmediate(resolve));
+    // A frame counts until the server asks for the next one.
+    for (const reader of stalled) await reader?.read();
+    assert.ok(bodies.heldBytes >= 400_000);
     const refused = await open().text();
     assert.match(refused, /^event: error\ndata: \{"code":"gateway-busy".*"resumable":true/);
     for (const reader of stalled) await reader?.cancel();
@@ -221,6 +222,45 @@ describe('eventStreamResponse', () => {
     const whole = await open().text();
     assert.equal(whole.match(/^id: /gm)?.length, 3);
     assert.equal(bodies.heldBytes, 0);
+  });
+
+  describe('with a large last frame', () => {
+    const large: InvocationEvent = { ...result, data: JSON.stringify({ output: 'x'.repeat(600_000) }) };
+    const open = () => {
+      const bodies = new Bodies(DEFAULT_LIMITS);
+      async function* source() {
+        yield large;
+      }
+      return { bodies, reader: respond(source(), { room: bodies.roomFor('a') }).body!.getReader() };
+    };
+
+    it('counts it until the client has taken all of it', async () => {
+      const { bodies, reader } = open();
+      let bytes = 0;
+      for (let read = await reader.read(); !read.done; read = await reader.read()) {
+        bytes += read.value.byteLength;
+        assert.ok(bodies.heldBytes >= 600_000);
+      }
+      assert.ok(bytes > 600_000);
+      assert.equal(bodies.heldBytes, 0);
+    });
+
+    it('frees its memory when the client leaves in the middle of it', async () => {
+      const { bodies, reader } = open();
+      await reader.read();
+      assert.ok(bodies.heldBytes >= 600_000);
+      await reader.cancel();
+      assert.equal(bodies.heldBytes, 0);
+    });
+
+    it('fails and frees its memory when the client takes nothing for 30 s', async (t) => {
+      t.mock.timers.enable({ apis: ['setTimeout'] });
+      const { bodies, reader } = open();
+      await reader.read();
+      t.mock.timers.tick(30_000);
+      assert.equal(bodies.heldBytes, 0);
+      await assert.rejects(reader.read(), /the client took nothing for too long/);
+    });
   });
 
   it('answers HEAD with headers only, without timers and without reading the source', async () => {
@@ -244,10 +284,9 @@ describe('eventStreamResponse', () => {
     const waiting = chunk();
     source.give(message(3), message(4));
     assert.deepEqual(await waiting, ids(3, 4));
-    // One chunk waits in the stream, and the rest in the source.
     for (const seq of [5, 6, 7]) source.give(message(seq));
-    assert.equal(source.waiting, 2);
-    assert.deepEqual([await chunk(), await chunk()], [ids(5), ids(6, 7)]);
+    assert.equal(source.waiting, 3, 'events wait in the source');
+    assert.deepEqual(await chunk(), ids(5, 6, 7));
     const long = (seq: number) => ({ ...message(seq), data: `{"text":"${'x'.repeat(10_000)}"}` });
     source.give(long(8), long(9), long(10));
     assert.deepEqual([await chunk(), await chunk()], [ids(8, 9), ids(10)]);

@@ -5,7 +5,9 @@ import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { openAiType } from '../errors/openai-names.ts';
 import { eventId } from '../invocations/event-id.ts';
+import { LARGE_BYTES } from './answer.ts';
 import type { Room } from './bodies.ts';
+import { download } from './download.ts';
 
 export interface EventStreamOptions<T> {
   /** The request's method. The gateway answers `HEAD` with headers alone, reads nothing from the source and ends the stream. */
@@ -41,9 +43,7 @@ export interface EventStreamOptions<T> {
 
 /** A chunk takes no further frame once it has this many characters. */
 const CHUNK_CHARACTERS = 16 * 1024;
-/** Only larger chunks, which hold a large frame, take memory from `room`; the limit on streams bounds smaller ones. */
-const LARGE_CHUNK_BYTES = 64 * 1024;
-/** The chunk and the events behind it are both in memory. */
+/** The chunk and the events behind it are both in memory. Only a large chunk counts; the limit on streams bounds smaller ones. */
 const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
@@ -69,11 +69,15 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
     return new Response(null, { headers });
   }
   const stream = new EventStream(options);
-  const body = new ReadableStream<Uint8Array>({
-    start: (controller) => stream.start(controller),
-    pull: () => stream.pull(),
-    cancel: () => stream.cancel(),
-  });
+  const body = new ReadableStream<Uint8Array>(
+    {
+      start: (controller) => stream.start(controller),
+      pull: () => stream.pull(),
+      cancel: () => stream.cancel(),
+    },
+    // Then a pull means that the server has written the chunk before; with a queue it would mean that the server has begun to.
+    { highWaterMark: 0 },
+  );
   return new Response(body, { headers });
 }
 
@@ -89,6 +93,12 @@ class EventStream<T> {
   /** Items that were taken and not written. */
   #items: T[] = [];
   #heartbeat: ReturnType<typeof setInterval> | undefined;
+  /** True when the client has taken all earlier chunks. */
+  #isAsked = false;
+  /** True while a large chunk is on its way to the client. */
+  #isHeld = false;
+  /** What is left of the last chunk, when that is large. */
+  #rest: ReadableStreamDefaultReader<Uint8Array> | undefined;
   #isQuiet = false;
   #isChecking = false;
   #isOver = false;
@@ -97,7 +107,7 @@ class EventStream<T> {
     this.#options = options;
     this.#leave = options.keepOpen?.();
     this.#feed = options.source(() => {
-      if (this.#takes) this.#write();
+      if (this.#isAsked) this.#write();
     });
   }
 
@@ -111,19 +121,17 @@ class EventStream<T> {
     else if (shutdown?.aborted === true) this.#shutDown();
   }
 
-  pull(): void {
-    // A pull means that the client took the previous chunk.
+  pull(): Promise<void> | void {
+    if (this.#rest !== undefined) return this.#passOn(this.#rest);
+    this.#isAsked = true;
+    this.#isHeld = false;
     this.#options.room.free();
     this.#write();
   }
 
   cancel(): void {
+    void this.#rest?.cancel();
     this.#depart();
-  }
-
-  /** True when the client has taken all earlier chunks. */
-  get #takes(): boolean {
-    return (this.#controller?.desiredSize ?? 0) > 0;
   }
 
   /** Writes the items that wait as one chunk, up to its bound. */
@@ -133,10 +141,8 @@ class EventStream<T> {
       const { text, isLast } = this.#nextFrames();
       const chunk = this.#encoder.encode(text);
       this.#hold(chunk);
-      // Before the chunk goes out: a waiting client makes the stream pull at once.
-      if (isLast) this.#end();
-      if (text !== '') this.#controller?.enqueue(chunk);
-      if (isLast) this.#controller?.close();
+      if (isLast) this.#close(chunk);
+      else if (text !== '') this.#send(chunk);
     } catch (caught) {
       this.#fail(caught);
     }
@@ -164,12 +170,46 @@ class EventStream<T> {
 
   #hold({ byteLength }: Uint8Array): void {
     if (byteLength > 0) this.#isQuiet = false;
-    if (byteLength > LARGE_CHUNK_BYTES && !this.#options.room.take(HELD_FACTOR * byteLength))
+    if (byteLength <= LARGE_BYTES) return;
+    if (!this.#options.room.take(HELD_FACTOR * byteLength))
       throw new GatewayError('gateway-busy', 'The gateway holds as many large events as it may for this tenant.');
+    this.#isHeld = true;
+  }
+
+  #send(chunk: Uint8Array): void {
+    this.#isAsked = false;
+    this.#controller?.enqueue(chunk);
+  }
+
+  /** Writes the last chunk. A large one, or one behind a large one, stays counted until the client has taken it. */
+  #close(chunk: Uint8Array, error?: unknown): void {
+    const { room } = this.#options;
+    const controller = this.#controller;
+    const isHeld = this.#isHeld;
+    this.#end(error);
+    if (!isHeld) {
+      if (chunk.byteLength > 0) controller?.enqueue(chunk);
+      controller?.close();
+      return;
+    }
+    const rest = download(chunk, () => room.free()).getReader();
+    rest.closed.catch((stalled: unknown) => controller?.error(stalled));
+    this.#rest = rest;
+    if (this.#isAsked) void this.#passOn(rest);
+  }
+
+  async #passOn(rest: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+    try {
+      const { done, value } = await rest.read();
+      if (done) this.#controller?.close();
+      else this.#controller?.enqueue(value);
+    } catch {
+      // The stream has failed with the same error, or the client is gone.
+    }
   }
 
   #beat(): void {
-    if (this.#isQuiet && this.#takes) this.#controller?.enqueue(HEARTBEAT);
+    if (this.#isQuiet && this.#isAsked) this.#send(HEARTBEAT);
     this.#isQuiet = true;
     void this.#recheck();
   }
@@ -189,14 +229,13 @@ class EventStream<T> {
   #fail(caught: unknown): void {
     if (this.#isOver) return;
     const error = GatewayError.from(caught);
-    this.#end(error);
-    this.#controller?.enqueue(this.#encoder.encode((this.#options.errorFrame ?? errorFrame)(error)));
-    this.#controller?.close();
+    this.#close(this.#encoder.encode((this.#options.errorFrame ?? errorFrame)(error)), error);
   }
 
   #depart(): void {
     if (this.#isOver) return;
     this.#end();
+    this.#options.room.free();
     this.#options.onDisconnect();
   }
 
@@ -207,7 +246,6 @@ class EventStream<T> {
     this.#options.shutdown?.removeEventListener('abort', this.#shutDown);
     this.#options.client?.removeEventListener('abort', this.#gone);
     this.#leave?.();
-    this.#options.room.free();
     this.#feed.close();
     this.#options.onEnd(error);
   }

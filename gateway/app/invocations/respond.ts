@@ -4,6 +4,7 @@ import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { textAnswer } from '../http/answer.ts';
 import { type EventStreamOptions, eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
 import { jsonWithOutput } from '../http/json-text.ts';
 import { type Preferences, preferenceApplied } from '../http/preferences.ts';
@@ -82,7 +83,7 @@ export class Responder {
   /** Answers with the outcome, once it exists. Throws the invocation's failure. */
   async outcome(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Response> {
     const outcome = await this.follow(c, call, id, how);
-    return outcome === null ? nobodyReads() : jsonResponse(c, outcome, 200, headersOf(id, how));
+    return outcome === null ? nobodyReads() : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how));
   }
 
   /** Answers with the outcome if it exists in time, else 202 with the address of the invocation. */
@@ -98,7 +99,7 @@ export class Responder {
     try {
       const patient = { ...call, signal: AbortSignal.any([call.signal, late.signal]) };
       const outcome = await this.follow(c, patient, id, { replayed: how.replayed === true });
-      if (outcome !== null) return jsonResponse(c, outcome, 200, headersOf(id, how, { waitMs }));
+      if (outcome !== null) return outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how, { waitMs }));
     } finally {
       clearTimeout(timer);
     }
@@ -158,14 +159,41 @@ export class Responder {
   }
 }
 
+/**
+ * Answers the request that made an invocation with its outcome. The refusal of a large outcome names the invocation, whose outcome the
+ * client can read later, and tells clients that retry by themselves not to run it again.
+ *
+ * @param text JSON
+ * @throws GatewayError `gateway-busy`, `too-many-requests`, see `textAnswer`
+ */
+export function outcomeAnswer(
+  c: Context<AppEnv>,
+  id: string,
+  text: string,
+  headers: Readonly<Record<string, string>>,
+): Response {
+  try {
+    return textAnswer(c, text, 200, { 'content-type': 'application/json', ...headers });
+  } catch (caught) {
+    const { code, message, headers: also } = GatewayError.from(caught);
+    // A repeated key finds the invocation.
+    const mayRetry = c.req.header('idempotency-key') !== undefined;
+    throw new GatewayError(code, message, {
+      hint: `The invocation has ended: read its outcome at ${addressOf(id)}.`,
+      members: { invocation: id },
+      headers: { ...also, ...headers, 'x-should-retry': String(mayRetry) },
+    });
+  }
+}
+
 /** Answers with an invocation; passes a `JsonText` output on unparsed. */
 export function jsonResponse(
   c: Context<AppEnv>,
-  invocation: HeldInvocation | Outcome,
+  invocation: HeldInvocation,
   status: 200 | 202,
   headers: Record<string, string> = {},
 ): Response {
-  return c.body(jsonWithOutput(invocation), status, { 'content-type': 'application/json', ...headers });
+  return textAnswer(c, jsonWithOutput(invocation), status, { 'content-type': 'application/json', ...headers });
 }
 
 function addressOf(id: string): string {

@@ -4,7 +4,7 @@ import type { Call, ControlPlane } from '../control.ts';
 import { isRevocation } from '../http/event-stream.ts';
 import { JsonText } from '../http/json-text.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
-import { Responder } from '../invocations/respond.ts';
+import { outcomeAnswer, Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 import { OpenAiFrames, type StreamStyle } from './frames.ts';
 
@@ -43,7 +43,7 @@ export class OpenAiAnswers {
     if (refusal !== null) throw refusal;
     const { output } = outcome;
     const text = output instanceof JsonText ? output.text : JSON.stringify(output);
-    return c.body(text, 200, { 'content-type': 'application/json', ...headersOf(answering) });
+    return outcomeAnswer(c, id, text, headersOf(answering));
   }
 
   /** Streams the function's messages as OpenAI's frames. Throws errors that come before the first frame. */

@@ -2,6 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { callOf } from '../context.ts';
 import type { Call, ControlPlane, ModelInfo } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { pause } from '../pause.ts';
 import { type App, define, json, problems, SECURITY } from '../routes/define.ts';
 import { ModelSchema } from '../schemas/platform.ts';
@@ -38,7 +39,7 @@ export function modelRoutes(app: App, control: ControlPlane): void {
         ...problems(),
       },
     }),
-    async (c) => c.json({ object: 'list', data: (await control.models(callOf(c))).map(shown) }),
+    async (c) => jsonAnswer(c, { object: 'list', data: (await control.models(callOf(c))).map(shown) }),
   );
 
   define(

@@ -8,6 +8,7 @@ import { guideIndex, guidePage } from '../docs/guide-page.ts';
 import { inferletPage } from '../docs/inferlet-page.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { htmlAnswer, jsonAnswer } from '../http/answer.ts';
 import type { App } from './define.ts';
 
 /** `/openapi.json` and the documentation pages. */
@@ -27,33 +28,33 @@ export function docsRoutes(app: App, settings: AppSettings): void {
     },
     servers: [{ url: new URL(c.req.url).origin }],
   });
-  app.doc31('/openapi.json', describe);
+  app.get('/openapi.json', (c) => jsonAnswer(c, app.getOpenAPI31Document(describe(c))));
   app.get('/docs', (c) =>
-    c.html(apiPage(app.getOpenAPI31Document(describe(c)) as ApiDocument, new URL(c.req.url).origin)),
+    htmlAnswer(c, apiPage(app.getOpenAPI31Document(describe(c)) as ApiDocument, new URL(c.req.url).origin)),
   );
   // Editors read the schema from any origin, without a key.
   app.get('/pie.schema.json', (c) =>
-    c.json(manifestJsonSchema(), 200, {
+    jsonAnswer(c, manifestJsonSchema(), 200, {
       'content-type': 'application/schema+json',
       'access-control-allow-origin': '*',
     }),
   );
-  app.get('/docs/inferlet', (c) => c.html(inferletPage(reference)));
-  app.get('/docs/guides', (c) => c.html(guideIndex()));
+  app.get('/docs/inferlet', (c) => htmlAnswer(c, inferletPage(reference)));
+  app.get('/docs/guides', (c) => htmlAnswer(c, guideIndex()));
   app.get('/docs/guides/:name', (c) => {
     const name = c.req.param('name');
     const html = guidePage(name);
     if (html === null)
       throw new GatewayError('not-found', `There is no guide "${name}".`, { hint: '/docs/guides lists them all.' });
-    return c.html(html);
+    return htmlAnswer(c, html);
   });
-  app.get('/docs/errors', (c) => c.html(errorIndex()));
+  app.get('/docs/errors', (c) => htmlAnswer(c, errorIndex()));
   app.get('/docs/errors/:code', (c) => {
     const code = c.req.param('code');
     if (!isErrorCode(code))
       throw new GatewayError('not-found', `There is no error code "${code}".`, {
         hint: '/docs/errors lists them all.',
       });
-    return c.html(errorPage(code));
+    return htmlAnswer(c, errorPage(code));
   });
 }

@@ -3,6 +3,7 @@ import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/file-rules.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { download } from '../http/download.ts';
 import { FileSchema } from '../schemas/invocations.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -54,7 +55,7 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       const { id } = c.req.valid('param');
       const files = await control.files(callOf(c), id);
       if (files === null) throw unknownInvocation(id);
-      return c.json({ files });
+      return jsonAnswer(c, { files });
     },
   );
 

@@ -4,6 +4,7 @@ import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { Draining } from '../control/releases.ts';
 import type { Call, ControlPlane, FunctionManifest, FunctionVersion, Invoked, InvokeRequest } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import type { Body } from '../http/bodies.ts';
 import { parseJson } from '../http/body.ts';
 import { readMultipart } from '../http/multipart.ts';
@@ -142,10 +143,10 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
         ...(message === undefined ? {} : { message }),
         onlyNew: onlyNew === 'true',
       };
-      if (dryRun === 'true') return c.json(await control.releases.plan(call, manifest, component, target));
+      if (dryRun === 'true') return jsonAnswer(c, await control.releases.plan(call, manifest, component, target));
       const { function: fn, ...deployed } = await control.deploy(call, { name, manifest, component, target });
       const location = `/v1/functions/${name}@${fn.version}`;
-      return c.json({ ...fn, ...deployed }, deployed.created ? 201 : 200, { location });
+      return jsonAnswer(c, { ...fn, ...deployed }, deployed.created ? 201 : 200, { location });
     },
   );
 
@@ -162,7 +163,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       security: SECURITY,
       responses: { 200: json(z.object({ functions: z.array(FunctionSchema) }), 'The functions'), ...problems() },
     }),
-    async (c) => c.json({ functions: await control.functions(callOf(c)) }),
+    async (c) => jsonAnswer(c, { functions: await control.functions(callOf(c)) }),
   );
 
   define(
@@ -190,7 +191,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
     async (c) => {
       const { reference } = c.req.valid('param');
       const find = c.req.valid('query').draw === 'true' ? drawFunction : inspectFunction;
-      return c.json(await find(control, callOf(c), reference));
+      return jsonAnswer(c, await find(control, callOf(c), reference));
     },
   );
 
@@ -214,7 +215,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       const { name } = c.req.valid('param');
       const versions = await control.versions(callOf(c), name);
       if (versions.length === 0) throw unknownFunction(name);
-      return c.json({ versions });
+      return jsonAnswer(c, { versions });
     },
   );
 
@@ -298,7 +299,7 @@ function referenceOf(reference: string): { name: string; version: string | undef
 
 /** The answer to a removal: 204 when nothing remains, 202 with the invocations left to drain. */
 export function removed(c: Context<AppEnv>, draining: readonly Draining[]): Response {
-  return draining.length === 0 ? c.body(null, 204) : c.json({ draining }, 202);
+  return draining.length === 0 ? c.body(null, 204) : jsonAnswer(c, { draining }, 202);
 }
 
 export function unknownFunction(reference: string): GatewayError {

@@ -5,6 +5,7 @@ import { SCOPES } from '#scheduler/tenants/scopes.ts';
 import { type AppEnv, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { ApiKeySchema, CreatedKeySchema } from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -53,7 +54,7 @@ export function keyRoutes(app: App, control: ControlPlane): void {
           ...problems('unknown-tenant', 'invalid-input'),
         },
       }),
-      async (c) => c.json({ keys: await control.tenants.keys(callOf(c, 'admin'), tenantOf(c)) }),
+      async (c) => jsonAnswer(c, { keys: await control.tenants.keys(callOf(c, 'admin'), tenantOf(c)) }),
     );
 
     define(

@@ -3,6 +3,7 @@ import type { Context } from 'hono';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane, LogEntry, LogOptions } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
@@ -69,19 +70,21 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
     if (!streamed) {
       const logs: LogEntry[] = [];
       for await (const entry of control.logs(call, name, options)) logs.push(entry);
-      return c.json({ logs });
+      return jsonAnswer(c, { logs });
     }
     const following = new AbortController();
+    const { tenant } = call.principal;
+    const memory = settings.bodies.roomFor(tenant);
     return eventStreamResponse<LogEntry>({
       method: c.req.method,
-      source: feedOf(control.logs({ ...call, signal: following.signal }, name, options)),
+      source: feedOf(control.logs({ ...call, signal: following.signal, memory }, name, options)),
       frame: ({ cursor: id, ...entry }) =>
         `id: ${id}\nevent: log\ndata: ${JSON.stringify({ cursor: id, ...entry })}\n\n`,
       isTerminal: () => false,
       heartbeatMs: settings.heartbeatMs,
       recheck: c.get('recheck'),
       keepOpen: c.get('keepOpen'),
-      room: settings.bodies.roomFor(call.principal.tenant),
+      room: settings.bodies.roomFor(tenant),
       client: call.signal,
       // Following never ends on its own: end it when the process begins to drain.
       shutdown: settings.draining,

@@ -3,6 +3,7 @@ import type { AppSettings } from '../context.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { textAnswer } from '../http/answer.ts';
 import { authenticate } from '../http/authenticate.ts';
 import { type App, define, problems } from './define.ts';
 
@@ -39,7 +40,7 @@ export function metricsRoutes(app: App, control: ControlPlane, { metrics }: AppS
       if (!metrics) throw new GatewayError('not-found', 'This gateway measures nothing; ask its origin.');
       if (!metrics.public) callOf(c, 'operator');
       const headers = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8', 'cache-control': 'no-store' };
-      return c.text(await metrics.text(), 200, headers);
+      return textAnswer(c, await metrics.text(), 200, headers);
     },
   );
 }

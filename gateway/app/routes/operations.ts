@@ -2,6 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { callOf } from '../context.ts';
 import type { ControlPlane, InvocationStatus } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { ListedInvocationSchema, STATUSES } from '../schemas/invocations.ts';
 import { GpuHostChangeSchema, GpuHostSchema, LoadSchema } from '../schemas/platform.ts';
@@ -65,7 +66,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const { status, ...query } = c.req.valid('query');
-      return c.json(await control.operations.invocations(callOf(c), { ...query, status: statusesOf(status) }));
+      return jsonAnswer(c, await control.operations.invocations(callOf(c), { ...query, status: statusesOf(status) }));
     },
   );
 
@@ -81,7 +82,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       security: SECURITY,
       responses: { 200: json(LoadSchema, 'The load'), ...problems() },
     }),
-    async (c) => c.json(await control.operations.load(callOf(c, 'operator'))),
+    async (c) => jsonAnswer(c, await control.operations.load(callOf(c, 'operator'))),
   );
   hostRoute(app, control);
 }

@@ -4,6 +4,7 @@ import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer, textAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { MinuteSchema, QuotaSchema, UsageRowSchema } from '../schemas/quotas.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -79,7 +80,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c);
       const { tenant = call.principal.tenant, function: fn } = c.req.valid('query');
-      return c.json({ tenant, quotas: await control.quotas.status(call, tenant, fn) });
+      return jsonAnswer(c, { tenant, quotas: await control.quotas.status(call, tenant, fn) });
     },
   );
 
@@ -156,8 +157,8 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       const call = callOf(c);
       const { tenant = call.principal.tenant, from, to, by, 'per-function': perFunction } = c.req.valid('query');
       const usage = await control.quotas.usage(call, { tenant, from, to, by, perFunction: perFunction === 'true' });
-      if (!wantsCsv(c.req.header('accept'))) return c.json({ usage });
-      return c.body(usageCsv(usage), 200, { 'content-type': 'text/csv; charset=utf-8; header=present' });
+      if (!wantsCsv(c.req.header('accept'))) return jsonAnswer(c, { usage });
+      return textAnswer(c, usageCsv(usage), 200, { 'content-type': 'text/csv; charset=utf-8; header=present' });
     },
   );
 }
@@ -196,7 +197,7 @@ function minuteRoute(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c);
       const { tenant = call.principal.tenant, minutes } = c.req.valid('query');
-      return c.json({ minutes: await control.quotas.minutes(call, tenant, minutes) });
+      return jsonAnswer(c, { minutes: await control.quotas.minutes(call, tenant, minutes) });
     },
   );
 }

@@ -2,6 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { AliasSchema, DrainingSchema, RollbackSchema } from '../schemas/functions.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -69,7 +70,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       const { name } = c.req.valid('param');
       const aliases = await releases.aliases(call, name);
       if (aliases.length === 0 && (await control.versions(call, name)).length === 0) throw unknownFunction(name);
-      return c.json({ aliases });
+      return jsonAnswer(c, { aliases });
     },
   );
 
@@ -89,7 +90,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       const { name, alias } = c.req.valid('param');
       const found = (await releases.aliases(callOf(c), name)).find((candidate) => candidate.alias === alias);
       if (found === undefined) throw unknownAlias(name, alias);
-      return c.json(found);
+      return jsonAnswer(c, found);
     },
   );
 
@@ -110,7 +111,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       const { name, alias } = c.req.valid('param');
       const history = await releases.history(callOf(c), name, alias);
       if (history.length === 0) throw unknownAlias(name, alias);
-      return c.json({ history });
+      return jsonAnswer(c, { history });
     },
   );
 
@@ -134,7 +135,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c, 'deploy');
       const { name, alias } = c.req.valid('param');
-      return c.json(await releases.setAlias(call, name, alias, await readChecked(c.get('body'), aliasBody)));
+      return jsonAnswer(c, await releases.setAlias(call, name, alias, await readChecked(c.get('body'), aliasBody)));
     },
   );
 
@@ -178,7 +179,8 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'deploy');
-      return c.json(
+      return jsonAnswer(
+        c,
         await releases.rollback(call, c.req.valid('param').name, await readChecked(c.get('body'), rollbackBody)),
       );
     },
@@ -197,7 +199,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       request: { params: nameParam },
       responses: { 200: json(z.object({ draining: z.array(DrainingSchema) }), 'The versions'), ...problems() },
     }),
-    async (c) => c.json({ draining: await releases.draining(callOf(c), c.req.valid('param').name) }),
+    async (c) => jsonAnswer(c, { draining: await releases.draining(callOf(c), c.req.valid('param').name) }),
   );
 
   define(

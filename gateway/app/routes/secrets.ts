@@ -3,6 +3,7 @@ import { MAX_SECRET_BYTES } from '#scheduler/secrets/rules.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { SecretSchema } from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -34,7 +35,7 @@ export function secretRoutes(app: App, control: ControlPlane): void {
       security: SECURITY,
       responses: { 200: json(z.object({ secrets: z.array(SecretSchema) }), 'The secrets'), ...problems() },
     }),
-    async (c) => c.json({ secrets: await control.secrets.list(callOf(c, 'deploy')) }),
+    async (c) => jsonAnswer(c, { secrets: await control.secrets.list(callOf(c, 'deploy')) }),
   );
 
   define(

@@ -3,6 +3,7 @@ import { TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { AuditEntrySchema, TenantSchema } from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -47,7 +48,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       security: SECURITY,
       responses: { 200: json(z.object({ tenants: z.array(TenantSchema) }), 'The tenants'), ...problems() },
     }),
-    async (c) => c.json({ tenants: await control.tenants.list(callOf(c, 'admin')) }),
+    async (c) => jsonAnswer(c, { tenants: await control.tenants.list(callOf(c, 'admin')) }),
   );
 
   define(
@@ -155,7 +156,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const { tenant, before, limit } = c.req.valid('query');
       const entries = await control.tenants.audit(callOf(c, 'admin'), { tenant, cursor: before, limit });
-      return c.json({ entries });
+      return jsonAnswer(c, { entries });
     },
   );
 }

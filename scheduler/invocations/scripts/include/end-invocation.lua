@@ -123,6 +123,9 @@ local function endInvocation(a, record)
     usage = a.usage }) do
     record[field] = value
   end
+  if a.event == 'result' then
+    record.resultBytes = #a.data
+  end
   writeFinalRecord(a.record, record)
   redis.call('PEXPIRE', a.record, a.recordMs)
   redis.call('PUBLISH', a.live, a.epoch .. '-' .. a.seq .. '\0' .. a.event .. '\0' .. a.data)

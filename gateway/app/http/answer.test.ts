@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Hono } from 'hono';
+import type { AppEnv } from '../context.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer, LARGE_BYTES, textAnswer } from './answer.ts';
+import { Bodies } from './bodies.ts';
+import { boundedBodies } from './bounded.ts';
+
+const KIB = 1024;
+/** A tenant alone may hold half. */
+const HELD = 1024 * KIB;
+
+describe('an answer', () => {
+  const begin = () => {
+    const bodies = new Bodies({ heldBodyBytes: HELD, bodyGraceMs: 1000, bodyBytesPerSecond: 2 ** 30 });
+    const app = new Hono<AppEnv>();
+    app.use(boundedBodies(bodies));
+    app.onError((caught, c) => c.text(GatewayError.from(caught).code, GatewayError.from(caught).status));
+    app.get('/text/:character/:count', (c) =>
+      textAnswer(c, c.req.param('character').repeat(Number(c.req.param('count'))), 200, { 'x-own': 'kept' }),
+    );
+    app.get('/json/:count', (c) => jsonAnswer(c, { value: 'x'.repeat(Number(c.req.param('count'))) }, 201));
+    app.get('/gathered/:bytes', (c) => {
+      c.get('answer').hold(Number(c.req.param('bytes')));
+      return jsonAnswer(c, { held: bodies.heldBytes });
+    });
+    app.get('/broken', (c) => {
+      c.get('answer').hold(KIB);
+      throw new GatewayError('internal', 'It broke.');
+    });
+    return { bodies, ask: (path: string, method = 'GET') => app.request(path, { method }) };
+  };
+
+  it('counts from 64 KiB of UTF-8 until the client has it', async () => {
+    const { bodies, ask } = begin();
+    for (const [character, most] of [
+      ['x', LARGE_BYTES],
+      ['%C3%BC', LARGE_BYTES / 2],
+      ['%E2%82%AC', Math.floor(LARGE_BYTES / 3)],
+    ] as const) {
+      await ask(`/text/${character}/${most}`);
+      assert.equal(bodies.heldBytes, 0);
+      const large = await ask(`/text/${character}/${most + 1}`);
+      assert.ok(bodies.heldBytes > LARGE_BYTES);
+      assert.equal(large.headers.get('content-length'), String(bodies.heldBytes));
+      assert.equal(large.headers.get('x-own'), 'kept');
+      assert.equal(await large.text(), decodeURIComponent(character).repeat(most + 1));
+      assert.equal(bodies.heldBytes, 0);
+    }
+    const json = await ask(`/json/${100 * KIB}`);
+    assert.deepEqual([json.status, json.headers.get('content-type')], [201, 'application/json']);
+    assert.equal(((await json.json()) as { value: string }).value.length, 100 * KIB);
+    assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('is refused while others hold the share, and fits again when a client leaves', async () => {
+    const { bodies, ask } = begin();
+    const path = `/text/x/${300 * KIB}`;
+    const first = await ask(path);
+    const refused = await ask(path);
+    assert.deepEqual([refused.status, await refused.text()], [429, 'too-many-requests']);
+    assert.equal((await ask('/json/10')).status, 201, 'a small answer is not refused');
+    await first.body?.cancel();
+    assert.equal(bodies.heldBytes, 0);
+    assert.equal((await (await ask(path)).text()).length, 300 * KIB);
+  });
+
+  it('takes nothing for HEAD', async () => {
+    const { bodies, ask } = begin();
+    const { status, headers } = await ask(`/text/x/${2 * HELD}`, 'HEAD');
+    assert.deepEqual([status, headers.get('content-length')], [200, String(2 * HELD)]);
+    assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('counts what its handler gathers until the handler ends, also by an error', async () => {
+    const { bodies, ask } = begin();
+    assert.deepEqual(await (await ask(`/gathered/${100 * KIB}`)).json(), { held: 100 * KIB });
+    assert.equal((await ask(`/gathered/${2 * HELD}`)).status, 503);
+    assert.equal((await ask('/broken')).status, 500);
+    assert.equal(bodies.heldBytes, 0);
+  });
+});
