@@ -78,6 +78,15 @@ export abstract class HostCall extends BatchCall {
     this.replyError(error);
   }
 
+  /**
+   * Answers a call that ends with its space. A call that was answered but not yet finished when the space ended is answered again, which the
+   * runtime ignores.
+   */
+  answerEnded(): void {
+    const { ended } = this.hostQueue.space;
+    if (ended) this.replyError(ended);
+  }
+
   protected replyError(error: HandlerError): void {
     const { port } = this.hostQueue.space;
     if (this.id === 0) return;
