@@ -308,22 +308,3 @@ test('calls that need no step take turns between tenants, each tenant’s in ord
   trace.push('c', { kind: 'barrier' }, 'c');
   assert.deepEqual(trace.instants(), ['a1', 'b1', 'c', 'other queue of a', 'b2', 'a2', 'a3']);
 });
-
-test('a call that goes in parts lets other tenants, and a batch, go in between; its dependents wait', () => {
-  const trace = new Trace();
-  trace.push('a', { kind: 'idle', writes: [1] }, 'copy');
-  trace.push('a', { kind: 'forward', reads: [1] }, 'dependent');
-  trace.push('b', { kind: 'idle' }, 'other copy');
-  const copy = trace.batcher.takeInstant()!;
-  trace.batcher.again(copy);
-  const other = trace.batcher.takeInstant()!;
-  assert.equal((other as SimCall).name, 'other copy');
-  trace.batcher.finish(other, trace.nowMs);
-  trace.decode('b', 'step');
-  const { batch, names } = trace.start();
-  assert.deepEqual(names, ['step']);
-  assert.equal(trace.batcher.takeInstant(), undefined, 'the device is busy');
-  trace.end(batch);
-  assert.deepEqual(trace.instants(), ['copy']);
-  assert.deepEqual(trace.steps(), [['dependent']]);
-});

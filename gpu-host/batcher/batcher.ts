@@ -160,18 +160,13 @@ export class Batcher {
   }
 
   /**
-   * A call that needs no step and can be executed now. A call of kind `idle` must be finished or given to `again` before the next batch
-   * leaves; any other may take longer. Its dependents wait meanwhile.
+   * A call that needs no step and can be executed now. A call of kind `idle` may touch memory between two batches only; any other may go
+   * on beside later ones. The call's dependents wait until it is finished.
    */
   takeInstant(): BatchCall | undefined {
     const call = this.#instants.shift() ?? (this.#busy ? undefined : this.#idles.shift());
-    if (call?.state === 'ready') this.#leave(call);
+    if (call) this.#leave(call);
     return call;
-  }
-
-  /** Lets `takeInstant` return a call once more, behind those of other tenants: a part of it is done. */
-  again(call: BatchCall): void {
-    (call.kind === 'idle' ? this.#idles : this.#instants).push(call);
   }
 
   /** The device's next work. A batch makes the device busy until `ended`. */

@@ -7,7 +7,7 @@ import type { BatchQueue } from './queue.ts';
  * A call that needs no step begins between two batches only: memory must not change under the device.
  * - `instant`: needs no step (allocate, free, embed); may go on, for example on a disk, while later batches compute.
  * - `barrier`: instant, once every earlier call of its queue has completed (synchronize).
- * - `idle`: needs no step, and is finished before the next batch leaves (slot copies).
+ * - `idle`: needs no step, and touches memory between two batches only (slot copies).
  * - `project`: a state to a distribution.
  * - `encode`: images to embeds.
  * - `forward`: inputs through the transformer.

@@ -78,6 +78,15 @@ export abstract class HostCall extends BatchCall {
     this.replyError(error);
   }
 
+  /**
+   * Answers a call that ends with its space. A call that was answered but not yet finished when the space ended is answered again, which the
+   * runtime ignores.
+   */
+  answerEnded(): void {
+    const { ended } = this.hostQueue.space;
+    if (ended) this.replyError(ended);
+  }
+
   protected replyError(error: HandlerError): void {
     const { port } = this.hostQueue.space;
     if (this.id === 0) return;
@@ -105,11 +114,8 @@ export abstract class HostCall extends BatchCall {
 
 /** A call that needs no device step and starts between two steps. */
 export abstract class InstantCall extends HostCall {
-  /**
-   * Executes the call, or a part of it. Returns a promise when the call ends later, for example on a disk, and `again` to be called once
-   * more after other tenants' calls and the next batch. @throws CallFault
-   */
-  abstract execute(): undefined | Promise<void> | 'again';
+  /** Executes the call. Returns a promise when it ends later, for example on a disk. @throws CallFault */
+  abstract execute(): undefined | Promise<void>;
 }
 
 /** A call that computes inputs on the device, in one step or many. */

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { must, NONE, range, tagOf } from '../testing/host.ts';
+import { test } from 'node:test';
+import { generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, type Workbench, withWorkbench } from '../testing/workbench.ts';
 
 withWorkbench('copies of slots and tokens', (handler) => {
@@ -64,6 +65,46 @@ withWorkbench('copies of slots and tokens', (handler) => {
     const alone = must(await b.inferlet.step(b.queue, { ...request, output: { tag: 'distributions', val: 5 } }));
     same(alone.distributions[0]!, await b.oracle.top([7], [0], 1, 5), 'the target is empty');
   });
+});
+
+test('tokens go into many shared pages while another inferlet decodes, and a close in the middle leaves nothing', async () => {
+  await using host = await startTestHost({ pageCount: 1024 });
+  const connection = await host.connect();
+  const count = 200;
+  const begin = (id: string) => {
+    const inferlet = connection.openInferlet({ id, tenant: id, maxPages: 2 * count + 8, arrival: 1 });
+    const queue = inferlet.createQueue('tiny');
+    const own = must(inferlet.allocatePages(queue, count));
+    const step = { tokens: ids(5), positions: ids(0), inPages: NONE, outPages: own.subarray(0, 1), mask: undefined };
+    void inferlet.step(queue, { ...step, rows: 0, output: { tag: 'none' } });
+    const shared = must(inferlet.sharePages(queue, own));
+    // The shared first page has room for seven tokens.
+    inferlet.copyTokens(queue, own, new Uint32Array(7 + (count - 1) * 8), shared, NONE);
+    return { inferlet, queue, shared };
+  };
+  const copying = begin('copies');
+  const closing = begin('closes');
+  const neighbour = connection.openInferlet({ id: 'n', tenant: 'n', maxPages: 8, arrival: 2 });
+  const decoded = generate(neighbour, neighbour.createQueue('tiny'), PROMPT, 8);
+  await closing.inferlet.close();
+  assert.equal(tagOf(await copying.inferlet.synchronize(copying.queue)), 'ok');
+  const request = { tokens: ids(7), positions: ids(9), inPages: copying.shared.subarray(1, 2), outPages: NONE };
+  const outcome = await copying.inferlet.step(copying.queue, {
+    ...request,
+    mask: undefined,
+    rows: 1,
+    output: { tag: 'distributions', val: 5 },
+  });
+  const oracle = await Oracle.of(host.model);
+  // Eight tokens 5 at position 0, each of which saw itself only.
+  const visible = Array.from({ length: 9 }, (_, i) => Array.from({ length: 9 }, (_, j) => i === j || i === 8));
+  same(
+    must(outcome).distributions[0]!,
+    await oracle.top([...Array(8).fill(5), 7], [...Array(8).fill(0), 9], 1, 5, visible),
+  );
+  assert.deepEqual(await decoded, await oracle.greedy(PROMPT, 8));
+  await Promise.all([copying.inferlet.close(), neighbour.close()]);
+  assert.equal((await connection.stats()).models[0]?.pages.owned, 0);
 });
 
 /** Distribution after token 7 at `position` after the prompt, of which the token sees only `kept`. */

@@ -9,7 +9,6 @@ import type { SwapStore } from '../memory/swap/store.ts';
 import type { Tenants } from '../memory/tenants.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { addressCount, type QueuedOperation } from '../protocol/operations.ts';
-import { encodeError } from '../protocol/results.ts';
 import { BatchTracer } from '../telemetry/batch-trace.ts';
 import type { AdapterWant } from './adapter-line.ts';
 import { Adapters } from './adapters.ts';
@@ -19,12 +18,21 @@ import { type HostCall, InstantCall } from './call.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
 import type { Payer } from './meter.ts';
-import { DEFAULT_ADAPTER_BYTES, type HostedModel, MAX_PENDING_BYTES, MAX_PENDING_CALLS, maxTopK } from './model.ts';
+import {
+  DEFAULT_ADAPTER_BYTES,
+  embeddingLookup,
+  type HostedModel,
+  MAX_PENDING_BYTES,
+  MAX_PENDING_CALLS,
+  maxTopK,
+} from './model.ts';
+import { namedPages } from './named-pages.ts';
 import { nextTurn, Pause } from './pause.ts';
 import { RunCall } from './run.ts';
 import { RunSlices } from './run-slices.ts';
 import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
 import { StepStats } from './stats.ts';
+import { StepGaps } from './step-gaps.ts';
 import { openSwap } from './swap.ts';
 import { PageTurnover } from './turnover.ts';
 
@@ -51,6 +59,11 @@ export class ModelEngine {
   #running = false;
   #stopped = false;
   #pause = new Pause();
+  /** Long copies of pages: to others, and to and from files. */
+  readonly #gaps = new StepGaps(
+    () => this.#serveGaps(),
+    (ms, payer) => this.stats.time.spendFor(ms, payer),
+  );
   /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
   #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
   /** Completions of calls (for example on a disk), to be handled between two batches. */
@@ -109,10 +122,8 @@ export class ModelEngine {
     this.#context = context;
     this.#maker = {
       context,
-      names: {
-        registry: this.registry,
-        restore: (requester, stored) => this.memory.restore(requester, stored),
-      },
+      names: namedPages(this.registry, this.memory, this.#gaps),
+      gaps: this.#gaps,
       resume: (run) => {
         const { space } = run.hostQueue;
         space.held--;
@@ -141,6 +152,7 @@ export class ModelEngine {
         !this.#stopped &&
         this.#closing.length === 0 &&
         this.#ended.length === 0 &&
+        !this.#gaps.isWaiting &&
         this.batcher.isAlone(performance.now()),
       stepped: async () => {
         this.batcher.stepped(performance.now());
@@ -236,6 +248,7 @@ export class ModelEngine {
     this.#stopped = true;
     this.#pause.wake();
     if (this.batcher.busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    this.#serveGaps();
     this.#maker.context.slices.close();
     await this.#maker.context.adapters.close();
     await this.registry.close();
@@ -245,7 +258,8 @@ export class ModelEngine {
   /** Runs batch after batch, until nothing is ready. Between two it lets the sockets be read, so that fresh calls join the next one. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
-      const more = this.#instants();
+      const isCut = this.#instants();
+      const more = this.#gaps.run() || isCut;
       this.#context.round++;
       const decision = this.batcher.next(performance.now());
       if (more && decision.kind !== 'batch') {
@@ -306,6 +320,16 @@ export class ModelEngine {
     return false;
   }
 
+  /** After a stop there are no steps any more, so the gaps need no loop. */
+  #serveGaps(): void {
+    if (!this.#stopped) this.wake();
+    else if (!this.batcher.busy) {
+      setImmediate(() => {
+        if (this.#gaps.run()) this.#serveGaps();
+      });
+    }
+  }
+
   #execute(call: InstantCall | BarrierCall): void {
     const [startedMs, spentNs] = [performance.now(), this.stats.time.spentNs];
     this.#start(call);
@@ -314,9 +338,8 @@ export class ModelEngine {
 
   #start(call: InstantCall | BarrierCall): void {
     try {
-      const pending = call.hostQueue.space.closed ? undefined : call.execute();
+      const pending = call.execute();
       if (!pending) this.#finish(call);
-      else if (pending === 'again') this.batcher.again(call);
       else
         pending.then(
           () => this.#later(() => this.#finish(call)),
@@ -346,7 +369,7 @@ export class ModelEngine {
     if (call instanceof EmbedImageCall) space.images.delete(call.id);
     this.batcher.finish(call, performance.now());
     space.noteBusy();
-    if (space.closed) answerEnded(call);
+    if (space.closed) call.answerEnded();
     else space.port.finished();
   }
 
@@ -386,7 +409,7 @@ export class ModelEngine {
     for (const queue of space.queues) {
       for (const dropped of this.batcher.closeQueue(queue.order) as HostCall[]) {
         dropped.release();
-        answerEnded(dropped);
+        dropped.answerEnded();
       }
     }
     this.#maker.context.adapters.forget(space);
@@ -423,25 +446,5 @@ const FREE_MS = 0.1;
 /** Time for calls that need no step, before sockets are read and the next step starts. */
 const INSTANTS_MS = 4;
 
-/**
- * Answers a call that ends with its space. A call that was answered but not yet finished when the space ended is answered again, which the
- * runtime ignores.
- */
-function answerEnded({ id, hostQueue: { space } }: HostCall): void {
-  if (id === 0 || !space.ended) return;
-  encodeError(space.port.writer, id, space.ended);
-  space.port.touched();
-}
-
 /** Watching the sockets saves the sleep and the wake-up, some 30 µs a step, but takes a core. On a single core the runtime needs it. */
 const MAY_WATCH = availableParallelism() > 1;
-
-/** Looks up rows of the embedding matrix, which is read when first needed. */
-function embeddingLookup(model: HostedModel): (token: number) => Float32Array | undefined {
-  const { hiddenSize } = model.backend.config;
-  let matrix: Float32Array | undefined;
-  return (token) => {
-    matrix ??= model.embeddings?.();
-    return matrix?.subarray(token * hiddenSize, (token + 1) * hiddenSize);
-  };
-}

@@ -5,6 +5,7 @@ import { describe, test } from 'node:test';
 import type { GpuHostConnection, GpuInferlet, Termination } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { nextTurn } from './pause.ts';
 
 /** Another inferlet, of the workbench's tenant by default. */
 function neighbour(b: Workbench, tenant?: string): { inferlet: GpuInferlet; queue: number } {
@@ -193,6 +194,37 @@ test('synchronize waits for a save that is under way, and a saver that has gone 
   assert.equal(tagOf(await after.inferlet.synchronize(after.queue)), 'unavailable');
   const listed = must(await last.inferlet.listExports(last.queue)).map(({ name }) => name);
   assert.deepEqual(listed, ['one', 'two']);
+});
+
+test('imports of one file end with their inferlets, and with the host, at any time', async () => {
+  await using host = await startTestHost({ kv: true, pageCount: 128 });
+  const b = await bench(host);
+  const own = b.pages(20);
+  must(await b.fill(own, PROMPT));
+  must(await b.inferlet.exportPages(b.queue, own, 'kept', true));
+  const before = await b.probe(own, 7, PROMPT.length);
+  for (let turns = 0; turns < 12; turns++) {
+    await host.restart();
+    const after = await bench(host);
+    const leaving = neighbour(after);
+    const left = leaving.inferlet.importPages(leaving.queue, 'kept');
+    const staying = after.inferlet.importPages(after.queue, 'kept');
+    for (let i = 0; i < turns; i++) await nextTurn();
+    await leaving.inferlet.close();
+    const { pages } = must(await staying);
+    assert.deepEqual(await after.probe(pages, 7, PROMPT.length), before);
+    await left;
+    await after.inferlet.close();
+  }
+  for (let turns = 0; turns < 12; turns++) {
+    await host.restart();
+    const after = await bench(host);
+    const interrupted = after.inferlet.importPages(after.queue, 'kept');
+    for (let i = 0; i < turns; i++) await nextTurn();
+    await host.stop();
+    assert.ok(['ok', 'unavailable'].includes(tagOf(await interrupted)));
+  }
+  await host.restart();
 });
 
 test('an import past the limit of who asks ends nobody and moves nobody', async () => {

@@ -1,5 +1,6 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
+import type { Requester } from '../memory/registry/snapshot.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { encodeImported, encodeText } from '../protocol/results.ts';
@@ -16,12 +17,22 @@ export abstract class NamedPagesCall extends InstantCall {
 
   constructor(queue: HostQueue, id: number, names: NamedPages) {
     super('instant', queue, id);
-    this.names = {
-      registry: names.registry,
+    this.names = names;
+  }
+
+  /** The call's inferlet as the registry sees it. */
+  protected get requester(): Requester<PageSnapshot> {
+    const requester = this.names.requesterOf(this.hostQueue.space);
+    return {
+      tenant: requester.tenant,
+      get hasEnded() {
+        return requester.hasEnded;
+      },
+      between: (next) => requester.between(next),
       // Check before memory makes room for what cannot be mapped.
-      restore(requester, stored) {
-        checkMappable(stored.pages.length);
-        return names.restore(requester, stored);
+      restore(owner, pages) {
+        checkMappable(pages);
+        return requester.restore(owner, pages);
       },
     };
   }
@@ -69,19 +80,19 @@ export class ExportCall extends NamedPagesCall {
 
   override execute(): undefined | Promise<void> {
     const { pages, owner } = this.hostQueue.space;
-    const { registry, restore } = this.names;
+    const { registry } = this.names;
     const operation = this.#operation;
     switch (operation.op) {
       case 'export-pages': {
         const { name, persistent } = operation;
-        return this.doneAfter(registry.exportPages(owner.tenant, name, pages.snapshot(operation.pages), persistent));
+        const snapshot = pages.snapshot(operation.pages);
+        return this.doneAfter(registry.exportPages(owner.tenant, name, snapshot, persistent, this.requester));
       }
-      case 'import-pages':
-        this.map(
-          operation.first,
-          registry.importPages(owner.tenant, operation.name, (stored) => restore(pages, stored)),
-        );
-        return undefined;
+      case 'import-pages': {
+        const { first, name } = operation;
+        const map = (snapshot: PageSnapshot) => this.map(first, snapshot);
+        return registry.importPages(owner.tenant, name, this.requester, map) ?? undefined;
+      }
       case 'unexport':
         registry.unexport(owner.tenant, operation.name);
         return this.doneAfter(undefined);

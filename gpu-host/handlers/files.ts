@@ -1,5 +1,6 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import type { Caller } from '../memory/registry/rights.ts';
+import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { pageKey } from './call.ts';
 import { NamedPagesCall } from './exports.ts';
@@ -22,25 +23,18 @@ export class FileCall extends NamedPagesCall {
 
   override execute(): undefined | Promise<void> {
     const { pages } = this.hostQueue.space;
-    const { registry, restore } = this.names;
+    const { registry } = this.names;
     const operation = this.#operation;
     switch (operation.op) {
       case 'file-open': {
-        const { first, name, write } = operation;
-        const snapshot = registry.openFile(this.#caller, name, write, (stored) => restore(pages, stored));
-        if (write) this.#retain(name);
-        try {
-          this.map(first, snapshot);
-        } catch (cause) {
-          if (write) this.#release(name);
-          throw cause;
-        }
-        return undefined;
+        const { name, write } = operation;
+        const open = (snapshot: PageSnapshot) => this.#open(operation, snapshot);
+        return registry.openFile(this.#caller, name, write, this.requester, open) ?? undefined;
       }
       case 'file-save': {
         const { name, persistent, rights } = operation;
         const snapshot = pages.snapshot(operation.pages);
-        return this.doneAfter(registry.saveFile(this.#caller, name, snapshot, { persistent, rights }));
+        return this.doneAfter(registry.saveFile(this.#caller, name, snapshot, { persistent, rights }, this.requester));
       }
       case 'file-unlock':
         this.#release(operation.name);
@@ -51,6 +45,17 @@ export class FileCall extends NamedPagesCall {
       case 'file-list':
         this.replyList(registry.listFiles(this.#caller, operation.prefix));
         return undefined;
+    }
+  }
+
+  /** Maps an opened file's pages; with `write`, the registry has taken the lock. */
+  #open({ first, name, write }: Operation<'file-open'>, snapshot: PageSnapshot): void {
+    if (write) this.#retain(name);
+    try {
+      this.map(first, snapshot);
+    } catch (cause) {
+      if (write) this.#release(name);
+      throw cause;
     }
   }
 

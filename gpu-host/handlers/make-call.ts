@@ -16,11 +16,13 @@ import { RunCall } from './run.ts';
 import { ForwardScoresCall } from './scores.ts';
 import type { HostQueue } from './space.ts';
 import { StepCall } from './step.ts';
+import type { StepGaps } from './step-gaps.ts';
 
 /** The engine, as its calls see it. */
 export interface CallMaker {
   readonly context: ModelContext;
   readonly names: NamedPages;
+  readonly gaps: StepGaps;
   /** A held run may go on. */
   resume(run: RunCall): void;
   /** A call has what it waited for beside earlier calls, or its refusal. */
@@ -77,7 +79,7 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     case 'load-adapter':
       return new AdapterCall(queue, id, operation, context.adapters);
     default:
-      return new MemoryCall(queue, id, operation, context.backend.config.vocabularySize);
+      return new MemoryCall(queue, id, operation, context.backend.config.vocabularySize, maker.gaps);
   }
 }
 

@@ -5,6 +5,7 @@ import type { Operation } from '../protocol/operations.ts';
 import { embedKey, InstantCall, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import type { HostQueue } from './space.ts';
+import type { StepGaps } from './step-gaps.ts';
 
 /** The operations on an inferlet's own pages and embeds that need no step of the device. */
 export type MemoryOperation = Operation<
@@ -16,14 +17,16 @@ export type MemoryOperation = Operation<
 export class MemoryCall extends InstantCall {
   readonly operation: MemoryOperation;
   readonly #vocabularySize: number;
+  readonly #gaps: StepGaps;
 
-  constructor(queue: HostQueue, id: number, operation: MemoryOperation, vocabularySize: number) {
+  constructor(queue: HostQueue, id: number, operation: MemoryOperation, vocabularySize: number, gaps: StepGaps) {
     super(copies(operation) ? 'idle' : 'instant', queue, id);
     this.operation = operation;
     this.#vocabularySize = vocabularySize;
+    this.#gaps = gaps;
   }
 
-  override execute(): undefined | 'again' {
+  override execute(): undefined | Promise<void> {
     const { pages, embeds } = this.hostQueue.space;
     const { operation } = this;
     switch (operation.op) {
@@ -46,7 +49,7 @@ export class MemoryCall extends InstantCall {
         pages.copySlots(operation);
         break;
       case 'copy-tokens':
-        if (!pages.copyTokens(operation)) return 'again';
+        if (!pages.copyTokens(operation)) return this.#goOn(() => pages.copyTokens(operation));
         break;
       case 'copy-embeds':
         embeds.copy(operation.sources, operation.destinations);
@@ -60,6 +63,12 @@ export class MemoryCall extends InstantCall {
     }
     this.replyDone();
     return undefined;
+  }
+
+  /** Repeats a part of the call until it returns true, with steps in between. */
+  async #goOn(isDone: () => boolean): Promise<void> {
+    await this.#gaps.work(() => !isDone(), this.hostQueue.space.port.meter);
+    this.replyDone();
   }
 
   #embedText(tokens: Uint32Array, positions: Uint32Array, addresses: Uint32Array): void {

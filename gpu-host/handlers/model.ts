@@ -79,3 +79,13 @@ export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 export function maxTopK(backend: Backend): number {
   return Math.min(MAX_TOP_K, backend.config.vocabularySize);
 }
+
+/** Looks up rows of the embedding matrix, which is read when first needed. */
+export function embeddingLookup(model: HostedModel): (token: number) => Float32Array | undefined {
+  const { hiddenSize } = model.backend.config;
+  let matrix: Float32Array | undefined;
+  return (token) => {
+    matrix ??= model.embeddings?.();
+    return matrix?.subarray(token * hiddenSize, (token + 1) * hiddenSize);
+  };
+}

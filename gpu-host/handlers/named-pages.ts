@@ -1,11 +1,27 @@
+import type { DeviceMemory } from '../memory/device-memory.ts';
 import type { PageRegistry } from '../memory/registry/registry.ts';
-import type { StoredSnapshot } from '../memory/registry/snapshot.ts';
-import type { PageSpace } from '../memory/space.ts';
+import type { Requester } from '../memory/registry/snapshot.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
+import type { ModelSpace } from './space.ts';
+import type { StepGaps } from './step-gaps.ts';
 
-/** The registry of named pages, and the way to bring pages back from disk. */
+/** The registry of named pages, and the inferlets that it works for. */
 export interface NamedPages {
   readonly registry: PageRegistry<PageSnapshot>;
-  /** Makes pages of a stored snapshot; makes room for them on behalf of `requester`. @throws CallFault */
-  restore(requester: PageSpace, stored: StoredSnapshot): PageSnapshot;
+  /** The turns on the device of an inferlet, and its way to bring pages back from disk. The inferlet pays, even after its end. */
+  requesterOf(space: ModelSpace): Requester<PageSnapshot>;
+}
+
+export function namedPages(registry: PageRegistry<PageSnapshot>, memory: DeviceMemory, gaps: StepGaps): NamedPages {
+  return {
+    registry,
+    requesterOf: (space) => ({
+      tenant: space.owner.tenant,
+      get hasEnded() {
+        return space.closed;
+      },
+      between: (next) => gaps.work(next, space.port.meter),
+      restore: (owner, pages) => memory.restore(space.pages, owner, pages),
+    }),
+  };
 }

@@ -255,24 +255,42 @@ test('a snapshot is made again from its bytes, or not at all', () => {
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.device.readPage(space.mapping(1).page.frame, bytes);
   const page = { filled: 1, masked: 0b10, positions: Uint32Array.of(7, 0, 0, 0, 0, 0, 0, 0) };
-  const stored = { tenant: 'tenant', pages: [page, page], tokens: 2, nextPosition: 8 };
-  const damaged = {
-    ...stored,
-    readPage(index: number, into: Uint8Array) {
-      if (index === 1) throw new Error('damaged');
-      into.set(bytes);
-    },
-  };
-  assert.throws(() => kit.memory.restore(space, damaged), /damaged/);
+  const lost = kit.memory.restore(space, 'tenant', 2);
+  lost.fill(0, page, bytes);
+  assert.deepEqual([kit.memory.pool.free, space.heldPages], [0, 3]);
+  kit.memory.audit();
+  lost.end();
   assert.equal(kit.memory.pool.free, 2);
   kit.memory.audit();
-  const restored = kit.memory.restore(space, { ...stored, readPage: (_, into) => into.set(bytes) });
+  const restoration = kit.memory.restore(space, 'tenant', 2);
+  for (const index of [0, 1]) restoration.fill(index, page, bytes);
+  const restored = restoration.finish(2, 8);
   space.importSnapshot(10, restored);
+  restoration.end();
+  kit.memory.audit();
   assert.equal(valueAt(kit, space, 11), 41);
   assert.deepEqual([space.mapping(10).masked, space.mapping(10).page.maxPosition], [0b10, 7]);
   kit.memory.snapshots.release(restored);
   kit.memory.audit();
   assert.equal(snapshot.pages.length, 1);
+});
+
+test('pages on their way from disk stay on the device, and go with the inferlet that wants them', () => {
+  const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
+  const [importer, older] = [kit.open({ arrival: 2 }), kit.open({ arrival: 1 })];
+  importer.waiting = true;
+  importer.busy = true;
+  const restoration = kit.memory.restore(importer, 'tenant', 3);
+  older.allocate(1, 1);
+  assert.equal(importer.terminated, undefined);
+  older.allocate(2, 1);
+  assert.notEqual(importer.terminated, undefined);
+  assert.equal(kit.memory.pool.free, 2);
+  const page = { filled: 1, masked: 0, positions: new Uint32Array(PAGE_SIZE) };
+  assert.throws(() => restoration.fill(0, page, new Uint8Array(kit.device.pageBytes)), /not on the device/);
+  restoration.end();
+  assert.equal(kit.memory.pool.free, 2);
+  kit.memory.audit();
 });
 
 test('an inferlet that keeps its pages when it is ended is a fault of the host', () => {
@@ -299,21 +317,12 @@ test('nobody makes room for a snapshot that its importer may not hold', () => {
   fill(kit, waiting, 1, 2, 0);
   waiting.waiting = true;
   newest.allocate(1, 2);
-  const page = { filled: 1, masked: 0, positions: new Uint32Array(PAGE_SIZE) };
-  const stored = {
-    tenant: 't',
-    pages: [page, page, page],
-    tokens: 3,
-    nextPosition: 1,
-    readPage: () => assert.fail('it was read'),
-  };
   for (const [maxPages, count] of [
     [2, 3],
     [9, 5],
   ] as const) {
     const importer = kit.open({ arrival: 0, maxPages });
-    const pages = Array.from({ length: count }, () => page);
-    const refused = faultOf(() => kit.memory.restore(importer, { ...stored, pages })).error;
+    const refused = faultOf(() => kit.memory.restore(importer, 't', count)).error;
     assert.equal(refused.tag, 'limit-exceeded');
   }
   const { terminations, swapsOut } = kit.memory.stats();

@@ -1,13 +1,13 @@
 import { chooseVictims, isNewer } from '#scheduler/policies/victims.ts';
 import { Families } from './family.ts';
 import { fault } from './fault.ts';
-import { isCached, largestPosition, type Page, PagePool, type PoolCounts } from './pool.ts';
+import { isCached, type Page, PagePool, type PoolCounts } from './pool.ts';
 import { type PrefixStats, PrefixTree } from './prefix/tree.ts';
 import { type FrameNeed, framesFreed, framesNeeded, type IdleHolders, swappable } from './pressure.ts';
-import type { StoredSnapshot } from './registry/snapshot.ts';
+import { PageRestoration } from './restoration.ts';
 import { PageSpace, type SpaceMemory, type SpaceOwner } from './space.ts';
 import { SpaceLimits } from './space-limits.ts';
-import { FrozenPages, type PageSnapshot } from './space-snapshot.ts';
+import { FrozenPages } from './space-snapshot.ts';
 import { SwapFault, type SwapStore, type SwapTicket } from './swap/store.ts';
 import { Tenants } from './tenants.ts';
 
@@ -80,7 +80,7 @@ export class DeviceMemory implements SpaceMemory {
   readonly #tenants: Tenants;
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
-  /** Holds one page while it moves between the device and swap or disk. */
+  /** Holds one page while it moves between the device and swap. */
   readonly #buffer: Uint8Array;
   #opened = 0;
   #swapsOut = 0;
@@ -149,32 +149,20 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Makes pages for a snapshot that is on disk only. Claims frames for `requester`, which maps them next, and holds them for the snapshot.
-   * @throws as `claim`, `limit-exceeded` when the requester may not hold so many more (makes no room then), and what reading throws
+   * Makes room for the pages of a snapshot that is on disk only and belongs to `tenant`. They are the requester's until the snapshot is
+   * whole.
+   * @throws as `claim`, `limit-exceeded` when the requester may not hold so many more (makes no room then)
    */
-  restore(requester: PageSpace, stored: StoredSnapshot): PageSnapshot {
-    requester.checkLimit(stored.pages.length);
-    this.claim(requester, stored.pages.length);
-    const pages: { page: Page; masked: number }[] = [];
-    try {
-      this.#timed(requester, () => {
-        for (const [i, { filled, masked, positions }] of stored.pages.entries()) {
-          const page = this.pool.take() as Page;
-          pages.push({ page, masked });
-          stored.readPage(i, this.#buffer);
-          this.#device.writePage(page.frame, this.#buffer);
-          page.filled = filled;
-          page.positions.set(positions);
-          page.maxPosition = Math.max(0, largestPosition(page));
-        }
-      });
-    } catch (error) {
-      for (const { page } of pages) this.pool.release(page);
-      throw error;
-    }
-    const { tenant, tokens, nextPosition } = stored;
-    for (const { page } of pages) this.snapshots.adopt(tenant, page);
-    return { tenant, pages, tokens, nextPosition };
+  restore(requester: PageSpace, tenant: string, pages: number): PageRestoration {
+    requester.checkLimit(pages);
+    this.claim(requester, pages);
+    return new PageRestoration({
+      space: requester,
+      tenant,
+      pages,
+      snapshots: this.snapshots,
+      write: ({ frame }, bytes) => this.#device.writePage(frame, bytes),
+    });
   }
 
   copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {

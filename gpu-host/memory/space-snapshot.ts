@@ -55,11 +55,6 @@ export class FrozenPages {
     }
   }
 
-  /** Takes over the reference that a new page comes with, for a snapshot of `tenant`. */
-  adopt(tenant: string, page: Page): void {
-    this.#hold(tenant, page);
-  }
-
   release(snapshot: PageSnapshot): void {
     for (const { page } of snapshot.pages) {
       const left = (this.#held.get(page) ?? 0) - 1;

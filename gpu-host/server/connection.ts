@@ -231,7 +231,8 @@ export class Connection implements ResultLine {
     if (this.#ended) return;
     if (kind === FRAME.hello) this.#hello(reader, end);
     else if (!this.#greeted) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
-    else if (kind === FRAME.calls) decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#arrived(call, bytes));
+    else if (kind === FRAME.calls)
+      decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#arrived(call, bytes));
     else if (kind === FRAME.statsRequest) this.#stats(reader, end);
     else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
   }

@@ -104,7 +104,11 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
     [
       'malformed',
       (peer) =>
-        peer.greet().send((writer) => encodeCall(writer, new PageLists(), { inferlet: 7, queue: 1, id: 1 }, { op: 'synchronize' })),
+        peer
+          .greet()
+          .send((writer) =>
+            encodeCall(writer, new PageLists(), { inferlet: 7, queue: 1, id: 1 }, { op: 'synchronize' }),
+          ),
     ],
     [
       'malformed',

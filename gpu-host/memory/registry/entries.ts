@@ -1,12 +1,23 @@
 import { causeText } from '#gpu-host/models/errors.ts';
 import { fault } from '../fault.ts';
-import type { Entry, Maker, Refusal, RegistryLimits, Shelf, Version } from './entry.ts';
-import { encodeFile, type FileHeader, fileSize } from './file-format.ts';
+import {
+  type Entry,
+  isWanted,
+  type Maker,
+  type Refusal,
+  type RegistryLimits,
+  type Shelf,
+  type Version,
+  versionsOf,
+} from './entry.ts';
+import { type FileHeader, fileSize } from './file-format.ts';
 import { SnapshotFiles } from './files.ts';
 import { type EntryKind, fileNameOf } from './names.ts';
+import { Restores, type Use } from './restores.ts';
 import type { Ownership } from './rights.ts';
-import type { Restore, Snapshot, SnapshotMemory, StoredPage } from './snapshot.ts';
-import { readShelf, restoreFile } from './stored.ts';
+import { SavingBytes, writeSnapshot } from './saving.ts';
+import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './snapshot.ts';
+import { readShelf } from './stored.ts';
 
 /** The new content of a name. */
 export interface NewVersion<S> {
@@ -16,13 +27,10 @@ export interface NewVersion<S> {
   readonly file: Ownership | null;
 }
 
-/** A snapshot on its way to disk. */
-interface Contents {
-  readonly header: FileHeader;
-  readonly pages: readonly StoredPage[];
-  readonly data: readonly Uint8Array[];
-  /** File size without its JSON header. */
-  readonly bytes: number;
+interface EntriesDisk<S extends Snapshot> {
+  readonly files: SnapshotFiles;
+  readonly maker: Maker;
+  readonly restores: Restores<S>;
 }
 
 /**
@@ -35,15 +43,13 @@ export class Entries<S extends Snapshot> {
   readonly #memory: SnapshotMemory<S>;
   readonly #limits: RegistryLimits;
   /** Undefined when nothing is kept on disk. */
-  readonly #disk: { readonly files: SnapshotFiles; readonly maker: Maker } | undefined;
+  readonly #disk: EntriesDisk<S> | undefined;
   #shelves = new Map<string, Shelf<S>>();
   #clock = 0;
   #memoryPages = 0;
   #diskBytes = 0;
-  #savingBytes = 0;
-  /** `#savingBytes` by tenant. */
-  readonly #tenantSaving = new Map<string, number>();
-  #saves = new Set<Promise<void>>();
+  readonly #saving = new SavingBytes();
+  readonly #underWay = new Set<Promise<void>>();
 
   constructor(
     memory: SnapshotMemory<S>,
@@ -53,7 +59,20 @@ export class Entries<S extends Snapshot> {
     this.#memory = memory;
     this.#limits = limits;
     if (!disk) return;
-    this.#disk = { files: new SnapshotFiles(disk.directory), maker: disk.maker };
+    const [files, maker] = [new SnapshotFiles(disk.directory), disk.maker];
+    const restores = new Restores<S>({
+      files,
+      maker,
+      bufferBytes: limits.bufferBytes,
+      touch: (entry) => this.#touch(entry),
+      checkMemoryRoom: (pages) => this.#checkMemoryRoom(pages),
+      keep: (version, snapshot) => {
+        version.snapshot = snapshot;
+        this.#memoryPages += version.pages;
+      },
+      shrink: () => this.#shrink(),
+    });
+    this.#disk = { files, maker, restores };
     this.#diskBytes = this.#disk.files.sweep();
   }
 
@@ -88,17 +107,24 @@ export class Entries<S extends Snapshot> {
    * Gives a name a (new) content, visible at once. For a persistent one, the promise resolves when the content is on disk; when that fails
    * the promise rejects with a CallFault, and the name keeps its former content. Undefined when there is nothing to wait for.
    *
+   * @param turns between which the pages are copied
    * @throws CallFault `limit-exceeded`, `unsupported` (persistent without a directory), `unavailable` (too much is being saved), `internal`
-   * (the disk fails, or swap lost a page); changes nothing then
+   * (a file cannot be removed); changes nothing then
    */
-  put(tenant: string, kind: EntryKind, name: string, content: NewVersion<S>): Promise<void> | undefined {
+  put(
+    tenant: string,
+    kind: EntryKind,
+    name: string,
+    content: NewVersion<S>,
+    turns: DeviceTurns,
+  ): Promise<void> | undefined {
     const { snapshot, persistent, file } = content;
     const { entries } = this.#shelf(tenant);
     const fileName = fileNameOf(kind, name);
     const existing = entries.get(fileName);
     this.#checkTenantLimits(this.#shelf(tenant), existing, snapshot.pages.length);
     this.#checkShare(tenant, snapshot.pages.length, existing && replacedBy(existing, persistent));
-    const written = persistent ? this.#copy(tenant, name, content) : undefined;
+    const header = persistent ? this.#headerFor(tenant, name, content) : undefined;
     // Remove the version on disk: after a restart it must not come back in place of a newer one that is not persistent.
     if (!persistent && existing?.settled) this.#removeFile(existing, existing.settled);
 
@@ -121,6 +147,7 @@ export class Entries<S extends Snapshot> {
       name,
       current: version,
       settled: undefined,
+      saving: new Set(),
       lock: undefined,
       removed: false,
     };
@@ -130,34 +157,32 @@ export class Entries<S extends Snapshot> {
     if (!persistent) this.#settle(entry, version);
     this.#forget(entry, replaced);
     this.#shrink();
-    return written && this.#track(this.#save(entry, version, written));
+    return header && this.#track(this.#save(entry, version, header, turns));
   }
 
   /**
-   * The pages of an entry, brought back by `restore` where they are on disk only.
-   * @throws CallFault `internal` (damaged), `invalid-argument` (another model's), `unavailable`, `limit-exceeded` (no room), `restore`'s
+   * Gives the content of an entry to `use`: at once, or in the turn that completes it when it is on disk only.
+   *
+   * @param find the entry; asked again after each wait
+   * @param use takes what it needs of the snapshot, which the registry may drop right after
+   * @throws CallFault what `find` and `use` throw. The promise rejects with those, with `internal` (damaged), `invalid-argument` (another
+   * model's), `unavailable`, `limit-exceeded` (no room), `cancelled` (the requester ended), and what `requester` throws
    */
-  load(entry: Entry<S>, restore: Restore<S>): S {
-    const version = entry.current;
-    version.lastUse = ++this.#clock;
-    if (version.snapshot) return version.snapshot;
+  load<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): T | Promise<T> {
+    const entry = find();
+    const { snapshot } = this.#touch(entry);
+    if (snapshot) return use(snapshot, entry);
     if (!this.#disk) throw new Error(`"${entry.name}" is neither in memory nor on disk`);
-    this.#checkMemoryRoom(version.pages);
-    const snapshot = restoreFile(this.#disk.files, entry, this.#disk.maker, restore);
-    version.snapshot = snapshot;
-    this.#memoryPages += version.pages;
-    this.#shrink();
-    return snapshot;
+    return this.#track(this.#disk.restores.run(find, requester, use));
   }
 
   /** @throws CallFault `internal` when its file cannot be removed; the entry stays then */
   remove(entry: Entry<S>): void {
-    const { settled, current } = entry;
+    const { settled } = entry;
     if (settled) this.#removeFile(entry, settled);
     entry.removed = true;
     this.#shelf(entry.tenant).entries.delete(fileNameOf(entry.kind, entry.name));
-    this.#release(current);
-    if (settled) this.#release(settled);
+    for (const version of versionsOf(entry)) this.#release(version);
   }
 
   /** Removes a file that cannot be used. @throws CallFault `internal` */
@@ -167,9 +192,9 @@ export class Entries<S extends Snapshot> {
     this.#shelf(tenant).refusals.delete(refusal.fileName);
   }
 
-  /** Waits for the saves under way. */
+  /** Waits for the saves and restores under way. */
   async close(): Promise<void> {
-    while (this.#saves.size > 0) await Promise.all(this.#saves);
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
   }
 
   #shelf(tenant: string): Shelf<S> {
@@ -245,8 +270,8 @@ export class Entries<S extends Snapshot> {
   #fixedPages(leaving: ReadonlySet<Version<S>>): Map<string, number> {
     const held = new Map<string, number>();
     for (const entry of this.known()) {
-      for (const version of new Set([entry.current, entry.settled])) {
-        if (!version?.snapshot || version === spare(entry) || leaving.has(version)) continue;
+      for (const version of versionsOf(entry)) {
+        if (!version.snapshot || version === spare(entry) || leaving.has(version)) continue;
         held.set(entry.tenant, (held.get(entry.tenant) ?? 0) + version.pages);
       }
     }
@@ -272,12 +297,12 @@ export class Entries<S extends Snapshot> {
    */
   #checkDiskShare(tenant: string, bytes: number): void {
     const { entries, refusals } = this.#shelf(tenant);
-    let own = this.#tenantSaving.get(tenant) ?? 0;
+    let own = this.#saving.of(tenant);
     for (const { current, settled } of entries.values()) {
       own += current.fileBytes + (settled === current ? 0 : (settled?.fileBytes ?? 0));
     }
     for (const { fileBytes } of refusals.values()) own += fileBytes;
-    const others = this.#diskBytes + this.#savingBytes - own;
+    const others = this.#diskBytes + this.#saving.total - own;
     const share = Math.floor((this.#limits.maxDiskBytes - others) / 2);
     if (own + bytes <= share) return;
     throw fault(
@@ -286,51 +311,47 @@ export class Entries<S extends Snapshot> {
     );
   }
 
-  /** Copies a snapshot's contents for its file now: later the device is busy, and its pages may hold other content. */
-  #copy(tenant: string, name: string, { snapshot, file }: NewVersion<S>): Contents {
+  /** The header of a snapshot's file. @throws CallFault when the file may not be saved */
+  #headerFor(tenant: string, name: string, { snapshot, file }: NewVersion<S>): FileHeader {
     if (!this.#disk) {
       throw fault('unsupported', 'nothing is persistent here: this host was started without a directory for it');
     }
     const { fingerprint, pageSize, pageBytes } = this.#disk.maker;
     const { maxSavingBytes, maxDiskBytes } = this.#limits;
-    const bytes = fileSize(snapshot.pages.length, this.#disk.maker);
+    const { tokens, nextPosition } = snapshot;
+    const pages = snapshot.pages.length;
+    const bytes = fileSize(pages, this.#disk.maker);
+    const saving = this.#saving.total;
     if (bytes > maxSavingBytes) {
       throw fault('limit-exceeded', `a snapshot of ${bytes} bytes; at most ${maxSavingBytes} can be saved at once`);
     }
-    if (this.#savingBytes + bytes > maxSavingBytes) {
-      throw fault('unavailable', `${this.#savingBytes} bytes are being saved already; try again when they are on disk`);
+    if (saving + bytes > maxSavingBytes) {
+      throw fault('unavailable', `${saving} bytes are being saved already; try again when they are on disk`);
     }
-    if (this.#diskBytes + this.#savingBytes + bytes > maxDiskBytes) {
+    if (this.#diskBytes + saving + bytes > maxDiskBytes) {
       throw fault('limit-exceeded', `the files of this model would take more than ${maxDiskBytes} bytes on disk`);
     }
     this.#checkDiskShare(tenant, bytes);
-    const { tokens, nextPosition } = snapshot;
-    const pages: StoredPage[] = [];
-    const data: Uint8Array[] = [];
-    for (const [index, { page, masked }] of snapshot.pages.entries()) {
-      pages.push({ filled: page.filled, masked, positions: page.positions.slice() });
-      const copy = new Uint8Array(pageBytes);
-      this.#memory.readPage(snapshot, index, copy);
-      data.push(copy);
-    }
-    const header = { tenant, name, file, fingerprint, pageSize, pageBytes, pages: pages.length, tokens, nextPosition };
-    return { header, pages, data, bytes };
+    return { tenant, name, file, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition };
   }
 
-  async #save(entry: Entry<S>, version: Version<S>, contents: Contents): Promise<void> {
+  /** Writes a version's file. Holds the version's pages until the file is on disk, or not wanted any more. */
+  async #save(entry: Entry<S>, version: Version<S>, header: FileHeader, turns: DeviceTurns): Promise<void> {
     const files = this.#disk?.files as SnapshotFiles;
-    this.#savingBytes += contents.bytes;
     const { tenant } = entry;
-    this.#tenantSaving.set(tenant, (this.#tenantSaving.get(tenant) ?? 0) + contents.bytes);
+    const bytes = fileSize(header.pages, header);
+    const wanted = () => (isWanted(entry, version) ? version.snapshot : undefined);
+    this.#saving.add(tenant, bytes);
+    entry.saving.add(version);
     try {
       await files.write(
-        entry.tenant,
+        tenant,
         fileNameOf(entry.kind, entry.name),
-        await encodeFile(contents.header, contents.pages, contents.data),
-        () => !entry.removed && (entry.settled?.order ?? 0) < version.order,
-        (bytes) => {
-          version.fileBytes = bytes;
-          this.#diskBytes += bytes;
+        (write) => writeSnapshot(this.#memory, wanted, header, write, turns, this.#limits.bufferBytes),
+        () => isWanted(entry, version),
+        (written) => {
+          version.fileBytes = written;
+          this.#diskBytes += written;
           this.#settle(entry, version);
           // The version's pages are on disk from now on, so memory may drop them.
           this.#shrink();
@@ -342,52 +363,54 @@ export class Entries<S extends Snapshot> {
       const what = published ? 'is written, but may not survive a loss of power' : 'could not be saved';
       throw fault('internal', `"${entry.name}" ${what}: ${causeText(cause)}`);
     } finally {
-      this.#savingBytes -= contents.bytes;
-      const left = (this.#tenantSaving.get(tenant) ?? 0) - contents.bytes;
-      if (left > 0) this.#tenantSaving.set(tenant, left);
-      else this.#tenantSaving.delete(tenant);
+      this.#saving.add(tenant, -bytes);
+      entry.saving.delete(version);
+      this.#forget(entry, version);
     }
     if (version.fileBytes === 0 && entry.removed) {
       throw fault('cancelled', `"${entry.name}" was removed while it was being saved`);
     }
   }
 
-  #track(save: Promise<void>): Promise<void> {
-    const done: Promise<void> = save
-      // The caller that asked for the save receives the error through `save`.
-      .catch(() => undefined)
-      .then(() => {
-        this.#saves.delete(done);
-      });
-    this.#saves.add(done);
-    return save;
+  #touch(entry: Entry<S>): Version<S> {
+    const version = entry.current;
+    version.lastUse = ++this.#clock;
+    return version;
   }
 
-  /** Marks `version` as safely stored and lets go of the one before. */
+  #track<T>(work: Promise<T>): Promise<T> {
+    const done: Promise<void> = work.then(
+      () => void this.#underWay.delete(done),
+      // The caller that asked for the work receives the error through `work`.
+      () => void this.#underWay.delete(done),
+    );
+    this.#underWay.add(done);
+    return work;
+  }
+
+  /** Marks `version` as safely stored and lets go of those before. */
   #settle(entry: Entry<S>, version: Version<S>): void {
     const before = entry.settled;
     entry.settled = version;
-    if (!before) return;
-    this.#diskBytes -= before.fileBytes;
-    this.#forget(entry, before);
+    if (before) {
+      this.#diskBytes -= before.fileBytes;
+      this.#forget(entry, before);
+    }
+    for (const older of entry.saving) this.#forget(entry, older);
   }
 
   /** Call when saving `version` failed: the name gets its former content back, or goes. */
   #undo(entry: Entry<S>, version: Version<S>): void {
-    if (entry.removed) return;
-    if (entry.current === version) {
-      if (!entry.settled) {
-        this.remove(entry);
-        return;
-      }
-      entry.current = entry.settled;
-    }
-    this.#forget(entry, version);
+    entry.saving.delete(version);
+    if (entry.removed || entry.current !== version) return;
+    const former = [...entry.saving].findLast((each) => isWanted(entry, each)) ?? entry.settled;
+    if (former) entry.current = former;
+    else this.remove(entry);
   }
 
   /** Releases a version unless the name still refers to it. */
   #forget(entry: Entry<S>, version: Version<S>): void {
-    if (version !== entry.current && version !== entry.settled) this.#release(version);
+    if (!isWanted(entry, version)) this.#release(version);
   }
 
   #release(version: Version<S>): void {
@@ -419,10 +442,9 @@ function spare<S>({ settled }: Entry<S>): Version<S> | undefined {
   return settled?.snapshot && settled.fileBytes > 0 ? settled : undefined;
 }
 
-/** Versions that a new one makes superfluous at once. The settled version stays until a persistent new one is on disk. */
-function replacedBy<S>({ current, settled }: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
-  const leaving = new Set([current]);
-  if (settled && persistent) leaving.delete(settled);
-  else if (settled) leaving.add(settled);
-  return leaving;
+/** Versions that a new one makes superfluous at once. Those on disk, or on the way there, stay until a persistent new one is on disk. */
+function replacedBy<S>(entry: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
+  if (!persistent) return versionsOf(entry);
+  const { current, settled, saving } = entry;
+  return current === settled || saving.has(current) ? new Set() : new Set([current]);
 }

@@ -13,6 +13,8 @@ export interface Entry<S> {
   current: Version<S>;
   /** Newest version stored as asked (on disk, or in memory if that is enough); used when saving a newer one fails. */
   settled: Version<S> | undefined;
+  /** Versions whose files are being written, oldest first. */
+  readonly saving: Set<Version<S>>;
   /** The inferlet that may save the file anew. */
   lock: string | undefined;
   removed: boolean;
@@ -73,4 +75,19 @@ export interface RegistryLimits {
   readonly maxDiskBytes: number;
   /** Bytes of pages that wait to be written, all saves together. */
   readonly maxSavingBytes: number;
+  /** Bytes of the buffer of a save or a restore, and at least one page: that many go to or from the disk at a time. */
+  readonly bufferBytes: number;
+}
+
+/** The versions that a name may come back to, as well as its current one. */
+export function versionsOf<S>({ current, settled, saving }: Entry<S>): Set<Version<S>> {
+  const versions = new Set(saving).add(current);
+  return settled ? versions.add(settled) : versions;
+}
+
+/** True while the name refers to the version: it is current, stored as asked, or being saved and newer than what is stored. */
+export function isWanted<S>({ current, settled, saving, removed }: Entry<S>, version: Version<S>): boolean {
+  if (removed) return false;
+  if (version === current || version === settled) return true;
+  return saving.has(version) && version.order > (settled?.order ?? 0);
 }

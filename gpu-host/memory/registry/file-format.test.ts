@@ -2,12 +2,13 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import {
   type ByteReader,
-  decodeFile,
   decodeHeader,
-  encodeFile,
   FileDamage,
+  FileHead,
   type FileHeader,
   fileSize,
+  openStored,
+  type StoredFile,
 } from './file-format.ts';
 import { contentsOf, PAGE_BYTES, PAGE_SIZE, snapshotOf, type TestSnapshot } from './testing/page-memory.ts';
 
@@ -24,9 +25,14 @@ const header = (snapshot: TestSnapshot): FileHeader => ({
 });
 
 async function encoded(snapshot: TestSnapshot): Promise<Buffer> {
-  const pages = snapshot.pages.map(({ page, masked }) => ({ filled: page.filled, positions: page.positions, masked }));
-  const data = snapshot.pages.map(({ page }) => page.content);
-  return Buffer.concat(await encodeFile(header(snapshot), pages, data));
+  const head = new FileHead(header(snapshot));
+  for (const [i, { page, masked }] of snapshot.pages.entries()) {
+    head.setPage(i, { filled: page.filled, positions: page.positions, masked });
+    await head.setData(i, page.content);
+  }
+  const bytes = await head.seal();
+  assert.equal(bytes.length, head.dataOffset);
+  return Buffer.concat([bytes, ...snapshot.pages.map(({ page }) => page.content)]);
 }
 
 const readerOf =
@@ -36,15 +42,24 @@ const readerOf =
     return Buffer.from(bytes.subarray(offset, offset + length));
   };
 
-/** Reads the whole file. */
-function decoded(bytes: Buffer): { header: FileHeader; snapshot: TestSnapshot } {
-  const file = decodeFile(readerOf(bytes), bytes.length);
-  const pages = file.pages.map(({ filled, masked, positions }, index) => {
-    const content = new Uint8Array(PAGE_BYTES);
-    file.readPage(index, content);
+const opened = (bytes: Buffer): Promise<StoredFile> =>
+  openStored(async (offset, into) => {
+    into.set(readerOf(bytes)(offset, into.length));
+  }, bytes.length);
+
+/** Reads the whole file, two pages at a time. */
+async function decoded(bytes: Buffer): Promise<{ header: FileHeader; snapshot: TestSnapshot }> {
+  const file = await opened(bytes);
+  const { pages: count, tokens, nextPosition } = file.header;
+  const data = new Uint8Array(count * PAGE_BYTES);
+  for (let first = 0; first < count; first += 2) {
+    await file.readPages(first, data.subarray(first * PAGE_BYTES, Math.min(first + 2, count) * PAGE_BYTES));
+  }
+  const pages = Array.from({ length: count }, (_, index) => {
+    const { filled, masked, positions } = file.pageAt(index);
+    const content = data.slice(index * PAGE_BYTES, (index + 1) * PAGE_BYTES);
     return { page: { references: 0, filled, positions, content }, masked };
   });
-  const { tokens, nextPosition } = file.header;
   return { header: file.header, snapshot: { pages, tokens, nextPosition } };
 }
 
@@ -52,7 +67,7 @@ test('gives back what was written, bit for bit', async () => {
   for (const pages of [0, 1, 3]) {
     const snapshot = snapshotOf(pages + 7, pages);
     const bytes = await encoded(snapshot);
-    const back = decoded(bytes);
+    const back = await decoded(bytes);
     assert.deepEqual(back.header, header(snapshot));
     assert.deepEqual(decodeHeader(readerOf(bytes), bytes.length), header(snapshot));
     assert.deepEqual(contentsOf(back.snapshot), contentsOf(snapshot));
@@ -66,20 +81,20 @@ test('finds every changed byte and every other length', async () => {
   for (let i = 0; i < bytes.length; i++) {
     const changed = Buffer.from(bytes);
     changed[i] = (changed[i] as number) ^ (1 << (i % 8));
-    assert.throws(() => decoded(changed), FileDamage, `byte ${i}`);
+    await assert.rejects(decoded(changed), FileDamage, `byte ${i}`);
   }
   for (let length = 0; length < bytes.length; length++) {
-    assert.throws(() => decoded(bytes.subarray(0, length)), FileDamage, `${length} bytes`);
+    await assert.rejects(decoded(bytes.subarray(0, length)), FileDamage, `${length} bytes`);
     assert.throws(() => decodeHeader(readerOf(bytes.subarray(0, length)), length), FileDamage, `${length} bytes`);
   }
-  assert.throws(() => decoded(Buffer.concat([bytes, Buffer.alloc(1)])), FileDamage);
+  await assert.rejects(decoded(Buffer.concat([bytes, Buffer.alloc(1)])), FileDamage);
 });
 
 test('says which format it is of when it is of another', async () => {
   const bytes = await encoded(snapshotOf(3, 1));
   bytes.writeUInt32LE(2, 8);
-  assert.throws(() => decoded(bytes), /it is of format 2, this host reads 1/);
-  assert.throws(() => decoded(Buffer.from('not a snapshot at all')), /does not begin as a snapshot does/);
+  await assert.rejects(decoded(bytes), /it is of format 2, this host reads 1/);
+  await assert.rejects(decoded(Buffer.from('not a snapshot at all')), /does not begin as a snapshot does/);
 });
 
 test('two pages that changed places are found out', async () => {
@@ -87,12 +102,13 @@ test('two pages that changed places are found out', async () => {
   const first = bytes.subarray(bytes.length - 2 * PAGE_BYTES, bytes.length - PAGE_BYTES);
   const second = bytes.subarray(bytes.length - PAGE_BYTES);
   const swapped = Buffer.concat([bytes.subarray(0, bytes.length - 2 * PAGE_BYTES), second, first]);
-  assert.throws(() => decoded(swapped), /checksum of page 0/);
+  await assert.rejects(decoded(swapped), /checksum of page 0/);
 });
 
 test('refuses a page that is not there', async () => {
   const bytes = await encoded(snapshotOf(3, 1));
-  const file = decodeFile(readerOf(bytes), bytes.length);
-  assert.throws(() => file.readPage(1, new Uint8Array(PAGE_BYTES)), RangeError);
-  assert.throws(() => file.readPage(0, new Uint8Array(PAGE_BYTES - 1)), RangeError);
+  const file = await opened(bytes);
+  assert.throws(() => file.pageAt(1), RangeError);
+  await assert.rejects(file.readPages(1, new Uint8Array(PAGE_BYTES)), RangeError);
+  await assert.rejects(file.readPages(0, new Uint8Array(PAGE_BYTES - 1)), RangeError);
 });

@@ -52,30 +52,64 @@ export interface FileHeader {
 /** Reads `length` bytes of a file. @throws FileDamage when the file is shorter */
 export type ByteReader = (offset: number, length: number) => Buffer;
 
+/** As `ByteReader`, beside this thread, into a buffer of the caller. */
+export type PieceReader = (offset: number, into: Uint8Array) => Promise<void>;
+
 /** The bytes are not those of a snapshot that was written whole. */
 export class FileDamage extends Error {
   override readonly name = 'FileDamage';
 }
 
-/** Bytes of pages whose checksums are computed before other tasks of the event loop get a turn. */
-const CHECKSUM_BATCH_BYTES = 4 * 1024 * 1024;
+/**
+ * The head of a file to be written: header and page table. The data of page `i` goes to `dataOffset + i × pageBytes`, in any order; the head
+ * goes to the start of the file.
+ */
+export class FileHead {
+  readonly dataOffset: number;
+  readonly #header: FileHeader;
+  readonly #bytes: Buffer;
+  readonly #tableOffset: number;
 
-/** The parts of a file, in order: the head (header and page table), then each page's data. Yields to the event loop between checksums. */
-export async function encodeFile(
-  header: FileHeader,
-  pages: readonly StoredPage[],
-  data: readonly Uint8Array[],
-): Promise<Uint8Array[]> {
-  const checksums: Buffer[] = [];
-  let batch = 0;
-  for (const page of data) {
-    checksums.push(sha256(page));
-    batch += page.length;
-    if (batch < CHECKSUM_BATCH_BYTES) continue;
-    batch = 0;
-    await setImmediate();
+  constructor(header: FileHeader) {
+    const json = Buffer.from(JSON.stringify(header));
+    if (json.length > MAX_HEADER_BYTES) throw new RangeError(`a header of ${json.length} bytes`);
+    this.#header = header;
+    this.#tableOffset = PREAMBLE_BYTES + json.length + CHECKSUM_BYTES;
+    this.dataOffset = dataOffsetOf(this.#tableOffset, header);
+    this.#bytes = Buffer.alloc(this.dataOffset);
+    MAGIC.copy(this.#bytes);
+    this.#bytes.writeUInt32LE(VERSION, 8);
+    this.#bytes.writeUInt32LE(json.length, 12);
+    json.copy(this.#bytes, PREAMBLE_BYTES);
+    sha256(this.#bytes.subarray(0, PREAMBLE_BYTES + json.length)).copy(this.#bytes, PREAMBLE_BYTES + json.length);
   }
-  return [encodeHead(header, pages, checksums), ...data];
+
+  /** Describes the page at `index`. */
+  setPage(index: number, { filled, masked, positions }: StoredPage): void {
+    const entry = this.#entry(index);
+    entry.writeUInt32LE(filled >>> 0, 0);
+    entry.writeUInt32LE(masked >>> 0, 4);
+    for (let slot = 0; slot < this.#header.pageSize; slot++) entry.writeUInt32LE(positions[slot] ?? 0, 8 + slot * 4);
+  }
+
+  /** Computes the checksums of the data of whole pages, from `first` on. */
+  async setData(first: number, data: Uint8Array): Promise<void> {
+    for (const [i, checksum] of (await digests(data, this.#header.pageBytes)).entries()) {
+      const entry = this.#entry(first + i);
+      checksum.copy(entry, entry.length - CHECKSUM_BYTES);
+    }
+  }
+
+  /** The bytes of the head, once every page is described. */
+  async seal(): Promise<Buffer> {
+    const end = this.dataOffset - CHECKSUM_BYTES;
+    (await digest(this.#bytes.subarray(this.#tableOffset - CHECKSUM_BYTES, end))).copy(this.#bytes, end);
+    return this.#bytes;
+  }
+
+  #entry(index: number): Buffer {
+    return tableEntry(this.#bytes.subarray(this.#tableOffset), index, this.#header);
+  }
 }
 
 /** Bytes of a file of `pages` pages, without its JSON header. */
@@ -83,75 +117,63 @@ export function fileSize(pages: number, { pageSize, pageBytes }: { pageSize: num
   return PREAMBLE_BYTES + 2 * CHECKSUM_BYTES + pages * (tableEntryBytes(pageSize) + pageBytes);
 }
 
-function encodeHead(header: FileHeader, pages: readonly StoredPage[], checksums: readonly Buffer[]): Buffer {
-  const json = Buffer.from(JSON.stringify(header));
-  if (json.length > MAX_HEADER_BYTES) throw new RangeError(`a header of ${json.length} bytes`);
-  const preamble = Buffer.alloc(PREAMBLE_BYTES);
-  MAGIC.copy(preamble);
-  preamble.writeUInt32LE(VERSION, 8);
-  preamble.writeUInt32LE(json.length, 12);
-  const headerChecksum = sha256(preamble, json);
-
-  const entryBytes = tableEntryBytes(header.pageSize);
-  const table = Buffer.alloc(pages.length * entryBytes);
-  for (const [i, page] of pages.entries()) {
-    const entry = table.subarray(i * entryBytes, (i + 1) * entryBytes);
-    entry.writeUInt32LE(page.filled >>> 0, 0);
-    entry.writeUInt32LE(page.masked >>> 0, 4);
-    for (let slot = 0; slot < header.pageSize; slot++) entry.writeUInt32LE(page.positions[slot] ?? 0, 8 + slot * 4);
-    checksums[i]?.copy(entry, entryBytes - CHECKSUM_BYTES);
-  }
-  return Buffer.concat([preamble, json, headerChecksum, table, sha256(headerChecksum, table)]);
-}
-
 /** The header of a file of `size` bytes, checked against its checksum and against the size. @throws FileDamage */
 export function decodeHeader(read: ByteReader, size: number): FileHeader {
   return locate(read, size).header;
 }
 
-/** A whole file with a verified page table; `readPage` verifies each page's data. */
-export interface DecodedFile {
+/** A file whose head is verified. */
+export interface StoredFile {
   readonly header: FileHeader;
-  readonly pages: readonly StoredPage[];
-  /** @throws FileDamage when the data is not what was written */
-  readPage(index: number, into: Uint8Array): void;
+  /** The page at `index` without its data. */
+  pageAt(index: number): StoredPage;
+  /** Reads the data of whole pages from `first` on, as many as `into` has room for, and verifies them. @throws FileDamage */
+  readPages(first: number, into: Uint8Array): Promise<void>;
 }
 
-/** @throws FileDamage */
-export function decodeFile(read: ByteReader, size: number): DecodedFile {
-  const { header, headerChecksum, tableOffset, dataOffset } = locate(read, size);
-  const table = read(tableOffset, dataOffset - tableOffset - CHECKSUM_BYTES);
-  if (!sha256(headerChecksum, table).equals(read(dataOffset - CHECKSUM_BYTES, CHECKSUM_BYTES))) {
+/** Reads and verifies the head of a file of `size` bytes. @throws FileDamage */
+export async function openStored(read: PieceReader, size: number): Promise<StoredFile> {
+  const start = Buffer.alloc(Math.min(size, PREAMBLE_BYTES + MAX_HEADER_BYTES + CHECKSUM_BYTES));
+  await read(0, start);
+  const within: ByteReader = (offset, length) => {
+    if (offset + length > start.length) throw new FileDamage(`it ends before byte ${offset + length}`);
+    return start.subarray(offset, offset + length);
+  };
+  const { header, tableOffset, dataOffset } = locate(within, size);
+  const bytes = Buffer.alloc(dataOffset - tableOffset + CHECKSUM_BYTES);
+  await read(tableOffset - CHECKSUM_BYTES, bytes);
+  const end = bytes.length - CHECKSUM_BYTES;
+  if (!(await digest(bytes.subarray(0, end))).equals(bytes.subarray(end))) {
     throw new FileDamage('the checksum of its page table does not match');
   }
-  const entryBytes = tableEntryBytes(header.pageSize);
-  const pages: StoredPage[] = [];
-  const checksums: Buffer[] = [];
-  for (let i = 0; i < header.pages; i++) {
-    const entry = table.subarray(i * entryBytes, (i + 1) * entryBytes);
-    const positions = new Uint32Array(header.pageSize);
-    for (let slot = 0; slot < header.pageSize; slot++) positions[slot] = entry.readUInt32LE(8 + slot * 4);
-    pages.push({ filled: entry.readUInt32LE(0), masked: entry.readUInt32LE(4), positions });
-    checksums.push(entry.subarray(entryBytes - CHECKSUM_BYTES));
-  }
+  const table = bytes.subarray(CHECKSUM_BYTES, end);
+  const { pageSize, pageBytes } = header;
   return {
     header,
-    pages,
-    readPage(index, into) {
-      const checksum = checksums[index];
-      if (!checksum || into.length !== header.pageBytes) {
-        throw new RangeError(`page ${index} of ${header.pages} into ${into.length} of ${header.pageBytes} bytes`);
+    pageAt(index) {
+      const entry = tableEntry(table, index, header);
+      const positions = new Uint32Array(pageSize);
+      for (let slot = 0; slot < pageSize; slot++) positions[slot] = entry.readUInt32LE(8 + slot * 4);
+      return { filled: entry.readUInt32LE(0), masked: entry.readUInt32LE(4), positions };
+    },
+    async readPages(first, into) {
+      const pages = into.length / pageBytes;
+      if (!Number.isInteger(pages)) throw new RangeError(`pages of ${pageBytes} bytes into ${into.length} bytes`);
+      const checksums: Buffer[] = [];
+      for (let i = 0; i < pages; i++) {
+        checksums.push(tableEntry(table, first + i, header).subarray(-CHECKSUM_BYTES));
       }
-      const bytes = read(dataOffset + index * header.pageBytes, header.pageBytes);
-      if (!sha256(bytes).equals(checksum)) throw new FileDamage(`the checksum of page ${index} does not match`);
-      into.set(bytes);
+      await read(dataOffset + first * pageBytes, into);
+      for (const [i, found] of (await digests(into, pageBytes)).entries()) {
+        if (!found.equals(checksums[i] as Buffer))
+          throw new FileDamage(`the checksum of page ${first + i} does not match`);
+      }
     },
   };
 }
 
 interface Layout {
   readonly header: FileHeader;
-  readonly headerChecksum: Buffer;
   readonly tableOffset: number;
   readonly dataOffset: number;
 }
@@ -171,10 +193,10 @@ function locate(read: ByteReader, size: number): Layout {
     throw new FileDamage('the checksum of its header does not match');
   }
   const header = parseHeader(json.toString());
-  const dataOffset = tableOffset + header.pages * tableEntryBytes(header.pageSize) + CHECKSUM_BYTES;
+  const dataOffset = dataOffsetOf(tableOffset, header);
   const whole = length + fileSize(header.pages, header);
   if (whole !== size) throw new FileDamage(`it has ${size} bytes, its header says ${whole}`);
-  return { header, headerChecksum, tableOffset, dataOffset };
+  return { header, tableOffset, dataOffset };
 }
 
 function parseHeader(json: string): FileHeader {
@@ -193,8 +215,48 @@ function tableEntryBytes(pageSize: number): number {
   return 8 + pageSize * 4 + CHECKSUM_BYTES;
 }
 
+function dataOffsetOf(tableOffset: number, { pages, pageSize }: FileHeader): number {
+  return tableOffset + pages * tableEntryBytes(pageSize) + CHECKSUM_BYTES;
+}
+
+function tableEntry(table: Buffer, index: number, { pages, pageSize }: FileHeader): Buffer {
+  if (!(index >= 0 && index < pages)) throw new RangeError(`page ${index} of ${pages}`);
+  const bytes = tableEntryBytes(pageSize);
+  return table.subarray(index * bytes, (index + 1) * bytes);
+}
+
 function sha256(...parts: readonly Uint8Array[]): Buffer {
   const hash = createHash('sha256');
   for (const part of parts) hash.update(part);
   return hash.digest();
+}
+
+/** Bytes whose checksum is computed before other tasks of the event loop get a turn. */
+const TURN_BYTES = 1024 * 1024;
+
+/** SHA-256 of each `partBytes` bytes. Yields to the event loop in between. */
+async function digests(data: Uint8Array, partBytes: number): Promise<Buffer[]> {
+  const found: Buffer[] = [];
+  let left = TURN_BYTES;
+  for (let start = 0; start < data.length; start += partBytes) {
+    const hash = createHash('sha256');
+    const end = start + partBytes;
+    for (let at = start; at < end; ) {
+      const next = Math.min(end, at + left);
+      hash.update(data.subarray(at, next));
+      left -= next - at;
+      at = next;
+      if (left > 0) continue;
+      left = TURN_BYTES;
+      await setImmediate();
+    }
+    found.push(hash.digest());
+  }
+  return found;
+}
+
+/** SHA-256. Yields to the event loop in between. */
+async function digest(bytes: Uint8Array): Promise<Buffer> {
+  const [found] = await digests(bytes, bytes.length);
+  return found as Buffer;
 }

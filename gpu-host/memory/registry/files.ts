@@ -10,10 +10,13 @@ import {
   rmSync,
   statSync,
 } from 'node:fs';
-import { mkdir, open, rm } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type ByteReader, FileDamage } from './file-format.ts';
+import { type ByteReader, FileDamage, type PieceReader } from './file-format.ts';
 import { directoryNameOf } from './names.ts';
+
+/** Writes bytes at an offset of a file. */
+export type PieceWriter = (offset: number, bytes: Uint8Array) => Promise<void>;
 
 const ENDING = '.kv';
 /** Files being written: `tmp-<process id>-<random>`. */
@@ -56,14 +59,29 @@ export class SnapshotFiles {
     }
   }
 
+  /** Calls `body` with a reader of the file and its size. @throws FileDamage when the file ends early; file system errors */
+  async readPieces<T>(
+    tenant: string,
+    fileName: string,
+    body: (read: PieceReader, size: number) => Promise<T>,
+  ): Promise<T> {
+    const handle = await open(join(this.#tenantPath(tenant), fileName), 'r');
+    try {
+      return await body((offset, into) => readWhole(handle, offset, into), (await handle.stat()).size);
+    } finally {
+      await handle.close();
+    }
+  }
+
   /**
-   * Writes a file under a temporary name and renames it once it is on disk. Asks `mayPublish` right before the rename, in the same turn:
-   * false changes nothing. Calls `published` right after with the file's bytes. The promise resolves when the directory is on disk as well.
+   * Writes a file under a temporary name, filled by `fill`, and renames it once it is on disk. Asks `mayPublish` after `fill` and right
+   * before the rename, in the same turn: false changes nothing. Calls `published` right after the rename with the file's bytes. The promise
+   * resolves when the directory is on disk as well.
    */
   async write(
     tenant: string,
     fileName: string,
-    parts: readonly Uint8Array[],
+    fill: (write: PieceWriter) => Promise<void>,
     mayPublish: () => boolean,
     published: (bytes: number) => void,
   ): Promise<void> {
@@ -71,16 +89,10 @@ export class SnapshotFiles {
     await mkdir(directory, { recursive: true });
     const temporary = join(directory, `tmp-${process.pid}-${randomUUID()}`);
     try {
-      const handle = await open(temporary, 'wx', 0o600);
-      try {
-        for (const part of parts) await handle.writeFile(part);
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
+      const bytes = await writeTemporary(temporary, fill, mayPublish);
       if (!mayPublish()) return;
       renameSync(temporary, join(directory, fileName));
-      published(parts.reduce((sum, part) => sum + part.length, 0));
+      published(bytes);
     } finally {
       await rm(temporary, { force: true });
     }
@@ -115,6 +127,41 @@ function readExactly(fd: number, offset: number, length: number): Buffer {
     done += read;
   }
   return buffer;
+}
+
+/** Makes a file and brings it to the disk unless it is not wanted. @returns its bytes */
+async function writeTemporary(
+  path: string,
+  fill: (write: PieceWriter) => Promise<void>,
+  isWanted: () => boolean,
+): Promise<number> {
+  const handle = await open(path, 'wx', 0o600);
+  try {
+    let size = 0;
+    await fill(async (offset, bytes) => {
+      size = Math.max(size, offset + bytes.length);
+      await writeWhole(handle, offset, bytes);
+    });
+    if (isWanted()) await handle.sync();
+    return size;
+  } finally {
+    await handle.close();
+  }
+}
+
+async function writeWhole(handle: FileHandle, offset: number, bytes: Uint8Array): Promise<void> {
+  for (let done = 0; done < bytes.length; ) {
+    const { bytesWritten } = await handle.write(bytes, done, bytes.length - done, offset + done);
+    done += bytesWritten;
+  }
+}
+
+async function readWhole(handle: FileHandle, offset: number, into: Uint8Array): Promise<void> {
+  for (let done = 0; done < into.length; ) {
+    const { bytesRead } = await handle.read(into, done, into.length - done, offset + done);
+    if (bytesRead === 0) throw new FileDamage(`it ends before byte ${offset + into.length}`);
+    done += bytesRead;
+  }
 }
 
 async function syncDirectory(directory: string): Promise<void> {

@@ -1,22 +1,31 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'node:test';
 import { setImmediate, setTimeout } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { CallFault } from '../fault.ts';
 import { directoryNameOf } from './names.ts';
 import type { Caller } from './rights.ts';
-import { contentsOf, snapshotOf } from './testing/page-memory.ts';
-import { Life, refusalOf } from './testing/registries.ts';
+import { contentsOf, PAGE_BYTES, snapshotOf, TestRequester } from './testing/page-memory.ts';
+import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 
-/* Saves that overlap, are replaced or removed under way: the content visible at once, and the final files, are those of the last call. */
+/*
+ * Saves and restores that overlap, page by page: are replaced, fail, lose their name or their inferlet under way. The content visible at
+ * once, and the final files, are those of the last call that did not fail.
+ */
 
 const SEED = 161_803;
 const RUNS = 120;
 const CALLER: Caller = { tenant: 't', inferlet: 'one', functionName: 'f' };
-const NAMES = ['a', 'b', 'c'];
+const NAMES = ['a', 'b', 'c', 'd', 'e'];
+/** Two pages go to or from the disk at a time. All names together and a neighbour's export do not fit into memory. */
+const LIMITS = { maxMemoryPages: 8, maxSavingBytes: 1000, bufferBytes: 2 * PAGE_BYTES };
+const NEIGHBOUR_PAGES = 2;
+/** Empty snapshots whose files together take all bytes that may be saved at once. */
+const FILLERS = 12;
 
 const name = fc.constantFrom(...NAMES);
 const operation = fc.oneof(
@@ -25,50 +34,77 @@ const operation = fc.oneof(
     arbitrary: fc.record({ op: fc.constant('save' as const), name, pages: fc.nat(3), persistent: fc.boolean() }),
   },
   { weight: 2, arbitrary: fc.record({ op: fc.constant('remove' as const), name }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({ op: fc.constant('open' as const), name, times: fc.integer({ min: 1, max: 3 }) }),
+  },
   { weight: 5, arbitrary: fc.record({ op: fc.constant('turns' as const), turns: fc.integer({ min: 1, max: 8 }) }) },
+  { weight: 2, arbitrary: fc.record({ op: fc.constant('crowd' as const) }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('pause' as const) }) },
+  { weight: 1, arbitrary: fc.record({ op: fc.constant('fail' as const) }) },
+  { weight: 1, arbitrary: fc.record({ op: fc.constant('end' as const) }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('restart' as const) }) },
 );
 type Operation = typeof operation extends fc.Arbitrary<infer T> ? T : never;
 
+/** A content that a name was given, in the order of the calls. */
 interface Known {
+  readonly name: string;
   readonly contents: unknown;
-  readonly pages: number;
   readonly persistent: boolean;
+  /** True when it was removed, or could not be saved. */
+  isGone: boolean;
 }
 
 class Trial {
   readonly directory: string;
+  readonly #wait: () => number;
   life: Life;
-  known = new Map<string, Known>();
+  requester: TestRequester;
+  known: Known[] = [];
+  /** What each name has shown since the start, in order; undefined when there was no such name. */
+  readonly shown = new Map<string, unknown[]>(NAMES.map((each) => [each, [undefined]]));
   /** Number of removals of each name. */
   readonly removals = new Map<string, number>();
   seeds = 0;
   readonly counts: Record<string, number>;
   readonly outcomes: Promise<void>[] = [];
 
-  constructor(directory: string, counts: Record<string, number>) {
+  /** @param wait turns of the event loop before the next page is copied */
+  constructor(directory: string, counts: Record<string, number>, wait: () => number) {
     this.directory = directory;
-    this.life = new Life(directory);
+    this.#wait = wait;
+    this.life = new Life(directory, 0, LIMITS);
+    this.requester = this.#newRequester();
     this.counts = counts;
   }
 
   async apply(operation: Operation): Promise<void> {
     switch (operation.op) {
       case 'save':
-        this.save(operation.name, operation.pages, operation.persistent);
+        await this.save(operation.name, operation.pages, operation.persistent);
         break;
-      case 'remove': {
-        const refusal = refusalOf(() => this.life.registry.removeFile(CALLER, operation.name));
-        assert.equal(refusal, this.known.delete(operation.name) ? undefined : 'not-found');
-        this.removals.set(operation.name, (this.removals.get(operation.name) ?? 0) + 1);
+      case 'remove':
+        this.remove(operation.name);
         break;
-      }
+      case 'open':
+        for (let i = 0; i < operation.times; i++) this.open(operation.name);
+        break;
       case 'turns':
         for (let turn = 0; turn < operation.turns; turn++) await setImmediate();
         break;
+      case 'crowd':
+        this.crowd();
+        break;
       case 'pause':
         await setTimeout(1);
+        break;
+      case 'fail':
+        this.life.memory.failingReads = 1;
+        break;
+      case 'end':
+        this.requester.end();
+        this.requester = this.#newRequester();
         break;
       case 'restart':
         await this.restart();
@@ -77,63 +113,168 @@ class Trial {
     this.checkSeen();
   }
 
-  save(name: string, pages: number, persistent: boolean): void {
-    const { registry, memory } = this.life;
-    if (this.known.has(name)) registry.openFile(CALLER, name, true, memory.restore);
+  async save(name: string, pages: number, persistent: boolean): Promise<void> {
     const snapshot = snapshotOf(this.seeds++, pages);
-    const saved = registry.saveFile(CALLER, name, snapshot, { persistent, rights: 'private' });
+    let saved: Promise<void> | undefined;
+    const trySave = () =>
+      refusalOf(() => {
+        const options = { persistent, rights: 'private' } as const;
+        saved = this.life.registry.saveFile(CALLER, name, snapshot, options, this.requester);
+      });
+    let refusal = trySave();
+    if (refusal === 'invalid-argument') {
+      // The lock comes with the pages, perhaps from disk.
+      const open = () => this.life.registry.openFile(CALLER, name, true, this.requester, contentsOf);
+      const opened = await laterRefusalOf(open);
+      if (opened !== undefined) assert.equal(opened, 'not-found');
+      refusal = trySave();
+    }
+    if (refusal !== undefined) {
+      assert.equal(refusal, 'unavailable', 'too much is in memory, or being saved');
+      this.count('refused');
+      return;
+    }
     assert.equal(saved !== undefined, persistent);
-    this.known.set(name, { contents: contentsOf(snapshot), pages, persistent });
+    const known: Known = { name, contents: contentsOf(snapshot), persistent, isGone: false };
+    this.known.push(known);
+    this.note();
     const removals = this.removals.get(name);
     const outcome = (saved ?? Promise.resolve()).then(
       () => this.count(persistent ? 'saved' : 'kept'),
       (error: unknown) => {
-        assert.ok(error instanceof CallFault && error.error.tag === 'cancelled', String(error));
-        assert.notEqual(this.removals.get(name), removals, `"${name}" was not removed since`);
-        this.count('cancelled');
+        assert.ok(error instanceof CallFault, String(error));
+        if (error.error.tag === 'cancelled') {
+          assert.notEqual(this.removals.get(name), removals, `"${name}" was not removed since`);
+        } else {
+          assert.match(error.message, /could not be saved: .*swap lost the page/);
+          known.isGone = true;
+          this.note();
+        }
+        this.count(error.error.tag);
       },
     );
-    // `settle`, which may come later, reports a failed check.
-    outcome.catch(() => undefined);
-    this.outcomes.push(outcome);
+    this.#await(outcome);
   }
 
-  /** Checks that opening a name gives the content saved last, on disk or not. */
-  checkSeen(): void {
-    for (const name of NAMES) {
-      const known = this.known.get(name);
-      const { registry, memory } = this.life;
-      if (!known)
-        assert.equal(
-          refusalOf(() => registry.openFile(CALLER, name, false, memory.restore)),
-          'not-found',
+  remove(name: string): void {
+    const refusal = refusalOf(() => this.life.registry.removeFile(CALLER, name));
+    assert.equal(refusal, this.visible(name) ? undefined : 'not-found');
+    for (const known of this.known) if (known.name === name) known.isGone = true;
+    this.removals.set(name, (this.removals.get(name) ?? 0) + 1);
+    this.note();
+  }
+
+  /** Takes the lock. Checks that opening a name gives what it shows now, or, when it comes from disk, at some time until it is there. */
+  open(name: string): void {
+    const shown = this.shown.get(name) as unknown[];
+    const before = shown.length - 1;
+    const requester = this.requester;
+    let opened: unknown;
+    const refusal = refusalOf(() => {
+      opened = this.life.registry.openFile(CALLER, name, true, requester, contentsOf);
+    });
+    if (refusal !== undefined) {
+      assert.deepEqual([refusal, shown.at(-1)], ['not-found', undefined]);
+      return;
+    }
+    if (!(opened instanceof Promise)) {
+      assert.deepEqual(opened, shown.at(-1));
+      return;
+    }
+    const outcome = opened.then(
+      (contents) => {
+        const possible = shown.slice(before);
+        assert.ok(
+          possible.some((each) => isDeepStrictEqual(each, contents)),
+          `"${name}" shows what it never had`,
         );
-      else assert.deepEqual(contentsOf(registry.openFile(CALLER, name, false, memory.restore)), known.contents);
+        this.count('restored');
+      },
+      (error: unknown) => {
+        assert.ok(error instanceof CallFault, String(error));
+        if (error.error.tag === 'cancelled') assert.ok(requester.hasEnded);
+        else assert.deepEqual([error.error.tag, shown.slice(before).includes(undefined)], ['not-found', true]);
+        this.count(`open ${error.error.tag}`);
+      },
+    );
+    this.#await(outcome);
+  }
+
+  /** Drives content that is also on disk out of memory. */
+  crowd(): void {
+    const { registry } = this.life;
+    const snapshot = snapshotOf(this.seeds++, NEIGHBOUR_PAGES);
+    const refusal = refusalOf(() => registry.exportPages('u', 'crowd', snapshot, false, this.requester));
+    if (refusal === undefined) registry.unexport('u', 'crowd');
+  }
+
+  checkSeen(): void {
+    for (const name of NAMES) this.open(name);
+    const { memoryPages } = this.life.registry.stats();
+    assert.ok(memoryPages <= LIMITS.maxMemoryPages, `${memoryPages} pages in memory`);
+  }
+
+  /** The content saved last of those that are not gone. */
+  visible(name: string): Known | undefined {
+    return this.known.findLast((known) => known.name === name && !known.isGone);
+  }
+
+  /** Notes what each name shows now. */
+  note(): void {
+    for (const [name, shown] of this.shown) {
+      const contents = this.visible(name)?.contents;
+      if (shown.at(-1) !== contents) shown.push(contents);
     }
   }
 
   async settle(): Promise<void> {
-    await this.life.registry.close();
+    const { registry, memory } = this.life;
+    await registry.close();
     await Promise.all(this.outcomes.splice(0));
-    let pages = 0;
-    for (const known of this.known.values()) pages += known.pages;
-    assert.equal(this.life.memory.held.size, pages, 'pages held when all saves have ended');
+    memory.failingReads = 0;
+    assert.equal(memory.held.size, registry.stats().memoryPages, 'pages held when all saves have ended');
   }
 
   async restart(): Promise<void> {
     await this.settle();
-    for (const [name, { persistent }] of this.known) if (!persistent) this.known.delete(name);
+    const kept = NAMES.map((name) => this.visible(name)).filter((known) => known?.persistent);
+    this.known = kept as Known[];
+    this.note();
     const { diskBytes } = this.life.registry.stats();
-    this.life = new Life(this.directory);
+    this.life = new Life(this.directory, 0, LIMITS);
+    this.requester = this.#newRequester();
     assert.equal(this.life.registry.stats().diskBytes, diskBytes);
     const path = join(this.directory, directoryNameOf('t'));
-    const files = readdirSync(this.directory).length === 0 ? [] : readdirSync(path);
-    assert.equal(files.length, this.known.size, 'files on disk');
+    const files = existsSync(path) ? readdirSync(path) : [];
+    assert.equal(files.length, this.known.length, 'files on disk');
     this.count('restarts');
+  }
+
+  /** Removes all names: no page may be left, and no byte that counts as being saved. */
+  async clear(): Promise<void> {
+    const { registry } = this.life;
+    for (const name of NAMES) this.remove(name);
+    await this.settle();
+    const fillers = Array.from({ length: FILLERS }, (_, i) => `filler-${i}`);
+    const saved = fillers.map((tenant) => registry.exportPages(tenant, 'x', snapshotOf(0, 0), true, this.requester));
+    await Promise.all(saved);
+    for (const tenant of fillers) registry.unexport(tenant, 'x');
+    assert.equal(this.life.memory.held.size, 0);
+    assert.equal(this.life.registry.stats().diskBytes, 0);
   }
 
   count(what: string): void {
     this.counts[what] = (this.counts[what] ?? 0) + 1;
+  }
+
+  #newRequester(): TestRequester {
+    return new TestRequester(this.life.memory, 't', this.#wait);
+  }
+
+  #await(outcome: Promise<void>): void {
+    // `settle`, which may come later, reports a failed check.
+    outcome.catch(() => undefined);
+    this.outcomes.push(outcome);
   }
 }
 
@@ -142,16 +283,21 @@ test('what was saved last is what is seen, and what a restart finds', async (t) 
   t.after(() => rmSync(root, { recursive: true, force: true }));
   let operations = 0;
   const counts: Record<string, number> = {};
+  const schedule = fc.array(operation, { maxLength: 200, size: 'max' });
+  const waits = fc.infiniteStream(fc.integer({ min: 1, max: 4 }));
   await fc.assert(
-    fc.asyncProperty(fc.array(operation, { maxLength: 200, size: 'max' }), async (schedule) => {
-      const trial = new Trial(mkdtempSync(join(root, 'kv-')), counts);
+    fc.asyncProperty(schedule, waits, async (schedule, waits) => {
+      const trial = new Trial(mkdtempSync(join(root, 'kv-')), counts, () => waits.next().value as number);
       for (const each of schedule) await trial.apply(each);
       await trial.restart();
       trial.checkSeen();
+      await trial.clear();
       operations += schedule.length;
     }),
     { seed: SEED, numRuns: RUNS },
   );
   t.diagnostic(`seed ${SEED}: ${operations} operations in ${RUNS} schedules: ${JSON.stringify(counts)}`);
-  assert.ok(counts.saved && counts.cancelled, JSON.stringify(counts));
+  for (const what of ['saved', 'cancelled', 'internal', 'restored', 'open cancelled', 'open not-found']) {
+    assert.ok(counts[what], `${what}: ${JSON.stringify(counts)}`);
+  }
 });

@@ -18,14 +18,20 @@ import { FILE_RIGHTS } from '../../protocol/calls.ts';
 import { directoryNameOf, type EntryKind, fileNameOf } from './names.ts';
 import type { Caller } from './rights.ts';
 import { assertExpected, type Known, Model, mayRead } from './testing/model.ts';
-import { contentsOf, snapshotOf, type TestSnapshot } from './testing/page-memory.ts';
-import { Life, refusalOf } from './testing/registries.ts';
+import { contentsOf, PAGE_BYTES, snapshotOf, type TestSnapshot } from './testing/page-memory.ts';
+import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 
 /* Compares the registry with a list of names, over restarts with either of two models, on real files that are damaged at any time. */
 
 const SEED = 271_828;
 const [RUNS, MIN_OPERATIONS] = process.env.PIE_TEST_ALL ? [240, 100_000] : [100, 40_000];
-const LIMITS = { maxTenantPages: 20, maxTenantEntries: 9, maxSnapshotPages: 5, maxMemoryPages: 24 };
+const LIMITS = {
+  maxTenantPages: 20,
+  maxTenantEntries: 9,
+  maxSnapshotPages: 5,
+  maxMemoryPages: 24,
+  bufferBytes: 2 * PAGE_BYTES,
+};
 
 const CALLERS: readonly Caller[] = [
   { tenant: 't', inferlet: 'one', functionName: 'f' },
@@ -94,10 +100,10 @@ class Trial {
         await this.save(operation);
         break;
       case 'import':
-        this.import(operation);
+        await this.import(operation);
         break;
       case 'open':
-        this.open(operation);
+        await this.open(operation);
         break;
       case 'unexport':
         this.unexport(operation);
@@ -132,7 +138,7 @@ class Trial {
     const expected = this.model.expectExport(tenant, name, pages);
     let saved: Promise<void> | undefined;
     const refusal = refusalOf(() => {
-      saved = this.life.registry.exportPages(tenant, name, snapshot, persistent);
+      saved = this.life.registry.exportPages(tenant, name, snapshot, persistent, this.life.requester);
     });
     assertExpected(refusal, expected, `export ${name}`);
     if (refusal !== undefined) return;
@@ -147,7 +153,7 @@ class Trial {
     const expected = this.model.expectSave(caller, name, pages, persistent, rights);
     let saved: Promise<void> | undefined;
     const refusal = refusalOf(() => {
-      saved = this.life.registry.saveFile(caller, name, snapshot, { persistent, rights });
+      saved = this.life.registry.saveFile(caller, name, snapshot, { persistent, rights }, this.life.requester);
     });
     assertExpected(refusal, expected, `save ${name}`);
     if (refusal !== undefined) return;
@@ -156,20 +162,20 @@ class Trial {
     this.#put(caller.tenant, 'file', name, snapshot, persistent, { owner, rights });
   }
 
-  import({ who, name }: Of<'import'>): void {
+  async import({ who, name }: Of<'import'>): Promise<void> {
     const { tenant } = callerOf(who);
     const expected = this.model.expectImport(tenant, name);
-    this.#load(this.model.find(tenant, 'export', name), expected, `import ${name}`, () =>
-      this.life.registry.importPages(tenant, name, this.life.memory.restore),
+    await this.#load(this.model.find(tenant, 'export', name), expected, `import ${name}`, () =>
+      this.life.registry.importPages(tenant, name, this.life.requester, contentsOf),
     );
   }
 
-  open({ who, name, write }: Of<'open'>): void {
+  async open({ who, name, write }: Of<'open'>): Promise<void> {
     const caller = callerOf(who);
     const expected = this.model.expectOpen(caller, name, write);
     const known = this.model.find(caller.tenant, 'file', name);
-    const opened = this.#load(known, expected, `open ${name}`, () =>
-      this.life.registry.openFile(caller, name, write, this.life.memory.restore),
+    const opened = await this.#load(known, expected, `open ${name}`, () =>
+      this.life.registry.openFile(caller, name, write, this.life.requester, contentsOf),
     );
     if (opened && known && write) known.lock = caller.inferlet;
   }
@@ -272,20 +278,23 @@ class Trial {
     assert.deepEqual(files, new Set(persistent.map((known) => this.#pathOf(known))));
   }
 
-  #load(
+  async #load(
     known: Known | undefined,
     expected: readonly (string | undefined)[],
     what: string,
-    load: () => TestSnapshot,
-  ): boolean {
-    let snapshot: TestSnapshot | undefined;
-    const refusal = refusalOf(() => {
-      snapshot = load();
+    load: () => unknown,
+  ): Promise<boolean> {
+    let contents: unknown;
+    const wasInMemory = known?.inMemory;
+    const refusal = await laterRefusalOf(async () => {
+      const loaded = load();
+      if (wasInMemory) assert.ok(!(loaded instanceof Promise), `${what} needs no disk`);
+      contents = await loaded;
     });
     assertExpected(refusal, expected, what);
     if (refusal !== undefined) this.#count(`refused ${refusal}`);
-    if (!snapshot || !known) return false;
-    assert.deepEqual(contentsOf(snapshot), known.contents, `${what} gives what was kept`);
+    if (refusal !== undefined || !known) return false;
+    assert.deepEqual(contents, known.contents, `${what} gives what was kept`);
     if (!known.inMemory) this.#count('restored');
     this.model.use(known, true);
     return true;

@@ -5,7 +5,7 @@ import { Entries } from './entries.ts';
 import type { Entry, Refusal, RegistryLimits } from './entry.ts';
 import { checkName, checkWritableBy, type EntryKind, isSystemName, SYSTEM_TENANT, tenantOfName } from './names.ts';
 import { type Caller, canRead, checkNewRights, checkRead, checkWrite, type Ownership } from './rights.ts';
-import type { Restore, Snapshot, SnapshotMemory } from './snapshot.ts';
+import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './snapshot.ts';
 
 export interface RegistryOptions<S extends Snapshot> {
   readonly memory: SnapshotMemory<S>;
@@ -48,6 +48,7 @@ export function defaultLimits(pageCount: number): RegistryLimits {
     maxMemoryPages: Math.floor(pageCount / 2),
     maxDiskBytes: 16 * 1024 ** 3,
     maxSavingBytes: 512 * 1024 ** 2,
+    bufferBytes: 4 * 1024 ** 2,
   };
 }
 
@@ -55,7 +56,8 @@ export function defaultLimits(pageCount: number): RegistryLimits {
  * Snapshots of pages under names, of one model: exports, which never change, and KV files, which the holder of their lock saves anew
  * (Symphony, HotOS '25). Names belong to tenants; those under `system/` belong to the tenant `system` and every tenant can read them.
  *
- * Called between device steps. A refusal is a CallFault thrown at once and changes nothing; a returned promise is a write to disk.
+ * Called between device steps. A refusal is a CallFault, and changes nothing. A returned promise is a save to disk or a restore from it,
+ * whose work on memory is done in short turns between steps.
  */
 export class PageRegistry<S extends Snapshot> {
   readonly #entries: Entries<S>;
@@ -78,20 +80,27 @@ export class PageRegistry<S extends Snapshot> {
    * @throws CallFault `invalid-argument` (malformed or taken name), `unsupported` (a name under `system/`, or nothing is persistent here),
    * `limit-exceeded`, `unavailable`
    */
-  exportPages(tenant: string, name: string, snapshot: S, persistent: boolean): Promise<void> | undefined {
+  exportPages(
+    tenant: string,
+    name: string,
+    snapshot: S,
+    persistent: boolean,
+    turns: DeviceTurns,
+  ): Promise<void> | undefined {
     checkName(name);
     checkWritableBy(tenant, name);
     const taken = this.#entries.find(tenant, 'export', name);
     if (taken) throw takenFault(name, taken);
-    return this.#entries.put(tenant, 'export', name, { snapshot, persistent, file: null });
+    return this.#entries.put(tenant, 'export', name, { snapshot, persistent, file: null }, turns);
   }
 
   /**
-   * The snapshot under a name, held by the registry; `restore` makes its pages when they are on disk only.
-   * @throws CallFault `not-found`, `invalid-argument` (another model made it), `internal` (its file is damaged), `unavailable` (no room), what `restore` throws
+   * Gives the snapshot under a name to `use`: at once, or when it has come from disk. The registry holds it only until `use` returns.
+   * @throws CallFault `not-found`, `invalid-argument` (another model made it), what `use` throws. The promise also rejects with `internal`
+   * (its file is damaged), `unavailable` (no room), `cancelled` (the requester ended), and what `requester` throws
    */
-  importPages(tenant: string, name: string, restore: Restore<S>): S {
-    return this.#entries.load(this.#find(tenant, 'export', name), restore);
+  importPages<T>(tenant: string, name: string, requester: Requester<S>, use: (snapshot: S) => T): T | Promise<T> {
+    return this.#entries.load(() => this.#find(tenant, 'export', name), requester, use);
   }
 
   /** Forgets a name; importers keep its pages. @throws CallFault `not-found`, `unsupported` (under `system/`), `internal` */
@@ -111,20 +120,29 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * The content last saved under a name. With `write`, also takes the lock, until the inferlet unlocks the file or ends.
-   * @throws CallFault `not-found`, `unsupported` (no right), `unavailable` (locked, full), `invalid-argument` (another model's), `internal`
+   * Gives the content last saved under a name to `use`, as `importPages` does. With `write`, takes the lock before that, until the inferlet
+   * unlocks the file or ends.
+   * @throws CallFault as `importPages`, `unsupported` (no right), `unavailable` (locked)
    */
-  openFile(caller: Caller, name: string, write: boolean, restore: Restore<S>): S {
-    const entry = this.#find(caller.tenant, 'file', name);
-    const file = ownershipOf(entry);
-    checkRead(caller, name, file);
-    if (write) {
-      checkWrite(caller, name, file);
-      checkUnlocked(caller, entry);
-    }
-    const snapshot = this.#entries.load(entry, restore);
-    if (write) this.#lock(caller.inferlet, entry);
-    return snapshot;
+  openFile<T>(
+    caller: Caller,
+    name: string,
+    write: boolean,
+    requester: Requester<S>,
+    use: (snapshot: S) => T,
+  ): T | Promise<T> {
+    return this.#entries.load(
+      () => this.#findOpenable(caller, name, write),
+      requester,
+      (snapshot, entry) => {
+        if (write) {
+          // Another inferlet may have taken it while the pages came from disk.
+          checkUnlocked(caller, entry);
+          this.#lock(caller.inferlet, entry);
+        }
+        return use(snapshot);
+      },
+    );
   }
 
   /**
@@ -133,7 +151,13 @@ export class PageRegistry<S extends Snapshot> {
    * @throws CallFault `invalid-argument` (malformed or taken name), `unsupported` (no right, or nothing is persistent here),
    * `limit-exceeded`, `unavailable`
    */
-  saveFile(caller: Caller, name: string, snapshot: S, options: SaveOptions): Promise<void> | undefined {
+  saveFile(
+    caller: Caller,
+    name: string,
+    snapshot: S,
+    options: SaveOptions,
+    turns: DeviceTurns,
+  ): Promise<void> | undefined {
     checkName(name);
     checkWritableBy(caller.tenant, name);
     if (caller.functionName.length > MAX_OWNER_LENGTH) {
@@ -146,7 +170,8 @@ export class PageRegistry<S extends Snapshot> {
       checkNewRights(caller, name, ownershipOf(existing), rights);
     }
     const owner = existing ? ownershipOf(existing).owner : caller.functionName;
-    return this.#entries.put(caller.tenant, 'file', name, { snapshot, persistent, file: { owner, rights } });
+    const content = { snapshot, persistent, file: { owner, rights } };
+    return this.#entries.put(caller.tenant, 'file', name, content, turns);
   }
 
   /** Gives back a file's lock, if the caller holds it. @throws CallFault `invalid-argument` for a malformed name */
@@ -201,7 +226,7 @@ export class PageRegistry<S extends Snapshot> {
     return { exports: counts.export, files: counts.file, memoryPages, diskBytes };
   }
 
-  /** Waits for the saves under way. */
+  /** Waits for the saves and restores under way. */
   close(): Promise<void> {
     return this.#entries.close();
   }
@@ -219,6 +244,16 @@ export class PageRegistry<S extends Snapshot> {
     const found = this.#lookUp(tenant, kind, name);
     if (isRefusal(found)) throw found.fault;
     return found;
+  }
+
+  #findOpenable(caller: Caller, name: string, write: boolean): Entry<S> {
+    const entry = this.#find(caller.tenant, 'file', name);
+    checkRead(caller, name, ownershipOf(entry));
+    if (write) {
+      checkWrite(caller, name, ownershipOf(entry));
+      checkUnlocked(caller, entry);
+    }
+    return entry;
   }
 
   #lock(inferlet: string, entry: Entry<S>): void {

@@ -23,17 +23,7 @@ export interface SnapshotMemory<S extends Snapshot> {
   readPage(snapshot: S, index: number, into: Uint8Array): void;
 }
 
-/** A snapshot that is on disk only. Valid only during the restore that receives it. */
-export interface StoredSnapshot {
-  /** Tenant that owns the snapshot. */
-  readonly tenant: string;
-  readonly pages: readonly StoredPage[];
-  readonly tokens: number;
-  readonly nextPosition: number;
-  /** Keys and values of the page at `index`, checked. @throws CallFault `internal` when the file is damaged; the restore must then give back what it made. */
-  readPage(index: number, into: Uint8Array): void;
-}
-
+/** A page as a file holds it, without its keys and values. */
 export interface StoredPage {
   readonly filled: number;
   readonly masked: number;
@@ -41,5 +31,39 @@ export interface StoredPage {
   readonly positions: Uint32Array;
 }
 
-/** Makes pages of a stored snapshot, each held once for the registry. A restore that throws must leave none behind. */
-export type Restore<S extends Snapshot> = (stored: StoredSnapshot) => S;
+/** Turns on the device's memory, which one inferlet pays for. */
+export interface DeviceTurns {
+  /**
+   * Calls `next` between two device steps, again and again until it returns false. Each call of `next` is short; other steps go in between.
+   * Rejects with what `next` throws.
+   */
+  between(next: () => boolean): Promise<void>;
+}
+
+/** The inferlet that brings a snapshot back from disk. */
+export interface Requester<S extends Snapshot> extends DeviceTurns {
+  readonly tenant: string;
+  /** True once the inferlet has ended: its pages are gone, or go before the next step. */
+  readonly hasEnded: boolean;
+  /** Makes room for `pages` pages of a snapshot that belongs to `owner`, between device steps. @throws CallFault */
+  restore(owner: string, pages: number): Restoration<S>;
+}
+
+/** Pages of a snapshot on their way from disk. They count as the requester's, and go when it ends. Only `end` may come during a step. */
+export interface Restoration<S extends Snapshot> {
+  fill(index: number, page: StoredPage, bytes: Uint8Array): void;
+  /** The snapshot of the filled pages, held once for the registry. */
+  finish(tokens: number, nextPosition: number): S;
+  /** Ends the requester's hold: unless the registry or a mapping holds the pages, they are given back. */
+  end(): void;
+}
+
+/** Runs `work` once between two device steps. */
+export async function onceBetween<T>(turns: DeviceTurns, work: () => T): Promise<T> {
+  const results: T[] = [];
+  await turns.between(() => {
+    results.push(work());
+    return false;
+  });
+  return results[0] as T;
+}

@@ -1,9 +1,10 @@
 import { CallFault, fault } from '../fault.ts';
 import type { Entry, Maker, Refusal, Shelf, Version } from './entry.ts';
-import { decodeFile, decodeHeader, FileDamage, type FileHeader } from './file-format.ts';
+import { decodeHeader, FileDamage, type FileHeader, openStored, type StoredFile } from './file-format.ts';
 import type { SnapshotFiles } from './files.ts';
 import { type EntryKind, fileNameOf } from './names.ts';
-import type { Restore, Snapshot } from './snapshot.ts';
+import { pagesPerBuffer } from './saving.ts';
+import type { Requester, Restoration, Snapshot } from './snapshot.ts';
 
 /** A tenant's entries on disk, from the files' headers. Does not read the pages. */
 export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
@@ -49,37 +50,74 @@ function entryOf<S>(header: FileHeader, fileBytes: number): Entry<S> {
     fileBytes,
     lastUse: 0,
   };
-  return { tenant, kind: kindOf(header), name, current: version, settled: version, lock: undefined, removed: false };
+  return {
+    tenant,
+    kind: kindOf(header),
+    name,
+    current: version,
+    settled: version,
+    saving: new Set(),
+    lock: undefined,
+    removed: false,
+  };
 }
 
 /**
- * The pages of an entry's file, made by `restore`, whose errors pass through.
- * @throws CallFault `internal` when the file is damaged or cannot be read, `invalid-argument` when another model made it
+ * Fills `restoration` with the pages of an entry's file, one buffer after the other: beside device steps from the disk into the buffer,
+ * between them from there to memory. Returns the file's header.
+ * @throws CallFault `internal` when the file is damaged or cannot be read, `invalid-argument` when another model made it, `cancelled` when
+ * the requester ends meanwhile
  */
-export function restoreFile<S extends Snapshot>(
+export async function fillFromFile<S extends Snapshot>(
   files: SnapshotFiles,
   entry: Entry<S>,
   maker: Maker,
-  restore: Restore<S>,
-): S {
-  const { tenant, kind, name } = entry;
+  restoration: Restoration<S>,
+  requester: Requester<S>,
+  bufferBytes: number,
+): Promise<FileHeader> {
+  const { tenant, kind, name, current } = entry;
   const fileName = fileNameOf(kind, name);
-  const what = `"${name}"`;
-  return explained(what, () =>
-    files.read(tenant, fileName, (read, size) => {
-      const { header, pages, readPage } = decodeFile(read, size);
+  try {
+    return await files.readPieces(tenant, fileName, async (read, size) => {
+      const file = await openStored(read, size);
+      const { header } = file;
       checkPlace(header, tenant, fileName);
       checkMaker(header, maker);
-      const { tokens, nextPosition } = header;
-      return restore({
-        tenant,
-        pages,
-        tokens,
-        nextPosition,
-        readPage: (index, into) => explained(what, () => readPage(index, into)),
-      });
-    }),
-  );
+      if (header.pages !== current.pages) throw new FileDamage(`it has ${header.pages} pages, not ${current.pages}`);
+      await fillPages(file, restoration, requester, bufferBytes);
+      return header;
+    });
+  } catch (cause) {
+    throw diskFault(`"${name}"`, cause);
+  }
+}
+
+async function fillPages<S extends Snapshot>(
+  file: StoredFile,
+  restoration: Restoration<S>,
+  requester: Requester<S>,
+  bufferBytes: number,
+): Promise<void> {
+  const { pages, pageBytes } = file.header;
+  const most = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
+  const buffer = new Uint8Array(most * pageBytes);
+  for (let first = 0; first < pages; first += most) {
+    const count = Math.min(most, pages - first);
+    await file.readPages(first, buffer.subarray(0, count * pageBytes));
+    let filled = 0;
+    await requester.between(() => {
+      checkOpen(requester);
+      const bytes = buffer.subarray(filled * pageBytes, (filled + 1) * pageBytes);
+      restoration.fill(first + filled, file.pageAt(first + filled), bytes);
+      return ++filled < count;
+    });
+  }
+}
+
+/** @throws CallFault `cancelled` */
+export function checkOpen<S extends Snapshot>({ hasEnded }: Requester<S>): void {
+  if (hasEnded) throw fault('cancelled', 'the inferlet ended while a snapshot was brought back from disk');
 }
 
 function kindOf(header: FileHeader): EntryKind {

@@ -369,13 +369,10 @@ export class World {
     this.#unexport(name);
     const { tokens, nextPosition } = snapshot;
     this.attempt(actor, stored.length, () => {
-      const restored = memory.restore(actor.space, {
-        tenant: actor.space.owner.tenant,
-        pages: stored,
-        tokens,
-        nextPosition,
-        readPage: (index, into) => into.set(stored[index]?.bytes ?? []),
-      });
+      const restoration = memory.restore(actor.space, actor.space.owner.tenant, stored.length);
+      for (const [index, page] of stored.entries()) restoration.fill(index, page, page.bytes);
+      const restored = restoration.finish(tokens, nextPosition);
+      restoration.end();
       this.exports.set(name, { snapshot: restored, pages: found.pages });
     });
   }

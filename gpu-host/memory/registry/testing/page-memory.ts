@@ -1,11 +1,14 @@
-import type { Restore, Snapshot, SnapshotMemory } from '../snapshot.ts';
+import assert from 'node:assert/strict';
+import { setImmediate } from 'node:timers/promises';
+import { fault } from '../../fault.ts';
+import type { Requester, Restoration, Snapshot, SnapshotMemory, StoredPage } from '../snapshot.ts';
 
 export const PAGE_SIZE = 4;
 export const PAGE_BYTES = 24;
 
 export interface TestPage {
   references: number;
-  readonly filled: number;
+  filled: number;
   readonly positions: Uint32Array;
   readonly content: Uint8Array;
 }
@@ -18,6 +21,8 @@ export interface TestSnapshot extends Snapshot {
 export class PageMemory implements SnapshotMemory<TestSnapshot> {
   /** Pages with at least one holder. */
   readonly held = new Set<TestPage>();
+  /** Number of next reads that fail, as those of pages that swap has lost. */
+  failingReads = 0;
 
   retain(snapshot: TestSnapshot): void {
     for (const { page } of snapshot.pages) {
@@ -39,19 +44,93 @@ export class PageMemory implements SnapshotMemory<TestSnapshot> {
   }
 
   readPage(snapshot: TestSnapshot, index: number, into: Uint8Array): void {
-    into.set((snapshot.pages[index] as { page: TestPage }).page.content);
+    const { page } = snapshot.pages[index] as { page: TestPage };
+    assert.ok(page.references > 0, 'a page is read while it is held');
+    if (this.failingReads > 0) {
+      this.failingReads--;
+      throw fault('internal', 'swap lost the page');
+    }
+    into.set(page.content);
+  }
+}
+
+/** An inferlet that saves and restores. Its turns come after one turn of the event loop, or after as many as `wait` says. */
+export class TestRequester implements Requester<TestSnapshot> {
+  readonly tenant: string;
+  hasEnded = false;
+  /** Number of snapshots whose pages were claimed. */
+  restores = 0;
+  readonly #memory: PageMemory;
+  readonly #wait: () => number;
+  readonly #restorations = new Set<TestRestoration>();
+
+  constructor(memory: PageMemory, tenant = 't', wait: () => number = () => 1) {
+    this.#memory = memory;
+    this.tenant = tenant;
+    this.#wait = wait;
   }
 
-  readonly restore: Restore<TestSnapshot> = ({ pages, tokens, nextPosition, readPage }) => {
-    const made = pages.map(({ filled, masked, positions }, index) => {
-      const content = new Uint8Array(PAGE_BYTES);
-      readPage(index, content);
-      return { page: { references: 0, filled, positions, content }, masked };
-    });
-    const snapshot = { pages: made, tokens, nextPosition };
-    this.retain(snapshot);
+  async between(next: () => boolean): Promise<void> {
+    do {
+      for (let turns = this.#wait(); turns > 0; turns--) await setImmediate();
+    } while (next());
+  }
+
+  restore(_owner: string, pages: number): Restoration<TestSnapshot> {
+    this.restores++;
+    const restoration = new TestRestoration(this.#memory, pages);
+    this.#restorations.add(restoration);
+    return restoration;
+  }
+
+  /** Ends the inferlet: its pages are gone. */
+  end(): void {
+    this.hasEnded = true;
+    for (const restoration of this.#restorations) restoration.end();
+  }
+}
+
+class TestRestoration implements Restoration<TestSnapshot> {
+  readonly #memory: PageMemory;
+  readonly #made: TestSnapshot;
+  readonly #filled = new Map<number, number>();
+  #hasEnded = false;
+
+  constructor(memory: PageMemory, count: number) {
+    this.#memory = memory;
+    const pages = Array.from({ length: count }, () => ({ page: blankPage(), masked: 0 }));
+    this.#made = { pages, tokens: 0, nextPosition: 0 };
+    memory.retain(this.#made);
+  }
+
+  fill(index: number, { filled, masked, positions }: StoredPage, bytes: Uint8Array): void {
+    const page = this.#made.pages[index]?.page;
+    assert.ok(page && !this.#hasEnded && !this.#filled.has(index), `page ${index} is filled once, while it is held`);
+    page.filled = filled;
+    page.positions.set(positions);
+    page.content.set(bytes);
+    this.#filled.set(index, masked);
+  }
+
+  finish(tokens: number, nextPosition: number): TestSnapshot {
+    const { pages } = this.#made;
+    assert.ok(!this.#hasEnded && this.#filled.size === pages.length, 'a snapshot is finished when it is whole');
+    const whole = pages.map(({ page }, i) => ({ page, masked: this.#filled.get(i) as number }));
+    const snapshot = { pages: whole, tokens, nextPosition };
+    this.#memory.retain(snapshot);
     return snapshot;
-  };
+  }
+
+  end(): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    this.#memory.release(this.#made);
+  }
+}
+
+function blankPage(): TestPage {
+  const positions = new Uint32Array(PAGE_SIZE);
+  return { references: 0, filled: 0, positions, content: new Uint8Array(PAGE_BYTES) };
 }
 
 /** A snapshot derived from a seed: partly filled pages, masks, positions that skip, any bytes. Its pages have no holder. */

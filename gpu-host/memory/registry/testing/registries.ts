@@ -6,7 +6,8 @@ import type { TestContext } from 'node:test';
 import { CallFault } from '../../fault.ts';
 import type { RegistryLimits } from '../entry.ts';
 import { PageRegistry } from '../registry.ts';
-import { PAGE_BYTES, PAGE_SIZE, PageMemory, type TestSnapshot } from './page-memory.ts';
+import type { Requester } from '../snapshot.ts';
+import { PAGE_BYTES, PAGE_SIZE, PageMemory, TestRequester, type TestSnapshot } from './page-memory.ts';
 
 /** Two models that cannot use each other's pages. */
 export const MODELS = [
@@ -26,7 +27,16 @@ export class Life {
   readonly memory = new PageMemory();
   readonly registry: PageRegistry<TestSnapshot>;
 
-  constructor(directory: string | undefined, model: 0 | 1 = 0, limits: Partial<RegistryLimits> = {}) {
+  /** An inferlet of tenant `t`. */
+  readonly requester: TestRequester;
+
+  constructor(
+    directory: string | undefined,
+    model: 0 | 1 = 0,
+    limits: Partial<RegistryLimits> = {},
+    wait?: () => number,
+  ) {
+    this.requester = new TestRequester(this.memory, 't', wait);
     this.registry = new PageRegistry<TestSnapshot>({
       memory: this.memory,
       pageSize: PAGE_SIZE,
@@ -38,10 +48,33 @@ export class Life {
   }
 }
 
+const turns = new TestRequester(new PageMemory());
+/** Saves, and fails the test when a snapshot has to come from disk. */
+export const memoryOnly: Requester<TestSnapshot> = {
+  tenant: 't',
+  hasEnded: false,
+  between: (next) => turns.between(next),
+  restore: () => assert.fail('nothing had to come from disk'),
+};
+
+/** Gives an importer the snapshot itself. */
+export const same = (snapshot: TestSnapshot): TestSnapshot => snapshot;
+
 /** The tag of the CallFault that `body` throws, or undefined when it throws none. */
 export function refusalOf(body: () => unknown): string | undefined {
   try {
     body();
+  } catch (error) {
+    assert.ok(error instanceof CallFault, String(error));
+    return error.error.tag;
+  }
+  return undefined;
+}
+
+/** The tag of the CallFault that `body` throws or rejects with, or undefined when it does neither. */
+export async function laterRefusalOf(body: () => unknown): Promise<string | undefined> {
+  try {
+    await body();
   } catch (error) {
     assert.ok(error instanceof CallFault, String(error));
     return error.error.tag;
@@ -55,8 +88,8 @@ export function assertRefused(body: () => unknown, tag: string, text: RegExp = /
 }
 
 /** Asserts that `promise` rejects with a CallFault of that tag whose text matches. */
-export async function assertRejected(promise: Promise<unknown> | undefined, tag: string, text: RegExp): Promise<void> {
-  assert.ok(promise);
+export async function assertRejected(promise: unknown, tag: string, text: RegExp = /./): Promise<void> {
+  assert.ok(promise instanceof Promise);
   await assert.rejects(promise, (error) => isFault(error, tag, text));
 }
 

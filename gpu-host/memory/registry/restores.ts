@@ -1,0 +1,100 @@
+import type { Entry, Maker, Version } from './entry.ts';
+import type { SnapshotFiles } from './files.ts';
+import { TenantLine } from './line.ts';
+import { onceBetween, type Requester, type Restoration, type Snapshot } from './snapshot.ts';
+import { checkOpen, fillFromFile } from './stored.ts';
+
+/** The entries, as a restore sees them. */
+export interface RestoringEntries<S extends Snapshot> {
+  readonly files: SnapshotFiles;
+  readonly maker: Maker;
+  readonly bufferBytes: number;
+  /** The entry's current version, which counts as used now. */
+  touch(entry: Entry<S>): Version<S>;
+  /** @throws CallFault when as many pages find no room in memory */
+  checkMemoryRoom(pages: number): void;
+  /** Keeps the pages of a version from now on. */
+  keep(version: Version<S>, snapshot: S): void;
+  /** Drops pages that are also on disk until the memory limit holds. */
+  shrink(): void;
+}
+
+/** Takes what an importer needs of a snapshot. */
+export type Use<S extends Snapshot, T> = (snapshot: S, entry: Entry<S>) => T;
+
+/** A version on its way from disk. */
+interface Loading<S extends Snapshot> {
+  readonly entry: Entry<S>;
+  readonly version: Version<S>;
+  readonly restoration: Restoration<S>;
+}
+
+/** What an importer made of a snapshot. */
+interface Used<T> {
+  readonly result: T;
+}
+
+/** Brings entries back from disk, one at a time: they share the disk and the time between device steps, and the next may want the same file. */
+export class Restores<S extends Snapshot> {
+  readonly #entries: RestoringEntries<S>;
+  readonly #line = new TenantLine();
+
+  constructor(entries: RestoringEntries<S>) {
+    this.#entries = entries;
+  }
+
+  /**
+   * Gives the content of an entry to `use`, in the turn that completes it.
+   * @param find the entry; asked again after each wait
+   */
+  run<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): Promise<T> {
+    return this.#line.run(requester.tenant, async () => {
+      for (;;) {
+        const begun = await onceBetween(requester, () => this.#begin(find, requester, use));
+        const used = 'result' in begun ? begun : await this.#fill(begun, requester, use);
+        if (used) return used.result;
+      }
+    });
+  }
+
+  /** Uses the entry's content if it has come to memory meanwhile; else makes room for it. */
+  #begin<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): Used<T> | Loading<S> {
+    checkOpen(requester);
+    const entry = find();
+    const version = this.#entries.touch(entry);
+    if (version.snapshot) return { result: use(version.snapshot, entry) };
+    this.#entries.checkMemoryRoom(version.pages);
+    return { entry, version, restoration: requester.restore(entry.tenant, version.pages) };
+  }
+
+  /** Fills the pages and uses them. Undefined when the name has got other content meanwhile. */
+  async #fill<T>(
+    { entry, version, restoration }: Loading<S>,
+    requester: Requester<S>,
+    use: Use<S, T>,
+  ): Promise<Used<T> | undefined> {
+    const { files, maker, bufferBytes } = this.#entries;
+    const isCurrent = () => !entry.removed && entry.current === version;
+    try {
+      const header = await fillFromFile(files, entry, maker, restoration, requester, bufferBytes);
+      return await onceBetween(requester, () => {
+        checkOpen(requester);
+        if (!isCurrent()) return undefined;
+        const snapshot = restoration.finish(header.tokens, header.nextPosition);
+        this.#entries.keep(version, snapshot);
+        try {
+          return { result: use(snapshot, entry) };
+        } finally {
+          restoration.end();
+          this.#entries.shrink();
+        }
+      });
+    } catch (cause) {
+      // The file may be that of the other content, or gone.
+      if (isCurrent()) throw cause;
+      return undefined;
+    } finally {
+      restoration.end();
+    }
+  }
+}

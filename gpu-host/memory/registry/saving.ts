@@ -1,0 +1,69 @@
+import { FileHead, type FileHeader } from './file-format.ts';
+import type { PieceWriter } from './files.ts';
+import type { DeviceTurns, Snapshot, SnapshotMemory } from './snapshot.ts';
+
+/** Bytes of the saves under way, from the call on. */
+export class SavingBytes {
+  #total = 0;
+  readonly #tenants = new Map<string, number>();
+
+  get total(): number {
+    return this.#total;
+  }
+
+  of(tenant: string): number {
+    return this.#tenants.get(tenant) ?? 0;
+  }
+
+  /** @param bytes negative when a save has ended */
+  add(tenant: string, bytes: number): void {
+    this.#total += bytes;
+    const left = this.of(tenant) + bytes;
+    if (left > 0) this.#tenants.set(tenant, left);
+    else this.#tenants.delete(tenant);
+  }
+}
+
+/**
+ * Copies a snapshot into its file, one buffer after the other: between device steps into the buffer, beside them from there to the disk.
+ * Ends early, with the file incomplete, when `wanted` returns undefined.
+ *
+ * @param wanted the snapshot, whose pages are held while it is given
+ */
+export async function writeSnapshot<S extends Snapshot>(
+  memory: SnapshotMemory<S>,
+  wanted: () => S | undefined,
+  header: FileHeader,
+  write: PieceWriter,
+  turns: DeviceTurns,
+  bufferBytes: number,
+): Promise<void> {
+  const { pages, pageBytes } = header;
+  const head = new FileHead(header);
+  const most = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
+  const buffer = new Uint8Array(most * pageBytes);
+  const place = (index: number) => buffer.subarray(index * pageBytes, (index + 1) * pageBytes);
+  for (let first = 0; first < pages; first += most) {
+    const count = Math.min(most, pages - first);
+    let copied = 0;
+    await turns.between(() => {
+      const snapshot = wanted();
+      const frozen = snapshot?.pages[first + copied];
+      if (!snapshot || !frozen) return false;
+      const { page, masked } = frozen;
+      head.setPage(first + copied, { filled: page.filled, masked, positions: page.positions });
+      memory.readPage(snapshot, first + copied, place(copied));
+      return ++copied < count;
+    });
+    if (copied < count) return;
+    const data = buffer.subarray(0, count * pageBytes);
+    await head.setData(first, data);
+    await write(head.dataOffset + first * pageBytes, data);
+  }
+  await write(0, await head.seal());
+}
+
+/** Pages that fit a buffer; at least one. */
+export function pagesPerBuffer(bufferBytes: number, pageBytes: number): number {
+  return Math.max(1, Math.floor(bufferBytes / pageBytes));
+}

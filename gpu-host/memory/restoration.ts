@@ -1,0 +1,63 @@
+import { largestPosition, type Page } from './pool.ts';
+import type { Restoration, StoredPage } from './registry/snapshot.ts';
+import type { PageSpace } from './space.ts';
+import type { FrozenPages, PageSnapshot } from './space-snapshot.ts';
+
+export interface RestorationOptions {
+  /** The inferlet that the pages count for until the snapshot is whole, and then until `end`. */
+  readonly space: PageSpace;
+  /** Tenant that owns the snapshot. */
+  readonly tenant: string;
+  /** Frames of as many pages are free. */
+  readonly pages: number;
+  readonly snapshots: FrozenPages;
+  /** Copies the keys and values of a page to its frame. */
+  write(page: Page, bytes: Uint8Array): void;
+}
+
+/**
+ * Pages on their way from disk. The space holds them without an address: no call sees them before they are whole, they count against its
+ * limits, and they go when it ends. A space with a call under way is not idle, so that they stay on the device.
+ */
+export class PageRestoration implements Restoration<PageSnapshot> {
+  readonly #options: RestorationOptions;
+  readonly #pages: Page[] = [];
+  /** Bit `s` set hides slot `s`; by page. */
+  readonly #masks: number[] = [];
+
+  constructor(options: RestorationOptions) {
+    this.#options = options;
+    const { space, pages } = options;
+    for (let i = 0; i < pages; i++) {
+      const page = space.pool.take();
+      if (!page) throw new Error('a snapshot is restored without free frames');
+      space.keep(page);
+      space.pool.release(page);
+      this.#pages.push(page);
+      this.#masks.push(0);
+    }
+  }
+
+  fill(index: number, { filled, masked, positions }: StoredPage, bytes: Uint8Array): void {
+    const page = this.#pages[index];
+    if (!page || page.frame < 0) throw new Error(`page ${index} of a restored snapshot is not on the device`);
+    this.#options.write(page, bytes);
+    page.filled = filled;
+    page.positions.set(positions);
+    page.maxPosition = Math.max(0, largestPosition(page));
+    this.#masks[index] = masked;
+  }
+
+  finish(tokens: number, nextPosition: number): PageSnapshot {
+    const { tenant, snapshots } = this.#options;
+    const pages = this.#pages.map((page, i) => ({ page, masked: this.#masks[i] as number }));
+    const snapshot = { tenant, pages, tokens, nextPosition };
+    snapshots.retain(snapshot);
+    return snapshot;
+  }
+
+  end(): void {
+    const { space } = this.#options;
+    for (const page of this.#pages.splice(0)) space.letGo(page);
+  }
+}
