@@ -70,7 +70,7 @@ test('calls that need no device go beside a batch, unless they touch what it use
   assert.deepEqual(trace.instants(), ['allocate', 'b synchronize']);
   trace.push('a', { kind: 'barrier' }, 'a synchronize');
   trace.end(batch);
-  assert.deepEqual(trace.instants(), ['free', 'copy', 'a synchronize']);
+  assert.deepEqual(trace.instants(), ['copy', 'free', 'a synchronize']);
 });
 
 test('a call without a step may take its time: what depends on it waits, what does not goes', () => {
@@ -307,4 +307,11 @@ test('calls that need no step take turns between tenants, each tenant’s in ord
   for (const name of ['1', '2']) trace.push('b', { kind: 'instant' }, `b${name}`);
   trace.push('c', { kind: 'barrier' }, 'c');
   assert.deepEqual(trace.instants(), ['a1', 'b1', 'c', 'other queue of a', 'b2', 'a2', 'a3']);
+});
+
+test('copies and instant calls take turns, so that neither kind waits for a flood of the other', () => {
+  const trace = new Trace();
+  for (const name of ['1', '2', '3']) trace.push(`a.${name}`, { kind: 'instant' }, `a${name}`);
+  for (const name of ['1', '2']) trace.push(`b.${name}`, { kind: 'idle' }, `copy ${name}`);
+  assert.deepEqual(trace.instants(), ['a1', 'copy 1', 'a2', 'copy 2', 'a3']);
 });

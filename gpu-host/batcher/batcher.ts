@@ -70,8 +70,10 @@ export class Batcher {
   #policy: BatchPolicy;
   #grace: GracePolicy;
   #arrivals = 0;
-  #instants = new Rotation();
-  #idles = new Rotation();
+  #instants = new Rotation<BatchCall>();
+  #idles = new Rotation<BatchCall>();
+  /** True when an idle call goes before the next instant one. */
+  #idleNext = false;
   #projections: BatchCall[] = [];
   #encodings: BatchCall[] = [];
   /** True when the last batch encoded images. */
@@ -164,8 +166,12 @@ export class Batcher {
    * on beside later ones. The call's dependents wait until it is finished.
    */
   takeInstant(): BatchCall | undefined {
-    const call = this.#instants.shift() ?? (this.#busy ? undefined : this.#idles.shift());
-    if (call) this.#leave(call);
+    const mayIdle = this.#busy === undefined;
+    const idle = mayIdle && this.#idleNext ? this.#idles.shift() : undefined;
+    const call = idle ?? this.#instants.shift() ?? (mayIdle ? this.#idles.shift() : undefined);
+    if (!call) return undefined;
+    this.#idleNext = call.kind !== 'idle';
+    this.#leave(call);
     return call;
   }
 
@@ -264,10 +270,12 @@ export class Batcher {
 
   #makeReady(call: BatchCall): void {
     call.state = 'ready';
-    this.#readyList(call).push(call);
+    const list = this.#readyList(call);
+    if (list instanceof Rotation) list.push(call.queue.tenant, call);
+    else list.push(call);
   }
 
-  #readyList(call: BatchCall): BatchCall[] | Rotation {
+  #readyList(call: BatchCall): BatchCall[] | Rotation<BatchCall> {
     switch (call.kind) {
       case 'instant':
       case 'barrier':
@@ -286,7 +294,7 @@ export class Batcher {
   #withdraw(call: BatchCall): void {
     const list = this.#readyList(call);
     if (list instanceof Rotation) {
-      list.remove(call);
+      list.remove(call.queue.tenant, call);
       return;
     }
     const index = list.indexOf(call);

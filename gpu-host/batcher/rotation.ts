@@ -1,35 +1,32 @@
-import type { BatchCall } from './call.ts';
-
-/** Ready calls in turns between tenants: one call of each tenant that has any, in its own order. */
-export class Rotation {
+/** Items in turns between tenants: one of each tenant that has any, in the tenant's own order. */
+export class Rotation<T> {
   /** No line is empty. The tenant whose turn is next comes first. */
-  readonly #lines = new Map<string, BatchCall[]>();
+  readonly #lines = new Map<string, T[]>();
 
   get isEmpty(): boolean {
     return this.#lines.size === 0;
   }
 
-  push(call: BatchCall): void {
-    const line = this.#lines.get(call.queue.tenant);
-    if (line) line.push(call);
-    else this.#lines.set(call.queue.tenant, [call]);
+  push(tenant: string, item: T): void {
+    const line = this.#lines.get(tenant);
+    if (line) line.push(item);
+    else this.#lines.set(tenant, [item]);
   }
 
-  /** Removes and returns the next call, and moves its tenant behind the others. */
-  shift(): BatchCall | undefined {
+  /** Removes and returns the next item, and moves its tenant behind the others. */
+  shift(): T | undefined {
     for (const [tenant, line] of this.#lines) {
-      const call = line.shift();
+      const item = line.shift();
       this.#lines.delete(tenant);
       if (line.length > 0) this.#lines.set(tenant, line);
-      return call;
+      return item;
     }
     return undefined;
   }
 
-  remove(call: BatchCall): void {
-    const { tenant } = call.queue;
+  remove(tenant: string, item: T): void {
     const line = this.#lines.get(tenant);
-    const index = line?.indexOf(call) ?? -1;
+    const index = line?.indexOf(item) ?? -1;
     if (index < 0) return;
     line?.splice(index, 1);
     if (line?.length === 0) this.#lines.delete(tenant);

@@ -60,10 +60,7 @@ export class ModelEngine {
   #stopped = false;
   #pause = new Pause();
   /** Long copies of pages: to others, and to and from files. */
-  readonly #gaps = new StepGaps(
-    () => this.#serveGaps(),
-    (ms, payer) => this.stats.time.spendFor(ms, payer),
-  );
+  readonly #gaps: StepGaps;
   /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
   #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
   /** Completions of calls (for example on a disk), to be handled between two batches. */
@@ -120,6 +117,7 @@ export class ModelEngine {
       embedding: embeddingLookup(model),
     };
     this.#context = context;
+    this.#gaps = new StepGaps(() => this.#serveGaps(), this.stats.time);
     this.#maker = {
       context,
       names: namedPages(this.registry, this.memory, this.#gaps),

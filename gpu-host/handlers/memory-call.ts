@@ -1,11 +1,12 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
+import { TokenCopying } from '../memory/space-copy.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { embedKey, InstantCall, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import type { HostQueue } from './space.ts';
-import type { StepGaps } from './step-gaps.ts';
+import { GAP_MS, type StepGaps } from './step-gaps.ts';
 
 /** The operations on an inferlet's own pages and embeds that need no step of the device. */
 export type MemoryOperation = Operation<
@@ -49,8 +50,7 @@ export class MemoryCall extends InstantCall {
         pages.copySlots(operation);
         break;
       case 'copy-tokens':
-        if (!pages.copyTokens(operation)) return this.#goOn(() => pages.copyTokens(operation));
-        break;
+        return this.#copyTokens(new TokenCopying(pages, operation));
       case 'copy-embeds':
         embeds.copy(operation.sources, operation.destinations);
         break;
@@ -65,9 +65,18 @@ export class MemoryCall extends InstantCall {
     return undefined;
   }
 
-  /** Repeats a part of the call until it returns true, with steps in between. */
-  async #goOn(isDone: () => boolean): Promise<void> {
-    await this.#gaps.work(() => !isDone(), this.hostQueue.space.port.meter);
+  /** Copies at once what is short, and the rest in the gaps between steps. */
+  #copyTokens(copying: TokenCopying): undefined | Promise<void> {
+    const untilMs = performance.now() + GAP_MS;
+    while (copying.next()) if (performance.now() > untilMs) return this.#goOn(copying);
+    this.replyDone();
+    return undefined;
+  }
+
+  async #goOn(copying: TokenCopying): Promise<void> {
+    const { space } = this.hostQueue;
+    // The pages of a closed space may belong to another inferlet by now.
+    await this.#gaps.work(() => !space.closed && copying.next(), space.owner.tenant, space.port.meter);
     this.replyDone();
   }
 

@@ -20,7 +20,7 @@ export function namedPages(registry: PageRegistry<PageSnapshot>, memory: DeviceM
       get hasEnded() {
         return space.closed;
       },
-      between: (next) => gaps.work(next, space.port.meter),
+      between: (next) => gaps.work(next, space.owner.tenant, space.port.meter),
       restore: (owner, pages) => memory.restore(space.pages, owner, pages),
     }),
   };

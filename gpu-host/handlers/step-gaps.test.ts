@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
+import { DeviceTime, type Payer } from './meter.ts';
 import { StepGaps } from './step-gaps.ts';
 
 const payer = { charge: () => undefined };
@@ -17,18 +18,17 @@ function longPart(): void {
 
 test('short work is done in one gap', async () => {
   let wanted = 0;
-  const gaps = new StepGaps(
-    () => wanted++,
-    () => undefined,
-  );
+  const gaps = new StepGaps(() => wanted++, new DeviceTime());
   let [one, two] = [0, 0];
   const works = [
     gaps.work(
       partsOf(5, () => one++),
+      'a',
       payer,
     ),
     gaps.work(
       partsOf(1, () => two++),
+      'b',
       payer,
     ),
   ];
@@ -38,37 +38,69 @@ test('short work is done in one gap', async () => {
   await Promise.all(works);
 });
 
-test('long work does a part a gap, in turns, and its inferlet pays', async () => {
-  const paid = new Map<unknown, number>();
-  const gaps = new StepGaps(
-    () => undefined,
-    (ms, by) => paid.set(by, (paid.get(by) ?? 0) + ms),
-  );
+/** A payer that counts what it pays. */
+function counting(): Payer & { ns: number } {
+  return {
+    ns: 0,
+    charge(ns) {
+      this.ns += ns;
+    },
+  };
+}
+
+test('long work does a part a gap, tenants take turns, and its inferlet pays', async () => {
+  const gaps = new StepGaps(() => undefined, new DeviceTime());
   const order: string[] = [];
-  const payers = [{ ...payer }, { ...payer }] as const;
+  const payers = [counting(), counting()] as const;
   const long = (name: string) => () => {
     order.push(name);
     longPart();
   };
-  const works = [gaps.work(partsOf(3, long('a')), payers[0]), gaps.work(partsOf(2, long('b')), payers[1])];
+  const works = [
+    gaps.work(partsOf(2, long('a')), 'a', payers[0]),
+    gaps.work(partsOf(2, long('A')), 'a', payers[0]),
+    gaps.work(partsOf(2, long('b')), 'b', payers[1]),
+  ];
   let runs = 1;
   while (gaps.run()) runs++;
-  assert.deepEqual([runs, order.join('')], [5, 'ababa']);
+  assert.deepEqual([runs, order.join('')], [6, 'abAbaA']);
   await Promise.all(works);
-  assert.ok((paid.get(payers[0]) ?? 0) > (paid.get(payers[1]) ?? 0), 'three parts cost more than two');
+  assert.ok(payers[0].ns > payers[1].ns, 'four parts cost more than two');
+});
+
+test('time that a part has charged itself is not charged again', async () => {
+  const time = new DeviceTime();
+  const gaps = new StepGaps(() => undefined, time);
+  const [copies, payer] = [counting(), counting()];
+  const work = gaps.work(
+    partsOf(1, () => {
+      longPart();
+      time.spendFor(3, copies);
+    }),
+    'a',
+    payer,
+  );
+  const from = performance.now();
+  gaps.run();
+  const wallNs = (performance.now() - from) * 1e6;
+  await work;
+  assert.equal(copies.ns, 3e6);
+  assert.ok(payer.ns + copies.ns <= wallNs, `${payer.ns} and ${copies.ns} of ${wallNs}`);
 });
 
 test('work that fails ends alone', async () => {
-  const gaps = new StepGaps(
-    () => undefined,
-    () => undefined,
+  const gaps = new StepGaps(() => undefined, new DeviceTime());
+  const failing = gaps.work(
+    () => {
+      throw new TypeError('a bug');
+    },
+    'a',
+    payer,
   );
-  const failing = gaps.work(() => {
-    throw new TypeError('a bug');
-  }, payer);
   let done = 0;
   const other = gaps.work(
     partsOf(2, () => done++),
+    'b',
     payer,
   );
   const refused = assert.rejects(failing, TypeError);

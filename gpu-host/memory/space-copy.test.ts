@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
-import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
+import { TokenCopying } from './space-copy.ts';
+import { copyTokens, faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
 
 const PAGE_SIZE = 8;
 
@@ -108,7 +109,7 @@ test('copies that cannot be are refused and change nothing', () => {
     [tokenCopy([1], [0], [2], [0x8000_0000]), 'invalid-argument'],
     [tokenCopy([9], [0], [2]), 'not-owned'],
   ] as const) {
-    assert.equal(faultOf(() => space.copyTokens(copy)).error.tag, tag);
+    assert.equal(faultOf(() => copyTokens(space, copy)).error.tag, tag);
   }
   assert.deepEqual([slotsOf(kit, space, 1), slotsOf(kit, space, 2)], before);
 });
@@ -116,9 +117,9 @@ test('copies that cannot be are refused and change nothing', () => {
 test('keys of a model that does not rotate them are copied where they are, and never shifted', () => {
   const { kit, space } = setUp(2, [10, 11], false);
   assert.equal(faultOf(() => space.copySlots(slotCopy([1, 0, 2, 0, 2, 1]))).error.tag, 'unsupported');
-  assert.equal(faultOf(() => space.copyTokens(tokenCopy([1], [0], [2], [1]))).error.tag, 'unsupported');
+  assert.equal(faultOf(() => copyTokens(space, tokenCopy([1], [0], [2], [1]))).error.tag, 'unsupported');
   space.copySlots(slotCopy([1, 0, 2, 0, 1, 0]));
-  space.copyTokens(tokenCopy([1], [1], [2], [1]));
+  copyTokens(space, tokenCopy([1], [1], [2], [1]));
   assert.deepEqual(slotsOf(kit, space, 2).slice(0, 2), [
     [10, 0, 0],
     [11, 1, 1],
@@ -129,7 +130,7 @@ test('tokens are counted over the filled slots of all sources, and go to the emp
   const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
   space.mask(2, 0b10);
   space.copySlots(slotCopy([1, 0, 3, 0, 7, 0]));
-  space.copyTokens(tokenCopy([2, 1], [1, 0, 2], [3, 4], [50, 51, 52]));
+  copyTokens(space, tokenCopy([2, 1], [1, 0, 2], [3, 4], [50, 51, 52]));
   assert.deepEqual(slotsOf(kit, space, 3)[7], [19, 50, 50]);
   assert.deepEqual(slotsOf(kit, space, 4).slice(0, 3), [[18, 51, 51], [10, 52, 52], undefined]);
   assert.equal(space.mapping(3).masked, 0b1000_0000, 'a hidden token stays hidden');
@@ -139,7 +140,7 @@ test('tokens are counted over the filled slots of all sources, and go to the emp
 test('a page may give tokens to itself', () => {
   const { kit, space } = setUp(1, [10, 11, 12]);
   space.share(Uint32Array.of(1), 2);
-  space.copyTokens(tokenCopy([1], [2, 0], [1]));
+  copyTokens(space, tokenCopy([1], [2, 0], [1]));
   assert.deepEqual(slotsOf(kit, space, 1).slice(0, 6), [
     [10, 0, 0],
     [11, 1, 1],
@@ -156,16 +157,16 @@ test('tokens are counted over the filled slots of all sources, a page that is na
   space.copySlots(slotCopy([3, 0, 1, 2, 1, 0]));
   space.mask(2, 0b10);
   // Page 1 holds 10, 11, 13 … 17, page 2 holds 18 and 19, page 3 is empty.
-  space.copyTokens(tokenCopy([3, 1, 3, 2, 1], [0, 2, 6, 7, 8, 9, 15], [4]));
+  copyTokens(space, tokenCopy([3, 1, 3, 2, 1], [0, 2, 6, 7, 8, 9, 15], [4]));
   assert.deepEqual(
     slotsOf(kit, space, 4).map((slot) => slot?.[0]),
     [10, 13, 17, 18, 19, 10, 17, undefined],
   );
   assert.equal(space.mapping(4).masked, 0b10_000);
-  const past = faultOf(() => space.copyTokens(tokenCopy([3, 1, 3, 2, 1], [16], [4]))).error;
+  const past = faultOf(() => copyTokens(space, tokenCopy([3, 1, 3, 2, 1], [16], [4]))).error;
   assert.equal(past.tag, 'invalid-argument');
   assert.match(past.val, /token 16 of pages that hold 16/);
-  assert.equal(faultOf(() => space.copyTokens(tokenCopy([], [0], [4]))).error.tag, 'invalid-argument');
+  assert.equal(faultOf(() => copyTokens(space, tokenCopy([], [0], [4]))).error.tag, 'invalid-argument');
 });
 
 test('a page under very many addresses is refused as what is written to, in the time that naming them takes', () => {
@@ -180,7 +181,7 @@ test('a page under very many addresses is refused as what is written to, in the 
     positions: Uint32Array.of(),
   };
   // A scan of all earlier addresses for each one would take minutes here.
-  const refused = faultOf(() => space.copyTokens(copy)).error;
+  const refused = faultOf(() => copyTokens(space, copy)).error;
   assert.equal(refused.tag, 'limit-exceeded');
   assert.match(refused.val, /more than 8 pages to write/);
   assert.equal(faultOf(() => space.emptySlots(addresses, many)).error.tag, 'limit-exceeded');
@@ -188,7 +189,7 @@ test('a page under very many addresses is refused as what is written to, in the 
   assert.equal(kit.memory.pool.counts().owned, 2);
 });
 
-test('tokens go into many shared pages in pieces; each piece gives some of them pages of their own', () => {
+test('tokens go into many shared pages in parts, and are copied after the last page has become writable', () => {
   const kit = makeMemory({ pages: 400 });
   const space = kit.open({ maxPages: 400 });
   const count = 150;
@@ -202,13 +203,15 @@ test('tokens go into many shared pages in pieces; each piece gives some of them 
   // Seven tokens fill the copy of page 1, and eight each of the others.
   const request = tokenCopy([1], new Array<number>(7 + (count - 1) * PAGE_SIZE).fill(0), copies);
   const apart = () => copies.filter((address, i) => space.peek(address).page !== space.peek(i + 1).page).length;
-  assert.equal(space.copyTokens(request), false);
-  assert.equal(apart(), 64);
-  assert.deepEqual(slotsOf(kit, space, copies[1]!), new Array(PAGE_SIZE).fill(undefined), 'nothing is copied yet');
-  assert.equal(space.copyTokens(request), false);
-  assert.equal(apart(), 128);
-  assert.equal(space.copyTokens(request), true);
-  assert.equal(apart(), count);
+  const copying = new TokenCopying(space, request);
+  let parts = 0;
+  for (let before = 0; apart() < count; before = apart(), parts++) {
+    assert.deepEqual(slotsOf(kit, space, copies[1]!), new Array(PAGE_SIZE).fill(undefined), 'nothing is copied yet');
+    assert.equal(copying.next(), true);
+    assert.ok(apart() - before <= 16, 'a part is short');
+  }
+  while (copying.next()) parts++;
+  assert.ok(parts >= count / 16 + request.indices.length / 128, `${parts} parts`);
   for (const address of copies)
     assert.equal(slotsOf(kit, space, address).filter((found) => found?.[0] === 10).length, 8);
   assert.deepEqual(slotsOf(kit, space, 2), new Array(PAGE_SIZE).fill(undefined));
@@ -224,6 +227,6 @@ test('a copy into more shared pages than the limit allows changes nothing', () =
   space.share(all, 1001);
   const copies = Array.from(all, (address) => address + 1000);
   const request = tokenCopy([1], new Array<number>(7 + 149 * PAGE_SIZE).fill(0), copies);
-  assert.equal(faultOf(() => space.copyTokens(request)).error.tag, 'limit-exceeded');
+  assert.equal(faultOf(() => copyTokens(space, request)).error.tag, 'limit-exceeded');
   assert.equal(space.heldPages, 150);
 });

@@ -26,8 +26,10 @@ export interface TokenCopy {
 /** Maximum position that a shift can express. */
 const MAX_POSITION = 0x7fff_ffff;
 
-/** Shared pages copied in one piece: one takes some 40 µs. */
-const UNSHARED_AT_ONCE = 64;
+/** Pages made writable in one part: a copy takes some 40 µs. */
+const ROOMS_A_PART = 16;
+/** Tokens copied in one part. */
+const TOKENS_A_PART = 128;
 
 /** One slot to copy. */
 interface SlotMove {
@@ -105,32 +107,66 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
 }
 
 /**
- * Copies single tokens, masks included, to the first empty slots of the destinations; a page may be both source and destination. Returns
- * false, with nothing copied, when the call must be repeated after other work: it only gave some shared destinations pages of their own.
- * @throws CallFault `invalid-argument`, `context-overflow` when the destinations have too few empty slots, `unsupported` when keys cannot
- *   be shifted, or what a copy-on-write throws
+ * Copies single tokens, masks included, to the first empty slots of the destinations, in short parts with other work in between; a page may
+ * be both source and destination. The caller keeps other calls away from these pages, and stops when the space ends.
  */
-export function copyTokens(space: PageSpace, request: TokenCopy): boolean {
-  const { sources, indices, destinations, positions } = request;
-  if (positions.length > 0 && positions.length !== indices.length)
-    throw fault('invalid-argument', `${positions.length} positions for ${indices.length} tokens`);
-  const tokens = sourceTokens(space, sources, indices);
-  const shifts = positions.length > 0 ? shiftsTo(space, tokens, positions) : undefined;
-  const rooms = space.roomIn(destinations, tokens.length);
-  if (tokens.length === 0) return true;
-  if (space.unshareSome(rooms, UNSHARED_AT_ONCE)) return false;
-  space.makeResident(tokens.map(({ address }) => space.peek(address)));
-  const slots = space.emptySlots(destinations, tokens.length);
-  const moves: SlotMove[] = [];
-  for (const [i, { address, slot, position }] of tokens.entries()) {
-    const { page: to, slot: toSlot } = slots[i] as EmptySlot;
-    const from = space.mapping(address).page;
-    moves.push({ from, fromSlot: slot, to, toSlot, position: positions[i] ?? position });
+export class TokenCopying {
+  readonly #space: PageSpace;
+  readonly #tokens: readonly SourceToken[];
+  readonly #shifts: Int32Array | undefined;
+  readonly #positions: Uint32Array;
+  /** Mappings whose pages get the tokens. */
+  readonly #rooms: readonly Mapping[];
+  /** Number of `#rooms` that are writable. */
+  #writable = 0;
+  /** Slots that get the tokens, once all rooms are writable. */
+  #slots: readonly EmptySlot[] | undefined;
+  /** Number of copied tokens. */
+  #copied = 0;
+
+  /**
+   * Checks the request, and changes nothing.
+   * @throws CallFault `invalid-argument`, `context-overflow` when the destinations have too few empty slots, `unsupported` when keys cannot
+   *   be shifted, `limit-exceeded`
+   */
+  constructor(space: PageSpace, { sources, indices, destinations, positions }: TokenCopy) {
+    if (positions.length > 0 && positions.length !== indices.length)
+      throw fault('invalid-argument', `${positions.length} positions for ${indices.length} tokens`);
+    this.#space = space;
+    this.#tokens = sourceTokens(space, sources, indices);
+    this.#positions = positions;
+    this.#shifts = positions.length > 0 ? shiftsTo(space, this.#tokens, positions) : undefined;
+    this.#rooms = space.roomIn(destinations, indices.length);
+    space.checkCopies(this.#rooms);
   }
-  setMasks(tokens, rooms, slots);
-  for (const { page } of slots) page.prefix = undefined;
-  perform(space, moves, shifts);
-  return true;
+
+  /** Does one part; false when it was the last. @throws what a copy-on-write or a swapped-out page throws */
+  next(): boolean {
+    if (this.#writable < this.#rooms.length) {
+      const end = Math.min(this.#writable + ROOMS_A_PART, this.#rooms.length);
+      this.#space.makeWritable(this.#rooms.slice(this.#writable, end));
+      this.#writable = end;
+    } else if (!this.#slots) {
+      this.#slots = this.#space.slotsIn(this.#rooms, this.#tokens.length);
+      setMasks(this.#tokens, this.#rooms, this.#slots);
+      for (const { page } of this.#slots) page.prefix = undefined;
+    } else this.#move(this.#slots);
+    return !this.#slots || this.#copied < this.#tokens.length;
+  }
+
+  #move(slots: readonly EmptySlot[]): void {
+    const space = this.#space;
+    const first = this.#copied;
+    const tokens = this.#tokens.slice(first, first + TOKENS_A_PART);
+    space.makeResident(tokens.map(({ address }) => space.peek(address)));
+    const moves = tokens.map(({ address, slot, position }, i): SlotMove => {
+      const { page: to, slot: toSlot } = slots[first + i] as EmptySlot;
+      const from = space.mapping(address).page;
+      return { from, fromSlot: slot, to, toSlot, position: this.#positions[first + i] ?? position };
+    });
+    perform(space, moves, this.#shifts?.slice(first, first + moves.length));
+    this.#copied += moves.length;
+  }
 }
 
 /** A filled slot of a source page. */

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { fillSlot, unfillSlot } from './pool.ts';
 import type { PrefixRun } from './prefix-run.ts';
 import type { PageSpace } from './space.ts';
-import { makeMemory, type TestMemory, type TestMemoryOptions } from './testing/memory.ts';
+import { copyTokens, makeMemory, type TestMemory, type TestMemoryOptions } from './testing/memory.ts';
 
 const PAGE_SIZE = 4;
 
@@ -336,7 +336,7 @@ test('anything but a plain text takes nothing and gives nothing', () => {
   const extended = fresh();
   forward(extended, [1], 0, TEXT.slice(0, 2));
   const tokens = { sources: Uint32Array.of(1), indices: Uint32Array.of(0), positions: new Uint32Array(0) };
-  extended.copyTokens({ ...tokens, destinations: Uint32Array.of(1) });
+  copyTokens(extended, { ...tokens, destinations: Uint32Array.of(1) });
   assert.equal(extended.peek(1).page.prefix, undefined);
   assert.equal(forward(fresh(), ALL, 0, TEXT), 9, 'whose original is untouched');
   assert.equal(kit.memory.prefixes?.size, 2);

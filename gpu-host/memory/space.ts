@@ -7,7 +7,7 @@ import { KnownText } from './known-text.ts';
 import { bitCount, holders, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import type { PrefixRun } from './prefix-run.ts';
-import { copyPage, copySlots, copyTokens, type SlotCopy, type TokenCopy } from './space-copy.ts';
+import { copyPage, copySlots, type SlotCopy } from './space-copy.ts';
 import type { SpaceLimits } from './space-limits.ts';
 import { beginPrefix, type PrefixPeek, type PrefixRequest, peekPrefix } from './space-prefix.ts';
 import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
@@ -221,8 +221,13 @@ export class PageSpace {
   emptySlots(addresses: Uint32Array, count: number): EmptySlot[] {
     const wanted = this.roomIn(addresses, count);
     this.makeWritable(wanted);
+    return this.slotsIn(wanted, count);
+  }
+
+  /** The first `count` empty slots of pages that may be written, as `roomIn` found them. */
+  slotsIn(rooms: readonly Mapping[], count: number): EmptySlot[] {
     const slots: EmptySlot[] = [];
-    for (const { page } of wanted) {
+    for (const { page } of rooms) {
       for (let slot = 0; slot < this.pool.pageSize && slots.length < count; slot++) {
         if ((page.filled & (1 << slot)) === 0) slots.push({ page, slot });
       }
@@ -257,11 +262,6 @@ export class PageSpace {
   /** Copies slots with their flags and keys rotated on by `shift`; source and destination may be the same page. */
   copySlots(request: SlotCopy): void {
     copySlots(this, request);
-  }
-
-  /** Copies single tokens to empty slots, rotated to new positions if there are any. Returns false when it must be called again. */
-  copyTokens(request: TokenCopy): boolean {
-    return copyTokens(this, request);
   }
 
   /** Freezes the content of these addresses. The caller retains the snapshot to keep it (`FrozenPages.retain`). */
@@ -366,17 +366,6 @@ export class PageSpace {
   }
 
   /**
-   * Gives the first of the shared pages among `mappings` to the inferlet alone, by copies with the same content. Returns true when more
-   * than `most` were shared: some still are. @throws CallFault as `makeWritable` for all of them
-   */
-  unshareSome(mappings: readonly Mapping[], most: number): boolean {
-    const shared = mappings.filter(({ page }) => page.references > 1);
-    if (shared.length > 0) this.#checkCopies(shared);
-    this.makeWritable(shared.slice(0, most));
-    return shared.length > most;
-  }
-
-  /**
    * @param newToTenant pages of `more` that the tenant does not hold yet
    * @throws CallFault `limit-exceeded` when `more` distinct pages pass the limit of the inferlet, its family or its tenant, or the size of
    * the pool
@@ -392,8 +381,8 @@ export class PageSpace {
     if (frames > 0) this.memory.freed(this, frames);
   }
 
-  /** Checks the limits for a copy of each shared page; returns the number of mappings of each page. */
-  #checkCopies(mappings: readonly Mapping[]): Map<Page, number> {
+  /** Checks the limits for a copy of each shared page; returns the number of mappings of each page. @throws CallFault `limit-exceeded` */
+  checkCopies(mappings: readonly Mapping[]): Map<Page, number> {
     const wanted = new Map<Page, number>();
     for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
     let growth = 0;
@@ -408,7 +397,7 @@ export class PageSpace {
   }
 
   #copyShared(mappings: readonly Mapping[]): void {
-    this.memory.claim(this, 0, this.#checkCopies(mappings));
+    this.memory.claim(this, 0, this.checkCopies(mappings));
     for (const mapping of mappings) if (holders(mapping.page) > 1) this.#moveToCopy(mapping);
     for (const mapping of mappings) {
       if (!mapping.page.inTree) continue;

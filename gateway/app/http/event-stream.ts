@@ -279,6 +279,7 @@ const RESUMABLE: ReadonlySet<string> = new Set([
   'shutting-down',
   'origin-unavailable',
   'gateway-busy',
+  'too-many-requests',
 ]);
 
 /** True when the invocation itself may be well, so that the client can request the same stream again. */

@@ -65,7 +65,7 @@ export class Entries<S extends Snapshot> {
       maker,
       bufferBytes: limits.bufferBytes,
       touch: (entry) => this.#touch(entry),
-      checkMemoryRoom: (pages) => this.#checkMemoryRoom(pages),
+      checkMemoryRoom: (pages, loading) => this.#checkMemoryRoom(pages, loading),
       keep: (version, snapshot) => {
         version.snapshot = snapshot;
         this.#memoryPages += version.pages;
@@ -250,8 +250,8 @@ export class Entries<S extends Snapshot> {
     );
   }
 
-  /** Checks that `pages` more fit into memory once every page that is also on disk gives way. */
-  #checkMemoryRoom(pages: number): void {
+  /** Checks that `pages` more, beside those that are loading, fit into memory once every page that is also on disk gives way. */
+  #checkMemoryRoom(pages: number, loading: number): void {
     const { maxMemoryPages } = this.#limits;
     if (pages > maxMemoryPages) {
       throw fault(
@@ -259,8 +259,8 @@ export class Entries<S extends Snapshot> {
         `a snapshot of ${pages} pages; exports and files may hold ${maxMemoryPages} in memory`,
       );
     }
-    if (this.#memoryPages + pages <= maxMemoryPages) return;
-    let held = pages;
+    if (this.#memoryPages + pages + loading <= maxMemoryPages) return;
+    let held = pages + loading;
     for (const count of this.#fixedPages(new Set()).values()) held += count;
     if (held <= maxMemoryPages) return;
     throw fault('unavailable', `exports and files may hold ${maxMemoryPages} pages in memory and nothing can give way`);
@@ -322,11 +322,17 @@ export class Entries<S extends Snapshot> {
     const pages = snapshot.pages.length;
     const bytes = fileSize(pages, this.#disk.maker);
     const saving = this.#saving.total;
-    if (bytes > maxSavingBytes) {
-      throw fault('limit-exceeded', `a snapshot of ${bytes} bytes; at most ${maxSavingBytes} can be saved at once`);
+    const most = Math.floor(maxSavingBytes / 2);
+    if (bytes > most) {
+      throw fault('limit-exceeded', `a snapshot of ${bytes} bytes; at most ${most} can be saved at once`);
     }
-    if (saving + bytes > maxSavingBytes) {
-      throw fault('unavailable', `${saving} bytes are being saved already; try again when they are on disk`);
+    const own = this.#saving.of(tenant);
+    const share = Math.floor((maxSavingBytes - (saving - own)) / 2);
+    if (own + bytes > share) {
+      throw fault(
+        'unavailable',
+        `${own} bytes of the tenant are being saved already, and ${share} is its share; try again when they are on disk`,
+      );
     }
     if (this.#diskBytes + saving + bytes > maxDiskBytes) {
       throw fault('limit-exceeded', `the files of this model would take more than ${maxDiskBytes} bytes on disk`);
@@ -341,7 +347,8 @@ export class Entries<S extends Snapshot> {
     const { tenant } = entry;
     const bytes = fileSize(header.pages, header);
     const wanted = () => (isWanted(entry, version) ? version.snapshot : undefined);
-    this.#saving.add(tenant, bytes);
+    let reserved = bytes;
+    this.#saving.add(tenant, reserved);
     entry.saving.add(version);
     try {
       await files.write(
@@ -352,6 +359,8 @@ export class Entries<S extends Snapshot> {
         (written) => {
           version.fileBytes = written;
           this.#diskBytes += written;
+          this.#saving.add(tenant, -reserved);
+          reserved = 0;
           this.#settle(entry, version);
           // The version's pages are on disk from now on, so memory may drop them.
           this.#shrink();
@@ -363,7 +372,7 @@ export class Entries<S extends Snapshot> {
       const what = published ? 'is written, but may not survive a loss of power' : 'could not be saved';
       throw fault('internal', `"${entry.name}" ${what}: ${causeText(cause)}`);
     } finally {
-      this.#saving.add(tenant, -bytes);
+      this.#saving.add(tenant, -reserved);
       entry.saving.delete(version);
       this.#forget(entry, version);
     }

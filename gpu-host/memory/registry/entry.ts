@@ -73,7 +73,7 @@ export interface RegistryLimits {
   readonly maxMemoryPages: number;
   /** Maximum bytes of all files of the model. */
   readonly maxDiskBytes: number;
-  /** Bytes of pages that wait to be written, all saves together. */
+  /** Bytes of all saves under way together. A tenant may have half of what the others leave, so that its saves hold up no others. */
   readonly maxSavingBytes: number;
   /** Bytes of the buffer of a save or a restore, and at least one page: that many go to or from the disk at a time. */
   readonly bufferBytes: number;

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { TenantLine } from './line.ts';
+import { TenantLines } from './line.ts';
 
-test('tasks run one at a time, tenants take turns, and a failure passes the turn on', async () => {
-  const line = new TenantLine();
+test('tenants take turns, and a failure passes the turn on', async () => {
+  const line = new TenantLines(1);
   const order: string[] = [];
   let running = 0;
   const task = (name: string) => async () => {
@@ -22,4 +22,26 @@ test('tasks run one at a time, tenants take turns, and a failure passes the turn
     ['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'fulfilled', 'fulfilled'],
   );
   assert.equal(await line.run('a', task('a4')), 'a4');
+});
+
+test("a tenant's tasks run one after the other, beside those of as many tenants as may run", async () => {
+  const lines = new TenantLines(2);
+  const running = new Set<string>();
+  const ends: (() => void)[] = [];
+  const task = (tenant: string) => async () => {
+    assert.ok(!running.has(tenant));
+    running.add(tenant);
+    assert.ok(running.size <= 2);
+    await new Promise<void>((end) => ends.push(end));
+    running.delete(tenant);
+  };
+  const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => lines.run(tenant, task(tenant)));
+  const seen: string[] = [];
+  for (let i = 0; i < works.length; i++) {
+    await new Promise((resolve) => setImmediate(resolve));
+    seen.push([...running].join(''));
+    ends.shift()?.();
+  }
+  await Promise.all(works);
+  assert.deepEqual(seen, ['ab', 'ba', 'ac', 'c', 'c']);
 });

@@ -1,16 +1,24 @@
-/** Runs tasks one at a time. Tenants take turns; a tenant's own tasks run in order. */
-export class TenantLine {
+/** Runs tasks: a tenant's own one after the other, of several tenants some at a time. Waiting tenants take turns. */
+export class TenantLines {
+  readonly #most: number;
+  readonly #running = new Set<string>();
   /** Starts of waiting tasks; the tenant whose turn comes next is first. */
   readonly #waiting = new Map<string, (() => void)[]>();
-  #isBusy = false;
+
+  /** @param most tenants whose tasks run at once */
+  constructor(most: number) {
+    this.#most = most;
+  }
 
   async run<T>(tenant: string, task: () => Promise<T>): Promise<T> {
-    if (this.#isBusy) await new Promise<void>((start) => this.#add(tenant, start));
-    this.#isBusy = true;
+    if (this.#running.has(tenant) || this.#running.size >= this.#most)
+      await new Promise<void>((start) => this.#add(tenant, start));
+    else this.#running.add(tenant);
     try {
       return await task();
     } finally {
-      this.#pass();
+      this.#running.delete(tenant);
+      this.#startNext();
     }
   }
 
@@ -20,17 +28,16 @@ export class TenantLine {
     else this.#waiting.set(tenant, [start]);
   }
 
-  /** Starts the next task. The line stays busy meanwhile, so that no new task goes first. */
-  #pass(): void {
-    const [first] = this.#waiting;
-    if (!first) {
-      this.#isBusy = false;
+  /** Starts the next task in the place of one that has ended, so that no new task goes first. */
+  #startNext(): void {
+    for (const [tenant, starts] of this.#waiting) {
+      if (this.#running.has(tenant)) continue;
+      this.#waiting.delete(tenant);
+      const start = starts.shift() as () => void;
+      if (starts.length > 0) this.#waiting.set(tenant, starts);
+      this.#running.add(tenant);
+      start();
       return;
     }
-    const [tenant, starts] = first;
-    this.#waiting.delete(tenant);
-    const start = starts.shift() as () => void;
-    if (starts.length > 0) this.#waiting.set(tenant, starts);
-    start();
   }
 }

@@ -22,7 +22,7 @@ const RUNS = 120;
 const CALLER: Caller = { tenant: 't', inferlet: 'one', functionName: 'f' };
 const NAMES = ['a', 'b', 'c', 'd', 'e'];
 /** Two pages go to or from the disk at a time. All names together and a neighbour's export do not fit into memory. */
-const LIMITS = { maxMemoryPages: 8, maxSavingBytes: 1000, bufferBytes: 2 * PAGE_BYTES };
+const LIMITS = { maxMemoryPages: 8, maxSavingBytes: 4000, bufferBytes: 2 * PAGE_BYTES };
 const NEIGHBOUR_PAGES = 2;
 /** Empty snapshots whose files together take all bytes that may be saved at once. */
 const FILLERS = 12;

@@ -47,7 +47,7 @@ export function defaultLimits(pageCount: number): RegistryLimits {
     maxSnapshotPages: 65_536,
     maxMemoryPages: Math.floor(pageCount / 2),
     maxDiskBytes: 16 * 1024 ** 3,
-    maxSavingBytes: 512 * 1024 ** 2,
+    maxSavingBytes: 1024 ** 3,
     bufferBytes: 4 * 1024 ** 2,
   };
 }

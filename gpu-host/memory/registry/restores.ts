@@ -1,6 +1,6 @@
 import type { Entry, Maker, Version } from './entry.ts';
 import type { SnapshotFiles } from './files.ts';
-import { TenantLine } from './line.ts';
+import { TenantLines } from './line.ts';
 import { onceBetween, type Requester, type Restoration, type Snapshot } from './snapshot.ts';
 import { checkOpen, fillFromFile } from './stored.ts';
 
@@ -11,8 +11,8 @@ export interface RestoringEntries<S extends Snapshot> {
   readonly bufferBytes: number;
   /** The entry's current version, which counts as used now. */
   touch(entry: Entry<S>): Version<S>;
-  /** @throws CallFault when as many pages find no room in memory */
-  checkMemoryRoom(pages: number): void;
+  /** @throws CallFault when as many pages find no room in memory beside those that are on their way */
+  checkMemoryRoom(pages: number, loadingPages: number): void;
   /** Keeps the pages of a version from now on. */
   keep(version: Version<S>, snapshot: S): void;
   /** Drops pages that are also on disk until the memory limit holds. */
@@ -34,10 +34,15 @@ interface Used<T> {
   readonly result: T;
 }
 
-/** Brings entries back from disk, one at a time: they share the disk and the time between device steps, and the next may want the same file. */
+/** Tenants whose entries are restored at once; each restore has a buffer. */
+const AT_ONCE = 4;
+
+/** Brings entries back from disk, of each tenant one at a time: the next may want the same file. */
 export class Restores<S extends Snapshot> {
   readonly #entries: RestoringEntries<S>;
-  readonly #line = new TenantLine();
+  readonly #lines = new TenantLines(AT_ONCE);
+  /** Pages on their way from disk. */
+  #loadingPages = 0;
 
   constructor(entries: RestoringEntries<S>) {
     this.#entries = entries;
@@ -48,7 +53,7 @@ export class Restores<S extends Snapshot> {
    * @param find the entry; asked again after each wait
    */
   run<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): Promise<T> {
-    return this.#line.run(requester.tenant, async () => {
+    return this.#lines.run(find().tenant, async () => {
       for (;;) {
         const begun = await onceBetween(requester, () => this.#begin(find, requester, use));
         const used = 'result' in begun ? begun : await this.#fill(begun, requester, use);
@@ -63,8 +68,10 @@ export class Restores<S extends Snapshot> {
     const entry = find();
     const version = this.#entries.touch(entry);
     if (version.snapshot) return { result: use(version.snapshot, entry) };
-    this.#entries.checkMemoryRoom(version.pages);
-    return { entry, version, restoration: requester.restore(entry.tenant, version.pages) };
+    this.#entries.checkMemoryRoom(version.pages, this.#loadingPages);
+    const restoration = requester.restore(entry.tenant, version.pages);
+    this.#loadingPages += version.pages;
+    return { entry, version, restoration };
   }
 
   /** Fills the pages and uses them. Undefined when the name has got other content meanwhile. */
@@ -94,6 +101,7 @@ export class Restores<S extends Snapshot> {
       if (isCurrent()) throw cause;
       return undefined;
     } finally {
+      this.#loadingPages -= version.pages;
       restoration.end();
     }
   }

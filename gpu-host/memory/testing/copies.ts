@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { CallFault } from '../fault.ts';
+import { copyTokens } from './memory.ts';
 import { copyOf, type PlainPage, type PlainSlot } from './plain-pages.ts';
 import { type Operation, PAGE_SIZE } from './schedule.ts';
 import type { Actor, World } from './world.ts';
@@ -90,12 +91,12 @@ export function applyTokenCopy(
   const legal = moved.every((token) => token) && moved.length <= room.length && (!turned || world.setting.rotates);
   if (!legal) {
     assert.notEqual(
-      refusal(() => space.copyTokens(request)),
+      refusal(() => copyTokens(space, request)),
       undefined,
     );
     return;
   }
-  if (!world.attempt(actor, destinations.length, () => space.copyTokens(request))) return;
+  if (!world.attempt(actor, destinations.length, () => copyTokens(space, request))) return;
   for (const [i, token] of moved.entries()) {
     if (!token) continue;
     const [target, slot] = room[i] as [PlainPage, number];

@@ -4,6 +4,7 @@ import { DeviceMemory } from '../device-memory.ts';
 import type { FamilyName } from '../family.ts';
 import { CallFault } from '../fault.ts';
 import type { PageSpace } from '../space.ts';
+import { type TokenCopy, TokenCopying } from '../space-copy.ts';
 import { SwapStore } from '../swap/store.ts';
 import { Tenants } from '../tenants.ts';
 import { ArrayDevice } from './array-device.ts';
@@ -87,4 +88,10 @@ export function faultOf(action: () => unknown): CallFault {
     throw error;
   }
   throw new Error('no fault');
+}
+
+/** Copies all tokens at once, in all of the copy's parts. */
+export function copyTokens(space: PageSpace, request: TokenCopy): void {
+  const copying = new TokenCopying(space, request);
+  while (copying.next());
 }

@@ -50,11 +50,13 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
       {
         id: 'manifest',
         look: 'wide card',
-        render: () =>
-          html`<h2>Manifest of the newest version</h2>${facts([
+        render: async () => {
+          const whole = await control.function(call, { name, version: newest.version });
+          return html`<h2>Manifest of the newest version</h2>${facts([
             ['Component', bytes(newest.componentBytes)],
             ['sha256', html`<code title="${newest.componentHash}">${newest.componentHash.slice(0, 16)}</code>`],
-          ])}<details><summary>pie.json</summary><pre class="console scroll" tabindex="0" role="region" aria-label="Manifest">${jsonText(newest.manifest)}</pre></details>`,
+          ])}<details><summary>pie.json</summary><pre class="console scroll" tabindex="0" role="region" aria-label="Manifest">${jsonText((whole ?? newest).manifest)}</pre></details>`;
+        },
       },
     ],
   };
