@@ -148,6 +148,16 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   });
 }
 
+test('a state has exactly the same distribution in its step and in a later projection', async () => {
+  await using host = await startTestHost();
+  const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const [input, state] = b.embeds(2);
+  b.inferlet.embedText(b.queue, ids(5), ids(0), ids(input!));
+  b.inferlet.forward(b.queue, NONE, ids(input!), NONE, ids(state!), undefined);
+  const inStep = must(await b.inferlet.nextDistribution(b.queue, state!, 90));
+  assert.deepEqual(must(await b.inferlet.nextDistribution(b.queue, state!, 90)), inStep);
+});
+
 test('a step that fails takes what followed it in the batch along, and leaves its slots empty', async () => {
   let broken = false;
   await using host = await startTestHost({

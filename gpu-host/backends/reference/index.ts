@@ -190,7 +190,8 @@ class ReferenceBackend implements Backend {
       ? { attention: Float32Array.from(received, (sum) => sum / (layers * heads)) }
       : {};
     if (output.kind === 'none') return { kind: 'none', ...attention };
-    const wanted = rows.slice(-output.rows).map((x) => rmsNorm(x, this.#weights.norm, rmsNormEpsilon));
+    // In single precision, as states leave the device: a state has the same distribution in its own step and when it is projected later.
+    const wanted = rows.slice(-output.rows).map((x) => single(rmsNorm(x, this.#weights.norm, rmsNormEpsilon)));
     if (output.kind === 'states') return { kind: 'states', states: flat(wanted), ...attention };
     const logits = wanted.map((state) => this.#head(state));
     const top = topTokens(logits, Math.min(output.topK, vocabularySize), output.allowed);
@@ -298,6 +299,11 @@ function picksOf(request: OutputRequest, output: SequenceOutput): number[] {
     const draw = request.draws?.[row];
     return tokens[row * topK + (draw ? drawPlace(draw, logProbabilities, row * topK, topK) : 0)];
   });
+}
+
+/** Rounds to single precision. */
+function single(x: Float64Array): Float64Array {
+  return Float64Array.from(Float32Array.from(x));
 }
 
 function add(a: Float64Array, b: Float64Array): Float64Array {
