@@ -35,7 +35,7 @@ export class NodeFunctions {
   list(call: Call): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
       const { principal } = call;
-      await this.holdRecords(call);
+      await this.#holdRecords(call);
       const visible = await this.#scheduler.functions.visible(principal.tenant);
       const since = await this.#scheduler.quarantine.since(visible.map(({ version }) => version));
       return visible
@@ -63,7 +63,7 @@ export class NodeFunctions {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return [];
       const { principal } = call;
-      await this.holdRecords(call);
+      await this.#holdRecords(call);
       const found = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
       const since = await this.#scheduler.quarantine.since(found.map(({ version }) => version));
       return found.map(({ version, aliases }, i) => ({
@@ -75,7 +75,7 @@ export class NodeFunctions {
   }
 
   /** Counts the records of the tenant's versions before they are read, if they are large. @throws GatewayError as `Memory.hold` */
-  async holdRecords({ principal, memory }: Call): Promise<void> {
+  async #holdRecords({ principal, memory }: Call): Promise<void> {
     if (memory === undefined) return;
     const bytes = await this.#scheduler.functions.recordBytes(principal.tenant);
     if (bytes > LARGE_BYTES) memory.hold(bytes);

@@ -97,7 +97,7 @@ class EventStream<T> {
   #isAsked = false;
   /** True while a large chunk is on its way to the client. */
   #isHeld = false;
-  /** What is left of the last chunk, when that is large. */
+  /** The rest of a large last chunk, which the client has not taken yet. */
   #rest: ReadableStreamDefaultReader<Uint8Array> | undefined;
   #isQuiet = false;
   #isChecking = false;

@@ -62,7 +62,7 @@ class Trial {
   life: Life;
   requester: TestRequester;
   known: Known[] = [];
-  /** What each name has shown since the start, in order; undefined when there was no such name. */
+  /** Contents that the registry has shown under each name since the start, in order; undefined when it had no such name. */
   readonly shown = new Map<string, unknown[]>(NAMES.map((each) => [each, [undefined]]));
   /** Number of removals of each name. */
   readonly removals = new Map<string, number>();

@@ -19,7 +19,7 @@ export interface RestoringEntries<S extends Snapshot> {
   shrink(): void;
 }
 
-/** Takes what an importer needs of a snapshot. */
+/** Makes the importer's result from a snapshot. */
 export type Use<S extends Snapshot, T> = (snapshot: S, entry: Entry<S>) => T;
 
 /** A version on its way from disk. */
@@ -29,7 +29,7 @@ interface Loading<S extends Snapshot> {
   readonly restoration: Restoration<S>;
 }
 
-/** What an importer made of a snapshot. */
+/** The importer's result from a snapshot. */
 interface Used<T> {
   readonly result: T;
 }
