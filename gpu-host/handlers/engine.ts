@@ -411,6 +411,8 @@ export class ModelEngine {
       }
     }
     this.#maker.context.adapters.forget(space);
+    for (const tell of space.whenClosed) tell();
+    space.whenClosed.clear();
   }
 
   #releaseClosed(): void {
