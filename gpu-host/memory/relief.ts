@@ -232,9 +232,8 @@ export class Relief {
     return framesNeeded(need, ended) - this.#pool.free - gained;
   }
 
-  /** True when the request fits once none of `running`, which are some, uses its pages. */
+  /** True when the request fits once none of `running` uses its pages. */
   #fitsLater(requester: PageSpace, need: FrameNeed, running: readonly Contender[], room: SwapRoom): boolean {
-    if (running.length === 0) return false;
     const spaces = [...this.#options.spaces].filter(
       (space) => space !== requester && (space.movable || running.includes(space.contender)),
     );
@@ -273,7 +272,8 @@ export class Relief {
         );
       case 'requester': {
         // Older families end or wait some day. Where the own family holds too much, that does not help.
-        if (this.#fitsLater(requester, need, running, ENDLESS)) throw this.#hold(requester, need);
+        if (running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS))
+          throw this.#hold(requester, need);
         const cause = `memory pressure: the newest of ${others.length + 1} inferlets found no room for ${pages} pages more`;
         this.#end(requester, cause);
         throw fault('terminated', cause);
