@@ -263,6 +263,8 @@ export class Relief {
     const running = this.#preempts ? this.#running(own) : [];
     const newer = running.filter((other) => isNewer(other, own));
     const decision = chooseVictims(requester, others, (ended) => this.#missing(requester, need, ended, newer, room));
+    // Older families end or wait some day. Where the own family holds too much, that does not help.
+    const mayWait = (): boolean => running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS);
     const pages = framesNeeded(need, []);
     switch (decision.kind) {
       case 'refuse':
@@ -271,9 +273,7 @@ export class Relief {
           `${pages} pages more are needed; of the pool's ${this.#pool.total} the call's own inferlet and exports hold too many for that`,
         );
       case 'requester': {
-        // Older families end or wait some day. Where the own family holds too much, that does not help.
-        if (running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS))
-          throw this.#hold(requester, need);
+        if (mayWait()) throw this.#hold(requester, need);
         const cause = `memory pressure: the newest of ${others.length + 1} inferlets found no room for ${pages} pages more`;
         this.#end(requester, cause);
         throw fault('terminated', cause);
@@ -282,6 +282,8 @@ export class Relief {
         // Pages that come from disk for a newer family can move in a moment.
         if (newer.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, newer, room))
           throw this.#hold(requester, need);
+        // A family ends none of its own members for pages that it can have by waiting.
+        if (decision.victims.some(({ contender }) => contender === own) && mayWait()) throw this.#hold(requester, need);
         for (const victim of decision.victims) {
           this.#end(
             victim,
