@@ -65,7 +65,7 @@ most. Throughput counts the tokens of results, over the time until every inferle
         ];
       }),
       notes: [
-        'All are admitted at once (admission.overcommit is as large), grow page by page, and the newest are ended first when memory is out.',
+        'All are admitted at once (admission.overcommit is as large), grow page by page, and the newest are preempted when memory is out.',
         'Throughput counts the tokens in the results of inferlets that finished, over the time until all had ended.',
       ],
       data: Object.fromEntries(samples),
