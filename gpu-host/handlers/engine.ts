@@ -278,10 +278,10 @@ export class ModelEngine {
   /** Runs batch after batch, until nothing is ready. Between two it lets the sockets be read, so that fresh calls join the next one. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
+      this.#preemption.admit();
       const isCut = this.#instants.run();
       const more = this.#gaps.run() || isCut;
       this.#context.round++;
-      this.#preemption.admit();
       const decision = this.batcher.next(performance.now());
       if (more && decision.kind !== 'batch') {
         this.#flush();

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Backend } from '../backends/backend.ts';
 import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
 import { GREEDY, generate, must, NONE, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 const PAGES = 16;
 const SWAP = { swapMemoryBytes: 1 << 18, prefixCache: false };
@@ -61,15 +63,22 @@ test('a run of the newest leaves for an older inferlet and goes on with the same
 });
 
 test('a call that needs pages of an older inferlet waits for them, and ends with its inferlet', async () => {
-  await using host = await startTestHost({ pageCount: PAGES, model: SWAP });
+  let opens = (): void => {};
+  const gate = new Promise<void>((resolve) => {
+    opens = resolve;
+  });
+  // The older one is at work until the others were held.
+  const wrap = (inner: Backend): Backend =>
+    wrapBackend(inner, { forward: (batch) => gate.then(() => inner.forward(batch)) });
+  await using host = await startTestHost({ pageCount: PAGES, model: SWAP, wrap });
   const connection = await host.connect();
   const [older, second, third] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
   const own = must(older.inferlet.allocatePages(older.queue, 12));
   const text = range(1, 90);
-  // The older one is at work all the while.
   const run = older.inferlet.run(older.queue, {
     ...{ token: 1, position: 0, pages: own, maxTokens: 90, sampler: GREEDY, stopTokens: NONE },
   });
+  // Both allocate in turn with the run's first step.
   const [first, last] = [second, third].map(({ inferlet, queue }) => {
     const pages = must(inferlet.allocatePages(queue, 8));
     return inferlet.step(queue, {
@@ -78,7 +87,9 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
     });
   });
   await until(() => statsOf(host).preempted === 2);
-  await third.inferlet.close();
+  const closed = third.inferlet.close();
+  opens();
+  await closed;
   assert.notEqual(tagOf(await last!), 'ok');
   while (!must(await run.next()).finished);
   await older.inferlet.close();
