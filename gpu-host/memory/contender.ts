@@ -51,11 +51,11 @@ export class Contender implements Preemptible {
   return(): void {
     this.#isAway = false;
     this.#protectedSteps = PROTECTED_TOKENS;
-    this.wanted = 0;
   }
 
   /** Counts a step of one of the family's calls. */
   stepped(): void {
+    this.wanted = 0;
     if (this.#protectedSteps > 0) this.#protectedSteps--;
   }
 
@@ -67,6 +67,11 @@ export class Contender implements Preemptible {
       for (const page of space.held.keys()) if (page.frame < 0) frames++;
     }
     return frames;
+  }
+
+  /** Frames that the family may still take of those into which it returned a short while ago: its pages come back as calls need them. */
+  get promised(): number {
+    return this.#protectedSteps > 0 && !this.#isAway ? this.needed : 0;
   }
 }
 

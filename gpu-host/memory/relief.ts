@@ -94,7 +94,8 @@ export class Relief {
     const needed = Math.min(total, family.needed);
     const gained = (): number => {
       const newer = others.filter((other) => isNewer(other, family) && other.protectedSteps === 0);
-      return available + framesGained([], this.#movable(newer, family), this.#room(false));
+      const promised = others.reduce((sum, other) => sum + other.promised, 0);
+      return available - promised + framesGained([], this.#movable(newer, family), this.#room(false));
     };
     if (!mayReturn({ needed, available: olderRuns ? gained() : 0, total, olderRuns })) return undefined;
     family.return();
