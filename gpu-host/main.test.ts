@@ -133,7 +133,7 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   await end(next.child);
 });
 
-test('one of several hosts that is not there keeps nobody waiting, and is there when it says hello', async () => {
+test('a missing host of several delays no call and serves once it says hello', async () => {
   const missing = `${address}-2`;
   await assert.rejects(
     GpuHostConnection.connectAll([{ address: missing }, { address: `${address}-3` }], { deadlineMs: 50 }),

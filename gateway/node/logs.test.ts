@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { DEFAULT_LIMITS } from '../app/context.ts';
 import type { LogOptions } from '../app/control.ts';
+import { Bodies } from '../app/http/bodies.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { type LogSource, readLogs } from './logs.ts';
 
@@ -77,5 +80,27 @@ describe('logs of invocations filtered by status', () => {
     };
     await read({ status: 'failed' }, leave.signal);
     assert.equal(asked.length, 1);
+  });
+
+  it('hold no memory after a refusal, whichever of several reads it stops', async () => {
+    const { store, logs } = platform.scheduler;
+    const names = ['a', 'b', 'c', 'd', 'e', 'g', 'h'];
+    const entry = (message: string) => ({
+      ...{ i: 'gone', s: '1', t: '1', e: 'log', d: JSON.stringify({ level: 'info', message }) },
+    });
+    await store.call(async (redis) => {
+      for (const [i, name] of names.entries()) {
+        // The page of the first log does not fit; those of some others would.
+        const fields = Object.entries(entry('m'.repeat(i === 0 ? 16_000 : 8000))).flat();
+        for (let line = 0; line < 20; line++) await redis.xadd(store.keys.logs('default', name), '*', ...fields);
+      }
+    });
+    const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_200_000 });
+    const following = { cursor: null, follow: true, limit: 100, level: 'debug' } as const;
+    const lines = readLogs({ ...source, logs, names: async () => names }, following, quiet, bodies.roomFor('t'));
+    await assert.rejects(Array.fromAsync(lines), /too many bytes at once/);
+    // Longer than the reads take: none of them is under way any more.
+    await sleep(200);
+    assert.equal(bodies.heldBytes, 0);
   });
 });

@@ -106,8 +106,14 @@ async function openLogs(
   signal: AbortSignal,
 ): Promise<Backwards[]> {
   const logs: Backwards[] = [];
-  for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE)
-    logs.push(...(await Promise.all(names.slice(at, at + OPENED_AT_ONCE).map(open))));
+  for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE) {
+    // After a failure, too, all have ended: a read that ends later would hold memory that nobody frees.
+    const opened = await Promise.allSettled(names.slice(at, at + OPENED_AT_ONCE).map(open));
+    for (const each of opened) {
+      if (each.status === 'rejected') throw each.reason;
+      logs.push(each.value);
+    }
+  }
   return logs;
 }
 

@@ -99,7 +99,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     }
   });
 
-  test('where the slots lie does not matter', async () => {
+  test('results do not depend on the places of slots', async () => {
     const tokens = random.tokens(subject.model.config, 20);
     const question = random.tokens(subject.model.config, 3);
     const scattered = random.permutation(POOL.pageSize * POOL.pageCount).slice(0, 20);
@@ -170,7 +170,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     for (const shifted of relative) close(shifted, relative[0]);
   });
 
-  test('what does not fit is refused before anything is computed', async () => {
+  test('a batch that does not fit is refused before anything is computed', async () => {
     const tokens = random.tokens(subject.model.config, 2);
     const good = make(tokens);
     const bad: SequenceInput[] = [

@@ -20,7 +20,7 @@ test('runs are alone until anything else can go, whatever it is', () => {
   }
 });
 
-test('what waits for a run disturbs it not', () => {
+test('a call that waits for a run leaves the run alone', () => {
   const trace = new Trace();
   trace.push('run', { kind: 'forward', run: true, tokens: 100, fills: [1] });
   trace.start();
@@ -29,7 +29,7 @@ test('what waits for a run disturbs it not', () => {
   assert.equal(trace.batcher.isAlone(trace.nowMs), true);
 });
 
-test('who was just answered may be back, for as long as the grace lasts', () => {
+test('a queue with a recent answer counts as present during the grace period', () => {
   const trace = new Trace({}, { grace: { maxMs: 1, stepShare: 0.25 } });
   const short = trace.push('short', { kind: 'forward', run: true, tokens: 1 });
   trace.push('run', { kind: 'forward', run: true, tokens: 100 });

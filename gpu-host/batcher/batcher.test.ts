@@ -269,7 +269,7 @@ test('an image keeps its place in its queue until it is there, and no other queu
   assert.deepEqual(trace.steps(), [['freed']]);
 });
 
-test('the model and its adapters take turns, whoever changes between them, and priority holds within each', () => {
+test('the model and its adapters take turns for any mix of queues, and priority holds within each', () => {
   const trace = new Trace({ maxCalls: 2 });
   for (const [i, variant] of ['a', 'b', 'a', 'c', 'b', 'a'].entries())
     trace.push('changes', { kind: 'forward', variant }, `${variant}${i}`);

@@ -77,7 +77,7 @@ test('no more projections ride than the limit on calls', () => {
   assert.deepEqual(trace.steps(), [['P4', 'P5'], ['G']]);
 });
 
-test('who only fills behind a reader follows it, and does not fail with it', () => {
+test('a call that only fills pages after a reader follows it, and does not fail with it', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', reads: [1] }, 'probe');
   trace.push('a.2', { kind: 'forward', fills: [1] }, 'fill');
@@ -90,7 +90,7 @@ test('who only fills behind a reader follows it, and does not fail with it', () 
   );
 });
 
-test('who reads one page and fills another of the same call needs it', () => {
+test('a call that reads one page and fills another page of a call depends on it', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', reads: [1], fills: [2] }, 'A');
   // B follows A's read of 1 and needs A's fill of 2; and the other way round.
@@ -102,14 +102,14 @@ test('who reads one page and fills another of the same call needs it', () => {
   );
 });
 
-test('a cut call takes nobody along before its last part', () => {
+test('a cut call brings no follower along before its last part', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', fills: [1], tokens: 100 }, 'long');
   trace.push('a.2', decodeOn(1), 'next');
   assert.deepEqual(trace.steps(), [['long:64'], ['long:36', 'next']]);
 });
 
-test('who follows goes whole or not at all', () => {
+test('a follower joins a batch whole or not at all', () => {
   const trace = new Trace();
   trace.push('a', { kind: 'forward', fills: [1], tokens: 40 }, 'first');
   const second = trace.push('a', { kind: 'forward', fills: [1], tokens: 40 }, 'second');
@@ -130,7 +130,7 @@ test('a call that follows one that is here and one that is not stays', () => {
   assert.deepEqual(trace.step(), ['B:37', 'A and B']);
 });
 
-test('a run is never followed softly, and follows nobody softly', () => {
+test('a run neither has nor is a soft follower', () => {
   const trace = new Trace();
   trace.push('a.1', decodeOn(1), 'before');
   trace.push('a.2', { ...decodeOn(1), run: true, tokens: 2 }, 'run');
@@ -168,7 +168,7 @@ test('a follower that fails first keeps its place until what it followed is done
   assert.equal(trace.queue('a.1').scoreboard.size, 0);
 });
 
-test('what waited for a dropped call waits for what that waited for', () => {
+test('dependents of a dropped call inherit its dependencies', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', writes: [1] }, 'gone');
   const { batch } = trace.start();

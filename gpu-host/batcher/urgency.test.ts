@@ -72,7 +72,7 @@ test('a run that others wait for has their priority, and is newly come with each
   assert.equal(urgency(run, AGING_MS), trace.nowMs - 2 * AGING_MS);
 });
 
-test('where no priority is set nothing is kept for lending', () => {
+test('without priorities the batcher keeps no state for lending', () => {
   const trace = single();
   trace.push('a.1', { kind: 'forward', writes: [1] });
   const waits = trace.push('a.2', { kind: 'forward', reads: [1] });

@@ -314,7 +314,7 @@ test('an adapter stays while it is held, and who comes after others that want it
   assert.deepEqual(released, ['pirate', 'quiet'], 'their memory on the device went back at once');
 });
 
-test('an adapter that nobody wants any more when it was read does not stay', async () => {
+test('an adapter whose requesters have gone is dropped after it is read', async () => {
   await using made = await startTestHost({ adapters: ADAPTERS });
   const { adapters, reads, released } = await gated(made);
   const space = spaceOf('a');
@@ -356,7 +356,7 @@ test('while an adapter is read everybody else goes on; who waited and ended hold
   assert.deepEqual(await text, await waits.oracle.greedy([9, 8, 7], 3));
 });
 
-test('what cannot be computed says why, and what depends on it fails with the cause', async () => {
+test('a failed call reports its reason, and its dependents fail with the same cause', async () => {
   await using probe = await start();
   // Room for the smaller adapter.
   const room = probe.host.adapters.get('quiet')!.bytes;

@@ -9,7 +9,7 @@ import { type RowUnderWay, rowsAhead } from './ahead.ts';
 
 const going = { maxTokens: 10, produced: 3, taken: 2, stopped: false };
 
-test('who goes on: whatever token comes, and when most of the step do', () => {
+test('a step goes ahead when most of its runs continue with any token', () => {
   const rows = (...rows: RowUnderWay[]) => [...rowsAhead(rows, 4)];
   assert.deepEqual(rows(going), [0]);
   assert.deepEqual(rows(), []);
@@ -20,7 +20,7 @@ test('who goes on: whatever token comes, and when most of the step do', () => {
   assert.deepEqual(rows({ ...going, taken: 1 }), [0]);
   assert.deepEqual(rows('ended', going, { ...going, stopped: true }, going), [1, 3], 'rows keep their places');
   assert.deepEqual(rows('ended', going, 'ended'), [], 'fewer than half');
-  assert.deepEqual(rows(going, going, 'other'), [], 'somebody else may be back by then');
+  assert.deepEqual(rows(going, going, 'other'), [], 'another queue may be back by then');
 });
 
 /** A device whose steps end when the test says so, one after the other. */
@@ -116,7 +116,7 @@ test('the next step is with the device before the one before has ended, and a ca
   assert.ok(host.host.stats().models[0]!.stepsAhead > 20);
 });
 
-test('when a step fails its runs fail once, and the step behind it is nobody’s', async () => {
+test('a failed step fails its runs once, and the step behind it delivers to no run', async () => {
   for (const failing of [4, 5]) {
     let calls = 0;
     let isLost = false;

@@ -159,7 +159,7 @@ describe('embed-image', () => {
     assert.deepEqual(found, [false, false, false, false, false, true], 'only the text without an image is found again');
   });
 
-  it('keeps its place in the queue until its pixels come, and holds up nobody else', async () => {
+  it('keeps its place in the queue until its pixels come, while other queues advance', async () => {
     await using host = await start();
     const oracle = await Oracle.of(host);
     const [writer, other] = [await open(host), await open(host)];

@@ -394,6 +394,8 @@ export class ModelEngine {
     }
     for (const call of [...space.parked]) space.unpark(call);
     this.#maker.context.adapters.forget(space);
+    for (const tell of space.whenClosed) tell();
+    space.whenClosed.clear();
   }
 
   #releaseClosed(): void {

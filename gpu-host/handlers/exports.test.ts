@@ -140,7 +140,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       assert.equal(tagOf(await last.inferlet.importPages(last.queue, 'kept')), 'not-found');
     });
 
-    test('those of another model, and damaged ones, are refused by name', async () => {
+    test('files of another model and damaged files are refused by name', async () => {
       await using host = await startTestHost({ backend, kv: true });
       await using other = await startTestHost({ backend, kv: true, seed: 2 });
       const b = await bench(host);
@@ -174,7 +174,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   });
 }
 
-test('synchronize waits for a save that is under way, and a saver that has gone harms nobody', async () => {
+test('synchronize waits for a save in progress, and the others go on when the saver closes', async () => {
   await using host = await startTestHost({ kv: true });
   const b = await bench(host);
   const own = b.pages(2);
@@ -227,7 +227,30 @@ test('imports of one file end with their inferlets, and with the host, at any ti
   await host.restart();
 });
 
-test('an import past the limit of who asks ends nobody and moves nobody', async () => {
+test('imports that wait when their inferlet ends hold up no other', async () => {
+  await using host = await startTestHost({ kv: true });
+  const b = await bench(host);
+  must(await b.inferlet.exportPages(b.queue, b.pages(4), 'kept', true));
+  await host.restart();
+  const after = await bench(host);
+  const ended = after.connection.openInferlet({ id: 'z', maxPages: 3, arrival: 2 });
+  const queue = ended.createQueue('tiny');
+  for (let i = 0; i < 8000; i++) void ended.importPages(queue, 'kept');
+  must(await ended.listExports(queue));
+  await ended.close();
+  let isDone = false;
+  const imported = after.inferlet.importPages(after.queue, 'kept').then((outcome) => {
+    isDone = true;
+    return outcome;
+  });
+  let roundTrips = 0;
+  for (; !isDone; roundTrips++) must(await after.inferlet.listExports(after.queue));
+  must(await imported);
+  // Each import that waits needs a gap between two steps, and a round trip takes a few.
+  assert.ok(roundTrips < 200, `${roundTrips} round trips`);
+});
+
+test('an import past the limit of its importer neither ends nor swaps another inferlet', async () => {
   const pageCount = 16;
   await using host = await startTestHost({ kv: true, pageCount });
   const b = await bench(host);

@@ -28,6 +28,7 @@ export abstract class NamedPagesCall extends InstantCall {
       get hasEnded() {
         return requester.hasEnded;
       },
+      whenEnded: (tell) => requester.whenEnded(tell),
       between: (next) => requester.between(next),
       // Check before memory makes room for what cannot be mapped.
       restore(owner, pages) {

@@ -41,7 +41,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       same(await b.probe(own, 7, PROMPT.length), expected, 'and its keys are there');
     });
 
-    test('what a call reads must not be changed by a call behind it in the batch', async () => {
+    test('a call reads states as they were before later calls of its batch', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const own = b.pages(2);
@@ -92,7 +92,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       assert.equal(seen().projected, 0);
     });
 
-    test('what does not fit the step is projected apart: old states, and few rows of many', async () => {
+    test('old states, and few rows of many, are projected outside the step', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const embeds = b.embeds(2 * PROMPT.length);

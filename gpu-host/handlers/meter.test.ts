@@ -63,7 +63,7 @@ test('whatever the steps, all that is spent is charged, and in the long run each
   );
 });
 
-test('years of steps are checked to the nanosecond, and what nobody pays for is told once', () => {
+test('years of steps add up to the nanosecond, and time without a payer is reported once', () => {
   const time = new DeviceTime();
   const [first] = payers([1]);
   assert.ok(first);

@@ -20,6 +20,10 @@ export function namedPages(registry: PageRegistry<PageSnapshot>, memory: DeviceM
       get hasEnded() {
         return space.closed;
       },
+      whenEnded: (tell) => {
+        space.whenClosed.add(tell);
+        return () => space.whenClosed.delete(tell);
+      },
       between: (next) => gaps.work(next, space.owner.tenant, space.port.meter),
       restore: (owner, pages) => memory.restore(space.pages, owner, pages),
     }),

@@ -42,7 +42,7 @@ function contents(space: PageSpace, pages: Uint32Array) {
   });
 }
 
-describe('what one call may take', () => {
+describe('limits of one call', () => {
   const full = (kit: TestMemory, maxPages: number) => {
     const space = kit.open({ maxPages });
     space.allocate(1, 2);
@@ -75,7 +75,7 @@ describe('what one call may take', () => {
     assert.equal(faultOf(() => new ForwardPlan(space, request, CONFIG)).error.tag, 'limit-exceeded');
   });
 
-  test('a refused call has brought no page in, and nobody has made room', () => {
+  test('a refused call brings no page in and evicts nothing', () => {
     const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
     const [space, other] = [full(kit, 2), kit.open({ arrival: -1 })];
     space.waiting = true;

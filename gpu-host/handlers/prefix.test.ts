@@ -130,7 +130,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   });
 }
 
-test('what the cache has takes no room in a batch', async () => {
+test('cached tokens take no room in a batch', async () => {
   let watched: Watched | undefined;
   await using host = await startTestHost({
     model: { maxBatchTokens: 64 },
@@ -197,7 +197,7 @@ test('a cache is a tenant’s own', async () => {
   assert.equal(statsOf(host).prefix.hitTokens, 0);
 });
 
-test('a write into a page that the cache gave changes it for nobody else', async () => {
+test('a write into a page from the cache changes only the copy of the writer', async () => {
   await using host = await startTestHost();
   const b = await bench(host);
   await prefill(b, TEXT);

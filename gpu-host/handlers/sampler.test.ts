@@ -84,7 +84,7 @@ test('picks what the definition picks, on random distributions and samplers', ()
       const padded = new Float32Array(logProbabilities.length + 7);
       padded.set(logProbabilities, 7);
       const expected = oracle(settings, [...logProbabilities], uniform(settings.seed, position));
-      // Where a cut or the draw falls on a boundary within rounding, both neighbours are right.
+      // If a cut or the draw falls on a boundary within rounding, both neighbours are right.
       if (expected.margin < 1e-9) return;
       compared++;
       assert.equal(pick(settings, padded, 7, logProbabilities.length, position), expected.choice);

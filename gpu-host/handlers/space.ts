@@ -74,6 +74,8 @@ export class ModelSpace {
   closed = false;
   /** Answer to the calls that were pending at the close; without it they get none. */
   ended: HandlerError | undefined;
+  /** Called at the close: calls that wait for something other than the device stop waiting. */
+  readonly whenClosed = new Set<() => void>();
 
   constructor(port: ReplyPort, owner: InferletOwner, pages: PageSpace) {
     this.port = port;

@@ -62,7 +62,7 @@ test('usage is told while an inferlet runs, when it is ended for others, and wit
   checkCharged(opened, models[0]?.deviceBusyMs ?? 0);
 });
 
-test('whoever holds pages and does nothing is told of them all the same', async () => {
+test('an inferlet that only holds pages still receives its usage', async () => {
   await using host = await startTestHost({ host: { limits: { usageMs: 1, holdingMs: 10 } } });
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'holder', maxPages: 16, arrival: 1 });
@@ -78,7 +78,7 @@ test('whoever holds pages and does nothing is told of them all the same', async 
   await inferlet.close();
 });
 
-test('a step that fails, copies and what makes room for them are charged to whoever asked', async () => {
+test('failed steps, copies and evictions for copies are charged to the requester', async () => {
   let failing = false;
   const wrap = (backend: Backend): Backend =>
     wrapBackend(backend, {

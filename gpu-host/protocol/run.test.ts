@@ -20,7 +20,7 @@ function tokens(values: number[], finished?: 'stop-token' | 'max-tokens' | 'stop
   return { kind: 'run', value: { tokens: Uint32Array.from(values), finished } };
 }
 
-test('what came before next is handed over together; then next waits', async () => {
+test('next returns all tokens received so far, then waits', async () => {
   const { run, sent } = makeRun();
   assert.equal(run.settle(tokens([1])), false);
   assert.equal(run.settle(tokens([2, 3])), false);

@@ -76,7 +76,7 @@ test('a list above the limit is refused before it is read, and counts nothing', 
   await checkNeighbour(host, connection);
 });
 
-test('what is said of a run that is not known ends no connection', async () => {
+test('a message about an unknown run ends no connection', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   let hello: (() => void) | undefined;

@@ -184,7 +184,7 @@ test('a peer that does not read its results is cut off', async () => {
   peer.socket.destroy();
 });
 
-test('what an inferlet held comes back when it closes, in whatever state', async () => {
+test('a closing inferlet frees all that it holds, in every state', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   for (const moment of ['idle', 'in a step', 'in a run', 'behind a run', 'failed'] as const) {
@@ -235,7 +235,7 @@ async function drain(run: ReturnType<import('../protocol/client.ts').GpuInferlet
   }
 }
 
-test('what a runtime held comes back when its connection is cut in the middle', async () => {
+test('a cut connection frees all that its runtime holds', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   const outcomes = [];

@@ -95,7 +95,7 @@ function suiteOn(
         await Promise.all(opened.map((inferlet) => inferlet.close()));
         const { models, tenants } = await connection.stats();
         assert.equal(models[0]?.pages.owned, 0, 'every page is back, or kept for its content');
-        assert.deepEqual(tenants, [], 'nobody holds anything');
+        assert.deepEqual(tenants, [], 'every tenant holds nothing');
         checkCharged(opened, models[0]?.deviceBusyMs ?? 0);
       });
     });
@@ -119,5 +119,5 @@ export function checkCharged(ended: readonly GpuInferlet[], deviceBusyMs: number
   let charged = 0;
   for (const { usage } of ended) charged += usage.gpuUs;
   const unsaid = deviceBusyMs * 1000 - charged;
-  assert.ok(unsaid >= -1 && unsaid <= ended.length + 1, `${unsaid} µs of the device were charged to nobody`);
+  assert.ok(unsaid >= -1 && unsaid <= ended.length + 1, `${unsaid} µs of the device were charged to no inferlet`);
 }

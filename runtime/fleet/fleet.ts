@@ -53,6 +53,8 @@ const NEXT_SPARE_MS = 100;
 const CLAIM_MS = 1000;
 /** Bound on the modules that spares get in advance. */
 const MAX_PRELOADED_BYTES = 8 << 20;
+/** Bound on the part of them that spares compile ahead. Machine code takes about ten times the memory of its module. */
+const MAX_COMPILED_BYTES = 2 << 20;
 
 /** A tenant's sandbox, or the search for one. */
 interface Place {
@@ -290,7 +292,7 @@ export class Fleet {
       this.#limit(sandbox);
       await sandbox.ready.finally(() => clearTimeout(this.#late));
       sandbox.background = false;
-      sandbox.preload(this.#shared.modules());
+      sandbox.preload(this.#shared.modules(), MAX_COMPILED_BYTES);
       void this.#sendTables(sandbox);
       this.#failures = 0;
       this.#sandboxes.add(sandbox);

@@ -19,8 +19,8 @@ export interface SentVocabulary {
 
 /** Messages from a runtime to a sandbox, besides invocations (`wit/channel/lifecycle.wit`). The runtime numbers instances. */
 export type ToSandbox =
-  /** The body is the module, which was metered when its artifact was built. */
-  | { readonly kind: 'module'; readonly hash: string }
+  /** The body is the module, which was metered when its artifact was built. `whole` compiles its functions before they are called. */
+  | { readonly kind: 'module'; readonly hash: string; readonly whole: boolean }
   | ({ readonly kind: 'program' } & SentProgram)
   /** Lets the sandbox drop a program, and the modules that no other program uses. */
   | { readonly kind: 'forget'; readonly key: string; readonly modules: readonly string[] }

@@ -176,12 +176,15 @@ export class Sandbox {
     return [...this.#runs.values()].at(-1);
   }
 
-  /** Sends modules before the programs that need them. */
-  preload(modules: Iterable<StoredModule>): void {
+  /** Sends modules before the programs that need them. The sandbox compiles the first `wholeBytes` of them before they are called. */
+  preload(modules: Iterable<StoredModule>, wholeBytes = 0): void {
+    let left = wholeBytes;
     for (const { hash, bytes } of modules) {
       if (this.#modules.has(hash)) continue;
       this.#modules.add(hash);
-      this.process.tell({ kind: 'module', hash }, bytes);
+      const whole = bytes.length <= left;
+      if (whole) left -= bytes.length;
+      this.process.tell({ kind: 'module', hash, whole }, bytes);
     }
   }
 

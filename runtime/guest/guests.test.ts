@@ -25,19 +25,26 @@ it('a sandbox makes one instance in each turn of the event loop, so that it answ
     madeAt.push(turn);
     if (madeAt.length === INSTANCES) done.resolve();
   };
-  const guests = new Guests({ world: compileWorld(recordingHost().host), poolBytes: 0, tell });
+  const wholes: number[] = [];
+  const compileWhole = (bytes: Uint8Array<ArrayBuffer>) => {
+    wholes.push(bytes.length);
+    return WebAssembly.compile(bytes);
+  };
+  const guests = new Guests({ world: compileWorld(recordingHost().host), poolBytes: 0, tell, compileWhole });
   const count = () => {
     turn++;
     if (madeAt.length < INSTANCES) setImmediate(count);
   };
 
-  for (const { hash, bytes } of modules) guests.take({ kind: 'module', hash }, bytes as Uint8Array<ArrayBuffer>);
+  for (const [i, { hash, bytes }] of modules.entries())
+    guests.take({ kind: 'module', hash, whole: i === 0 }, bytes as Uint8Array<ArrayBuffer>);
   const sent = modules.map(({ file, hash }) => ({ file, hash }));
   guests.take({ kind: 'program', key, plan, modules: sent }, new Uint8Array());
   for (let instance = 1; instance <= INSTANCES; instance++)
     guests.take({ kind: 'prepare', instance, key }, new Uint8Array());
   setImmediate(count);
   await done.promise;
+  assert.deepEqual(wholes, [modules[0]?.bytes.length]);
   for (const at of madeAt) {
     assert.ok(at > last, `instances were made in the turns ${madeAt.join(', ')}`);
     last = at;

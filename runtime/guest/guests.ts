@@ -14,6 +14,8 @@ export interface GuestsOptions {
   /** Memory that all ready instances together may take. */
   readonly poolBytes: number;
   readonly tell: (message: FromSandbox) => void;
+  /** Compiles all functions of a module before they are called. */
+  readonly compileWhole: (bytes: Uint8Array<ArrayBuffer>) => Promise<WebAssembly.Module>;
 }
 
 interface Instance {
@@ -33,6 +35,7 @@ const MAX_HANDLER_ERRORS = 32;
 /** The guests of one sandbox: programs, ready instances, and running invocations. */
 export class Guests {
   readonly #tell: GuestsOptions['tell'];
+  readonly #compileWhole: GuestsOptions['compileWhole'];
   readonly #pool: InstancePool;
   readonly #slices: SliceRunner;
   readonly #modules = new Map<string, Promise<WebAssembly.Module>>();
@@ -46,8 +49,9 @@ export class Guests {
   #turnOver: Promise<void> | null = null;
   #deviceBusy = false;
 
-  constructor({ world, poolBytes, tell }: GuestsOptions) {
+  constructor({ world, poolBytes, tell, compileWhole }: GuestsOptions) {
     this.#tell = tell;
+    this.#compileWhole = compileWhole;
     this.#slices = new SliceRunner(() => this.#deviceBusy);
     this.#pool = new InstancePool({
       ...{ world, slices: this.#slices, budgetBytes: poolBytes },
@@ -74,7 +78,7 @@ export class Guests {
   take(message: ToSandbox, body: Uint8Array<ArrayBuffer>): void {
     switch (message.kind) {
       case 'module':
-        this.#takeModule(message.hash, body);
+        this.#takeModule(message, body);
         return;
       case 'program':
         this.#takeProgram(message);
@@ -156,8 +160,8 @@ export class Guests {
     return grown;
   }
 
-  #takeModule(hash: string, bytes: Uint8Array<ArrayBuffer>): void {
-    const compiling = WebAssembly.compile(bytes);
+  #takeModule({ hash, whole }: { hash: string; whole: boolean }, bytes: Uint8Array<ArrayBuffer>): void {
+    const compiling = whole ? this.#compileWhole(bytes) : WebAssembly.compile(bytes);
     // A program that needs the module reports the compile error.
     compiling.catch(() => undefined);
     this.#modules.set(hash, compiling);

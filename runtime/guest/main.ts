@@ -5,6 +5,7 @@ import { sandboxTable } from '../channel/sandbox-table.ts';
 import { suspendingWorld } from '../channel/suspending.ts';
 import type { ToSandbox } from '../fleet/messages.ts';
 import { compileWorld } from '../lowering/compile.ts';
+import { compileWhole } from '../sandboxes/confine.ts';
 import { Guests } from './guests.ts';
 import { localTable } from './local.ts';
 
@@ -19,6 +20,7 @@ const guests: Guests = new Guests({
   world: suspendingWorld(compileWorld(sandboxTable(localTable((model) => guests.vocabulary(model))))),
   poolBytes: Number(poolMb) * 2 ** 20,
   tell: (message) => end.tell(message),
+  compileWhole,
 });
 const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: true }), {
   opened: (invocation) => guests.run(invocation),

@@ -12,6 +12,7 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import { value } from '../testing/outcome.ts';
 import type { KvFile } from './kv-file.ts';
 
 const PAGE_SIZE = 16;
@@ -22,11 +23,6 @@ const ROTATION_ERROR = 1e-4;
 const u32 = (...values: number[]) => Uint32Array.from(values);
 const text = (length: number, seed = 1) => Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
 const count = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
 
 async function failure(outcome: Promise<Outcome<unknown>> | Outcome<unknown>): Promise<string> {
   const settled = await outcome;

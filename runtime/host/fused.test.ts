@@ -6,14 +6,10 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Piped, RunChunk } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
+import { value } from '../testing/outcome.ts';
 import type { DeviceRun } from './fused.ts';
 import type { GrantedModel } from './inferlet.ts';
 import type { EventSink } from './session-state.ts';
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
 
 test('a fused run keeps its queue open until the run is dropped', async () => {
   const host = await TestGpuHost.start();

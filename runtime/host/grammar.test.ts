@@ -8,13 +8,9 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { GrammarService } from '../grammar/service.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
+import { value } from '../testing/outcome.ts';
 
 const u32 = (...values: number[]) => Uint32Array.from(values);
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
 
 async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
   const settled = await outcome;

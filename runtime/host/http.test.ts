@@ -4,20 +4,16 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { brotliCompressSync } from 'node:zlib';
-import type { Outcome } from '#gpu-host/protocol/errors.ts';
-import { handlerError } from '#gpu-host/protocol/errors.ts';
+import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import type { Request, ResponseHead } from '#wit/generated/host.ts';
 import { answers, type Seen, TEXT } from '../testing/http-answers.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import { value } from '../testing/outcome.ts';
 import { HttpClient, type HttpClientOptions } from './http/client.ts';
 import type { Exchange } from './http/exchange.ts';
 
 const MIB = 2 ** 20;
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
 
 describe('http', () => {
   let server: Server;
@@ -128,10 +124,7 @@ describe('http', () => {
   }
   const echo = async (guest: TestInferlet, request: Partial<Request> = {}, path = '/echo'): Promise<Seen> =>
     JSON.parse(await whole(guest, begin(guest, path, request))) as Seen;
-  const eventually = async (condition: () => boolean) => {
-    for (let i = 0; i < 3000 && !condition(); i++) await new Promise((resolve) => setTimeout(resolve, 10));
-    assert.ok(condition());
-  };
+  const connections = (count: number) => eventually(() => sockets === count, `the server has ${count} connections`);
 
   it('returns the head, then the body to its end', async () => {
     const guest = inferlet();
@@ -330,7 +323,7 @@ describe('http', () => {
         received += piece.val.length;
       }
       assert.ok(received <= 32 * MIB && received > 31 * MIB);
-      await eventually(() => sockets === 0);
+      await connections(0);
     });
 
     it('are read only as fast as the inferlet reads', async () => {
@@ -343,7 +336,7 @@ describe('http', () => {
       for (let last = -1; last !== written; await new Promise((resolve) => setTimeout(resolve, 50))) last = written;
       assert.ok(written < 24 * MIB, `${written} bytes were taken from the server`);
       exchange.drop();
-      await eventually(() => sockets === 0);
+      await connections(0);
     });
 
     it('that break off fail at that point', async () => {
@@ -416,12 +409,12 @@ describe('http', () => {
     it('close their connection when dropped', async () => {
       const guest = inferlet();
       const exchange = begin(guest, '/never');
-      await eventually(() => sockets === 1);
+      await connections(1);
       const waiting = head(guest, exchange);
       guest.call('http', '[resource-drop]exchange', exchange);
       const outcome = await waiting;
       assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
-      await eventually(() => sockets === 0);
+      await connections(0);
     });
 
     it('end with the reason when the inferlet is stopped, and none begins later', async () => {
@@ -429,13 +422,13 @@ describe('http', () => {
       const guest = inferlet({ http });
       const waiting = [begin(guest, '/never'), begin(guest, '/slow')].map((exchange) => whole(guest, exchange));
       const failures = Promise.allSettled(waiting);
-      await eventually(() => sockets === 2);
+      await connections(2);
       guest.inferlet.stop(handlerError('cancelled', 'the client has left'));
       for (const outcome of await failures) {
         assert.match(String((outcome as PromiseRejectedResult).reason), /cancelled: the client has left/);
       }
       assert.match(await failure(guest, '/text'), /^cancelled/);
-      await eventually(() => sockets === 0);
+      await connections(0);
       assert.equal(http.exchanges, 0);
     });
 
@@ -449,7 +442,7 @@ describe('http', () => {
       assert.equal(await whole(guest, begin(guest, '/text')), 'hello');
       assert.equal(http.exchanges, 63);
       await guest.end();
-      await eventually(() => sockets === 0);
+      await connections(0);
       assert.equal(http.exchanges, 0);
     });
   });

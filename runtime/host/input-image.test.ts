@@ -14,6 +14,7 @@ import { prepare } from '../images/prepare.ts';
 import { ImageService } from '../images/service.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
+import { failureOf, value } from '../testing/outcome.ts';
 
 const EMBEDS = 9;
 const count = (length: number) => Uint32Array.from({ length }, (_, i) => i);
@@ -34,13 +35,6 @@ const imageOf = (width: number, height: number) =>
     height,
     Uint8Array.from({ length: 3 * width * height }, (_, i) => (i * 29 + (i >> 4) * 7) % 256),
   );
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
-
-const tagOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.tag);
 
 describe('input-image', () => {
   let directory: string;
@@ -87,8 +81,8 @@ describe('input-image', () => {
     assert.deepEqual(value(size(imageOf(30, 20))), { width: 30, height: 20 });
     // The first bytes suffice.
     assert.deepEqual(value(size(imageOf(30, 20).subarray(0, 40))), { width: 30, height: 20 });
-    assert.equal(tagOf(size(new Uint8Array(40))), 'invalid-argument');
-    assert.equal(tagOf(size(new Uint8Array())), 'invalid-argument');
+    assert.equal(failureOf(size(new Uint8Array(40))), 'invalid-argument');
+    assert.equal(failureOf(size(new Uint8Array())), 'invalid-argument');
     const embeds = (width: number, height: number) =>
       guest.call<Outcome<number>>('input-image', 'image-embeds', guest.queue, { width, height });
     assert.equal(value(embeds(30, 20)), EMBEDS);
@@ -97,7 +91,7 @@ describe('input-image', () => {
       [5000, 5000],
       [20_000, 1],
     ] as const)
-      assert.equal(tagOf(embeds(width, height)), 'invalid-argument');
+      assert.equal(failureOf(embeds(width, height)), 'invalid-argument');
   });
 
   it('encodes an image like the prepared bytes of the original', async () => {
@@ -135,11 +129,11 @@ describe('input-image', () => {
     ]) {
       const embeds = embedsOf(guest);
       const outcome = await embed(guest, image, embeds);
-      assert.equal(tagOf(outcome), 'invalid-argument');
+      assert.equal(failureOf(outcome), 'invalid-argument');
       const read = guest.call<Promise<Outcome<Float32Array>>>('output-text', 'read-embed', guest.queue, embeds[0]);
-      assert.equal(tagOf(await read), 'dependency-failed');
+      assert.equal(failureOf(await read), 'dependency-failed');
     }
-    assert.equal(tagOf(await embed(guest, imageOf(4, 4), embedsOf(guest, 3))), 'invalid-argument');
+    assert.equal(failureOf(await embed(guest, imageOf(4, 4), embedsOf(guest, 3))), 'invalid-argument');
     value(await embed(guest, imageOf(4, 4), embedsOf(guest)));
   });
 
@@ -147,18 +141,18 @@ describe('input-image', () => {
     const spent = open(EMBEDS);
     value(await embed(spent, imageOf(4, 4), embedsOf(spent)));
     spent.inferlet.count(1, 0);
-    assert.equal(tagOf(await embed(spent, imageOf(4, 4), embedsOf(spent))), 'limit-exceeded');
+    assert.equal(failureOf(await embed(spent, imageOf(4, 4), embedsOf(spent))), 'limit-exceeded');
     const blind = open(1000, null);
-    assert.equal(tagOf(await embed(blind, imageOf(4, 4), embedsOf(blind))), 'unsupported');
+    assert.equal(failureOf(await embed(blind, imageOf(4, 4), embedsOf(blind))), 'unsupported');
     const embeds = blind.call<Outcome<number>>('input-image', 'image-embeds', blind.queue, { width: 4, height: 4 });
-    assert.equal(tagOf(embeds), 'unsupported');
+    assert.equal(failureOf(embeds), 'unsupported');
   });
 
   it('answers pending calls at the end of the inferlet', async () => {
     const guest = open();
     const pending = Array.from({ length: 20 }, () => embed(guest, imageOf(600, 600), embedsOf(guest)));
     await guest.end();
-    const tags = new Set((await Promise.all(pending)).map(tagOf));
+    const tags = new Set((await Promise.all(pending)).map(failureOf));
     assert.ok(tags.has('cancelled'));
     for (const tag of tags) assert.ok(tag === 'cancelled' || tag === 'ok', tag);
   });

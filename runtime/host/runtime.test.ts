@@ -5,13 +5,8 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import { failureOf, value } from '../testing/outcome.ts';
 import { Models } from './models.ts';
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
-const failureOf = <T>(outcome: Outcome<T>): string => (outcome.tag === 'err' ? outcome.val.tag : 'ok');
 
 describe('runtime', () => {
   let host: TestGpuHost;

@@ -7,14 +7,10 @@ import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import type { Entry } from '#wit/generated/host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
+import { value } from '../testing/outcome.ts';
 
 const MAX_VALUE_BYTES = 2 ** 20;
 const bytes = (text: string) => new Uint8Array(Buffer.from(text));
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
 
 describe('store', () => {
   let redis: TestRedis;

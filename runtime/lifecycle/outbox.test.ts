@@ -383,7 +383,7 @@ describe('an outbox', () => {
     let abandoned = false;
     const { outbox, ends, result } = await attempt({ abandoned: () => abandoned }, hasty);
     await redis.kill();
-    outbox.add('message', 'nobody waits for this');
+    outbox.add('message', 'no waiter');
     const finished = outbox.finish(result);
     abandoned = true;
     assert.equal(await finished, null);

@@ -8,6 +8,7 @@ import llamaTokenizer from 'llama-tokenizer-js';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { failureOf, value } from '../testing/outcome.ts';
 import { Account } from '../workers/account.ts';
 import { TextService, type TextUser } from './service.ts';
 
@@ -22,14 +23,8 @@ async function modelOf(name: string) {
 const stories = await modelOf('stories15m');
 const minimind = await modelOf('minimind2-small');
 
-const tagOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.tag);
 const wordsOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.val);
 const user = (tenant = 'a', more: Partial<TextUser> = {}): TextUser => ({ tenant, account: new Account(), ...more });
-
-function value<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
 
 /** Words of letters, digits, signs and scripts for which a tokenizer has no tokens. */
 const texts = fc
@@ -91,10 +86,10 @@ describe('the text service', () => {
     assert.equal(value(await render({ messages, addGenerationPrompt: true })), expected);
     const variables = JSON.stringify({ messages, add_generation_prompt: true });
     assert.equal(value(await render({ variables })), expected);
-    assert.equal(tagOf(await render({ variables }, expected.length)), 'ok');
-    assert.equal(tagOf(await render({ variables }, expected.length - 1)), 'limit-exceeded');
+    assert.equal(failureOf(await render({ variables }, expected.length)), 'ok');
+    assert.equal(failureOf(await render({ variables }, expected.length - 1)), 'limit-exceeded');
     assert.match(wordsOf(await render({ variables: '[]' })), /a JSON object/);
-    assert.deepEqual(tagOf(await render({ variables: '{"messages": 1' })), 'invalid-argument');
+    assert.deepEqual(failureOf(await render({ variables: '{"messages": 1' })), 'invalid-argument');
     const slow = { messages: Array.from({ length: 8192 }, () => messages[1] as never), addGenerationPrompt: true };
     const outcome = await render(slow, 10 * MIB);
     assert.ok(outcome.tag === 'ok' || /too long/.test(outcome.val.val), wordsOf(outcome));
@@ -109,7 +104,10 @@ describe('the text service', () => {
       assert.ok(calls < 100);
       value(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false));
     }
-    assert.equal(tagOf(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false)), 'limit-exceeded');
+    assert.equal(
+      failureOf(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false)),
+      'limit-exceeded',
+    );
   });
 
   it('checks JSON of the largest results at any nesting', async () => {
@@ -125,7 +123,7 @@ describe('the text service', () => {
       [`"${'é'.repeat(4 * MIB - 2)}"`, 'ok'],
       [`{${Array.from({ length: 300_000 }, (_, i) => `"${i.toString(36)}x":1`).join()}}`, 'ok'],
     ] as const) {
-      assert.equal(tagOf(await shared.check(user(), text)), tag, `${text.slice(0, 20)}… of ${text.length}`);
+      assert.equal(failureOf(await shared.check(user(), text)), tag, `${text.slice(0, 20)}… of ${text.length}`);
     }
   });
 
@@ -152,9 +150,9 @@ describe('the text service', () => {
     const all = Array.from({ length: 8 }, () => ask('a'));
     const result = service.check(user('a'), ' '.repeat(8 * MIB));
     const other = ask('b');
-    assert.equal(tagOf(await other), 'invalid-argument');
-    assert.equal(tagOf(await result), 'invalid-argument');
-    const tags = (await Promise.all(all)).map(tagOf);
+    assert.equal(failureOf(await other), 'invalid-argument');
+    assert.equal(failureOf(await result), 'invalid-argument');
+    const tags = (await Promise.all(all)).map(failureOf);
     assert.deepEqual([...new Set(tags)].sort(), ['invalid-argument', 'unavailable']);
     assert.equal(tags.filter((tag) => tag === 'unavailable').length, 5);
   });
@@ -166,8 +164,8 @@ describe('the text service', () => {
     const ask = () => service.tokenize(user('a', { signal: stop.signal }), stories, han(LONGEST), false);
     const asked = [ask(), ask(), ask()];
     stop.abort();
-    assert.deepEqual((await Promise.all(asked)).map(tagOf), ['ok', 'cancelled', 'cancelled']);
-    assert.equal(tagOf(await service.tokenize(user(), stories, han(200), false)), 'ok');
+    assert.deepEqual((await Promise.all(asked)).map(failureOf), ['ok', 'cancelled', 'cancelled']);
+    assert.equal(failureOf(await service.tokenize(user(), stories, han(200), false)), 'ok');
   });
 
   it('ends only the call that takes too long, and charges at most the time limit', async () => {
@@ -180,9 +178,9 @@ describe('the text service', () => {
       const large = `${'['.repeat(2 * MIB)}${']'.repeat(2 * MIB)}`;
       const before = await small();
       const outcomes = [before, ...(await Promise.all([service.check(user('a', { account }), large), small()]))];
-      if (deadlineMs < 200 && [outcomes[0], outcomes[2]].some((outcome) => outcome && tagOf(outcome) !== 'ok'))
+      if (deadlineMs < 200 && [outcomes[0], outcomes[2]].some((outcome) => outcome && failureOf(outcome) !== 'ok'))
         continue;
-      assert.deepEqual(outcomes.map(tagOf), ['ok', 'limit-exceeded', 'ok']);
+      assert.deepEqual(outcomes.map(failureOf), ['ok', 'limit-exceeded', 'ok']);
       assert.ok(charged.length === 1 && (charged[0] ?? 0) <= deadlineMs, `${charged} of ${deadlineMs} ms`);
       break;
     }
@@ -191,19 +189,19 @@ describe('the text service', () => {
   it('reads the files of a model that was added later, and none of a missing folder', async () => {
     const service = open({ maxWorkers: 1 });
     await service.warm([stories.directory]);
-    assert.equal(tagOf(await service.tokenize(user(), minimind, 'a '.repeat(500), false)), 'ok');
-    assert.equal(tagOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
+    assert.equal(failureOf(await service.tokenize(user(), minimind, 'a '.repeat(500), false)), 'ok');
+    assert.equal(failureOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
     const nowhere = { ...stories, directory: path.join(stories.directory, 'nowhere') };
-    assert.equal(tagOf(await service.tokenize(user(), nowhere, 'a '.repeat(500), false)), 'unavailable');
-    assert.equal(tagOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
+    assert.equal(failureOf(await service.tokenize(user(), nowhere, 'a '.repeat(500), false)), 'unavailable');
+    assert.equal(failureOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
   });
 
   it('answers with closed after it is closed', async () => {
     const service = open({ maxWorkers: 1 });
     const pending = [1, 2].map(() => service.tokenize(user(), stories, han(LONGEST), false));
     await service.close();
-    assert.deepEqual((await Promise.all(pending)).map(tagOf), ['closed', 'closed']);
-    assert.equal(tagOf(await service.check(user(), ' '.repeat(5000))), 'closed');
+    assert.deepEqual((await Promise.all(pending)).map(failureOf), ['closed', 'closed']);
+    assert.equal(failureOf(await service.check(user(), ' '.repeat(5000))), 'closed');
     assert.equal(service.workers, 0);
   });
 });

@@ -5,6 +5,7 @@ import { loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
+import { deploy } from '#test/harness/deploy.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { EngineProcess } from './engine/engine-process.ts';
@@ -25,6 +26,15 @@ const WARM_ROUNDS = 2;
 /** Least one-token invocations per round; subtracting their cost gives the cost of the tokens after the first. */
 const LAUNCHES = 32;
 
+/** Clients of one row, and the function that they invoke. */
+interface Crowd {
+  readonly clients: number;
+  readonly name: 'text-completion' | 'loop';
+}
+
+const SMALL: readonly Crowd[] = [1, 8].map((clients) => ({ clients, name: 'text-completion' }));
+const ALL: readonly Crowd[] = [...SMALL, { clients: 32, name: 'text-completion' }, { clients: 32, name: 'loop' }];
+
 /** Streams and costs of one round of clients. */
 interface Round {
   readonly tokensPerSecond: number;
@@ -39,8 +49,7 @@ interface Round {
   readonly redisCommands: number;
 }
 
-interface Row {
-  readonly clients: number;
+interface Row extends Crowd {
   readonly tokensPerSecond: Spread;
   readonly overBareStep: Spread;
   /** Undefined in quick runs, which leave the peer out. */
@@ -58,8 +67,8 @@ interface Row {
 /** Streams at the HTTP client, against the bare step and against node-llama-cpp in the same rounds. */
 export const http: Bench = {
   name: 'http',
-  help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive. Two baselines run in every round: the backend's bare step
-in a process of its own, and node-llama-cpp on the same weights (left out by --quick; the first run installs it outside of the clone, 1.2 GB).
+  help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive: of a text completion, which the platform sends, and at 32
+of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and node-llama-cpp on the same weights (left out by --quick; the first run installs it outside of the clone, 1.2 GB).
 The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all. Reports the CPU of every process, per token and from the first message on.`,
   summary: 'tokens that HTTP clients receive, over the bare step and node-llama-cpp; CPU of every process',
   async run({ repetitions, quick, progress }) {
@@ -70,12 +79,14 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
       const peers = quick ? [] : await startPeers(directory, progress);
       for (const peer of peers) stack.use(peer);
       const platform = stack.use(await Platform.start({ functions: ['text-completion'], env: { PIE_MODEL: MODEL } }));
+      await deploy(platform, 'loop');
       const redis = connectRedis(loadConfig(platform.environment));
       stack.defer(() => redis.disconnect());
       const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.info('stats'))?.[1]);
 
       const rows: Row[] = [];
-      for (const clients of quick ? [1, 8] : [1, 8, 32]) {
+      for (const crowd of quick ? SMALL : ALL) {
+        const { clients, name } = crowd;
         const task: Task = { kind: 'decode', batch: clients, context: CONTEXT, steps: TOKENS };
         const rate = ({ ms }: { ms: number }) => (clients * 1000) / ms;
         const rounds: Round[] = [];
@@ -83,7 +94,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
         const peer: number[] = [];
         for (let i = -WARM_ROUNDS; i < (quick ? 2 : repetitions); i++) {
           const [round, bareRate, peerRates] = await inTurn(i + WARM_ROUNDS, [
-            () => measureRound(platform, clients, commands),
+            () => measureRound(platform, crowd, commands),
             async () => rate(await floor.measure(task)),
             async () => {
               const rates: number[] = [];
@@ -95,12 +106,12 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
           rounds.push(round);
           bare.push(bareRate);
           if (peerRates.length > 0) peer.push(Math.max(...peerRates));
-          progress(`${clients} clients, round ${i + 1}: ${format(round.tokensPerSecond, 0)} tokens/s`);
+          progress(`${name}, ${clients} clients, round ${i + 1}: ${format(round.tokensPerSecond, 0)} tokens/s`);
         }
-        const row = rowOf(clients, rounds, bare, peer);
+        const row = rowOf(crowd, rounds, bare, peer);
         rows.push(row);
         progress(
-          `${clients} clients: ${format(row.tokensPerSecond.median, 0)} tokens/s, ${format(row.overBareStep.median)} of the bare step`,
+          `${name}, ${clients} clients: ${format(row.tokensPerSecond.median, 0)} tokens/s, ${format(row.overBareStep.median)} of the bare step`,
         );
       }
       const memory = [...memoryOfTrees(platform.processes)].map(
@@ -109,6 +120,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
       return {
         title: `Streams over HTTP, ${MODEL} at 32 bits, ${TOKENS} tokens each`,
         header: [
+          'function',
           'clients',
           'tokens/s',
           'over the bare step',
@@ -122,6 +134,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
           'gap ms p50, p99',
         ],
         rows: rows.map((row) => [
+          row.name,
           String(row.clients),
           formatSpread(row.tokensPerSecond, 0),
           formatSpread(row.overBareStep),
@@ -137,7 +150,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
           formatTail(row.gapMs),
         ]),
         notes: [
-          'Clients stream text-completion at temperature 0, each with a prompt of its own, and count the tokens of the texts that arrived.',
+          'Clients stream at temperature 0, each with a prompt of its own, and count the tokens of the texts that arrived.',
           'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round, and they take turns in going first; ratios are within a round.',
           'Times of fewer than 100 streams have no p99; the largest stands for it.',
           'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum. Child processes that begin or end within a round are missed.',
@@ -166,12 +179,16 @@ async function startPeers(directory: string, progress: (line: string) => void): 
   );
 }
 
-async function measureRound(platform: Platform, clients: number, commands: () => Promise<number>): Promise<Round> {
+async function measureRound(
+  platform: Platform,
+  { clients, name }: Crowd,
+  commands: () => Promise<number>,
+): Promise<Round> {
   const roots = platform.processes;
   const stream = (maxTokens: number) =>
     Promise.all(
       Array.from({ length: clients }, (_, i) =>
-        receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens, temperature: 0 }),
+        receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens, temperature: 0 }, name),
       ),
     );
   const commandsBefore = await commands();
@@ -197,14 +214,14 @@ async function measureRound(platform: Platform, clients: number, commands: () =>
   };
 }
 
-function rowOf(clients: number, rounds: readonly Round[], bare: readonly number[], peer: readonly number[]): Row {
+function rowOf(crowd: Crowd, rounds: readonly Round[], bare: readonly number[], peer: readonly number[]): Row {
   const over = (others: readonly number[]) =>
     spread(rounds.map((round, i) => round.tokensPerSecond / (others[i] ?? Number.NaN)));
   const names = [...(rounds[0]?.cpuUs.keys() ?? [])];
   const ofStreams = (values: (stream: ReceivedStream) => readonly number[]) =>
     rounds.flatMap((round) => round.streams.flatMap(values));
   return {
-    clients,
+    ...crowd,
     tokensPerSecond: spread(rounds.map((round) => round.tokensPerSecond)),
     overBareStep: over(bare),
     overPeer: peer.length > 0 ? over(peer) : undefined,

@@ -38,8 +38,18 @@ const formatPart = (ms: readonly number[]): string => (ms.length > 0 ? format(me
 /** Rounds of one launch each. */
 const each = (launches: readonly Launch[]): Round[] => launches.map((launched) => ({ launches: [launched] }));
 
-async function launchOnce(client: Client, name: string): Promise<Launch> {
-  const { firstMs, events } = await timeFirstMessage(client, name, {});
+/** Inputs of the warm functions: one without a model, and a text completion of one token. */
+const WARM = [
+  { name: 'warm', input: {}, title: 'warm' },
+  {
+    name: 'text-completion',
+    input: { prompt: 'Once upon a time', maxTokens: 1, temperature: 0 },
+    title: 'a completion of one token',
+  },
+] as const;
+
+async function launchOnce(client: Client, name: string, input: object = {}): Promise<Launch> {
+  const { firstMs, events } = await timeFirstMessage(client, name, input);
   return { totalMs: firstMs, parts: events.find(({ event }) => event === 'metric')?.data ?? {} };
 }
 
@@ -48,18 +58,19 @@ const SPARE_MS = 1500;
 /** Launches of a case with one invocation at a time. */
 const ONE_BY_ONE = 20;
 
-/** Time to first message: warm at 1, 256 and 896 at once; a tenant's first; cold with a new component and with an artifact on disk. */
+/** Time to first message: warm at 1, 256 and 896 at once, without a model and with one; a tenant's first; cold with and without an artifact. */
 export const launch: Bench = {
   name: 'launch',
-  help: `Measures at the HTTP client how long an inferlet that only sends a message takes to send it: 1, 256 and 896 at once with its sandbox warm, the
-first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. A round of
-the warm cases is one burst (${ONE_BY_ONE} single launches); the spread is that of the rounds' quantiles. There is no baseline.`,
+  help: `Measures at the HTTP client the time to the first message of an inferlet that only sends one: 1, 256 and 896 at once with its sandbox warm, the
+first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. The warm
+cases repeat with text completions of one token. A round of a warm case is one burst (${ONE_BY_ONE} single launches); the spread is that of the
+rounds' quantiles. There is no baseline.`,
   summary: "request to first message, warm at 1, 256 and 896 at once, a tenant's first, and cold",
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-launch-'));
     const cases: Case[] = [];
     try {
-      await using platform = await Platform.start({ functions: false });
+      await using platform = await Platform.start({ functions: ['text-completion'] });
       const deploy = async (name: string) => {
         const file = path.join(directory, `${name}.ts`);
         await writeFile(file, source(`${name} ${Math.random()}`));
@@ -67,23 +78,26 @@ the warm cases is one burst (${ONE_BY_ONE} single launches); the spread is that 
         if (run.code !== 0) throw new Error(run.stderr);
       };
       await deploy('warm');
-      for (let i = 0; i < 20; i++) await launchOnce(platform, 'warm');
-      for (const atOnce of quick ? [1, 32] : [1, 256, 896]) {
-        const rounds: Round[] = [];
-        for (let i = 0; i < repetitions; i++) {
-          const before = cpuOfTrees(platform.processes);
-          const launches: Launch[] = [];
-          for (let n = 0; n < (atOnce === 1 ? ONE_BY_ONE : 1); n++) {
-            launches.push(...(await Promise.all(Array.from({ length: atOnce }, () => launchOnce(platform, 'warm')))));
-            await sleep(atOnce === 1 ? 10 : 1500); // Lets the pool of ready instances refill.
+      for (const { name, input, title } of WARM) {
+        for (let i = 0; i < 20; i++) await launchOnce(platform, name, input);
+        for (const atOnce of quick ? [1, 32] : [1, 256, 896]) {
+          const rounds: Round[] = [];
+          for (let i = 0; i < repetitions; i++) {
+            const before = cpuOfTrees(platform.processes);
+            const launches: Launch[] = [];
+            for (let n = 0; n < (atOnce === 1 ? ONE_BY_ONE : 1); n++) {
+              const burst = Array.from({ length: atOnce }, () => launchOnce(platform, name, input));
+              launches.push(...(await Promise.all(burst)));
+              await sleep(atOnce === 1 ? 10 : 1500); // Lets the pool of ready instances refill.
+            }
+            rounds.push({
+              launches,
+              cpuMs: outsideEngine(before, cpuOfTrees(platform.processes)) / 1000 / launches.length,
+            });
+            progress(`${title}, ${atOnce} at once, round ${i + 1}: p50 ${format(median(launches.map(timeOf)), 1)} ms`);
           }
-          rounds.push({
-            launches,
-            cpuMs: outsideEngine(before, cpuOfTrees(platform.processes)) / 1000 / launches.length,
-          });
-          progress(`warm, ${atOnce} at once, round ${i + 1}: p50 ${format(median(launches.map(timeOf)), 1)} ms`);
+          cases.push({ name: `${title}, ${atOnce} at once`, rounds });
         }
-        cases.push({ name: `warm, ${atOnce} at once`, rounds });
       }
       const firsts: Launch[] = [];
       for (let i = 0; i < (quick ? 4 : 4 * repetitions); i++) {

@@ -18,12 +18,12 @@ interface Arrival {
 const STREAM_TIMEOUT_MS = 300_000;
 
 /**
- * Streams one text completion and keeps the bytes with their arrival times. The returned function parses them; call it after every clock
- * has stopped, so that parsing takes no time from the platform.
+ * Streams the text of one invocation of a completion function and keeps the bytes with their arrival times. The returned function parses
+ * them; call it after every clock has stopped, so that parsing takes no time from the platform.
  */
-export async function receive(client: Client, input: object): Promise<() => ReceivedStream> {
+export async function receive(client: Client, input: object, name = 'text-completion'): Promise<() => ReceivedStream> {
   const startMs = performance.now();
-  const response = await client.fetch('/v1/functions/text-completion/invocations', {
+  const response = await client.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
     body: JSON.stringify(input),

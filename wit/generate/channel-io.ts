@@ -1,5 +1,5 @@
 /**
- * What the generated codec of the channel writes to and reads from; `runtime/channel` implements both. Numbers are little-endian, a list or text
+ * The writer and reader of the channel's generated codec; `runtime/channel` implements both. Numbers are little-endian, a list or text
  * has its count before it, a case its index in one byte.
  */
 export interface ValueWriter {
@@ -96,9 +96,9 @@ export interface ChannelCall {
   readonly resource: number;
   writeArguments(w: ValueWriter, args: readonly unknown[]): void;
   readArguments(r: ValueReader): unknown[];
-  /** What the answer carries: of a future its value. */
+  /** The result's value; for a future, its value. */
   writeResult(w: ValueWriter, value: unknown): void;
   readResult(r: ValueReader): unknown;
-  /** Whether the answer is a `result` whose error is `types.error`, so that a failure of the channel can be one. */
+  /** True if the return type is a `result` with error `types.error`, in which a failure of the channel can be reported. */
   readonly fallible: boolean;
 }

@@ -1,7 +1,7 @@
 import type { WitFunction, WitInterface, WitWorld } from './model.ts';
 
 /**
- * Where a function of the contract is answered.
+ * The process that implements a function of the contract.
  *
  * - `sandbox`: by the process that runs the guest, without a wait, from the facts that came with the invocation's opening.
  * - `runtime`: by a frame to the runtime, which holds the data and the devices, and checks the right to them.
@@ -37,7 +37,7 @@ export const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<
   session: { send: 'outbox' },
 };
 
-/** Where a function is answered. */
+/** The process that implements a function. */
 export function placeOf(entry: WitInterface, fn: WitFunction): Place {
   return PLACEMENT[entry.name]?.[fn.resource ?? fn.name] ?? 'runtime';
 }

@@ -41,7 +41,7 @@ export function emitC(world: WitWorld): string {
   return lines.join('\n');
 }
 
-/** What a function gives, in the end. */
+/** A function's final return type: for a future, the type of its value. */
 const finalValue = (fn: WitFunction): WitType | null => (fn.result?.kind === 'future' ? fn.result.value : fn.result);
 
 function prototype(fn: WitFunction): string {

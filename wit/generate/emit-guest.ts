@@ -9,7 +9,7 @@ import {
 } from './model.ts';
 import { documentation, HEADER } from './names.ts';
 
-/** Which way a value crosses: `in` to the guest (results), `out` of it (arguments). */
+/** Direction of a value: `in` to the guest (results), `out` of it (arguments). */
 type Direction = 'in' | 'out';
 
 const TYPED_ARRAYS: Readonly<Record<string, string>> = {
@@ -27,12 +27,12 @@ const NUMBERS: ReadonlySet<string> = new Set([...Object.keys(TYPED_ARRAYS), 'u64
 const FUTURE = `
   /** A WIT \`result\` inside a future. (One that a function returns at once is thrown instead: see Thrown.) */
   export type Outcome<T, E = Error> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: E };
-  /** What the host is still computing. Await \`read()\`; several at once overlap (\`Promise.all\`). */
+  /** A value that the host is still computing. Await \`read()\`; several at once overlap (\`Promise.all\`). */
   export interface Future<T> extends Disposable {
     read(): Promise<T>;
     drop(): void;
   }
-  /** What a function throws whose WIT result is an error. */
+  /** The exception of a function whose WIT result is an error. */
   export interface Thrown<E = Error> extends globalThis.Error {
     readonly payload: E;
   }
@@ -77,7 +77,7 @@ export function emitGuest(world: WitWorld): string {
 
 type Uses = ReadonlyMap<NamedType, ReadonlySet<Direction>>;
 
-/** Which ways each declared type crosses. */
+/** Directions in which each declared type crosses. */
 function directions(world: WitWorld): Uses {
   const uses = new Map<NamedType, Set<Direction>>();
   const visit = (type: WitType | null, direction: Direction): void => {
@@ -97,7 +97,7 @@ function directions(world: WitWorld): Uses {
   return uses;
 }
 
-/** Whether a value looks different going in and going out. */
+/** True if the type of a value differs between the two directions. */
 function isDirected(type: WitType | null): boolean {
   if (!type) return false;
   if (type.kind === 'list')

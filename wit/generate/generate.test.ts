@@ -13,7 +13,7 @@ import type { RecordType } from './model.ts';
 import { parse } from './parse.ts';
 import { resolve } from './resolve.ts';
 
-test('what is committed is what wit/ says', async () => {
+test('the committed files equal those generated from wit/', async () => {
   const rendered = await render();
   const generated = (await readdir(join(WIT_DIRECTORY, 'generated'))).map((name) => `generated/${name}`);
   assert.deepEqual([...generated, 'REFERENCE.md'].sort(), [...rendered.keys()].sort());

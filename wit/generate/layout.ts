@@ -111,7 +111,7 @@ export function discriminantSize(cases: number): 1 | 2 | 4 {
   return cases <= 0x100 ? 1 : cases <= 0x1_0000 ? 2 : 4;
 }
 
-/** Where the payload of a type with cases begins. */
+/** Offset of the payload of a type with cases, bytes. */
 export function payloadOffset(type: WitType): number {
   const cases = casesOf(type);
   const align = Math.max(1, ...cases.map((entry) => (entry ? layoutOf(entry).align : 1)));

@@ -7,7 +7,7 @@ export interface Token {
   readonly column: number;
 }
 
-/** What is wrong with a WIT file, and where. */
+/** A fault in a WIT file, with its position. */
 export class WitError extends Error {
   constructor(file: string, line: number, column: number, what: string) {
     super(`${file}:${line}:${column}: ${what}`);

@@ -57,7 +57,7 @@ export interface Field {
   readonly type: WitType;
   readonly docs?: string;
 }
-/** What declared types have in common. */
+/** Members common to all declared types. */
 export interface Named {
   readonly interface: string;
   readonly name: string;

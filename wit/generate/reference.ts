@@ -9,7 +9,7 @@ export interface ContractReference {
   /** Holds for every call. */
   readonly introduction: string;
   readonly interfaces: readonly InterfaceReference[];
-  /** What an inferlet must offer. */
+  /** Functions that an inferlet must export. */
   readonly exports: readonly CallReference[];
 }
 
@@ -17,7 +17,7 @@ export interface InterfaceReference {
   readonly name: string;
   readonly id: string;
   readonly docs: string;
-  /** What it takes for its calls to be there: a trait of the model, a grant, or nothing. */
+  /** Condition for its calls to work: a trait of the model, a grant, or empty. */
   readonly needs: string;
   readonly types: readonly TypeReference[];
   readonly calls: readonly CallReference[];
@@ -47,7 +47,7 @@ export interface CallReference {
   readonly cost: string;
   /** Errors that its documentation names; any call may have those of every call. */
   readonly errors: readonly string[];
-  /** What it is called in C. */
+  /** Its name in C. */
   readonly c: string;
 }
 

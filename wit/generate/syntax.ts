@@ -1,4 +1,4 @@
-/** What the parser makes of WIT text, before names are resolved. */
+/** Syntax tree of WIT text, before names are resolved. */
 
 export type TypeExpression =
   | { readonly kind: 'name'; readonly name: string; readonly at: Place }

@@ -9,7 +9,7 @@ export interface LifecycleGrantedModel {
   readonly metadata?: ModelMetadata | undefined;
 }
 
-/** What a sandbox needs of an invocation to run it and to answer the calls that are placed there. */
+/** The data of an invocation with which a sandbox runs it and answers the calls that it implements. */
 export interface LifecycleOpening {
   /** The instance that was made ready for it. */
   readonly instance: number;
@@ -31,13 +31,13 @@ export interface LifecycleTrap {
   readonly message: string;
 }
 
-/** What the guest returned, or why it did not. */
+/** The result of the guest, or the reason why there is none. */
 export type LifecycleEnding =
   | { readonly tag: 'success'; readonly val: string }
   | { readonly tag: 'failure'; readonly val: string }
   | { readonly tag: 'trapped'; readonly val: LifecycleTrap };
 
-/** What a guest has used, without what the runtime charged for it. */
+/** Usage that the sandbox measured, without the charges of the runtime. */
 export interface LifecycleUsed {
   readonly cpuMs: number;
   readonly memoryBytes: bigint;

@@ -9,12 +9,12 @@
 declare module 'pie:inferlet/types@0.1.0' {
   /** A WIT `result` inside a future. (One that a function returns at once is thrown instead: see Thrown.) */
   export type Outcome<T, E = Error> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: E };
-  /** What the host is still computing. Await `read()`; several at once overlap (`Promise.all`). */
+  /** A value that the host is still computing. Await `read()`; several at once overlap (`Promise.all`). */
   export interface Future<T> extends Disposable {
     read(): Promise<T>;
     drop(): void;
   }
-  /** What a function throws whose WIT result is an error. */
+  /** The exception of a function whose WIT result is an error. */
   export interface Thrown<E = Error> extends globalThis.Error {
     readonly payload: E;
   }
@@ -329,7 +329,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly minP: number;
     readonly seed: number;
   }
-  /** What a step returns for each of its last `rows` inputs. */
+  /** Result of a step for each of its last `rows` inputs. */
   export type Output =
     /** Nothing. The step only fills the cache. */
     | { readonly tag: 'none' }
@@ -531,7 +531,7 @@ declare module 'pie:inferlet/grammar@0.1.0' {
      * negative number.)
      */
     mask(): Future<Outcome<number[]>>;
-    /** Whether the text may or must end now. */
+    /** Reports if the text may or must end now. */
     status(): Future<Outcome<MatchStatus>>;
     /** A separate matcher in the same state. */
     fork(): Matcher;

@@ -98,7 +98,7 @@ export interface Sampler {
   readonly seed: number;
 }
 
-/** What a step returns for each of its last `rows` inputs. */
+/** Result of a step for each of its last `rows` inputs. */
 export type Output =
   | { readonly tag: 'none' }
   | { readonly tag: 'sample'; readonly val: Sampler }
@@ -243,7 +243,7 @@ export interface Matcher extends Partial<Disposable> {
    * negative number.)
    */
   mask(): Promise<Outcome<Uint32Array, HandlerError>>;
-  /** Whether the text may or must end now. */
+  /** Reports if the text may or must end now. */
   status(): Promise<Outcome<MatchStatus, HandlerError>>;
   /** A separate matcher in the same state. */
   fork(): Matcher;

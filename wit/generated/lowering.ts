@@ -50,7 +50,7 @@ import type {
   Subscription,
 } from './host.ts';
 
-/** What the host implements, by interface and core name. The first argument of each function is the context of the guest. */
+/** Functions that the host implements, by interface and core name. The first argument of each function is the context of the guest. */
 export interface HostFunctions {
   readonly 'runtime': {
     readonly 'version': (context: unknown) => string;

@@ -21,7 +21,7 @@
  *
  * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (Another build defines PIE_MAIN in one source file.) A call that waits comes in two parts: `pie_fused_step(…)` starts it and gives a future, `pie_fused_step_wait(future)`
  * blocks until its result is there and gives the future back. What is started before the first wait runs at the same time. `…_forget` gives
- * back a future that nobody wants. Structures have the very layout of the contract's values, so nothing is copied on the way.
+ * back a future without a waiter. Structures have the very layout of the contract's values, so nothing is copied on the way.
  *
  * A parameter that is a record is a pointer; one that is optional is a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
  */
@@ -667,7 +667,7 @@ typedef struct {
   float min_p;
   uint32_t seed;
 } pie_fused_sampler;
-/* What a step returns for each of its last `rows` inputs. */
+/* Result of a step for each of its last `rows` inputs. */
 enum {
   /* Nothing. The step only fills the cache. */
   PIE_FUSED_OUTPUT_NONE = 0,
@@ -1017,7 +1017,7 @@ static inline pie_result_grammar_match_status pie_grammar_matcher_status_wait(pi
   return result;
 }
 static inline void pie_grammar_matcher_status_forget(pie_grammar_matcher_status_future future) { pie_raw_grammar_matcher_status_forget(future.handle); }
-/* Whether the text may or must end now. */
+/* Reports if the text may or must end now. */
 static inline pie_grammar_matcher_status_future pie_grammar_matcher_status(pie_grammar_matcher self) {
   return (pie_grammar_matcher_status_future){pie_raw_grammar_matcher_status(self.handle)};
 }

@@ -773,7 +773,7 @@ export const reference: ContractReference = {
     {
      "name": "output",
      "kind": "variant",
-     "docs": "What a step returns for each of its last `rows` inputs.",
+     "docs": "Result of a step for each of its last `rows` inputs.",
      "members": [
       {
        "name": "none",
@@ -1313,7 +1313,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.status",
      "signature": "status: func() -> future<result<match-status, error>>",
-     "docs": "Whether the text may or must end now.",
+     "docs": "Reports if the text may or must end now.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_status"

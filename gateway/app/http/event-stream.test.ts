@@ -224,6 +224,53 @@ describe('eventStreamResponse', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
+  it('ends and frees its memory when the client takes nothing of a large frame for 30 s', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const bodies = new Bodies(DEFAULT_LIMITS);
+    const feed = new TestFeed();
+    const ends: unknown[] = [];
+    const reader = respond(feed.open, {
+      room: bodies.roomFor('a'),
+      onDisconnect: () => ends.push('disconnect'),
+      onEnd: (error) => ends.push(String(error)),
+    }).body!.getReader();
+    const large = { ...message(1), data: JSON.stringify({ text: 'x'.repeat(300_000) }) };
+    feed.give(large);
+    await reader.read();
+    t.mock.timers.tick(29_000);
+    await reader.read();
+    const next = reader.read();
+    feed.give(large);
+    await next;
+    assert.ok(bodies.heldBytes >= 600_000, 'a client that takes pieces may be slow');
+    t.mock.timers.tick(30_000);
+    assert.deepEqual([bodies.heldBytes, feed.isClosed], [0, false]);
+    await assert.rejects(reader.read(), /the client took nothing for too long/);
+    assert.equal(feed.isClosed, true);
+    assert.deepEqual(ends, ['Error: the client took nothing for too long', 'disconnect']);
+  });
+
+  it('ends behind the rest of a large frame when the process stops, and frees it when the client leaves', async () => {
+    for (const way of ['read', 'cancel', 'signal'] as const) {
+      const bodies = new Bodies(DEFAULT_LIMITS);
+      const [shutdown, client] = [new AbortController(), new AbortController()];
+      const feed = new TestFeed();
+      const options = { room: bodies.roomFor('a'), shutdown: shutdown.signal, client: client.signal };
+      const reader = respond(feed.open, options).body!.getReader();
+      feed.give({ ...message(1), data: JSON.stringify({ text: 'x'.repeat(300_000) }) });
+      await reader.read();
+      if (way === 'read') {
+        shutdown.abort();
+        let rest = '';
+        for (let read = await reader.read(); !read.done; read = await reader.read())
+          rest += new TextDecoder().decode(read.value);
+        assert.match(rest, /^x+"\}\n\nevent: error\ndata: \{"code":"shutting-down"/);
+      } else if (way === 'cancel') await reader.cancel();
+      else client.abort();
+      assert.deepEqual([bodies.heldBytes, feed.isClosed], [0, true], way);
+    }
+  });
+
   describe('with a large last frame', () => {
     const large: InvocationEvent = { ...result, data: JSON.stringify({ output: 'x'.repeat(600_000) }) };
     const open = () => {

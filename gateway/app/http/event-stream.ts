@@ -33,7 +33,10 @@ export interface EventStreamOptions<T> {
   readonly headers?: Readonly<Record<string, string>>;
   /** Keeps the stream's slot; the stream frees it at its end. */
   readonly keepOpen: (() => () => void) | undefined;
-  /** Memory for large frames: a client that reads nothing holds one. Without room the stream ends, and the client can resume it. */
+  /**
+   * Memory for large frames. A client that takes nothing of one for 30 s loses the stream. Without room the stream ends, and the client can
+   * resume it.
+   */
   readonly room: Room;
   /** Called once when the client leaves before the end. */
   readonly onDisconnect: () => void;
@@ -95,10 +98,10 @@ class EventStream<T> {
   #heartbeat: ReturnType<typeof setInterval> | undefined;
   /** True when the client has taken all earlier chunks. */
   #isAsked = false;
-  /** True while a large chunk is on its way to the client. */
-  #isHeld = false;
-  /** The rest of a large last chunk, which the client has not taken yet. */
+  /** The rest of a large chunk, which the client has not taken yet. */
   #rest: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  /** The last chunk, behind that rest. */
+  #last: Uint8Array | undefined;
   #isQuiet = false;
   #isChecking = false;
   #isOver = false;
@@ -124,13 +127,10 @@ class EventStream<T> {
   pull(): Promise<void> | void {
     if (this.#rest !== undefined) return this.#passOn(this.#rest);
     this.#isAsked = true;
-    this.#isHeld = false;
-    this.#options.room.free();
     this.#write();
   }
 
   cancel(): void {
-    void this.#rest?.cancel();
     this.#depart();
   }
 
@@ -140,9 +140,10 @@ class EventStream<T> {
     try {
       const { text, isLast } = this.#nextFrames();
       const chunk = this.#encoder.encode(text);
-      this.#hold(chunk);
-      if (isLast) this.#close(chunk);
-      else if (text !== '') this.#send(chunk);
+      const isLarge = this.#hold(chunk);
+      if (isLast) this.#close(isLarge ? undefined : chunk);
+      if (isLarge) this.#sendLarge(chunk);
+      else if (!isLast && text !== '') this.#send(chunk);
     } catch (caught) {
       this.#fail(caught);
     }
@@ -168,12 +169,13 @@ class EventStream<T> {
     return items;
   }
 
-  #hold({ byteLength }: Uint8Array): void {
+  /** Takes memory for a large chunk; returns true for one. */
+  #hold({ byteLength }: Uint8Array): boolean {
     if (byteLength > 0) this.#isQuiet = false;
-    if (byteLength <= LARGE_BYTES) return;
+    if (byteLength <= LARGE_BYTES) return false;
     if (!this.#options.room.take(HELD_FACTOR * byteLength))
       throw new GatewayError('gateway-busy', 'The gateway holds as many large events as it may for this tenant.');
-    this.#isHeld = true;
+    return true;
   }
 
   #send(chunk: Uint8Array): void {
@@ -181,31 +183,52 @@ class EventStream<T> {
     this.#controller?.enqueue(chunk);
   }
 
-  /** Writes the last chunk. A large one, or one behind a large one, stays counted until the client has taken it. */
-  #close(chunk: Uint8Array, error?: unknown): void {
-    const { room } = this.#options;
-    const controller = this.#controller;
-    const isHeld = this.#isHeld;
-    this.#end(error);
-    if (!isHeld) {
-      if (chunk.byteLength > 0) controller?.enqueue(chunk);
-      controller?.close();
-      return;
-    }
-    const rest = download(chunk, () => room.free()).getReader();
-    rest.closed.catch((stalled: unknown) => controller?.error(stalled));
+  /** Sends a chunk in pieces. It counts until the client has taken all of it. */
+  #sendLarge(chunk: Uint8Array): void {
+    this.#isAsked = false;
+    const rest = download(chunk, () => this.#options.room.free()).getReader();
+    rest.closed.catch((stalled: unknown) => this.#stall(stalled));
     this.#rest = rest;
-    if (this.#isAsked) void this.#passOn(rest);
+    void this.#passOn(rest);
   }
 
   async #passOn(rest: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
     try {
       const { done, value } = await rest.read();
-      if (done) this.#controller?.close();
+      if (done) this.#goOn();
       else this.#controller?.enqueue(value);
     } catch {
       // The stream has failed with the same error, or the client is gone.
     }
+  }
+
+  /** The client has taken a large chunk. */
+  #goOn(): void {
+    this.#rest = undefined;
+    this.#isAsked = true;
+    if (this.#isOver) this.#finish(this.#last);
+    else this.#write();
+  }
+
+  /** Ends the stream with its last chunk, behind a large one that is on its way; undefined when that one is the last. */
+  #close(last: Uint8Array | undefined, error?: unknown): void {
+    const isAlone = last !== undefined && this.#rest === undefined;
+    this.#end(error);
+    if (isAlone) this.#finish(last);
+    else this.#last = last;
+  }
+
+  #finish(last: Uint8Array | undefined): void {
+    if (last && last.byteLength > 0) this.#controller?.enqueue(last);
+    this.#controller?.close();
+  }
+
+  /** The client has taken nothing of a large chunk for too long. */
+  #stall(stalled: unknown): void {
+    this.#controller?.error(stalled);
+    if (this.#isOver) return;
+    this.#end(stalled);
+    this.#options.onDisconnect();
   }
 
   #beat(): void {
@@ -233,9 +256,9 @@ class EventStream<T> {
   }
 
   #depart(): void {
+    void this.#rest?.cancel();
     if (this.#isOver) return;
     this.#end();
-    this.#options.room.free();
     this.#options.onDisconnect();
   }
 

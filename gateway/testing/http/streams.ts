@@ -23,7 +23,7 @@ export function describeStreams(get: () => Harness): void {
         }
       }
       // Subscriptions of earlier clients may have ended only now.
-      await eventually(async () => (await channels()).every((name) => before.includes(name)), 'nobody listens');
+      await eventually(async () => (await channels()).every((name) => before.includes(name)), 'no listener is left');
       assert.equal((await h.ask(`/v1/invocations/${id}`)).body.status, 'queued');
       await h.ask(`/v1/invocations/${id}`, { method: 'DELETE' });
     });

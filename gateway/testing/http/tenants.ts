@@ -177,10 +177,10 @@ export function describeTenants(get: () => Harness): void {
 
     it('are stored, named without their values, used by later deploys, and kept while in use', async () => {
       const h = get();
-      const value = 'a value that nobody sees';
+      const value = 'a secret value';
       const first = await put('API_TOKEN', value);
       assert.equal(first.status, 200);
-      const zone = 'a zone that nobody sees';
+      const zone = 'a secret zone';
       const manifest = { name: 'keeper', secrets: ['API_TOKEN'], environment: { ZONE: zone } };
       const component = componentBytes('keeper');
       const version = (await h.deploy(manifest, component)).body.version;

@@ -85,27 +85,27 @@ describe('the addon', () => {
     ]);
 
   test(
-    'what is not what it takes is refused with a code, and breaks nothing',
+    'invalid arguments are refused with a code and have no effect',
     withEngine(async (engine) => {
       const { Engine } = addon;
       const wrong = (changed: object, text: RegExp) =>
         assert.throws(() => new Engine({ ...optionsOf(model), ...changed }, tensorPlaces(model)), invalid(text));
       wrong({ hidden: 0 }, /hidden is 0/);
       wrong({ layers: 1.5 }, /layers is 1.5/);
-      wrong({ heads: 'four' }, /heads is no number/);
+      wrong({ heads: 'four' }, /heads is not a number/);
       wrong({ graphs: undefined }, /graphs is neither/);
       wrong({ dependentLaunch: undefined }, /dependentLaunch is neither/);
       wrong({ fuseNorm: undefined }, /fuseNorm is neither/);
       wrong({ precision: 'int3' }, /precision is "int3"/);
       wrong({ kv: 'int3' }, /kv is "int3"/);
-      wrong({ kv: 'fp8' }, /beside activations of bf16/);
+      wrong({ kv: 'fp8' }, /require bf16 activations/);
       wrong({ frequencies: new Float64Array(3) }, /3 frequencies where 4/);
       wrong({ frequencies: [1, 2, 3, 4] }, /another type/);
       const [first, ...others] = tensorPlaces(model);
       const tensors = (...places: object[]) => new Engine(optionsOf(model), places as typeof others);
       assert.throws(() => tensors(...others), invalid(/model\.embed_tokens\.weight/));
       assert.throws(() => tensors({ ...first, type: 'I8' }, ...others), invalid(/I8/));
-      assert.throws(() => tensors({ ...first, offset: 2 ** 40 }, ...others), invalid(/ends before/));
+      assert.throws(() => tensors({ ...first, offset: 2 ** 40 }, ...others), invalid(/ends within/));
       assert.throws(() => tensors({ ...first, file: '/nowhere' }, ...others), invalid(/\/nowhere: No such file/));
       assert.throws(() => Reflect.construct(Engine, []), TypeError);
       assert.throws(() => Reflect.apply(engine.submit, {}, [words(1)]), TypeError);
@@ -114,8 +114,8 @@ describe('the addon', () => {
       const floats = new Float32Array(model.config.hiddenSize);
       const page = new Uint8Array(engine.pages().bytes);
       const calls: readonly [() => unknown, RegExp][] = [
-        [() => Reflect.apply(engine.submit, engine, []), /words: an array of another type/],
-        [() => engine.submit(new Uint32Array(2)), /no batch/],
+        [() => Reflect.apply(engine.submit, engine, []), /words: expected an array of another type/],
+        [() => engine.submit(new Uint32Array(2)), /not a batch/],
         [() => engine.submit(words(1), 77), /no such adapter/],
         [() => engine.project(floats, 2, 1, new Uint32Array(2), new Float32Array(2)), /states where/],
         [() => engine.project(floats, 1, 5, new Uint32Array(4), new Float32Array(5)), /4 tokens where 5/],
@@ -184,7 +184,7 @@ describe('the addon', () => {
   );
 
   test(
-    'steps of a shape that comes again are replayed from graphs, which it counts',
+    'steps of a repeated shape are replayed from graphs, which the engine counts',
     withEngine(async (engine) => {
       for (let i = 0; i < 8; i++) await engine.submit(words(1));
       const { captured, refused, why } = engine.graphs();
@@ -194,7 +194,7 @@ describe('the addon', () => {
   );
 
   test(
-    'two steps may be under way, which end in order; a third is refused',
+    'two steps may be under way and end in order; a third is refused',
     withEngine(async (engine) => {
       const ended: number[] = [];
       const steps = [1, 2].map((seed) => engine.submit(words(seed)).finally(() => ended.push(seed)));
@@ -207,7 +207,7 @@ describe('the addon', () => {
     }),
   );
 
-  test('disposing waits for what is under way, and may be done twice', async () => {
+  test('dispose waits for running steps, and may be called twice', async () => {
     const engine = new addon.Engine(optionsOf(model), tensorPlaces(model));
     const step = engine.submit(words(1));
     engine.dispose();
@@ -220,7 +220,7 @@ describe('the addon', () => {
   });
 
   test(
-    'says what it has taken',
+    'reports the memory that it has taken',
     withEngine((engine) => {
       const { weights, pool, scratch, total, free } = engine.memory();
       const { count, bytes } = engine.pages();
@@ -230,7 +230,7 @@ describe('the addon', () => {
     }),
   );
 
-  test('memory of the device and of the host is given back', async () => {
+  test('memory of the device and of the host is freed', async () => {
     const watch = new addon.Engine(optionsOf(model), tensorPlaces(model));
     const { free } = watch.memory();
     const other = new addon.Engine(optionsOf(model), tensorPlaces(model));
@@ -252,7 +252,7 @@ describe('the addon', () => {
     assert.equal(addon.allocatePinned(100)?.byteLength, 100);
   });
 
-  test('a process that has an engine ends when nothing is left to do, and not before', async () => {
+  test('a process with an engine ends when its event loop is empty, and not before', async () => {
     const script = `
       const { createCudaBackend } = await import(${JSON.stringify(new URL('./index.ts', import.meta.url).href)});
       const { loadModel } = await import(${JSON.stringify(new URL('../../models/load.ts', import.meta.url).href)});
@@ -278,7 +278,7 @@ describe('the addon', () => {
     if (addon.emulated) assert.match(warned, /emulated on the CPU/);
   });
 
-  test('a process that exits waits for no card', async (context) => {
+  test('a process that exits does not wait for the card', async (context) => {
     if (!addon.emulated) return context.skip('only an emulated card hangs on demand');
     const script = `
       const { createCudaBackend } = await import(${JSON.stringify(new URL('./index.ts', import.meta.url).href)});
@@ -298,7 +298,7 @@ describe('the addon', () => {
     const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
       env: { ...process.env, PIE_CUDA_ADDON: file, PIE_EMULATED_SLOW: '4:600000000' },
       stdio: ['ignore', 'pipe', 'ignore'],
-      // Far shorter than the step hangs.
+      // Far shorter than the hang of the step.
       timeout: 120_000,
       killSignal: 'SIGKILL',
     });
@@ -310,7 +310,7 @@ describe('the addon', () => {
     assert.deepEqual([code, said], [3, 'exits 1000\n']);
   });
 
-  test('a thread that ends with a step under way takes its engine along', async () => {
+  test('a thread that ends with a step under way disposes of its engine', async () => {
     const script = `
       const { workerData } = require('node:worker_threads');
       const { Engine } = require(workerData.file);
@@ -329,7 +329,7 @@ describe('a CUDA backend', () => {
   const failure = (code: string, text: RegExp) => (error: unknown) =>
     error instanceof CudaError && error.code === code && text.test(error.message);
 
-  test('without the addon, the card or the memory it says what to do', async () => {
+  test('without the addon, the card or the memory the error states what to do', async () => {
     const create = (more: object) => createCudaBackend(model, { ...POOL, addon: file, ...more });
     const missing = join(directory, 'missing.node');
     await assert.rejects(
@@ -344,14 +344,14 @@ describe('a CUDA backend', () => {
     await assert.rejects(tight, failure('out-of-memory', /\(device 0\): .*\. Lower "pages"/));
   });
 
-  test('faults of the addon itself are not the fault of who called', () => {
+  test('faults of the addon itself are not reported as faults of the caller', () => {
     const thrown = (code: string) => fromAddon(Object.assign(new Error('what'), { code }));
     assert.ok(failure('internal', /^what$/)(thrown('internal')));
     assert.ok(failure('device-lost', /^what$/)(thrown('cuda')));
     assert.ok(thrown('invalid') instanceof InvalidInput);
   });
 
-  test('takes as many pages as fit when it is not told how many', async () => {
+  test('takes as many pages as fit when pageCount is 0', async () => {
     const some = await createTestCudaBackend(model, { ...POOL, pageCount: 0, memoryBytes: 16 * 2 ** 20 });
     const more = await createTestCudaBackend(model, { ...POOL, pageCount: 0, memoryBytes: 17 * 2 ** 20 });
     const reserved = { memoryBytes: 17 * 2 ** 20, reserveBytes: 2 ** 20 };
@@ -364,7 +364,7 @@ describe('a CUDA backend', () => {
     }
   });
 
-  test('outputs are their own: later steps leave them alone', async () => {
+  test('later steps do not change the outputs of earlier ones', async () => {
     const backend = await createTestCudaBackend(model, POOL);
     try {
       const ask = (seed: number) => sequence(model.config, new Random(seed).tokens(model.config, 4));
@@ -377,7 +377,7 @@ describe('a CUDA backend', () => {
     }
   });
 
-  test('more top tokens than the device finds are sorted here, also among allowed ones', async () => {
+  test('more top tokens than the device finds are sorted in TypeScript, also with a token mask', async () => {
     const wide = await randomModel(join(directory, 'wide'), { vocabularySize: MAX_TOP_K + 100 }, 8);
     const backend = await createTestCudaBackend(wide, POOL);
     try {
@@ -410,7 +410,7 @@ describe('a CUDA backend', () => {
     }
   });
 
-  test('words are written over in memory that grows', async () => {
+  test('the memory of the words is reused and grows', async () => {
     const backend: Backend = await createTestCudaBackend(model, {
       ...POOL,
       maxRows: 8,

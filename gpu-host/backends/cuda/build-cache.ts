@@ -165,7 +165,7 @@ async function compileMissing(
   options: Inputs,
 ): Promise<void> {
   const { compiler, includes, includeFolders, root, jobs, onCompiled, strict, background } = options;
-  // The paths of this clone, which are no part of an object's name.
+  // Paths of this clone; they do not affect the object's hash.
   const paths = [...includeFolders.map((one) => `-I${one}`), ...compiler.without(root)];
   // Largest sources first: they take longest.
   missing.sort((a, b) => statSync(b.source).size - statSync(a.source).size);

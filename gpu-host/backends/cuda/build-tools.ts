@@ -36,12 +36,12 @@ export function findNvcc(env: NodeJS.ProcessEnv = process.env): string | undefin
 
 /** @param arch such as `sm_90a` */
 export function cardCompiler(arch: string): Compiler {
-  if (!/^sm_\d+[af]?$/.test(arch)) throw new MissingCompilerError(`"${arch}" is no architecture such as sm_90a.`);
+  if (!/^sm_\d+[af]?$/.test(arch)) throw new MissingCompilerError(`"${arch}" is not an architecture such as sm_90a.`);
   const program = findNvcc();
   if (program === undefined) throw new MissingCompilerError(HOW_TO_GET_NVCC);
   const version = says(program, ['--version']);
   const release = /release (\d+)\.(\d+)/.exec(version);
-  if (release === null) throw new MissingCompilerError(`${program} does not run: ${version || 'it says nothing'}`);
+  if (release === null) throw new MissingCompilerError(`${program} does not run: ${version || 'it prints nothing'}`);
   if (Number(release[1]) < OLDEST_CUDA) {
     throw new MissingCompilerError(
       `${program} is CUDA ${release[1]}.${release[2]}; ${OLDEST_CUDA} or newer is needed.`,
@@ -72,7 +72,7 @@ export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = pro
   for (const program of [...named, 'g++', 'clang++']) {
     const version = says(program, ['--version']);
     if (version === '') continue;
-    // With the sanitizer's library, an address that the card would refuse ends the run.
+    // If the sanitizer's library is installed, a misaligned address, which a card would refuse, ends the run.
     for (const checks of sanitize ? [SANITIZED] : [['-fsanitize=alignment', '-fno-sanitize-recover=all'], []]) {
       if (!builds(program, checks)) continue;
       const mac = process.platform === 'darwin';
@@ -90,7 +90,7 @@ export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = pro
     }
   }
   throw new MissingCompilerError(
-    'g++ or clang++, with which the CUDA emulation of the tests is compiled, was not found. Install one ("apt-get install g++").',
+    'g++ or clang++, which compiles the CUDA emulation of the tests, was not found. Install one ("apt-get install g++").',
   );
 }
 

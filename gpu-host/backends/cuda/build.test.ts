@@ -12,7 +12,7 @@ function scratch(t: { after(clean: () => void): void }): string {
   return folder;
 }
 
-/** Two sources, one header, and a compiler of this machine. */
+/** Writes two sources and a header, for this machine's compiler. */
 function project(folder: string, objects = path.join(folder, 'objects')) {
   const header = path.join(folder, 'answer.h');
   const headers = path.join(folder, 'headers');
@@ -40,7 +40,7 @@ function project(folder: string, objects = path.join(folder, 'objects')) {
   return { header, sources, compiler, compiled, compile };
 }
 
-test('build: compiles what changed, and nothing else', async (t) => {
+test('build: compiles only what changed', async (t) => {
   const folder = scratch(t);
   const { header, sources, compiler, compiled, compile } = project(folder);
   const objects = await compile();
@@ -72,26 +72,26 @@ test('build: clones share objects, which do not contain their paths', async (t) 
   assert.deepEqual(two!.compiled, []);
   writeFileSync(path.join(two!.folder, 'headers', 'new.h'), '#pragma once\n');
   await two!.compile();
-  assert.equal(two!.compiled.length, 2, 'other headers make other objects');
+  assert.equal(two!.compiled.length, 2, 'different headers give different objects');
 });
 
-test('build: two at once compile once', async (t) => {
+test('build: two concurrent builds compile once', async (t) => {
   const { compiled, compile } = project(scratch(t));
   await Promise.all([compile(), compile(), compile()]);
   assert.deepEqual(compiled.sort(), ['answer.cc', 'main.cc']);
 });
 
-test('build: the lock of a process that was ended holds nobody up', async (t) => {
+test('build: the lock of a killed process does not block a build', async (t) => {
   const folder = scratch(t);
   const { compiler, compiled, compile } = project(folder);
   mkdirSync(path.join(folder, 'objects'));
-  // Larger than any process number that a system gives.
+  // Larger than any process id.
   writeFileSync(path.join(folder, 'objects', `${path.basename(compiler.program)}.lock`), '4194305');
   await compile();
   assert.equal(compiled.length, 2);
 });
 
-test('build: what does not compile is said in the compiler’s words, and nothing is kept of it', async (t) => {
+test('build: a compilation error has the compiler’s text, and leaves no object', async (t) => {
   const folder = scratch(t);
   const { sources, compile } = project(folder);
   writeFileSync(`${sources[1]}`, '#include "answer.h"\nint answer() { return nothing; }\n');
@@ -102,7 +102,7 @@ test('build: what does not compile is said in the compiler’s words, and nothin
   await compile();
 });
 
-test('build: objects that nobody used for long are forgotten', async (t) => {
+test('build: objects that no build has used for long are removed', async (t) => {
   const folder = scratch(t);
   const { compile } = project(folder);
   const objects = await compile();
@@ -122,6 +122,6 @@ test('build: nvcc is found on PATH and under CUDA_HOME', (t) => {
   assert.equal(findNvcc({ PATH: '', CUDA_HOME: folder }), file);
 });
 
-test('build: an architecture that is none is refused', () => {
+test('build: an invalid architecture is refused', () => {
   assert.throws(() => cardCompiler('hopper'), MissingCompilerError);
 });

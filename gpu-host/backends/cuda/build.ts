@@ -8,16 +8,16 @@ import { cardCompiler, emulationCompiler, MissingCompilerError } from './build-t
 
 const HELP = `Usage: npm run build:cuda -- [options]
 
-Compiles the CUDA backend with nvcc, for the platform to load. Objects are kept, and made again only when their sources change.
+Compiles the CUDA backend with nvcc, for the platform to load. Objects are cached and compiled again only when their sources change.
 
   --arch ARCH   the card's architecture (${DEFAULT_ARCH}: H100, H200)
-  --emulate     for this machine's CPU, with the CUDA emulation of the tests, instead of a card
-  --sanitize    with --emulate: every wrong address and undefined operation ends the run, which is slow
-  --tests       the C++ tests instead of the addon
-  --harness     the program that checks and measures on a card instead of the addon
-  --out FILE    where it goes (the addon for a card: where the platform looks for it; others: a cache, the path is printed)
+  --emulate     build for this machine's CPU with the tests' CUDA emulation, instead of a card
+  --sanitize    with --emulate: every wrong address and undefined operation ends the run; slow
+  --tests       build the C++ tests instead of the addon
+  --harness     build the program that checks and measures on a card, instead of the addon
+  --out FILE    destination (by default the addon for a card goes where the platform looks for it, others into the cache; the path is printed)
   --jobs N      compilations at the same time (as many as cores)
-  --registers   show what ptxas says of each kernel's registers, spills and shared memory
+  --registers   show each kernel's registers, spills and shared memory as reported by ptxas
   --quiet       print nothing but the path
 `;
 

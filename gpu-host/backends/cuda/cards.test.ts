@@ -13,7 +13,7 @@ function ask(addon: string): CardsAnswer {
   return JSON.parse(execFileSync(process.execPath, [join(import.meta.dirname, 'cards.ts')], { env, encoding: 'utf8' }));
 }
 
-test('the cards that an addon sees are told; and that there is none, or which cannot be loaded', async () => {
+test('cards.ts reports the cards that an addon sees, and a missing or broken addon', async () => {
   const addon = await testAddon();
   const { emulated } = loadAddon(addon);
   assert.deepEqual(ask(addon), { kind: 'cards', emulated, cards: loadAddon(addon).devices() });

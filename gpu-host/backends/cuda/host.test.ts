@@ -79,8 +79,8 @@ function supervise() {
   return { supervisor, seen };
 }
 
-test('a card that fails ends the host, which says why; calls hear it, and the next life computes the same', async (context) => {
-  if (!emulated) return context.skip('faults can be had of an emulated card only');
+test('a failing card ends the host, which reports why; calls fail with the cause, and the restarted host computes the same', async (context) => {
+  if (!emulated) return context.skip('only an emulated card fails on demand');
   const { supervisor, seen } = supervise();
   // Each run of the host fails at the same step: late enough for a story, early enough for the test.
   const host = spec('fails', { precision: 'bf16' }, { PIE_EMULATED_FAULT: 'cudaGraphLaunch:40' });
@@ -137,7 +137,7 @@ test('a card that fails ends the host, which says why; calls hear it, and the ne
   }
 });
 
-test('a card that hangs keeps no host from ending', async (context) => {
+test('a hanging card does not keep the host from ending', async (context) => {
   if (!emulated) return context.skip('only an emulated card hangs on demand');
   // The first step hangs: all work after its first kernels starts ten minutes later.
   const host = { ...spec('hangs', {}, { PIE_EMULATED_SLOW: '4:600000000' }), stopTimeoutMs: 60_000 };
@@ -156,7 +156,7 @@ test('a card that hangs keeps no host from ending', async (context) => {
     const startedMs = performance.now();
     await child.stop();
     const stoppedMs = performance.now() - startedMs;
-    assert.equal(await child.exited, 'exit code 0', 'nobody had to kill it');
+    assert.equal(await child.exited, 'exit code 0', 'the host ends without being killed');
     assert.ok(1000 < stoppedMs, `${stoppedMs} ms: not at once`);
     await ended;
     connection.close();
@@ -165,7 +165,7 @@ test('a card that hangs keeps no host from ending', async (context) => {
   }
 });
 
-test('a card that hangs ends the host after a while, which says so, and calls hear it', async (context) => {
+test('a hanging card ends the host after the deadline; the host and its calls report it', async (context) => {
   if (!emulated) return context.skip('only an emulated card hangs on demand');
   const { supervisor, seen } = supervise();
   const host = spec('hung', { stepDeadlineS: 0.5 }, { PIE_EMULATED_SLOW: '40:60000000' });
@@ -187,7 +187,7 @@ test('a card that hangs ends the host after a while, which says so, and calls he
   }
 });
 
-test('a host that cannot have the card, or its memory, does not start and says what to do', async () => {
+test('a host without the card or enough memory does not start and states what to do', async () => {
   const { supervisor } = supervise();
   try {
     for (const [name, more, env, text] of [

@@ -111,7 +111,7 @@ function cardOf(addon: CudaAddon, device: number): CudaDevice {
   throw new CudaError(
     'no-device',
     cards.length === 0
-      ? 'no CUDA device is here: there is no NVIDIA driver, or it shows no card to this process. Use backend = "onnx" to compute on the CPU'
+      ? 'this process sees no CUDA device: there is no NVIDIA driver, or the driver hides the cards. Use backend = "onnx" to compute on the CPU'
       : `there is no CUDA device ${device}; the devices here are: ${cards.map(({ name }, i) => `${i} (${name})`).join(', ')}`,
   );
 }
@@ -156,7 +156,7 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
     if (!(error instanceof CudaError)) throw error;
     const hint =
       error.code === 'out-of-memory'
-        ? '. Lower "pages", or "max_batch_tokens", by which scratch is sized; or give it more "memory_mb" where others leave room'
+        ? '. Lower "pages" or "max_batch_tokens" (scratch memory grows with it), or raise "memory_mb" if the card has free memory'
         : '';
     throw new CudaError(error.code, `${card.name} (device ${options.device ?? 0}): ${error.message}${hint}`, {
       cause: caught,
@@ -301,7 +301,7 @@ class CudaBackend implements Backend {
     await this.images?.release();
   }
 
-  /** The request for the device: states instead, when the caller wants more top tokens than the device can find. */
+  /** The request for the device: asks for states instead if the caller wants more top tokens than the device can find. */
   #deviceRequest(sequence: SequenceInput): SequenceInput {
     const { output } = sequence;
     if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;

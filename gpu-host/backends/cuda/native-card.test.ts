@@ -4,7 +4,7 @@ import { findNvcc } from './build-tools.ts';
 
 // The cache keeps objects, so the build compiles only changed sources.
 test('native: everything compiles for a card, without warnings', {
-  skip: findNvcc() === undefined && 'nvcc is not here',
+  skip: findNvcc() === undefined && 'nvcc is not installed',
 }, async () => {
   const all = process.env.PIE_TEST_ALL === '1';
   for (const target of all ? (['addon', 'tests', 'harness'] as const) : (['addon'] as const)) {

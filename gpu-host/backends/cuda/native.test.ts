@@ -5,7 +5,7 @@ import { build } from './build-targets.ts';
 
 /** All cases take half a minute. At the limit, the test reports the name of a case that hangs. */
 const TIME_LIMIT_MS = 200_000;
-/** Programs that run at the same time, each with its part of the cases: most of a case runs on one thread. */
+/** Programs that run at the same time, each with a part of the cases: most cases use one thread. */
 const PARTS = 2;
 
 /** Output of a program; `end` says how the program failed, or null. */

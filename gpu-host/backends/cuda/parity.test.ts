@@ -130,12 +130,14 @@ describe('cuda against reference', () => {
           said.push(
             `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${apart.of(handler).toExponential(1)}`,
           );
-          assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, where bf16 costs ${cost}`);
+          assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, while the rounding of bf16 costs ${cost}`);
           // Entropies are near zero where a model is certain, so a relative error means nothing.
           const together = kv ? FP8_TOGETHER : BF16.together;
           if (handler !== 'entropy') assert.ok(apart.of(handler) <= together, `${handler}: ${apart.of(handler)}`);
         }
-        context.diagnostic(`error (times what bf16 costs), from what rounds alike: ${said.join('; ')}`);
+        context.diagnostic(
+          `error (as a multiple of the cost of bf16), error against the rounding reference: ${said.join('; ')}`,
+        );
       });
   }
 

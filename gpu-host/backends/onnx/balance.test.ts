@@ -90,7 +90,7 @@ describe('dealtRows', () => {
   });
 });
 
-test('only lone causal sequences whose attention nobody wants are moved', () => {
+test('only lone causal sequences without a requested attention output are moved', () => {
   const [lone] = strangers([{ inputs: 1, context: 5 }]);
   const row = (sequence: SequenceInput) => separateRows([sequence], [0])[0];
   assert.ok(isMovable(row(lone)));

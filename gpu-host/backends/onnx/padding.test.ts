@@ -32,7 +32,7 @@ function step(context: number): SequenceInput {
   };
 }
 
-test('rows that are shorter than their run leave work that nobody asked for', () => {
+test('rows shorter than their run count as padding', () => {
   const meter = new PaddingMeter(COSTS);
   assert.equal(meter.share(), 0);
   meter.add(separateRows([step(9), step(4)], [0, 1]), { tokens: 1, width: 10, blind: false });

@@ -54,7 +54,7 @@ export class KvSegments {
   readonly #next: Int32Array;
   /** For each slot, the last batch after which its context was expected to go on with this slot at the end of a segment. */
   readonly #expected: Float64Array;
-  /** Where the search for a stale segment continues. */
+  /** Index at which the search for a stale segment continues. */
   #hand = 0;
 
   constructor(config: ModelConfig, pool: KvPool, costs: RunCosts) {

@@ -87,7 +87,7 @@ test('two groups that started apart come together', () => {
   assert.ok(together >= 30, `mean batch ${together}`);
 });
 
-test('who comes back after a step or later is not waited for, and who comes within one is', () => {
+test('the policy waits for queues that return within a step, and for no others', () => {
   // A step with one sequence takes 5.05 ms.
   const twins = (thinkMs: number) => [
     { thinkMs, startMs: 0 },
@@ -98,7 +98,7 @@ test('who comes back after a step or later is not waited for, and who comes with
   assert.ok(simulate(twins(8), DEFAULT_GRACE, 200) <= 1.1);
 });
 
-test('nobody waits for clients that are slow', () => {
+test('the policy does not wait for slow clients', () => {
   const quick = Array.from({ length: 8 }, () => ({ thinkMs: 0.1, startMs: 0 }));
   const slow = Array.from({ length: 8 }, (_, i) => ({ thinkMs: 200 + i, startMs: 0 }));
   assert.ok(simulate([...quick, ...slow], DEFAULT_GRACE, 300) >= 8);

@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import test from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { fault } from '../fault.ts';
 import { directoryNameOf, fileNameOf } from './names.ts';
 import type { Caller } from './rights.ts';
 import type { Requester } from './snapshot.ts';
@@ -68,6 +69,44 @@ test('an import whose inferlet ends gives its pages back, and the next one begin
   await assertRejected(ending, 'cancelled');
   assert.deepEqual(await next, contentsOf(snapshotOf(1, 3)));
   assert.deepEqual([other.restores, memory.held.size], [1, 3]);
+});
+
+test('an import that waits for others ends at once with its inferlet', async (t) => {
+  const directory = temporaryDirectory(t);
+  await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 3), true, memoryOnly);
+  const { memory, registry, requester } = new Life(directory);
+  const first = registry.importPages('t', 'a', requester, contentsOf);
+  const ending = new TestRequester(memory);
+  const waiting = Array.from({ length: 3 }, () => registry.importPages('t', 'a', ending, same));
+  let isDone = false;
+  void Promise.resolve(first).then(() => {
+    isDone = true;
+  });
+  ending.end();
+  for (const each of waiting) await assertRejected(each, 'cancelled');
+  assert.deepEqual([isDone, ending.restores], [false, 0]);
+  assert.deepEqual(await first, contentsOf(snapshotOf(1, 3)));
+});
+
+test('tenants that want files of the system take turns, however many one of them asks for', async (t) => {
+  const directory = temporaryDirectory(t);
+  await new Life(directory).registry.exportPages('system', 'system/a', snapshotOf(1, 3), true, memoryOnly);
+  const { memory, registry } = new Life(directory);
+  let refused = 0;
+  const greedy: Requester<TestSnapshot> = {
+    ...memoryOnly,
+    restore: () => {
+      refused++;
+      throw fault('limit-exceeded', 'the inferlet may hold no page');
+    },
+  };
+  const asked = Array.from({ length: 50 }, () => registry.importPages('t', 'system/a', greedy, same));
+  // Those behind the other tenant find the content in memory.
+  const settled = Promise.allSettled(asked);
+  const other = new TestRequester(memory, 'u');
+  assert.deepEqual(await registry.importPages('u', 'system/a', other, contentsOf), contentsOf(snapshotOf(1, 3)));
+  assert.ok(refused <= 2, `${refused} imports of another tenant went first`);
+  await settled;
 });
 
 test('a file that is locked by another while it comes from disk is not opened for writing', async (t) => {

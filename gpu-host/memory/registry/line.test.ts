@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { TenantLines } from './line.ts';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { TenantLines, type Waiter } from './line.ts';
+
+/** One of a tenant, who wants to use what is the tenant's own. */
+const of = (tenant: string, resource = tenant): Waiter => ({ tenant, resource, whenEnded: () => () => undefined });
 
 test('tenants take turns, and a failure passes the turn on', async () => {
   const line = new TenantLines(1);
@@ -14,34 +18,85 @@ test('tenants take turns, and a failure passes the turn on', async () => {
     if (name === 'a2') throw new Error(name);
     return name;
   };
-  const results = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'].map((name) => line.run(name.slice(0, 1), task(name)));
+  const results = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'].map((name) => line.run(of(name.slice(0, 1)), task(name)));
   const settled = await Promise.allSettled(results);
   assert.deepEqual(order, ['a1', 'a2', 'b1', 'c1', 'a3', 'b2']);
   assert.deepEqual(
     settled.map(({ status }) => status),
     ['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'fulfilled', 'fulfilled'],
   );
-  assert.equal(await line.run('a', task('a4')), 'a4');
+  assert.equal(await line.run(of('a'), task('a4')), 'a4');
 });
+
+/** Tasks that run until the test ends them, oldest first. */
+function openTasks() {
+  const running: string[] = [];
+  const ends: (() => void)[] = [];
+  return {
+    running,
+    task: (name: string) => async () => {
+      assert.ok(!running.includes(name));
+      running.push(name);
+      await new Promise<void>((end) => ends.push(end));
+      running.splice(running.indexOf(name), 1);
+    },
+    async endFirst() {
+      ends.shift()?.();
+      await nextTurn();
+    },
+  };
+}
 
 test("a tenant's tasks run one after the other, beside those of as many tenants as may run", async () => {
   const lines = new TenantLines(2);
-  const running = new Set<string>();
-  const ends: (() => void)[] = [];
-  const task = (tenant: string) => async () => {
-    assert.ok(!running.has(tenant));
-    running.add(tenant);
-    assert.ok(running.size <= 2);
-    await new Promise<void>((end) => ends.push(end));
-    running.delete(tenant);
-  };
-  const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => lines.run(tenant, task(tenant)));
+  const { running, task, endFirst } = openTasks();
+  const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => lines.run(of(tenant), task(tenant)));
+  await nextTurn();
   const seen: string[] = [];
   for (let i = 0; i < works.length; i++) {
-    await new Promise((resolve) => setImmediate(resolve));
-    seen.push([...running].join(''));
-    ends.shift()?.();
+    seen.push(running.join(''));
+    await endFirst();
   }
   await Promise.all(works);
   assert.deepEqual(seen, ['ab', 'ba', 'ac', 'c', 'c']);
+});
+
+test('tenants that want the same take turns, and what waits for another thing starts as soon as it may', async () => {
+  const lines = new TenantLines(3);
+  const { running, task, endFirst } = openTasks();
+  const wants = ['a', 'a', 'a', 'b'].map((tenant) => lines.run(of(tenant, 'shared'), task(`${tenant}'s`)));
+  const own = lines.run(of('b', 'b'), task('b'));
+  const [c, behind] = [lines.run(of('c'), task('c')), lines.run(of('a'), task('a'))];
+  await nextTurn();
+  const seen: string[] = [];
+  for (let i = 0; i < 7; i++) {
+    seen.push(running.join(' '));
+    await endFirst();
+  }
+  await Promise.all([...wants, own, c, behind]);
+  assert.deepEqual(seen, ["a's b c", "b c a's", "c a's", "a's", "b's", "a's a", 'a']);
+});
+
+test('who leaves waits no longer, and takes no turn', async () => {
+  const lines = new TenantLines(1);
+  const { running, task, endFirst } = openTasks();
+  const registered = new Set<(cause: unknown) => void>();
+  const leaving: Waiter = {
+    ...of('a'),
+    whenEnded: (leave) => {
+      registered.add(leave);
+      return () => registered.delete(leave);
+    },
+  };
+  const first = lines.run(leaving, task('first'));
+  assert.equal(registered.size, 0, 'who need not wait needs not leave');
+  const left = lines.run(leaving, () => assert.fail('it has left'));
+  for (const leave of registered) leave(new Error('it has ended'));
+  await assert.rejects(left, /it has ended/);
+  registered.clear();
+  const next = lines.run(leaving, task('next'));
+  await endFirst();
+  assert.deepEqual([running, registered.size], [['next'], 0]);
+  await endFirst();
+  await Promise.all([first, next]);
 });

@@ -1,43 +1,82 @@
-/** Runs tasks: a tenant's own one after the other, of several tenants some at a time. Waiting tenants take turns. */
+/** A task that wants a turn. */
+export interface Waiter {
+  readonly tenant: string;
+  /** Name of the resource that only one task at a time may use. */
+  readonly resource: string;
+  /** Registers `leave`, which is called with the cause when the task no longer wants its turn. Returns a function that unregisters it. */
+  whenEnded(leave: (cause: unknown) => void): () => void;
+}
+
+interface Waiting {
+  readonly resource: string;
+  readonly start: () => void;
+}
+
+/** Runs tasks: those on one resource one after the other, of several resources some at a time. Waiting tenants take turns. */
 export class TenantLines {
   readonly #most: number;
+  /** Resources in use. */
   readonly #running = new Set<string>();
-  /** Starts of waiting tasks; the tenant whose turn comes next is first. */
-  readonly #waiting = new Map<string, (() => void)[]>();
+  /** Waiting tasks, none empty; the tenant whose turn comes next is first. */
+  readonly #waiting = new Map<string, Set<Waiting>>();
 
-  /** @param most tenants whose tasks run at once */
+  /** @param most resources in use at once */
   constructor(most: number) {
     this.#most = most;
   }
 
-  async run<T>(tenant: string, task: () => Promise<T>): Promise<T> {
-    if (this.#running.has(tenant) || this.#running.size >= this.#most)
-      await new Promise<void>((start) => this.#add(tenant, start));
-    else this.#running.add(tenant);
+  /** @throws the cause with which the waiter left the line; what `task` throws */
+  async run<T>(waiter: Waiter, task: () => Promise<T>): Promise<T> {
+    const { resource } = waiter;
+    if (this.#mayUse(resource)) this.#running.add(resource);
+    else await this.#turn(waiter);
     try {
       return await task();
     } finally {
-      this.#running.delete(tenant);
+      this.#running.delete(resource);
       this.#startNext();
     }
   }
 
-  #add(tenant: string, start: () => void): void {
-    const starts = this.#waiting.get(tenant);
-    if (starts) starts.push(start);
-    else this.#waiting.set(tenant, [start]);
+  #mayUse(resource: string): boolean {
+    return this.#running.size < this.#most && !this.#running.has(resource);
   }
 
-  /** Starts the next task in the place of one that has ended, so that no new task goes first. */
+  #turn({ tenant, resource, whenEnded }: Waiter): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const stay = whenEnded((cause) => {
+        this.#remove(tenant, waiting);
+        reject(cause);
+      });
+      const start = (): void => {
+        stay();
+        resolve();
+      };
+      const waiting: Waiting = { resource, start };
+      const line = this.#waiting.get(tenant);
+      if (line) line.add(waiting);
+      else this.#waiting.set(tenant, new Set([waiting]));
+    });
+  }
+
+  #remove(tenant: string, waiting: Waiting): void {
+    const line = this.#waiting.get(tenant);
+    line?.delete(waiting);
+    if (line?.size === 0) this.#waiting.delete(tenant);
+  }
+
+  /** Starts tasks in the place of one that has ended, in the same turn, so that no new task goes first. */
   #startNext(): void {
-    for (const [tenant, starts] of this.#waiting) {
-      if (this.#running.has(tenant)) continue;
+    // A tenant that gets a turn goes behind the others, where this loop meets it again.
+    for (const [tenant, line] of this.#waiting) {
+      if (this.#running.size >= this.#most) return;
+      const [next] = line;
+      if (!next || !this.#mayUse(next.resource)) continue;
+      line.delete(next);
       this.#waiting.delete(tenant);
-      const start = starts.shift() as () => void;
-      if (starts.length > 0) this.#waiting.set(tenant, starts);
-      this.#running.add(tenant);
-      start();
-      return;
+      if (line.size > 0) this.#waiting.set(tenant, line);
+      this.#running.add(next.resource);
+      next.start();
     }
   }
 }

@@ -1,8 +1,8 @@
 import type { Entry, Maker, Version } from './entry.ts';
 import type { SnapshotFiles } from './files.ts';
-import { TenantLines } from './line.ts';
+import { TenantLines, type Waiter } from './line.ts';
 import { onceBetween, type Requester, type Restoration, type Snapshot } from './snapshot.ts';
-import { checkOpen, fillFromFile } from './stored.ts';
+import { checkOpen, endedFault, fillFromFile } from './stored.ts';
 
 /** The entries, as a restore sees them. */
 export interface RestoringEntries<S extends Snapshot> {
@@ -34,10 +34,13 @@ interface Used<T> {
   readonly result: T;
 }
 
-/** Tenants whose entries are restored at once; each restore has a buffer. */
+/** Owners whose entries are restored at once; each restore has a buffer. */
 const AT_ONCE = 4;
 
-/** Brings entries back from disk, of each tenant one at a time: the next may want the same file. */
+/**
+ * Brings entries back from disk, of each owner one at a time: the next may want the same file. The tenants that wait take turns, since all
+ * of them may want those of `system`.
+ */
 export class Restores<S extends Snapshot> {
   readonly #entries: RestoringEntries<S>;
   readonly #lines = new TenantLines(AT_ONCE);
@@ -53,7 +56,13 @@ export class Restores<S extends Snapshot> {
    * @param find the entry; asked again after each wait
    */
   run<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): Promise<T> {
-    return this.#lines.run(find().tenant, async () => {
+    const waiter: Waiter = {
+      tenant: requester.tenant,
+      resource: find().tenant,
+      // Inferlets come and go faster than restores: those that have ended must not pile up.
+      whenEnded: (leave) => requester.whenEnded(() => leave(endedFault())),
+    };
+    return this.#lines.run(waiter, async () => {
       for (;;) {
         const begun = await onceBetween(requester, () => this.#begin(find, requester, use));
         const used = 'result' in begun ? begun : await this.#fill(begun, requester, use);

@@ -117,7 +117,11 @@ async function fillPages<S extends Snapshot>(
 
 /** @throws CallFault `cancelled` */
 export function checkOpen<S extends Snapshot>({ hasEnded }: Requester<S>): void {
-  if (hasEnded) throw fault('cancelled', 'the inferlet ended while a snapshot was brought back from disk');
+  if (hasEnded) throw endedFault();
+}
+
+export function endedFault(): CallFault {
+  return fault('cancelled', 'the inferlet ended while a snapshot was brought back from disk');
 }
 
 function kindOf(header: FileHeader): EntryKind {

@@ -69,7 +69,7 @@ export class JsonRules {
     return sequence([text(','), this.space, inner]);
   }
 
-  /** What stands between brackets, with space after the opening one. */
+  /** An expression between brackets, with space after the opening one. */
   within(open: string, close: string, inner: Expression): Expression {
     return sequence([text(open), this.space, inner, text(close)]);
   }

@@ -67,7 +67,7 @@ export function typeName(type: WitType): string {
   }
 }
 
-/** What a type is called within the name of another: `list_u32`, `fused_step_result`. */
+/** Name of a type within the name of another: `list_u32`, `fused_step_result`. */
 function shortName(type: WitType): string {
   switch (type.kind) {
     case 'list':

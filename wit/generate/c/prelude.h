@@ -19,7 +19,7 @@
  *
  * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (Another build defines PIE_MAIN in one source file.) A call that waits comes in two parts: `pie_fused_step(…)` starts it and gives a future, `pie_fused_step_wait(future)`
  * blocks until its result is there and gives the future back. What is started before the first wait runs at the same time. `…_forget` gives
- * back a future that nobody wants. Structures have the very layout of the contract's values, so nothing is copied on the way.
+ * back a future without a waiter. Structures have the very layout of the contract's values, so nothing is copied on the way.
  *
  * A parameter that is a record is a pointer; one that is optional is a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
  */

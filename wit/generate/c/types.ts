@@ -65,7 +65,7 @@ function declaration(type: WitType, name: string): string[] | null {
   }
 }
 
-/** What follows a variant's tag: one member when all cases carry the same, else one a case. */
+/** Members after a variant's tag: one if all cases carry the same type, else one for each case. */
 function payload(type: VariantType): string {
   const member = commonPayload(type);
   if (member) return `${typeName(member)} value;`;

@@ -132,7 +132,7 @@ export function emitLowering(world: WitWorld): string {
 function hostFunctions(called: readonly Called[]): string[] {
   const interfaces = [...new Set(called.map(({ interfaceName }) => interfaceName))];
   const lines = [
-    '/** What the host implements, by interface and core name. The first argument of each function is the context of the guest. */',
+    '/** Functions that the host implements, by interface and core name. The first argument of each function is the context of the guest. */',
     'export interface HostFunctions {',
   ];
   for (const name of interfaces) {
@@ -212,7 +212,7 @@ function spilled(emitter: Emitter, signature: Signature, core: string[], lines: 
   return signature.params.map((_, index) => `t[${index}]`);
 }
 
-/** Whether how long a call takes can depend on what it is given or answers: strings and lists have any size. */
+/** True if the duration of a call can depend on its arguments or result: strings and lists have any size. */
 const isSized = ({ params }: Signature, result: WitType | null): boolean => [...params, result].some(hasSize);
 
 function hasSize(type: WitType | null): boolean {
@@ -220,7 +220,7 @@ function hasSize(type: WitType | null): boolean {
   return type.kind === 'string' || type.kind === 'list' || parts(type).some(hasSize);
 }
 
-/** Whether a payload says no more than that something was done: a timer's and a device's are then one type. */
+/** True if a payload only reports success: the payloads of a timer and of a device call are then one type. */
 const isBareSuccess = (type: WitType): boolean => type.kind === 'result' && type.ok === null;
 
 /** Payloads of the futures in a function's signature, in order. */

@@ -1,4 +1,4 @@
-/** What the generated lowering (`wit/generated/lowering.ts`) asks of the runtime, and what it offers. */
+/** Interface between the generated lowering (`wit/generated/lowering.ts`) and the runtime. */
 
 /** One guest: its memory, its handles, and the checks of what it hands over. Every method traps the guest when it breaks the ABI. */
 export interface LoweredGuest {
@@ -38,7 +38,7 @@ export interface LoweredGuest {
   addFuture(promise: Promise<unknown>, type: LoweredFuture): number;
 }
 
-/** What a future carries. */
+/** Type of a future's value. */
 export interface LoweredFuture {
   readonly id: number;
   readonly size: number;

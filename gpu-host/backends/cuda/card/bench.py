@@ -1,10 +1,10 @@
-"""Measures the backend on this machine's card against what the card can do and against PyTorch, and prints the table of the aims.
+"""Measures the backend on this machine's card against the card's limits and against PyTorch, and prints the table of the aims.
 
   python3 bench.py --harness cuda-harness --out FOLDER [--full] [--toy] [--peer PYTHON | --no-peer] [--seconds N]
 
-Both programs stay alive and answer commands in turn, so that each ratio compares neighbours in time; every ratio is measured in three rounds. Every
-answer is appended to FOLDER/records.jsonl as it comes; FOLDER/results.json holds all of them and the aims. Needs nothing but Python's library (the peer
-needs PyTorch). See ../README.md.
+The harness and the peer stay alive and answer commands in turn, so that both sides of a ratio are measured close in time; each ratio is measured in
+three rounds. Every answer is appended to FOLDER/records.jsonl at once; FOLDER/results.json holds all of them and the aims. Needs only Python's
+standard library (the peer needs PyTorch). See README.md.
 """
 
 import argparse
@@ -21,16 +21,16 @@ BATCHES = (1, 32, 128)
 CONTEXT = 1024
 PREFILL = 8192
 SWAPPED = 1024
-# One answer may take so long, in seconds.
+# Seconds within which a program must answer, by command; 60 by default.
 PATIENCE = dict(load=120, kernels=60, linear=120, matmul=60)
 
 
-# A program that dies so often is given up.
+# A program that has died this often is not started again.
 MOST_DEATHS = 5
 
 
 class Program:
-    """A child that answers lines with lines. One that dies or hangs is started again for the next command; what was loaded in it is loaded again."""
+    """A child process that answers lines with lines. One that dies or hangs is restarted for the next command, with the same model loaded."""
 
     def __init__(self, name, arguments, log, environment=None):
         self.name, self.arguments, self.environment = name, arguments, environment
@@ -80,7 +80,7 @@ class Program:
             return dict(command=command, error=f"{type(error).__name__} ({'still running' if code is None else f'exit {code}'}): {error}")
         answer = json.loads(line)
         if answer.pop("lost", False):
-            # The device is lost to that process; the next one starts anew.
+            # The device is lost to that process; the next command starts a new one.
             self.dead += 1
             self.stop()
         return answer
@@ -122,7 +122,7 @@ class Run:
         return self.options.seconds - (time.monotonic() - self.began)
 
     def ask(self, program, command, why="", round_=0, seconds=None):
-        """One command; its answer is kept. Nothing is asked once the time is used up, or of a program that was given up."""
+        """Runs one command and records its answer. Skips it once the time is used up, or if the program has died too often."""
         if program is None or program.dead >= MOST_DEATHS or self.left() < 5:
             return None
         patience = seconds or PATIENCE.get(command.split()[0], 60)
@@ -138,7 +138,7 @@ class Run:
         return answer.get("result")
 
     def results(self, who, name, **fields):
-        """Results of all commands of one name whose settings or results have these values."""
+        """Results of all commands with this name whose settings or results have these values."""
         found = []
         for record in self.records:
             if record["who"] != who or record["command"].split()[0] != name or "result" not in record:
@@ -155,7 +155,7 @@ class Run:
 
 
 def brief(result):
-    """What of an answer is worth a glance."""
+    """The figures of an answer for the progress log."""
     parts = []
     for key in ("wallMs", "deviceMs", "hostGapMs", "pipelinedMs", "swapInMs"):
         value = result.get(key)
@@ -192,7 +192,7 @@ def measure(run):
         for number in range(ROUNDS):
             for batch in batches:
                 command = f"decode batch={batch} context={context} steps={steps}"
-                # Who goes first changes: neither is always the one that finds the card warm.
+                # The order alternates, so that neither program always finds the card warm.
                 for program in (harness, peer) if number % 2 == 0 else (peer, harness):
                     run.ask(program, command, round_=number)
             if shape in ("8B", "toy"):
@@ -203,7 +203,7 @@ def measure(run):
         run.ask(harness, "unload")
         run.ask(peer, "unload")
 
-    # From here on: where the time goes. The most telling first; what does not fit into the time is left out.
+    # From here on: a breakdown of a step's time, most important first; commands that do not fit into the time are skipped.
     first = shapes[0]
     for batch in batches:
         run.ask(harness, f"kernels shape={first} batch={batch} context={context}")
@@ -212,7 +212,7 @@ def measure(run):
         run.ask(harness, f"kernels shape={first} batch={batch} context={context} kv=fp8", why="kv=fp8")
     run.ask(harness, f"linear shape={first} most={2 if toy else 128}")
     changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4", "kv=fp8")]
-    # Launches, and what the host does, weigh most in a small model.
+    # Launch overhead and the host's work matter most in a small model.
     if "1B" in shapes:
         changes[:0] = [("1B", "dependent=0"), ("1B", "fuse=0"), ("1B", "spin=100000")]
     for shape, settings in changes:
@@ -247,7 +247,7 @@ def spread(values):
 
 
 def peer_over_ours(records, peers):
-    """Of each round that both have."""
+    """Ratios of the rounds that both programs measured."""
     return [
         peers[record["round"]]["deviceMs"]["median"] / record["result"]["wallMs"]["median"]
         for record in records
@@ -256,7 +256,7 @@ def peer_over_ours(records, peers):
 
 
 def aims(run):
-    """Rows of the issue's table: what was measured, what was aimed at. `value` is None where nothing was measured."""
+    """Rows of the table of the aims: measured value and aim. `value` is None for missing measurements."""
     rows = []
 
     def add(measure, aim, value, met, note=""):
@@ -319,7 +319,7 @@ def aims(run):
 
 
 def checked(out):
-    """Rows of the correctness check, when one ran before into the same folder."""
+    """Rows of the correctness check, if it ran before into the same folder."""
     rows = []
     try:
         with open(os.path.join(out, "check.json"), encoding="utf-8") as file:
@@ -349,7 +349,7 @@ def checked(out):
         rows.append(dict(measure=measure, aim=f"< {aim:g}", value=spread([error]), met=not bad, note=note))
         greedy = [each for each in handlers if each["handler"] == "greedy"]
         if greedy:
-            # Of ‖0 or 1 − 1‖ over ‖1‖: the square is the share of wrong ones.
+            # The error is ‖(0 or 1) − 1‖ / ‖1‖, so its square is the share of wrong tokens.
             right = [1 - number(each["error"]) ** 2 for each in greedy]
             note = f"{sum(each['values'] for each in greedy)} tokens; the share that is equal"
             met = all(share == 1 for share in right)
@@ -391,7 +391,7 @@ def main():
         run.close()
         rows, ceilings = aims(run)
         rows = checked(options.out) + rows
-        if options.toy:  # Nothing can be said of a card.
+        if options.toy:  # The toy shapes say nothing about a card.
             rows = [dict(row, met=None) for row in rows]
         results = dict(
             randomWeights=True,

@@ -82,7 +82,8 @@ async function main(): Promise<void> {
     options: { small: { type: 'boolean', default: false }, stories: { type: 'boolean', default: false } },
   });
   const [folder] = positionals;
-  if (folder === undefined || positionals.length !== 1) throw new RangeError('fixtures.ts OUT [--small] [--stories]');
+  if (folder === undefined || positionals.length !== 1)
+    throw new RangeError('Usage: fixtures.ts OUT [--small] [--stories]');
   await mkdir(folder, { recursive: true });
   const scratch = await mkdtemp(join(tmpdir(), 'pie-fixtures-'));
   try {
@@ -180,12 +181,12 @@ async function writeStories(folder: string, scratch: string): Promise<void> {
     const { tokens, margins } = await recorder.greedy(Uint32Array.from(prompt), STORY_TOKENS, LEAST_MARGIN);
     process.stderr.write(`stories15M: ${tokens.join(' ')}; closest ${Math.min(...margins).toFixed(3)} nats\n`);
     if (prompt.length === 1 && STORY.some((token, i) => tokens[i] !== token))
-      throw new Error('Not the tokens that llama2.c says.');
+      throw new Error('The tokens of the reference differ from those of llama2.c.');
   }
   out.close();
 }
 
-/** Begins a fixture, and puts its weights into the folder of fixtures. */
+/** Begins a fixture, and copies its weights into the folder of fixtures. */
 async function open(
   name: string,
   folder: string,

@@ -8,7 +8,7 @@ import { build } from '../build-targets.ts';
 
 const TOY = 'shape=toy sequences=4 context=40 room=24 rows=64';
 
-/** Runs the card's program on the emulation: it must tell right from wrong, and every measurement must run. Its times mean nothing here. */
+/** Runs the card's program on the emulation: checks must detect a wrong weight, and every measurement must run. The times mean nothing here. */
 describe('cuda-harness, emulated', () => {
   let folder: string;
   let harness: string;
@@ -20,7 +20,7 @@ describe('cuda-harness, emulated', () => {
   });
   after(() => rm(folder, { recursive: true, force: true }));
 
-  test('every handler is as the reference says, in bf16 and float32', async (context) => {
+  test('every handler matches the reference, in bf16 and float32', async (context) => {
     const json = join(folder, 'check.json');
     const { code, stdout, stderr } = await run(harness, ['check', folder, '--json', json]);
     context.diagnostic(`\n${stdout}`);
@@ -31,7 +31,7 @@ describe('cuda-harness, emulated', () => {
     for (const { handlers } of models) assert.ok(handlers.length >= 8, `${handlers.length} handlers`);
   });
 
-  test('one wrong weight is found', async () => {
+  test('a single wrong weight is detected', async () => {
     const broken = await mkdtemp(join(tmpdir(), 'pie-harness-broken-'));
     try {
       for (const name of await readdir(folder)) {
@@ -55,7 +55,7 @@ describe('cuda-harness, emulated', () => {
     }
   });
 
-  test('every measurement answers, and what cannot be measured says why', async () => {
+  test('every measurement answers, and failed ones state why', async () => {
     const commands = [
       'device',
       'copy megabytes=1 times=1',

@@ -43,13 +43,13 @@ const SYSTEM = /^(linux-vdso|ld-linux|libc\.|libm\.|libdl\.|libpthread\.|librt\.
 
 const USAGE = `Usage: node gpu-host/backends/cuda/card/pack.ts OUT [options]
 
-Packs what a machine with a card and without Node or network needs beside this tree for run.sh, as a few compressed files in the folder OUT: programs built
-here, and what the reference says. Files that are there already are kept: delete OUT to make all anew. Prints what it takes. Then, there:
+Packs the inputs of run.sh for a machine with a card and without Node or network, as a few compressed files in the folder OUT: programs built
+here, and the reference's results. Existing files are kept: delete OUT to create all again. Prints the sizes. Then, on that machine:
 bash gpu-host/backends/cuda/card/run.sh RESULTS --pack OUT
 
-  --stories      what stories15M says as well; it is pulled when it is not on this machine
-  --platform     Node, the packages that the platform loads, redis-server and a built inferlet as well: the backend's tests, and the platform's tax
-  --no-programs  without programs, which need nvcc: run.sh compiles there
+  --stories      also the results of stories15M, which is pulled if it is not on this machine
+  --platform     also Node, the packages that the platform loads, redis-server and a built inferlet: for the backend's tests and the platform's tax
+  --no-programs  leave out the programs, which need nvcc; run.sh compiles them
   --help         print this
 `;
 
@@ -113,7 +113,7 @@ function packFixtures(out: string, scratch: string, stories: boolean): void {
   const file = join(out, 'fixtures.tar.xz');
   if (existsSync(file)) return;
   const folder = join(scratch, 'fixtures');
-  say('writing what the reference says');
+  say('writing the results of the reference');
   execFileSync(process.execPath, [join(HERE, 'fixtures.ts'), folder, ...(stories ? ['--stories'] : [])]);
   compress(folder, file);
 }
@@ -168,7 +168,7 @@ function redisServer(): string {
     return realpathSync(execFileSync('sh', ['-c', 'command -v redis-server'], { encoding: 'utf8' }).trim());
   } catch (cause) {
     const text =
-      '--platform packs redis-server, and it is not on the PATH. Install it (Debian: `sudo apt-get install redis-server`), or leave --platform out.';
+      '--platform packs redis-server, which is not on the PATH. Install it (Debian: `sudo apt-get install redis-server`), or leave --platform out.';
     throw new ProgramError(text, { cause });
   }
 }

@@ -134,7 +134,7 @@ export class Recorder implements Backend {
   }
 
   async loadAdapter(): Promise<DeviceAdapter> {
-    throw new Error('Adapters are given at the beginning.');
+    throw new Error('Adapters must be passed to Recorder.begin.');
   }
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
@@ -175,7 +175,8 @@ export class Recorder implements Backend {
   writePage(page: number, from: Uint8Array): void {
     this.#reference.writePage(page, from);
     const known = this.#pages.findLastIndex((each) => Buffer.compare(each, from) === 0);
-    if (known < 0 && from.some((byte) => byte !== 0)) throw new Error('A page that was never read is written.');
+    if (known < 0 && from.some((byte) => byte !== 0))
+      throw new Error('Only pages that were read before can be written.');
     this.#out.unsigned(OPERATION.writePage, page, known < 0 ? ZEROS : known);
   }
 
@@ -199,7 +200,7 @@ export class Recorder implements Backend {
           output: { kind: 'top', rows: 1, topK: 2 },
         },
       ]);
-      if (output?.kind !== 'top') throw new Error('no tokens');
+      if (output?.kind !== 'top') throw new Error('the reference returned no tokens');
       const margin = (output.logProbabilities[0] as number) - (output.logProbabilities[1] as number);
       if (margin < leastMargin) break;
       at += inputs.length;
@@ -222,14 +223,14 @@ export class Recorder implements Backend {
     const adapter = batch[0]?.adapter;
     if (adapter === undefined) return NO_ADAPTER;
     const known = this.#adapters.get(adapter);
-    if (known === undefined) throw new Error('The adapter was not given at the beginning.');
+    if (known === undefined) throw new Error('The adapter was not passed to Recorder.begin.');
     return known;
   }
 
   #sequence(sequence: SequenceInput, draws: readonly Draw[], output: SequenceOutput, whole: SequenceOutput): void {
     const out = this.#out;
     const { inputs, positions, context, mask, writes, output: wanted } = sequence;
-    if (inputs.kind === 'picked') throw new Error('Only what is computed one after another is recorded.');
+    if (inputs.kind === 'picked') throw new Error('Sequences with picked tokens cannot be recorded.');
     out.unsigned(positions.length, INPUTS[inputs.kind]);
     out.array(inputs.kind === 'tokens' ? inputs.tokens : inputs.embeds);
     out.array(positions);

@@ -41,7 +41,7 @@ const RESULTS: Results = {
   ],
 };
 
-test('the report has a section for all that was measured, and none for what was not', () => {
+test('the report has a section for each measurement, and none for missing ones', () => {
   const text = report(RESULTS);
   assert.match(text, /\*\*Random weights\*\*/);
   assert.match(
@@ -59,7 +59,7 @@ test('the report has a section for all that was measured, and none for what was 
   assert.match(report(RESULTS, tax), /\| platform tax, 32 inferlets, 8B, fused \| ≤ 1\.02 \| 1\.040 .* \*\*missed\*\*/);
 });
 
-test('the programs say how they are used, and what is missing', () => {
+test('the programs print their usage, and report what is missing', () => {
   const directory = mkdtempSync(join(tmpdir(), 'pie-report-'));
   const run = (program: string, ...args: string[]) => {
     const file = join(import.meta.dirname, program);

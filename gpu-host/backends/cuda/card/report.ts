@@ -128,7 +128,7 @@ function heading({ records, ceilings, mode }: Results): string {
     '# The CUDA backend on a card',
     '',
     `Measured by \`gpu-host/backends/cuda/card/run.sh\` (${mode}) on ${device?.name ?? 'no device'}${device?.emulated ? ': the emulation, whose times mean nothing' : ''}, driver ${version(device?.driverVersion)}, CUDA ${version(device?.runtimeVersion)}.`,
-    '**Random weights** at the true shapes: how long a step takes does not depend on what they say. Medians (least–most) of the rounds of one run; both sides of a ratio in turn.',
+    '**Random weights** at the true shapes: the duration of a step does not depend on their values. Medians (least–most) of the rounds of one run; both sides of a ratio in turn.',
     `Measured in the same run: copies move ${giga(bytesPerSecond)} GB/s, dense bf16 products run at ${tera(flopsPerSecond)} TFLOP/s.`,
   ];
   if (peer)

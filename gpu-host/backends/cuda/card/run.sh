@@ -1,14 +1,14 @@
 #!/bin/bash
-# Everything that is worth knowing of a card, in one command: run.sh OUT [--full] [--emulate] [--pack FOLDER]
+# Checks and measures the backend on a card with one command: run.sh OUT [--full] [--emulate] [--pack FOLDER]
 #
-# Builds the harness (or takes the one of the pack), checks the engine against the reference, runs the C++ tests and, where the pack brings Node, the
-# backend's own tests and the platform's tax, measures against the card's limits and PyTorch, prints the table of the aims last.
-# Each step has a time limit and a failure ends no other step. Quick is given four minutes, --full nine (PIE_CARD_SECONDS). See README.md.
+# Builds the harness (or takes that of the pack), checks the engine against the reference, runs the C++ tests and, if the pack contains Node, the
+# backend's own tests and the platform's tax. Measures against the card's limits and PyTorch, and prints the table of the aims last.
+# Each step has a time limit, and a failed step does not end the others. In all it takes four minutes, with --full nine (PIE_CARD_SECONDS). See README.md.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 native=$here/../native
 root=$here/../../../..
-# The sources as they are, in one word: a program that was built of others is not used.
+# Hash of the sources: programs built from other sources are not used.
 sources() { (cd "$native" && find kernels engine harness device addon testing -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -d ' ' -f 1); }
 
 out=
@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$out" ] || { echo "usage: run.sh OUT [--full] [--emulate] [--pack FOLDER]" >&2; exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
-# What is emulated never lies where a card's would be looked for.
+# Emulated programs have a separate folder, so that a run on a card cannot use them.
 work=${PIE_CARD_WORK:-${TMPDIR:-/tmp}/pie-card-$(id -u)}${emulate:+-emulated}
 mkdir -p "$work"
 log=$out/log.txt
@@ -37,7 +37,7 @@ log=$out/log.txt
 failed=0
 python=${PYTHON:-python3}
 
-# step NAME SECONDS COMMAND…: everything it says goes to the log; its last lines are shown when it fails.
+# step NAME SECONDS COMMAND…: writes all output to the log, and prints its last lines if the command fails.
 step() {
   local name=$1 seconds=$2 began=$SECONDS code text
   shift 2
@@ -55,14 +55,14 @@ step() {
   return $code
 }
 
-# compile SOURCE: into an object of its own, unless an earlier call did.
+# compile SOURCE: compiles to an object file, unless an earlier call did.
 compile() {
   local object=$work/objects/$(echo "${1#"$native"/}" | tr / _).o
   [ -e "$object" ] && return
   nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -Xcompiler -fPIC -c "$1" -o "$object.part" && mv "$object.part" "$object"
 }
 
-# build NAME SOURCE…: as many compilers at once as there are processors.
+# build NAME SOURCE…: runs as many compilers at once as there are processors.
 build() {
   local name=$1 linked=()
   shift
@@ -74,7 +74,7 @@ build() {
 export -f build compile
 export native work
 
-# unpack ARCHIVE FOLDER: where there may be no xz.
+# unpack ARCHIVE FOLDER: also works on machines without xz.
 unpack() {
   mkdir -p "$2" &&
     "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="fully_trusted")' "$1" "$2"
@@ -82,7 +82,7 @@ unpack() {
 export -f unpack
 export python
 
-# Whether a harness runs and finds the card: one whose CUDA is newer than the driver starts, and finds none.
+# Succeeds if a harness runs and finds the card: one with a newer CUDA than the driver's starts, but finds none.
 answers() { echo device | "$1" bench 2>>"$log" | tee -a "$log" | grep -q '"multiprocessors"'; }
 
 product() { find "$native/kernels" "$native/engine" -name '*.cu' -o -name '*.cc' | grep -v '\.test\.' | sort; }
@@ -102,7 +102,7 @@ if [ -n "$emulate" ]; then
 else
   { date -u; nvidia-smi; nvcc --version; "$python" -c 'import torch; print(torch.__version__)'; } >>"$log" 2>&1
   now=$(sources)
-  # Objects of other sources are no use; those of these are kept from an earlier call.
+  # Objects of other sources are useless; those of these sources are kept from an earlier call.
   [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$work/fixtures" "$work/programs" "$harness" "$tests"
   echo "$now" >"$work/sources"
   if [ -n "$pack" ] && [ "$(cat "$pack/sources" 2>/dev/null)" = "$now" ] && unpack "$pack/programs.tar.xz" "$work/programs" &&
@@ -114,7 +114,7 @@ else
     mapfile -t files < <(product; find "$native/harness" -name '*.cu' ! -name '*.test.*')
     step 'build of the harness' 240 bash -c 'build cuda-harness "$@"' bash "${files[@]}" || exit 1
   fi
-  # PyTorch brings cuBLASLt; without PyTorch it may be where the loader looks.
+  # PyTorch includes cuBLASLt; without PyTorch the loader may find it in the toolkit.
   if [ -z "${PIE_CUBLASLT:-}" ]; then
     packages=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])' 2>/dev/null)
     PIE_CUBLASLT=$(ls "$packages"/nvidia/*/lib/libcublasLt.so.* 2>/dev/null | head -n 1)
@@ -124,7 +124,7 @@ else
   echo "cuBLASLt: ${PIE_CUBLASLT:-not found}" | tee -a "$log"
 fi
 
-# What the reference says: of the pack, or written now where there is Node.
+# Fixtures: from the pack, or written now if Node is available.
 fixtures=$work/fixtures
 if [ -n "$emulate" ]; then
   step 'fixtures' 120 "$node" "$here/fixtures.ts" "$fixtures" --small
@@ -135,7 +135,7 @@ if [ -d "$fixtures" ]; then
   step 'check against the reference' 90 "$harness" check "$fixtures" --json "$out/check.json"
   checked=$?
   tail -n 40 "$work/step.txt" | grep -v ' s$'
-  # Whether kernels that begin early are why.
+  # Repeats the check without early kernel launches, to find out whether they are the cause.
   [ $checked -eq 0 ] || step 'check without dependent launches' 90 "$harness" check "$fixtures" --no-dependent
   step 'check with keys and values in fp8' 90 "$harness" check "$fixtures" --kv fp8
   tail -n 12 "$work/step.txt" | grep -v ' s$'
@@ -153,7 +153,7 @@ if [ -n "$tests" ]; then
   [ -x "$tests" ] && step 'C++ tests' 60 "$tests"
 fi
 
-# Node, and the packages that it loads, go where this tree looks for them; a tree that has its own keeps them.
+# Links Node and its packages to the place where this tree looks for them; a tree that has its own keeps them.
 with_node=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$work/node/lib"
   "PATH=$work/redis:$work/node/node_modules/node/bin:$PATH" "PIE_CUDA_ADDON=$work/programs/pie-cuda.node")
 if [ -n "$pack" ] && [ -e "$pack/node.tar.xz" ] && step 'unpack Node' 60 bash -c 'unpack "$@"' bash "$pack/node.tar.xz" "$work/node"; then
@@ -168,7 +168,7 @@ fi
 taxed=
 [ "$mode" = full ] && [ -n "$pack" ] && [ -e "$pack/redis.tar.xz" ] && [ -d "$work/node" ] && taxed=1
 
-# What is left of the time, less that of the platform's tax.
+# The remaining time, less the time for the platform's tax.
 total=${PIE_CARD_SECONDS:-$([ "$mode" = full ] && echo 540 || echo 240)}
 reserve=5
 [ -n "$taxed" ] && reserve=120
@@ -178,7 +178,7 @@ step 'measurements' $((seconds + 30)) "$python" "$here/bench.py" --harness "$har
 cp "$work/step.txt" "$work/bench.txt"
 
 if [ -n "$taxed" ] && unpack "$pack/redis.tar.xz" "$work/redis"; then
-  # 16 GB of weights are written soonest into memory.
+  # The 16 GB of weights are written fastest into memory.
   [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 24000000 ] 2>/dev/null && export TMPDIR=/dev/shm
   step "the platform's tax" 240 "${with_node[@]}" node gpu-host/backends/cuda/card/platform-tax.ts --harness "$harness" \
     --component "$work/node/decode.wasm" --json "$out/tax.json"

@@ -1,10 +1,10 @@
-"""PyTorch on the same card with the same shapes: what the backend is held against.
+"""PyTorch on the same card with the same shapes: the peer that the backend is compared with.
 
-Answers commands on standard input, one a line, each with one line of JSON, as `cuda-harness bench` does, so that the two can be measured in turn:
+Answers commands on standard input, one per line, with one line of JSON each, like `cuda-harness bench`, so that both can be measured in turn:
   device | copy megabytes=4096 | matmul size=8192 | load shape=8B | decode batch=32 context=1024 steps=64 | prefill tokens=8192 times=5 | unload | quit
 
-Random bf16 weights at the true shape. Decode is one CUDA graph a step over a dense, preallocated cache; several ways to call
-scaled_dot_product_attention are tried and the fastest counts, which is the kind way to choose a peer. `compile=1` passes each layer through
+Random bf16 weights at the true shape. Decode is one CUDA graph per step over a dense, preallocated cache. Several ways to call
+scaled_dot_product_attention are tried and the fastest counts, which favours the peer. `compile=1` passes each layer through
 torch.compile first.
 """
 
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 try:
     from torch.nn.attention import SDPBackend, sdpa_kernel
-except ImportError:  # An older PyTorch: whatever it chooses by itself.
+except ImportError:  # An older PyTorch, which chooses the implementation itself.
     SDPBackend = None
     sdpa_kernel = None
 
@@ -32,7 +32,7 @@ EPSILON = 1e-5
 THETA = 5e5
 DEVICE = "cuda"
 DTYPE = torch.bfloat16
-# What scaled_dot_product_attention may use; None leaves it to PyTorch.
+# Implementations that scaled_dot_product_attention may use; None leaves the choice to PyTorch.
 BACKENDS = (None, "FLASH_ATTENTION", "CUDNN_ATTENTION")
 
 
@@ -43,7 +43,7 @@ def quantiles(values):
 
 
 def device_times(work, warm, times):
-    """Milliseconds of the device for each call."""
+    """Device milliseconds of each call."""
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
     for _ in range(warm):
         work()
@@ -127,7 +127,7 @@ class Model:
             values[:, :, position : position + 1].copy_(value)
             seen_keys, seen_values = keys[:, :, :length], values[:, :, :length]
             if way == "grouped":
-                # The heads of a group are queries of one sequence: its keys are read once.
+                # The heads of a group become queries of one sequence, so that its keys are read once.
                 grouped = query.reshape(batch, kv_heads, heads // kv_heads, head_dim)
                 attended = F.scaled_dot_product_attention(grouped, seen_keys, seen_values).reshape(batch, heads, 1, head_dim)
             else:
@@ -148,7 +148,7 @@ class Model:
 
     @torch.inference_mode()
     def decode_graph(self, batch, context, way, backend, caches, compiled):
-        """One step that reads `context` keys and its own, as a graph; what it says is its next input."""
+        """One step as a graph that reads `context` keys and its own; its tokens are its next input."""
         tokens = torch.arange(batch, device=DEVICE) * 17 % self.vocabulary
         cosine, sine = self.rotation(torch.tensor([context], device=DEVICE))
         layer = torch.compile(self.layer, dynamic=False) if compiled else self.layer
@@ -180,7 +180,7 @@ class Model:
         return graph
 
     def best_graph(self, batch, context, compiled):
-        """The fastest way to attend at this batch; kept, so that later rounds measure and do not search."""
+        """The fastest attention for this batch; cached, so that later rounds only measure."""
         key = (batch, context, compiled)
         if key in self.graphs:
             return self.graphs[key]
@@ -194,7 +194,7 @@ class Model:
                 tried[label] = milliseconds
                 if best is None or milliseconds < best[2]:
                     best = (graph, label, milliseconds)
-            except Exception as error:  # One that the card or this PyTorch does not take.
+            except Exception as error:  # Not supported by this card or PyTorch.
                 tried[label] = f"{type(error).__name__}: {str(error)[:120]}"
                 torch.cuda.synchronize()
         if best is None:
@@ -332,7 +332,7 @@ def main():
             try:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
-            except Exception:  # After a fault on the device every call fails; whoever asks starts another process.
+            except Exception:  # After a device fault every call fails, so bench.py must start a new process.
                 answer["lost"] = True
         answer["tookMs"] = (time.perf_counter() - began) * 1e3
         print(json.dumps(answer), flush=True)

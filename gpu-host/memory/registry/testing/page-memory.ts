@@ -63,6 +63,7 @@ export class TestRequester implements Requester<TestSnapshot> {
   readonly #memory: PageMemory;
   readonly #wait: () => number;
   readonly #restorations = new Set<TestRestoration>();
+  readonly #whenEnded = new Set<() => void>();
 
   constructor(memory: PageMemory, tenant = 't', wait: () => number = () => 1) {
     this.#memory = memory;
@@ -76,6 +77,11 @@ export class TestRequester implements Requester<TestSnapshot> {
     } while (next());
   }
 
+  whenEnded(tell: () => void): () => void {
+    this.#whenEnded.add(tell);
+    return () => this.#whenEnded.delete(tell);
+  }
+
   restore(_owner: string, pages: number): Restoration<TestSnapshot> {
     this.restores++;
     const restoration = new TestRestoration(this.#memory, pages);
@@ -87,6 +93,7 @@ export class TestRequester implements Requester<TestSnapshot> {
   end(): void {
     this.hasEnded = true;
     for (const restoration of this.#restorations) restoration.end();
+    for (const tell of this.#whenEnded) tell();
   }
 }
 

@@ -53,6 +53,7 @@ const turns = new TestRequester(new PageMemory());
 export const memoryOnly: Requester<TestSnapshot> = {
   tenant: 't',
   hasEnded: false,
+  whenEnded: () => () => undefined,
   between: (next) => turns.between(next),
   restore: () => assert.fail('nothing had to come from disk'),
 };

@@ -1,4 +1,4 @@
-// What `require` of the addon gives; `../../addon.ts` says it in types.
+// The exports of the addon; `../../addon.ts` declares their types.
 #include "engine_object.h"
 
 namespace pie::js {
@@ -24,7 +24,7 @@ napi_value listDevices(napi_env env, napi_callback_info) {
   });
 }
 
-// Memory that the device reads and writes by itself, as an ArrayBuffer; undefined when there is none left.
+// Pinned memory, which the device accesses directly, as an ArrayBuffer; undefined if the allocation fails.
 napi_value pinned(napi_env env, napi_callback_info info) {
   return guarded(env, [&]() -> napi_value {
     const Arguments arguments(env, info);
@@ -35,7 +35,7 @@ napi_value pinned(napi_env env, napi_callback_info info) {
     const auto release = [](napi_env, void* data, void*) { freePinned(data); };
     const napi_status status = napi_create_external_arraybuffer(env, memory, bytes, release, nullptr, &buffer);
     if (status != napi_ok) freePinned(memory);
-    // A runtime that keeps all buffers' memory itself: the caller does with ordinary memory.
+    // Some runtimes forbid external buffers; the caller then uses ordinary memory.
     if (status == napi_no_external_buffers_allowed) return undefined(env);
     check(env, status);
     return buffer;

@@ -14,13 +14,13 @@ using namespace batch_words;
   throw EngineError("invalid", "sequence " + std::to_string(sequence) + " of the batch: " + what);
 }
 
-// Takes arrays from the words, one after the other.
+// Takes arrays from the words one after another.
 class Reader {
  public:
   Reader(const uint32_t* words, size_t count) : words_(words), left_(count) {}
 
   const uint32_t* take(uint64_t count, int sequence) {
-    if (count > left_) refuse(sequence, "it ends after " + std::to_string(left_) + " of " + std::to_string(count) + " words");
+    if (count > left_) refuse(sequence, "an array ends after " + std::to_string(left_) + " of " + std::to_string(count) + " words");
     const uint32_t* taken = words_;
     words_ += count;
     left_ -= count;
@@ -35,7 +35,7 @@ class Reader {
 
 void checkBelow(const uint32_t* values, size_t count, uint32_t end, const char* what, int sequence) {
   if (allBelow(values, count, end)) return;
-  refuse(sequence, std::string(what) + " " + std::to_string(largest(values, count)) + " is outside of " + std::to_string(end));
+  refuse(sequence, std::string(what) + " " + std::to_string(largest(values, count)) + " is not below " + std::to_string(end));
 }
 
 void checkFinite(const float* values, size_t count, int sequence) {
@@ -49,11 +49,11 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
   const uint64_t rows = header[0], context = header[1], outputRows = header[2], topK = header[3];
   const uint32_t flags = header[4];
   if (rows == 0) refuse(index, "it has no inputs");
-  if (rows > uint64_t(rowsLeft)) refuse(index, "more inputs than can be counted");
-  if (context > uint64_t(INT32_MAX) - rows) refuse(index, "more context than can be counted");
+  if (rows > uint64_t(rowsLeft)) refuse(index, "the batch has more than 2^31 - 1 inputs");
+  if (context > uint64_t(INT32_MAX) - rows) refuse(index, "more than 2^31 - 1 context slots and inputs");
   if (outputRows > rows) refuse(index, "more output rows than inputs");
   if (topK > uint64_t(limits.vocabulary) || topK > uint64_t(MAX_TOP_K)) refuse(index, "more top tokens than can be computed");
-  if (outputRows == 0 && (topK > 0 || (flags & (STATES | DRAWS | ALLOWED)))) refuse(index, "outputs of no rows");
+  if (outputRows == 0 && (topK > 0 || (flags & (STATES | DRAWS | ALLOWED)))) refuse(index, "it requests outputs of no rows");
   if (topK == 0 && (flags & (DRAWS | ALLOWED))) refuse(index, "a draw or a token mask without top tokens");
 
   Sequence sequence;
@@ -64,7 +64,7 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
   sequence.logProbabilities = flags & PROBABILITIES;
   sequence.states = flags & STATES;
   sequence.attention = flags & ATTENTION;
-  if ((flags & EMBEDS) && (flags & PICKED)) refuse(index, "two kinds of inputs");
+  if ((flags & EMBEDS) && (flags & PICKED)) refuse(index, "two kinds of inputs: embeds and picked tokens");
   if (flags & EMBEDS) {
     sequence.embeds = reinterpret_cast<const float*>(reader.take(rows * limits.hidden, index));
     checkFinite(sequence.embeds, rows * limits.hidden, index);
@@ -85,7 +85,7 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
   if (flags & MASK) sequence.mask = reinterpret_cast<const uint8_t*>(reader.take((rows * (context + rows) + 3) / 4, index));
   if (flags & ALLOWED) sequence.allowed = reader.take(outputRows * ((uint64_t(limits.vocabulary) + 31) / 32), index);
   if (flags & DRAWS) {
-    static_assert(sizeof(Draw) == 5 * sizeof(uint32_t), "draws are read where they lie");
+    static_assert(sizeof(Draw) == 5 * sizeof(uint32_t), "draws are read in place");
     sequence.draws = reinterpret_cast<const Draw*>(reader.take(outputRows * 5, index));
   }
   batch.sequences.push_back(sequence);
@@ -93,7 +93,7 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
                           sequence.attention ? context + rows : 0});
 }
 
-// Words that one sequence's results take.
+// Words of one sequence's results.
 size_t wordsOf(const ResultShape& shape, int hidden) {
   size_t words = shape.keys;
   if (shape.draws) words += shape.rows;
@@ -106,7 +106,7 @@ size_t wordsOf(const ResultShape& shape, int hidden) {
 
 ParsedBatch parseBatch(const uint32_t* words, size_t count, const BatchLimits& limits) {
   if (count < size_t(HEADER) || words[0] != MAGIC || words[1] > count || words[1] < uint32_t(HEADER))
-    throw EngineError("invalid", "these words are no batch");
+    throw EngineError("invalid", "the words are not a batch");
   const uint32_t sequences = words[2];
   if (sequences == 0 || sequences > words[1] / SEQUENCE) throw EngineError("invalid", std::to_string(sequences) + " sequences in " + std::to_string(words[1]) + " words");
   Reader reader(words + HEADER, words[1] - HEADER);

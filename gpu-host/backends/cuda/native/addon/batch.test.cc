@@ -1,4 +1,4 @@
-// Words from outside: what is read of them, what is refused, and that nothing past their end is looked at.
+// Parsing of untrusted words: the parsed values, the refusals, and that no word past the end is read.
 #include "batch.h"
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr BatchLimits LIMITS{4, 70, 50, 3};
 
-// A copy whose last word is the last before memory that nobody may touch.
+// A copy whose last word lies directly before an inaccessible page.
 class AtTheEdge {
  public:
   explicit AtTheEdge(const std::vector<uint32_t>& words) : count(words.size()) {
@@ -51,7 +51,7 @@ std::vector<uint32_t> batchOf(const std::vector<std::vector<uint32_t>>& sequence
   return words;
 }
 
-// Two tokens over three slots, kept, under a mask, with one draw among allowed tokens and everything else that can be asked.
+// Two tokens over three slots, with writes, a mask, one draw among allowed tokens, states and attention.
 std::vector<uint32_t> rich() {
   std::vector<uint32_t> words{2, 3, 1, 8, MASK | WRITES | STATES | ATTENTION | ALLOWED | DRAWS, 0};
   for (const uint32_t word : {69u, 1u, 7u, 8u, 40u, 41u, 49u, 10u, 11u}) words.push_back(word);
@@ -61,7 +61,7 @@ std::vector<uint32_t> rich() {
   return words;
 }
 
-// One row of embeds that keeps nothing and wants three tokens with their log-probabilities.
+// One row of embeds without writes that wants three tokens with log-probabilities.
 std::vector<uint32_t> plain() { return {1, 0, 1, 3, EMBEDS | PROBABILITIES, 0, bitsOf(1.0f), bitsOf(-2.0f), bitsOf(0.0f), bitsOf(4.0f), 0}; }
 
 ParsedBatch parse(const std::vector<uint32_t>& words) {
@@ -80,7 +80,7 @@ std::string refusalOf(const std::vector<uint32_t>& words) {
 
 }  // namespace
 
-TEST("batch words: everything that a sequence may have") {
+TEST("batch words: every array that a sequence may have") {
   const std::vector<uint32_t> words = batchOf({rich(), plain()});
   const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
   REQUIRE(batch.sequences.size() == 2);
@@ -97,19 +97,19 @@ TEST("batch words: everything that a sequence may have") {
   CHECK(second.logProbabilities && !second.states && !second.attention);
 }
 
-TEST("batch words: tokens that the batch before picks") {
+TEST("batch words: tokens picked by the previous batch") {
   const std::vector<uint32_t> words = batchOf({{2, 0, 1, 1, PICKED, 0, 2, 0, 7, 8}});
   const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
   const Sequence& only = batch.sequences.at(0);
   CHECK(only.tokens == nullptr && only.embeds == nullptr && only.picked[0] == 2 && only.picked[1] == 0 && only.positions[1] == 8);
 }
 
-TEST("batch words: a batch that is cut anywhere is refused, and nothing past it is read") {
+TEST("batch words: a batch truncated anywhere is refused, and no word past its end is read") {
   const std::vector<uint32_t> whole = batchOf({rich(), plain()});
   for (size_t length = 0; length < whole.size(); length++) {
     std::vector<uint32_t> cut(whole.begin(), whole.begin() + long(length));
     CHECK(refusalOf(cut) != "");
-    // The same where the words say that they are as many.
+    // The same with a matching word count in the header.
     if (length > 1) cut[1] = uint32_t(length);
     CHECK(refusalOf(cut) != "");
   }
@@ -119,7 +119,7 @@ TEST("batch words: a batch that is cut anywhere is refused, and nothing past it 
   CHECK(refusalOf(longer).find("after the last sequence") != std::string::npos);
 }
 
-TEST("batch words: changed anywhere, they are read or refused, inside of their bounds") {
+TEST("batch words: changed anywhere, they are parsed or refused without reading outside of them") {
   const std::vector<uint32_t> whole = batchOf({rich(), plain()});
   testing::Random random(7);
   int refused = 0;
@@ -141,11 +141,11 @@ TEST("batch words: tokens, slots and numbers that the model does not have") {
     words[HEADER + word] = value;
     return refusalOf(words);
   };
-  CHECK(changed(6, 70).find("token 70 is outside of 70") != std::string::npos);
+  CHECK(changed(6, 70).find("token 70 is not below 70") != std::string::npos);
   CHECK(changed(12, 50).find("slot 50") != std::string::npos);
   CHECK(changed(14, 0xffffffff).find("slot 4294967295") != std::string::npos);
-  // Their flags say that the inputs are rows of the batch before.
-  CHECK(changed(4, rich()[4] | PICKED).find("the token picked at row 69 is outside of 3") != std::string::npos);
+  // With PICKED, the inputs are indices into the previous batch's picked tokens.
+  CHECK(changed(4, rich()[4] | PICKED).find("the token picked at row 69 is not below 3") != std::string::npos);
   CHECK(changed(4, rich()[4] | PICKED | EMBEDS).find("two kinds") != std::string::npos);
   CHECK(changed(2, 3).find("more output rows") != std::string::npos);
   CHECK(changed(3, 71).find("top tokens") != std::string::npos);
@@ -159,10 +159,10 @@ TEST("batch words: tokens, slots and numbers that the model does not have") {
     CHECK(refusalOf(words).find("not finite") != std::string::npos);
   }
   CHECK(refusalOf({MAGIC, 4, 0, 0}).find("invalid") == 0);
-  CHECK(refusalOf({MAGIC + 1, 4, 1, 0}).find("no batch") != std::string::npos);
+  CHECK(refusalOf({MAGIC + 1, 4, 1, 0}).find("not a batch") != std::string::npos);
 }
 
-TEST("results: packed by sequence, drawn tokens in the place of all") {
+TEST("results: packed by sequence, drawn tokens replace the top tokens") {
   const int hidden = 2;
   const std::vector<ResultShape> shapes{
       {2, 3, true, false, true, 0},   // Two rows of three tokens with log-probabilities, and their states.

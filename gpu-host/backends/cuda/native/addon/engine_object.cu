@@ -7,12 +7,12 @@ namespace pie::js {
 
 namespace {
 
-// Two, so that one is prepared while the other runs; the results of an older one may be gone by then.
+// Two, so that one is prepared while the other runs; the engine keeps only the results of the last two.
 constexpr size_t MOST_STEPS = 2;
-// Of one projection.
+// Per projection.
 constexpr int64_t MOST_STATES = 1 << 24;
 
-// One owner is the JavaScript object, another its way out of the waiter's thread; whichever goes last.
+// Shared by the JavaScript object and the thread-safe function; the last owner destroys the engine.
 using Shared = std::shared_ptr<EngineObject>;
 
 template <typename T>
@@ -37,7 +37,7 @@ napi_value EngineObject::construct(napi_env env, napi_callback_info info) {
     const Arguments arguments(env, info);
     napi_value target = nullptr;
     check(env, napi_get_new_target(env, info, &target));
-    if (target == nullptr) refuse("an Engine is made with new");
+    if (target == nullptr) refuse("Engine must be called with new");
     const Shared shared = std::make_shared<EngineObject>(env, arguments.values[0], arguments.values[1]);
     shared->attach(env, arguments.self, shared);
     return arguments.self;
@@ -50,7 +50,7 @@ void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
   const napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, text(env, "pie-cuda"), 0, 1, context, forget, context, wake, &wake_);
   if (made != napi_ok) delete context;
   check(env, made);
-  // Who waits for nothing is not kept alive.
+  // The thread-safe function must not keep an idle event loop alive.
   check(env, napi_unref_threadsafe_function(env, wake_));
   waiter_ = std::make_unique<StepWaiter>(*engine_, [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
   check(env, napi_add_env_cleanup_hook(env, teardown, this));
@@ -59,7 +59,7 @@ void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
   const auto collect = [](napi_env finalEnv, void* data, void*) {
     Shared* owner = static_cast<Shared*>(data);
     (*owner)->close(finalEnv);
-    // Not earlier: it belongs to the wrapped object for as long as that lives.
+    // Not earlier: the reference belongs to the wrapped object for its whole lifetime.
     napi_delete_reference(finalEnv, (*owner)->self_);
     delete owner;
   };
@@ -72,10 +72,10 @@ template <EngineObject::Method METHOD>
 napi_value EngineObject::call(napi_env env, napi_callback_info info) {
   return guarded(env, [&]() -> napi_value {
     const Arguments arguments(env, info);
-    // V8 has seen to it that it is called on an object of this class.
+    // V8 guarantees that `this` is an object of this class.
     void* data = nullptr;
     check(env, napi_unwrap(env, arguments.self, &data));
-    // A copy, so that it outlives what is done to it here.
+    // A copy, so that the engine outlives this call even if the method disposes of it.
     const Shared shared = *static_cast<Shared*>(data);
     return (shared.get()->*METHOD)(env, arguments);
   });
@@ -108,7 +108,7 @@ void EngineObject::deliver(napi_env env) {
     if (found == pending_.end()) continue;
     Pending pending = std::move(*found);
     pending_.erase(found);
-    // What goes wrong with one must not keep the others from their results.
+    // A failure of one step must not keep the others from their results.
     guarded(env, [&]() -> napi_value {
       settle(env, pending, end);
       return nullptr;
@@ -135,7 +135,8 @@ void EngineObject::settle(napi_env env, Pending& pending, const StepEnd& end) {
   } else if (napi_create_arraybuffer(env, bytes, &data, &buffer) != napi_ok) {
     napi_value thrown;
     napi_get_and_clear_last_exception(env, &thrown);
-    check(env, napi_reject_deferred(env, std::exchange(pending.deferred, nullptr), makeError(env, "out-of-memory", "the host has no memory for the results")));
+    check(env, napi_reject_deferred(env, std::exchange(pending.deferred, nullptr),
+                                    makeError(env, "out-of-memory", "the host cannot allocate memory for the results")));
   } else {
     packResults(static_cast<uint32_t*>(data), pending.shapes, end.results, limits_.hidden);
     check(env, napi_resolve_deferred(env, std::exchange(pending.deferred, nullptr), buffer));
@@ -171,9 +172,9 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   const Batch batch{parsed.sequences.data(), int(parsed.sequences.size()), adapter.get()};
   uint32_t picks = 0;
   for (const ResultShape& shape : parsed.shapes) picks += shape.topK > 0 ? uint32_t(shape.rows) : 0;
-  // Of a batch that is refused the next one can take none.
+  // If the batch is refused, the next one cannot take tokens from it.
   limits_.picks = 0;
-  // What may fail comes before the step is under way: from then on it is waited for, and its adapter stays.
+  // Everything that may fail happens before the submit: a submitted step must be waited for, and its adapter kept.
   Pending pending{0, nullptr, std::move(parsed.shapes), std::move(adapter)};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
@@ -183,7 +184,7 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
     pending_.back().step = engine.submit(batch);
   } catch (...) {
     pending_.pop_back();
-    // Nobody has seen the promise; one that is settled is not kept.
+    // No caller has seen the promise; settling it frees the deferred.
     napi_resolve_deferred(env, deferred, undefined(env));
     throw;
   }
@@ -216,9 +217,9 @@ napi_value EngineObject::score(napi_env env, const Arguments& arguments) {
   const View<float> entropies = view<float>(env, arguments.values[5], "entropies", count);
   for (size_t i = 0; i < tokens.count; i++)
     if (tokens.data[i] >= uint32_t(limits_.vocabulary)) refuse("token " + std::to_string(tokens.data[i]) + " is outside of the vocabulary");
-  if (first.data[0] != 0 || size_t(first.data[count]) != tokens.count) refuse("lists that are not all of the tokens");
+  if (first.data[0] != 0 || size_t(first.data[count]) != tokens.count) refuse("the token lists do not cover all tokens");
   for (int64_t i = 0; i < count; i++)
-    if (first.data[i] > first.data[i + 1]) refuse("lists that overlap");
+    if (first.data[i] > first.data[i + 1]) refuse("the token lists overlap");
   engine().score(states.data, int(count), dataOrNull(tokens), first.data, dataOrNull(logProbabilities), entropies.data);
   return undefined(env);
 }

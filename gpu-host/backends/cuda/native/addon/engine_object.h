@@ -1,4 +1,4 @@
-// The engine as a JavaScript object. Everything but the waiter's thread happens on JavaScript's.
+// The engine as a JavaScript object. All of it runs on JavaScript's thread, except the waiter.
 #pragma once
 #include <deque>
 #include <map>
@@ -12,14 +12,14 @@ namespace pie::js {
 
 class EngineObject {
  public:
-  // The constructor `Engine(options, tensors)`; see `EngineHandle` of `../../addon.ts`.
+  // The constructor `Engine(options, tensors)`; see `EngineHandle` in `../../addon.ts`.
   static napi_value defineClass(napi_env env);
 
   EngineObject(napi_env env, napi_value options, napi_value tensors);
   ~EngineObject() { close(nullptr); }
 
  private:
-  // A step that JavaScript waits for.
+  // A submitted step whose promise is not settled yet.
   struct Pending {
     uint64_t step;
     napi_deferred deferred;
@@ -32,15 +32,15 @@ class EngineObject {
   template <Method METHOD>
   static napi_value call(napi_env env, napi_callback_info info);
   static void wake(napi_env env, napi_value, void* context, void*);
-  // At the end of a thread, and of a process that has nothing left to do; `process.exit` does not come here, so it waits for no card.
+  // Runs when a thread ends or a process exits on its own. `process.exit` skips it, so that exiting does not wait for the device.
   static void teardown(void* self);
 
   void attach(napi_env env, napi_value self, const std::shared_ptr<EngineObject>& shared);
-  // Hands out what has ended.
+  // Settles the promises of ended steps.
   void deliver(napi_env env);
-  // Takes `deferred` when it is told.
+  // Clears `deferred` once it is settled.
   void settle(napi_env env, Pending& pending, const StepEnd& end);
-  // Waits for what is under way and frees everything; without `env`, nobody is told any more. Does nothing the second time.
+  // Waits for running steps and frees everything. Without `env` it settles no promises. The second call does nothing.
   void close(napi_env env);
   Engine& engine();
 
@@ -66,7 +66,7 @@ class EngineObject {
   std::map<int64_t, std::shared_ptr<Adapter>> adapters_;
   int64_t lastAdapter_ = 0;
   napi_threadsafe_function wake_ = nullptr;
-  napi_ref self_ = nullptr;  // Strong while JavaScript waits for a step.
+  napi_ref self_ = nullptr;  // Strong while a step's promise is pending.
   bool hooked_ = false;
 };
 

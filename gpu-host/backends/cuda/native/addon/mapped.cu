@@ -19,7 +19,8 @@ MappedTensors::MappedTensors(const std::vector<TensorPlace>& places) {
     for (const TensorPlace& place : places) {
       const File& file = map(place.file);
       const size_t width = place.type == HostTensor::Type::F32 ? 4 : 2;
-      if (place.offset > file.bytes || place.count > (file.bytes - place.offset) / width) refuse(place.file, "it ends before \"" + place.name + "\" does");
+      if (place.offset > file.bytes || place.count > (file.bytes - place.offset) / width)
+        refuse(place.file, "the file ends within \"" + place.name + "\"");
       tensors_[place.name] = {place.type, static_cast<const char*>(file.data) + place.offset, place.count};
     }
   } catch (...) {
@@ -46,8 +47,8 @@ const MappedTensors::File& MappedTensors::map(const std::string& file) {
   void* data = sized ? mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
   const int error = errno;
   close(descriptor);
-  if (data == MAP_FAILED) refuse(file, sized ? std::strerror(error) : "it is empty");
-  // Tensors are read from first to last, each once.
+  if (data == MAP_FAILED) refuse(file, sized ? std::strerror(error) : "the file is empty");
+  // The engine reads the tensors once, from first to last.
   madvise(data, size_t(status.st_size), MADV_SEQUENTIAL);
   return files_.emplace(file, File{data, size_t(status.st_size)}).first->second;
 }

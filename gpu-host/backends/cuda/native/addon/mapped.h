@@ -1,4 +1,4 @@
-// Weights where they lie on disk: files are mapped, read once by the engine, and let go.
+// Maps the weight files; the engine reads them once, then they are unmapped.
 #pragma once
 #include <map>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace pie {
 
-// One tensor's place: `count` values of `type` from byte `offset` of a file.
+// Location of one tensor: `count` values of `type` from byte `offset` of a file.
 struct TensorPlace {
   std::string name;
   std::string file;
@@ -18,13 +18,13 @@ struct TensorPlace {
 
 class MappedTensors {
  public:
-  // Throws EngineError "invalid" when a file cannot be mapped or ends before a tensor does.
+  // Throws EngineError "invalid" if a file cannot be mapped or ends before a tensor does.
   explicit MappedTensors(const std::vector<TensorPlace>& places);
   ~MappedTensors();
   MappedTensors(const MappedTensors&) = delete;
   MappedTensors& operator=(const MappedTensors&) = delete;
 
-  // Throws EngineError "invalid" for a name that was not given.
+  // Throws EngineError "invalid" for an unknown name.
   HostTensor find(const std::string& name) const;
 
  private:

@@ -74,7 +74,7 @@ bool isUndefined(napi_env env, napi_value value) {
 
 int64_t integer(napi_env env, napi_value value, const char* what, int64_t least, int64_t most) {
   double given = 0;
-  if (napi_get_value_double(env, value, &given) != napi_ok) refuse(std::string(what) + " is no number");
+  if (napi_get_value_double(env, value, &given) != napi_ok) refuse(std::string(what) + " is not a number");
   if (!(given >= double(least) && given <= double(most)) || given != std::floor(given))
     refuse(std::string(what) + " is " + std::to_string(given) + "; a whole number from " + std::to_string(least) + " to " + std::to_string(most) + " is expected");
   return int64_t(given);
@@ -82,7 +82,7 @@ int64_t integer(napi_env env, napi_value value, const char* what, int64_t least,
 
 std::string string(napi_env env, napi_value value, const char* what) {
   size_t bytes = 0;
-  if (napi_get_value_string_utf8(env, value, nullptr, 0, &bytes) != napi_ok) refuse(std::string(what) + " is no text");
+  if (napi_get_value_string_utf8(env, value, nullptr, 0, &bytes) != napi_ok) refuse(std::string(what) + " is not a string");
   std::string given(bytes, '\0');
   check(env, napi_get_value_string_utf8(env, value, given.data(), bytes + 1, &bytes));
   return given;
@@ -100,7 +100,7 @@ size_t getSize(napi_env env, napi_value object, const char* name) { return size_
 
 double getNumber(napi_env env, napi_value object, const char* name) {
   double value = 0;
-  if (napi_get_value_double(env, get(env, object, name), &value) != napi_ok) refuse(std::string(name) + " is no number");
+  if (napi_get_value_double(env, get(env, object, name), &value) != napi_ok) refuse(std::string(name) + " is not a number");
   return value;
 }
 
@@ -114,7 +114,7 @@ std::string getString(napi_env env, napi_value object, const char* name) { retur
 
 uint32_t length(napi_env env, napi_value array, const char* what) {
   uint32_t count = 0;
-  if (napi_get_array_length(env, array, &count) != napi_ok) refuse(std::string(what) + " is no array");
+  if (napi_get_array_length(env, array, &count) != napi_ok) refuse(std::string(what) + " is not an array");
   return count;
 }
 
@@ -130,7 +130,7 @@ View<void> viewOf(napi_env env, napi_value value, napi_typedarray_type type, con
   napi_typedarray_type found;
   View<void> view{nullptr, 0};
   if (is) check(env, napi_get_typedarray_info(env, value, &found, &view.count, &view.data, nullptr, nullptr));
-  if (!is || found != type) refuse(std::string(what) + ": an array of another type");
+  if (!is || found != type) refuse(std::string(what) + ": expected an array of another type");
   return view;
 }
 

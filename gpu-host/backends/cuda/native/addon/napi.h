@@ -1,4 +1,4 @@
-// Node-API as far as the addon needs it: every call checked, C++ exceptions to JavaScript's and back.
+// The part of Node-API that the addon needs: every call is checked, and C++ exceptions are converted to JavaScript exceptions and back.
 #pragma once
 #ifndef NAPI_VERSION
 #define NAPI_VERSION 8
@@ -11,7 +11,7 @@
 
 namespace pie::js {
 
-// A JavaScript exception is on its way already.
+// Thrown when a JavaScript exception is already pending.
 struct Pending {};
 
 // Throws Pending, with a JavaScript exception set, unless `status` is napi_ok.
@@ -22,7 +22,7 @@ void check(napi_env env, napi_status status);
 // A JavaScript Error with `code`.
 napi_value makeError(napi_env env, const std::string& code, const std::string& message);
 
-// Runs `body` and turns what it throws into a JavaScript exception; undefined then.
+// Runs `body`. Converts what it throws to a JavaScript exception and then returns undefined.
 template <typename Body>
 napi_value guarded(napi_env env, Body body) {
   const auto raise = [env](const std::string& code, const std::string& message) -> napi_value {
@@ -36,9 +36,9 @@ napi_value guarded(napi_env env, Body body) {
   } catch (const EngineError& error) {
     return raise(error.code, error.what());
   } catch (const std::bad_alloc&) {
-    return raise("out-of-memory", "the host has no memory left");
+    return raise("out-of-memory", "the host is out of memory");
   } catch (const std::exception& error) {
-    // Not what was asked for: whatever is wrong there is refused with an EngineError.
+    // A bug: invalid arguments are refused with an EngineError.
     return raise("internal", error.what());
   }
 }
@@ -61,10 +61,10 @@ void set(napi_env env, napi_value object, const char* name, napi_value value);
 void setFunction(napi_env env, napi_value object, const char* name, napi_callback callback);
 
 bool isUndefined(napi_env env, napi_value value);
-// A number that is a whole one from `least` to `most`. `what` names it where it is not.
+// An integer from `least` to `most`. `what` names the value in the error.
 int64_t integer(napi_env env, napi_value value, const char* what, int64_t least, int64_t most);
 std::string string(napi_env env, napi_value value, const char* what);
-// Properties.
+// Accessors of properties.
 napi_value get(napi_env env, napi_value object, const char* name);
 int getInt(napi_env env, napi_value object, const char* name, int least = 0);
 size_t getSize(napi_env env, napi_value object, const char* name);
@@ -74,7 +74,7 @@ std::string getString(napi_env env, napi_value object, const char* name);
 uint32_t length(napi_env env, napi_value array, const char* what);
 napi_value element(napi_env env, napi_value array, uint32_t index);
 
-// The memory of a typed array; good for as long as the call lasts.
+// The memory of a typed array; valid only during the call.
 template <typename T>
 struct View {
   T* data;
@@ -95,7 +95,7 @@ constexpr napi_typedarray_type typedArrayType() {
 
 View<void> viewOf(napi_env env, napi_value value, napi_typedarray_type type, const char* what);
 
-// Throws EngineError "invalid" for another type, or, where `count` is given, for another length.
+// Throws EngineError "invalid" for another element type, or for another length than `count` (if not negative).
 template <typename T>
 View<T> view(napi_env env, napi_value value, const char* what, int64_t count = -1) {
   const View<void> found = viewOf(env, value, typedArrayType<T>(), what);

@@ -53,7 +53,7 @@ std::vector<TensorPlace> readTensors(napi_env env, napi_value tensors) {
     if (type == "BF16") place.type = HostTensor::Type::BF16;
     else if (type == "F16") place.type = HostTensor::Type::F16;
     else if (type == "F32") place.type = HostTensor::Type::F32;
-    else refuse(place.name + " is of type " + type);
+    else refuse(place.name + " has the unsupported type " + type);
     places.push_back(std::move(place));
   }
   return places;

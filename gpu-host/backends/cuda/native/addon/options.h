@@ -1,4 +1,4 @@
-// What JavaScript says of a model, as the engine takes it.
+// Converts the JavaScript options to the engine's options.
 #pragma once
 #include <vector>
 #include "mapped.h"
@@ -6,7 +6,7 @@
 
 namespace pie::js {
 
-// Both throw EngineError "invalid" where something is missing or of another type.
+// Both throw EngineError "invalid" for missing properties and wrong types.
 EngineOptions readOptions(napi_env env, napi_value options);
 std::vector<TensorPlace> readTensors(napi_env env, napi_value tensors);
 

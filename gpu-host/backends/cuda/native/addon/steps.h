@@ -1,4 +1,4 @@
-// Steps under way: one thread waits for them in order, so that JavaScript's never does.
+// Steps in flight: one thread waits for them in order, so that JavaScript's thread never blocks.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace pie {
 
-// What became of a step.
+// The outcome of a step.
 struct StepEnd {
   uint64_t step;
   Results results;
@@ -22,7 +22,7 @@ struct StepEnd {
 
 class StepWaiter {
  public:
-  // `ended` is called from the waiter's thread after each step; `take` then has what ended.
+  // The waiter's thread calls `ended` after each step; `take` then returns what has ended.
   StepWaiter(Engine& engine, std::function<void()> ended);
   // Waits for all steps.
   ~StepWaiter();
@@ -32,7 +32,7 @@ class StepWaiter {
   void add(uint64_t step);
   // The ended steps that were not taken yet, in order.
   std::deque<StepEnd> take();
-  // Returns when no step is waited for any more.
+  // Returns when all added steps have ended.
   void drain();
 
  private:

@@ -1,17 +1,17 @@
-// Which launches are a chain (see launch.h). Apart, so that a file that has nothing of the card in it can begin one.
+// Marks which launches form a chain (see launch.h). A separate header, so that host files without CUDA code can begin a chain.
 #pragma once
 
 namespace pie {
 
-// While one lives, what this thread launches with LAUNCH_CHAINED is one chain; without one it is launched as ever. The first kernel has no attribute, so that
-// the chain begins after all that its stream waits for.
+// While an instance with `wanted` lives, the LAUNCH_CHAINED launches of this thread form one chain; otherwise they are ordinary launches. The first
+// kernel of a chain is launched without the attribute, so that the chain begins after all preceding work of its stream.
 class LaunchChain {
  public:
   explicit LaunchChain(bool wanted) : outer_(state()) { state() = wanted ? State::First : State::None; }
   ~LaunchChain() { state() = outer_; }
   LaunchChain(const LaunchChain&) = delete;
   LaunchChain& operator=(const LaunchChain&) = delete;
-  // Whether the next launch may begin early.
+  // Returns whether the next launch may begin early.
   static bool advance() {
     const State before = state();
     if (before == State::First) state() = State::Begun;

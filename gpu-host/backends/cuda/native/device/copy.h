@@ -1,13 +1,13 @@
-// Ways to move 16 bytes: from global to shared memory behind the threads' backs (PTX ISA: cp.async), and loads that say what the caches should keep.
-// Addresses are multiples of 16.
+// 16-byte transfers: asynchronous copies from global to shared memory (PTX ISA: cp.async), and loads with cache hints. Addresses must be multiples of
+// 16.
 #pragma once
 #include <cstdint>
 #include "device.h"
 
 namespace pie {
 
-// Starts a copy to shared memory past L1. Nothing may be read there, by this thread, before it has waited, nor by others before they meet it at a
-// barrier after that.
+// Starts an asynchronous copy to shared memory that bypasses L1. This thread must call waitForCopies before it reads the destination; other threads
+// must also pass a later barrier with it.
 __device__ __forceinline__ void copyAsync16(void* shared, const void* global) {
 #ifdef __CUDACC__
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "l"(global) : "memory");
@@ -15,7 +15,7 @@ __device__ __forceinline__ void copyAsync16(void* shared, const void* global) {
   emulation::copyAsync(shared, global, 16, 16);
 #endif
 }
-// The same; where not `valid` nothing is read and zeros are written. `global` must be an address that exists all the same.
+// The same, but if not `valid` the copy reads nothing and writes zeros. `global` must be a valid address in any case.
 __device__ __forceinline__ void copyAsync16(void* shared, const void* global, bool valid) {
 #ifdef __CUDACC__
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -24,7 +24,7 @@ __device__ __forceinline__ void copyAsync16(void* shared, const void* global, bo
   emulation::copyAsync(shared, global, valid ? 16 : 0, 16);
 #endif
 }
-// The same of 4 bytes at a multiple of 4, through L1.
+// The same for 4 bytes at a multiple of 4, through L1.
 __device__ __forceinline__ void copyAsync4(void* shared, const void* global, bool valid) {
 #ifdef __CUDACC__
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -33,7 +33,7 @@ __device__ __forceinline__ void copyAsync4(void* shared, const void* global, boo
   emulation::copyAsync(shared, global, valid ? 4 : 0, 4);
 #endif
 }
-// Ends a group of copies: those that this thread started since the last.
+// Closes a group: the copies that this thread started since the last commit.
 __device__ __forceinline__ void commitCopies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -41,7 +41,7 @@ __device__ __forceinline__ void commitCopies() {
   emulation::commitCopies();
 #endif
 }
-// Waits until of this thread's groups at most the newest `LEFT` are under way.
+// Waits until at most the newest `LEFT` groups of this thread are in flight.
 template <int LEFT>
 __device__ __forceinline__ void waitForCopies() {
 #ifdef __CUDACC__
@@ -51,8 +51,8 @@ __device__ __forceinline__ void waitForCopies() {
 #endif
 }
 
-// Of memory that no one writes while the kernel runs and that is read once (weights): it leaves L1 to others. Not ld.global.nc: ptxas moves that past
-// waitForEarlier (launch.h), before which the first weights are asked for.
+// Loads memory that no kernel writes meanwhile and that is read once (weights), without allocating in L1. Not ld.global.nc: ptxas may move such loads
+// down past waitForEarlier (launch.h), but the first weights must be loaded before it.
 __device__ __forceinline__ uint4 loadOnce16(const void* global) {
 #ifdef __CUDACC__
   uint4 v;
@@ -62,7 +62,7 @@ __device__ __forceinline__ uint4 loadOnce16(const void* global) {
   return emulation::load16(global);
 #endif
 }
-// Of memory that others of the block read too, and that no one writes any more; the kernel before may have (see launch.h).
+// Loads memory that other threads of the block read too and that is constant by now; the previous kernel may have written it (see launch.h).
 __device__ __forceinline__ uint4 loadKept16(const void* global) {
 #ifdef __CUDACC__
   uint4 v;
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint4 loadKept16(const void* global) {
   return emulation::load16(global);
 #endif
 }
-// Of memory that other blocks may have written during the kernel (after a fence and an atomic): past L1.
+// Loads memory that other blocks may have written during this kernel (before a fence and an atomic): bypasses L1.
 __device__ __forceinline__ uint4 loadFresh16(const void* global) {
 #ifdef __CUDACC__
   return __ldcg(static_cast<const uint4*>(global));
@@ -80,7 +80,7 @@ __device__ __forceinline__ uint4 loadFresh16(const void* global) {
   return emulation::load16(global);
 #endif
 }
-// Brings a line into L2.
+// Prefetches a line into L2.
 __device__ __forceinline__ void prefetch(const void* global) {
 #ifdef __CUDACC__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
@@ -89,7 +89,7 @@ __device__ __forceinline__ void prefetch(const void* global) {
 #endif
 }
 
-// Eight bf16 as floats.
+// Converts eight bf16 to floats.
 __device__ __forceinline__ void widen8(float (&to)[8], const uint4& from) {
   const uint32_t words[4] = {from.x, from.y, from.z, from.w};
 #pragma unroll

@@ -10,9 +10,9 @@ using testing::Random;
 
 namespace {
 
-constexpr int TILE = 32 * 4;  // Floats: one copy of 16 bytes a lane.
+constexpr int TILE = 32 * 4;  // Floats: one 16-byte copy per lane.
 
-// Sums `tiles` tiles that come through a ring of three buffers, two under way while one is summed.
+// Sums `tiles` tiles through a ring of three buffers: two copies are in flight while one tile is summed.
 __global__ void sumOfTiles(float* out, const float* in, int tiles) {
   DYNAMIC_SHARED(float, ring);
   auto start = [&](int tile) {
@@ -26,7 +26,7 @@ __global__ void sumOfTiles(float* out, const float* in, int tiles) {
     pie::waitForCopies<1>();
     __syncthreads();
     start(tile + 2);
-    // What another thread has copied.
+    // Reads elements that another thread copied.
     const float* mine = ring + tile % 3 * TILE + (blockDim.x - 1 - threadIdx.x) * 4;
     for (int i = 0; i < 4; i++) sum += mine[i];
   }
@@ -56,7 +56,7 @@ __global__ void loadAll(uint4* out, const uint4* in, float* wide) {
 
 }  // namespace
 
-TEST("tiles that are copied ahead arrive whole and in order") {
+TEST("tiles that are prefetched arrive complete and in order") {
   Random random(3);
   for (const int tiles : {1, 2, 3, 8}) {
     const auto values = random.normals(tiles * TILE);
@@ -72,7 +72,7 @@ TEST("tiles that are copied ahead arrive whole and in order") {
   }
 }
 
-TEST("a copy that is not valid writes zeros") {
+TEST("an invalid copy writes zeros") {
   const std::vector<float> ones(TILE, 1.0f);
   DeviceArray<float> in(ones), out(TILE);
   for (const int valid : {0, 1, 31, 32}) {
@@ -82,7 +82,7 @@ TEST("a copy that is not valid writes zeros") {
   }
 }
 
-TEST("loads with hints load, and bf16 are widened in their order") {
+TEST("loads with cache hints return the data, and bf16 are widened in order") {
   Random random(4);
   const auto values = random.normals<__nv_bfloat16>(32 * 8);
   DeviceArray<__nv_bfloat16> in(values);

@@ -1,12 +1,12 @@
-// One kernel source, two compilers: nvcc for the card, or a C++ compiler with ../emulation, which runs blocks on threads and CUDA threads as fibers.
-// In the build for the card a file is compiled as CUDA, or, where nothing in it runs on the card, as C++ with PIE_CUDA (which is quicker to compile). The
-// emulation defines PIE_EMULATED.
+// One kernel source, two compilers: nvcc for the GPU, or a C++ compiler with ../emulation, which runs blocks on host threads and CUDA threads as
+// fibers. The GPU build compiles a file as CUDA, or as C++ with PIE_CUDA if it has no device code (which compiles faster). The emulation defines
+// PIE_EMULATED.
 #pragma once
 #if defined(__CUDACC__) || defined(PIE_CUDA)
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-// A launch that both understand: LAUNCH(kernel, grid, block, dynamic shared bytes, stream, arguments…). Commas in the kernel's template arguments need
-// parentheses: LAUNCH((kernel<T, 64>), …).
+// A launch syntax for both compilers: LAUNCH(kernel, grid, block, dynamic shared bytes, stream, arguments…). Commas in the kernel's template
+// arguments need parentheses: LAUNCH((kernel<T, 64>), …).
 #define LAUNCH(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 // The launch's dynamic shared memory as an array of T.
 #define DYNAMIC_SHARED(T, name)                                          \

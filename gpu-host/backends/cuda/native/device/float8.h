@@ -1,5 +1,5 @@
-// Float8 (e4m3: four bits of exponent, three of fraction, largest 448; Micikevicius et al., 2022), float16 as its bits, and the ways between them. Every
-// float8 is a float16, and every product of one with a power of two from 2^-15 to 2^7.
+// Conversions between float, float8 (e4m3: four exponent bits, three fraction bits, largest 448; Micikevicius et al., 2022) and float16, which is
+// represented by its bits. Every float8 is exact in float16, and so is its product with any power of two from 2^-15 to 2^7.
 #pragma once
 #include <cstdint>
 #include "device.h"
@@ -8,7 +8,7 @@ namespace pie {
 
 constexpr float FLOAT8_MOST = 448;
 
-// The code of a float, rounded to nearest even; past the largest, the largest. NaN stays NaN.
+// The code of a float, rounded to nearest even; larger magnitudes saturate at FLOAT8_MOST. NaN stays NaN.
 __device__ __forceinline__ uint8_t float8Of(float value) {
 #ifdef __CUDA_ARCH__
   uint16_t two;
@@ -20,14 +20,14 @@ __device__ __forceinline__ uint8_t float8Of(float value) {
   const float size = std::fabs(value);
   if (size >= FLOAT8_MOST) return sign | 0x7e;
   int exponent = size == 0 ? -6 : std::ilogb(size);
-  if (exponent < -6) exponent = -6;  // Subnormal: the same steps as the least normal ones.
+  if (exponent < -6) exponent = -6;  // Subnormals have the step size of the smallest normals.
   const int steps = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));
   // Eight steps are the hidden bit; sixteen carry into the exponent.
   return sign | static_cast<uint8_t>((exponent + 6) * 8 + steps);
 #endif
 }
 
-// Two codes, that of `low` in the lower byte.
+// Two codes; that of `low` is in the lower byte.
 __device__ __forceinline__ uint32_t float8Pair(float low, float high) {
 #ifdef __CUDA_ARCH__
   uint16_t two;
@@ -50,7 +50,7 @@ __device__ __forceinline__ float fromFloat8(uint8_t code) {
   const uint32_t size = code & 0x7fu;
   const uint32_t sign = (code & 0x80u) << 24;
   if (size == 0x7f) return __uint_as_float(sign | 0x7fc00000u);
-  // The same fields in a float's places, and the difference of the biases; a subnormal is one there too.
+  // Moves the fields to their places in a float and corrects the exponent bias; a subnormal stays subnormal in between.
   return __uint_as_float(sign | size << 20) * 0x1p120f;
 #endif
 }
@@ -75,7 +75,7 @@ __device__ __forceinline__ float fromHalf(uint16_t bits) {
 #endif
 }
 
-// Two float16 in one register, `low` in the lower half, as operands of products have them.
+// Two float16 in one register, `low` in the lower half, as mma operands require.
 __device__ __forceinline__ uint32_t packedHalves(float low, float high) {
 #ifdef __CUDACC__
   uint32_t bits;
@@ -85,7 +85,7 @@ __device__ __forceinline__ uint32_t packedHalves(float low, float high) {
   return emulation::halfOf(low) | static_cast<uint32_t>(emulation::halfOf(high)) << 16;
 #endif
 }
-// The float16 of two codes, exactly; those of the lower half of `codes`, or of the upper.
+// The float16 values of two codes, exactly: lowHalves converts the lower half of `codes`, highHalves the upper half.
 __device__ __forceinline__ uint32_t lowHalves(uint32_t codes) {
 #ifdef __CUDA_ARCH__
   uint32_t bits;
@@ -97,7 +97,7 @@ __device__ __forceinline__ uint32_t lowHalves(uint32_t codes) {
 }
 __device__ __forceinline__ uint32_t highHalves(uint32_t codes) { return lowHalves(codes >> 16); }
 
-// Both products, rounded to nearest even.
+// Multiplies both halves, rounded to nearest even.
 __device__ __forceinline__ uint32_t multiplyHalves(uint32_t a, uint32_t b) {
 #ifdef __CUDACC__
   uint32_t product;

@@ -1,4 +1,4 @@
-// Numbers of 8 and 16 bits against what their formats say.
+// Conversions of 8-bit and 16-bit floats against the definitions of the formats.
 #include "float8.h"
 #include <cmath>
 #include <vector>
@@ -12,7 +12,7 @@ using testing::Random;
 
 namespace {
 
-// What the bits of a float16 mean.
+// The value of a float16.
 double meaning(int bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   if (exponent == 31) return fraction ? NAN : bits & 0x8000 ? -INFINITY : INFINITY;
@@ -20,7 +20,7 @@ double meaning(int bits) {
   return bits & 0x8000 ? -size : size;
 }
 
-// What a float8 code means.
+// The value of a float8 code.
 double meaning8(int code) {
   const int exponent = code >> 3 & 15, fraction = code & 7;
   if ((code & 0x7f) == 0x7f) return NAN;
@@ -37,7 +37,7 @@ __global__ void narrow(uint16_t* one, uint32_t* two, const float* values, int co
   for (int i = threadIdx.x; i < count; i += blockDim.x) one[i] = pie::halfOf(values[i]), two[i] = pie::packedHalves(values[i], values[(i + 1) % count]);
 }
 
-// Codes i and 255 - i by pairs; then each with its place in the other order.
+// Codes i and 255 - i in pairs, then in the opposite order.
 __global__ void pairs(uint32_t* low, uint32_t* high, uint32_t* products, uint32_t scales) {
   const uint32_t i = threadIdx.x, codes = i | (255 - i) << 8 | i << 16 | i << 24;
   low[i] = pie::lowHalves(codes);
@@ -73,7 +73,7 @@ __global__ void copyWords(uint32_t* out, const uint32_t* in, int valid) {
   out[threadIdx.x] = buffer[31 - threadIdx.x];
 }
 
-// The code nearest to a value; between two, the even one.
+// The nearest code; ties go to the even code.
 int nearest8(double value) {
   const int sign = std::signbit(value) ? 0x80 : 0;
   if (std::isnan(value)) return sign | 0x7f;
@@ -94,7 +94,7 @@ __global__ void decode(float* values) { values[threadIdx.x] = pie::fromFloat8(st
 
 }  // namespace
 
-TEST("a float8 code means what the format says, and a float gets the nearest one") {
+TEST("every float8 code decodes to the format's value, and a float rounds to the nearest code") {
   DeviceArray<float> decoded(256);
   LAUNCH(decode, 1, 256, 0, nullptr, decoded);
   const auto meanings = decoded.host();
@@ -103,7 +103,7 @@ TEST("a float8 code means what the format says, and a float gets the nearest one
   Random random(8);
   std::vector<float> values = {0.0f,      -0.0f, 448,    449,      463,        464,     465,            1e30f, -1e30f,
                                INFINITY, -INFINITY, NAN, 1e-30f, 0x1p-10f, 0x1.8p-9f, 0x1p-9f, 0x1.000002p-10f};
-  // Halfway between neighbours, and beside it.
+  // Midpoints between adjacent codes, and the floats next to them.
   for (int code = 0; code < 0x7e; code++) {
     const float half = static_cast<float>((meaning8(code) + meaning8(code + 1)) / 2);
     for (const float value : {half, -half, std::nextafter(half, 0.0f), std::nextafter(half, 1000.0f)}) values.push_back(value);
@@ -122,13 +122,13 @@ TEST("a float8 code means what the format says, and a float gets the nearest one
   }
 }
 
-TEST("a float16 means what the format says, and a float gets the nearest one") {
+TEST("every float16 decodes to the format's value, and a float rounds to the nearest one") {
   DeviceArray<float> wide(1 << 16);
   LAUNCH(widenAll, 256, 256, 0, 0, wide.get());
   const auto meanings = wide.host();
   for (int bits = 0; bits < 1 << 16; bits++) CHECK_CLOSE(meanings[bits], meaning(bits), 0);
 
-  // Every float16, halfway to its neighbour, and beside that.
+  // Every float16, the midpoint to its successor, and the floats next to that.
   std::vector<float> values;
   std::vector<int> expected;
   for (int bits = 0; bits < 0x7c00; bits++) {
@@ -154,7 +154,7 @@ TEST("a float16 means what the format says, and a float gets the nearest one") {
   }
 }
 
-TEST("pairs of float8 codes are their float16, exactly, also times a power of two; and floats become pairs") {
+TEST("pairs of float8 codes convert to float16 exactly, also scaled by a power of two; floats convert to pairs") {
   DeviceArray<uint32_t> low(256), high(256), products(256);
   for (const int exponent : {-15, 0, 7}) {
     const uint32_t scale = exponent == -15 ? 0x0200u : static_cast<uint32_t>(exponent + 15) << 10;
@@ -185,7 +185,7 @@ TEST("pairs of float8 codes are their float16, exactly, also times a power of tw
 TEST("a product of float16 fragments is the product of the matrices") {
   Random random(1);
   std::vector<uint16_t> a(16 * 16), b(16 * 8);
-  // Of all sizes that do not drown each other, subnormal ones among them.
+  // Includes subnormals; the range is small enough that large products do not absorb small ones.
   for (auto* matrix : {&a, &b})
     for (uint16_t& bits : *matrix) bits = static_cast<uint16_t>(random.integer(0, 0x4400) | random.integer(0, 1) << 15);
   const auto c = random.normals(16 * 8);
@@ -197,11 +197,11 @@ TEST("a product of float16 fragments is the product of the matrices") {
     expected[i] = c[i];
     for (int k = 0; k < 16; k++) expected[i] += meaning(a[i / 8 * 16 + k]) * meaning(b[k * 8 + i % 8]);
   }
-  // Sums of products of up to 16, in float: the card cuts bits below the largest addend's.
+  // Sums of 16 products of up to 16, in float: the hardware truncates bits below the largest addend's.
   CHECK_ALL_CLOSE(sums.host(), expected, 3e-4);
 }
 
-TEST("copies of four bytes arrive, or write zeros") {
+TEST("valid copies of four bytes arrive, invalid ones write zeros") {
   std::vector<uint32_t> values;
   for (uint32_t i = 0; i < 32; i++) values.push_back(1000 + i);
   DeviceArray<uint32_t> in(values), out(32);

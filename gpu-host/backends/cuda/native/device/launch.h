@@ -1,18 +1,20 @@
-// Launches of a chain of kernels, each of which may begin before the one before it has ended (programmatic dependent launch: CUDA programming guide,
-// "Programmatic Dependent Launch and Synchronization"; PTX ISA: griddepcontrol). What a launch costs, and the end of a kernel that leaves most of the card
-// idle, are then hidden; a kernel that streams weights, which nobody writes, asks for its first ones while the kernel before it still computes.
+// Launches of a chain of kernels, each of which may begin before the previous one has ended (programmatic dependent launch: CUDA programming guide,
+// "Programmatic Dependent Launch and Synchronization"; PTX ISA: griddepcontrol). This hides the launch latency and the tail of a kernel that leaves
+// most of the device idle; a kernel that streams weights, which no kernel writes, issues its first loads while the previous kernel still computes.
 //
-// Every kernel that LAUNCH_CHAINED starts calls
-//   letNextBegin()    once, in every block: small kernels at once, as what comes next needs room that they leave; those that fill the card after they have
-//                     waited, so that what comes next does not crowd one part of it. It says nothing of results.
-//   waitForEarlier()  in every thread, before it reads or writes anything that another kernel of the chain writes or reads: when it returns the kernel before
-//                     has ended, and all that it wrote is there to be read.
-// The kernel before ended only after its own wait, so by induction all before it have ended too: what a kernel overwrites, nobody reads any more, however
-// far back. One kernel that did not wait would break this for all that follow; the emulation ends the run for a thread that has not.
-// What earlier kernels wrote must not be read past the wait as if it were constant (ld.global.nc, __ldg, __restrict__): it changed while this kernel was there.
+// Every kernel launched with LAUNCH_CHAINED calls
+//   letNextBegin()    once in every block. Small kernels call it at once, because the next kernel can use the multiprocessors that they leave idle.
+//                     Kernels that fill the device call it after waitForEarlier, so that the next kernel's blocks do not crowd some
+//                     multiprocessors. It orders no memory accesses.
+//   waitForEarlier()  in every thread, before the thread reads or writes memory that another kernel of the chain writes or reads. When it
+//                     returns, the previous kernel has ended and all its writes are visible.
+// The previous kernel ended only after its own wait, so by induction all earlier kernels have ended too, and a kernel may overwrite what any of them
+// read. A single kernel that did not wait would break this for all that follow; the emulation ends the run if a thread did not wait.
+// Output of earlier kernels must not be read after the wait through the read-only path (ld.global.nc, __ldg, __restrict__), because it changed during
+// the lifetime of this kernel.
 //
-// Copies, events, and launches without the attribute (LAUNCH, cuBLASLt) depend on the whole of what is before them, as ever, and a chained kernel after one of
-// them begins at its end.
+// Copies, events and launches without the attribute (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel
+// after one of them begins when it ends.
 #pragma once
 #include "chain.h"
 #include "device.h"
@@ -34,7 +36,7 @@ __device__ __forceinline__ void letNextBegin() {
 #endif
 }
 
-// A launch's configuration, as long as the expression that it is in.
+// A launch's configuration; lives as long as the launch expression.
 class LaunchConfig {
  public:
   LaunchConfig(dim3 grid, dim3 block, size_t shared, cudaStream_t stream, bool early) : config_{grid, block, shared, stream, &attribute_, early ? 1u : 0u} {
@@ -52,6 +54,6 @@ class LaunchConfig {
 
 }  // namespace pie
 
-// As LAUNCH, for a kernel that waits for what is before it by itself.
+// LAUNCH for a kernel that calls waitForEarlier itself.
 #define LAUNCH_CHAINED(kernel, grid, block, shared, stream, ...) \
   (void)cudaLaunchKernelEx(::pie::LaunchConfig(grid, block, shared, stream, ::pie::LaunchChain::advance()).get(), kernel, ##__VA_ARGS__)

@@ -1,11 +1,12 @@
-// Products on tensor cores, a warp at a time, and the loads that bring their operands from shared memory (PTX ISA: mma.sync.m16n8k16, ldmatrix).
+// Warp-level tensor-core products and the loads of their operands from shared memory (PTX ISA: mma.sync.m16n8k16, ldmatrix).
 #pragma once
 #include <cstdint>
 #include "device.h"
 
 namespace pie {
 
-// c += a · b: a is 16 × 16, b 16 × 8, both bf16; c is 16 × 8, float. Of lane l, with g = l / 4 and t = l % 4 (the lower half of a register first):
+// c += a · b: a is 16 × 16, b 16 × 8, both bf16; c is 16 × 8, float. Elements of lane l, with g = l / 4 and t = l % 4 (the lower half of a register
+// first):
 //   a[0]: row g,     columns 2t, 2t + 1      b[0]: rows 2t, 2t + 1, column g      c[0], c[1]: row g,     columns 2t, 2t + 1
 //   a[1]: row g + 8, columns 2t, 2t + 1      b[1]: rows 2t + 8, 2t + 9, column g  c[2], c[3]: row g + 8, columns 2t, 2t + 1
 //   a[2]: row g,     columns 2t + 8, 2t + 9
@@ -20,7 +21,7 @@ __device__ __forceinline__ void multiplyAdd(float (&c)[4], const uint32_t (&a)[4
 #endif
 }
 
-// The same of float16.
+// The same for float16.
 __device__ __forceinline__ void multiplyAddHalves(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #ifdef __CUDACC__
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -35,10 +36,10 @@ __device__ __forceinline__ void multiplyAddHalves(float (&c)[4], const uint32_t 
 #define PIE_SHARED_ADDRESS(pointer) static_cast<uint32_t>(__cvta_generic_to_shared(pointer))
 #endif
 
-// Loads 8 × 8 matrices of bf16 from shared memory. Lanes 8i to 8i + 7 give the addresses of matrix i's rows (16 bytes each, at a multiple of 16); lanes
-// past the last matrix may give any. Lane l receives in matrices[i]: row l / 4, columns 2 (l % 4) and the next. Transposed: column l / 4, rows
-// 2 (l % 4) and the next. With a's rows in row order these are a's registers (matrices: rows 0–7, rows 8–15, then columns 8–15 of both); with b stored
-// by column they are b's.
+// Loads 8 × 8 matrices of bf16 from shared memory. Lanes 8i to 8i + 7 pass the addresses of matrix i's rows (16 bytes each, 16-byte aligned); the
+// addresses of lanes past the last matrix are ignored. Lane l receives in matrices[i]: row l / 4, columns 2 (l % 4) and the next. Transposed: column
+// l / 4, rows 2 (l % 4) and the next. If a is stored row by row, these are a's registers (matrices: rows 0–7, rows 8–15, then columns 8–15 of both);
+// if b is stored by column, they are b's.
 __device__ __forceinline__ void loadMatrices(uint32_t (&matrices)[1], const void* row) {
 #ifdef __CUDACC__
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(matrices[0]) : "r"(PIE_SHARED_ADDRESS(row)) : "memory");
@@ -91,7 +92,7 @@ __device__ __forceinline__ void loadMatricesTransposed(uint32_t (&matrices)[4], 
 #endif
 }
 
-// Two floats as bf16 in one register, `low` in the lower half: how accumulators become an operand.
+// Two floats as bf16 in one register, `low` in the lower half: converts accumulators to an operand.
 __device__ __forceinline__ uint32_t packed(float low, float high) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
   uint32_t bits;

@@ -1,4 +1,4 @@
-// Fragments and products against plain matrices. Layouts are those of the PTX ISA; on the card this file tests them against the hardware.
+// Fragments and products against plain matrices. Layouts are those of the PTX ISA; on a GPU this file tests them against the hardware.
 #include "mma.h"
 
 #include <vector>
@@ -17,7 +17,7 @@ uint32_t __device__ pairOf(const bf16* values, int first, int second) {
   return static_cast<uint32_t>(__bfloat16_as_ushort(values[first])) | static_cast<uint32_t>(__bfloat16_as_ushort(values[second])) << 16;
 }
 
-// One product with fragments put together by hand: a 16 × 16, b 16 × 8, c 16 × 8, all row by row.
+// One product with hand-built fragments: a 16 × 16, b 16 × 8, c 16 × 8, all row by row.
 __global__ void productByHand(float* c, const bf16* a, const bf16* b) {
   const int g = threadIdx.x / 4, t = 2 * (threadIdx.x % 4);
   uint32_t left[4], right[2];
@@ -32,7 +32,7 @@ __global__ void productByHand(float* c, const bf16* a, const bf16* b) {
   for (int i = 0; i < 4; i++) c[(g + 8 * (i / 2)) * 8 + t + i % 2] = sum[i];
 }
 
-// The same through shared memory: a as it lies, b either as it lies (transposed by the load) or stored by column.
+// The same through shared memory: a row by row; b row by row (transposed by the load) or by column.
 template <bool BY_COLUMN>
 __global__ void productFromShared(float* c, const bf16* a, const bf16* b) {
   __shared__ __align__(16) bf16 left[16 * 16];
@@ -51,7 +51,7 @@ __global__ void productFromShared(float* c, const bf16* a, const bf16* b) {
   for (int i = 0; i < 4; i++) c[(g + 8 * (i / 2)) * 8 + t + i % 2] = sum[i];
 }
 
-// What each lane receives of four, two or one matrices whose element [m][r][c] is 64 m + 8 r + c.
+// Stores the elements that each lane receives of four, two or one matrices whose element [m][r][c] is 64 m + 8 r + c.
 template <bool TRANSPOSED, int COUNT>
 __global__ void loads(uint32_t* out) {
   __shared__ __align__(16) uint16_t matrices[4 * 64];
@@ -79,7 +79,7 @@ std::vector<double> product(const std::vector<bf16>& a, const std::vector<bf16>&
   return sums;
 }
 
-// Sums of 16 products of about 1, in float: the card cuts bits below the largest addend's.
+// Sums of 16 products of about 1, in float: the hardware truncates bits below the largest addend's.
 constexpr double BOUND = 2e-5;
 
 template <bool TRANSPOSED, int COUNT>
@@ -98,7 +98,7 @@ void checkLoads() {
 
 }  // namespace
 
-TEST("a product of fragments is the product of the matrices") {
+TEST("the product of fragments equals the product of the matrices") {
   Random random(1);
   const auto a = random.normals<bf16>(16 * 16), b = random.normals<bf16>(16 * 8);
   const auto c = random.normals(16 * 8);
@@ -108,7 +108,7 @@ TEST("a product of fragments is the product of the matrices") {
   CHECK_ALL_CLOSE(sums.host(), product(a, b, c, false), BOUND);
 }
 
-TEST("matrices loaded from shared memory are a product's fragments, transposed or not") {
+TEST("matrices loaded from shared memory form a product's fragments, transposed or not") {
   Random random(2);
   const auto a = random.normals<bf16>(16 * 16), b = random.normals<bf16>(16 * 8);
   const std::vector<float> none(16 * 8);
@@ -139,10 +139,10 @@ TEST("bf16 is rounded to nearest, ties to even, and keeps NaN and infinities") {
     uint16_t bits;
   };
   const Example examples[] = {
-      {1, 0x3f80},           {-2, 0xc000},          {1.00390625f, 0x3f80},  // A tie, to even below.
-      {1.01171875f, 0x3f82},                                                 // A tie, to even above.
+      {1, 0x3f80},           {-2, 0xc000},          {1.00390625f, 0x3f80},  // A tie, to the even value below.
+      {1.01171875f, 0x3f82},                                                 // A tie, to the even value above.
       {1.00390637f, 0x3f81}, {0, 0},                {-0.0f, 0x8000},         {INFINITY, 0x7f80},
-      {-INFINITY, 0xff80},   {3.4028235e38f, 0x7f80},                        // Past the largest bf16 by more than half a step.
+      {-INFINITY, 0xff80},   {3.4028235e38f, 0x7f80},                        // Above the largest bf16 by more than half a step.
       {1e-40f, 0x0001},      {NAN, 0x7fff},
   };
   std::vector<float> values;

@@ -26,7 +26,7 @@ struct __nv_bfloat16 {
   }
 
  private:
-  // To nearest, ties to even; every NaN becomes the one that the card gives.
+  // Rounds to nearest, ties to even; every NaN becomes the hardware's canonical NaN.
   static unsigned short rounded(float value) {
     uint32_t wide;
     std::memcpy(&wide, &value, 4);
@@ -64,7 +64,7 @@ inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 v) { return v.y; }
 inline __nv_bfloat16 __hadd(__nv_bfloat16 a, __nv_bfloat16 b) { return static_cast<float>(a) + static_cast<float>(b); }
 inline __nv_bfloat16 __hsub(__nv_bfloat16 a, __nv_bfloat16 b) { return static_cast<float>(a) - static_cast<float>(b); }
 inline __nv_bfloat16 __hmul(__nv_bfloat16 a, __nv_bfloat16 b) { return static_cast<float>(a) * static_cast<float>(b); }
-// The product of two bf16 is exact in a double: one rounding, as the card's.
+// The product of two bf16 is exact in float; the sum is rounded to float and then to bf16.
 inline __nv_bfloat16 __hfma(__nv_bfloat16 a, __nv_bfloat16 b, __nv_bfloat16 c) {
   return std::fma(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c));
 }

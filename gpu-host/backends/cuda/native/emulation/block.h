@@ -1,4 +1,4 @@
-// One block: the thread of the system that runs it, and the fibers that are its CUDA threads.
+// One block: the host thread that runs it, and the fibers that are its CUDA threads.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,20 +16,20 @@
 namespace emulation {
 
 constexpr unsigned MAX_THREADS = 1024;
-constexpr unsigned char UNSET = 0xff;  // Every float and bf16 of such bytes is NaN.
+constexpr unsigned char UNSET = 0xff;  // Floats and bf16 with these bytes are NaN.
 
 enum class State : uint8_t { Ready, AtBarrier, InWarp, AtGrid, Ended };
 
 struct Fiber : Thread {
   Context context;
   State state;
-  Site site;       // Where it waits.
-  unsigned lanes;  // With which lanes.
+  Site site;       // The place where it waits.
+  unsigned lanes;  // The lanes it waits for.
   AsyncCopies asyncCopies;
-  bool waited;     // For the grid before.
+  bool waited;     // For the previous grid.
 };
 
-// Lanes that have come to one collective and wait for the rest.
+// Lanes that have arrived at one warp collective and wait for the others.
 struct Gathering {
   unsigned mask, arrived;
   Completion complete;
@@ -42,7 +42,7 @@ struct Warp {
   std::vector<Gathering> gatherings;
 };
 
-// A thread of the system with what it needs to run blocks one after another.
+// State with which a host thread runs blocks one after another.
 struct BlockRun {
   const Grid* grid = nullptr;
   std::vector<Fiber> fibers;
@@ -50,7 +50,7 @@ struct BlockRun {
   unsigned threads = 0, alive = 0, atBarrier = 0, atGrid = 0;
   Site barrier{};
   int counted = 0, countResult = 0;
-  // Those that could run: a ring.
+  // Ring of runnable fibers.
   std::vector<Fiber*> ready;
   unsigned readyFirst = 0, readyCount = 0;
   bool newestFirst = false;
@@ -58,20 +58,20 @@ struct BlockRun {
   Context scheduler;
   unsigned char* stacks = nullptr;
   unsigned stackCount = 0;
-  unsigned char* shared = nullptr;     // The block's, at the end of sharedMemory.
+  unsigned char* shared = nullptr;     // Dynamic shared memory of the block, at the end of sharedMemory.
   unsigned char* sharedMemory = nullptr;
-  const unsigned char* staticShared = nullptr;  // Static shared variables are somewhere in there; null: not known.
+  const unsigned char* staticShared = nullptr;  // Contains the static shared variables; null: location unknown.
   size_t staticSharedBytes = 0;
   bool failed = false;
 
   GridRun* run = nullptr;
-  bool letting = false;  // The next grid begin.
+  bool letting = false;  // The block has let the next grid begin.
 
   BlockRun();
   ~BlockRun();
   void start(const Grid& what, GridRun& run);
 
-  // One of two equally likely values; the same in every run of the program.
+  // One of two equally likely values; the same sequence in every run of the program.
   bool coin() {
     random = random * 6364136223846793005u + 1442695040888963407u;
     return random >> 63;
@@ -100,11 +100,11 @@ struct BlockRun {
     readyCount--;
     return fiber;
   }
-  // Null: none can run.
+  // Null if no fiber can run.
   Fiber* takeNext() {
     Fiber* next = takeReady();
     if (next || atGrid == 0) return next;
-    // All have come as far as they can without the grid before.
+    // All remaining fibers wait for the previous grid.
     awaitGridBefore(*run);
     atGrid = 0;
     makeAllReady(State::AtGrid);

@@ -1,4 +1,4 @@
-// Kernels that begin before the one before them has ended.
+// Kernels that begin before the previous kernel has ended.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -20,7 +20,7 @@ struct OwnStream {
   operator cudaStream_t() const { return stream; }
 };
 
-// Whether `flag` is set within some seconds.
+// Returns whether `flag` is set within five seconds.
 bool comes(const std::atomic<bool>& flag) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (!flag && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -62,12 +62,12 @@ __global__ void waitsInSome(int* values) {
 }
 __global__ void nothing() { pie::waitForEarlier(); }
 
-// Holds the stream while launches are queued, as work before them would.
+// Delays the stream while launches are queued, as preceding work would.
 void hold(cudaStream_t stream) {
   cudaOk(cudaLaunchHostFunc(stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }, nullptr));
 }
 
-// Does what `launches` launches, directly or from a graph.
+// Runs the launches of `launches`, directly or from a graph.
 template <typename Launches>
 void run(bool graph, const OwnStream& stream, Launches launches) {
   if (!graph) {
@@ -91,7 +91,7 @@ void run(bool graph, const OwnStream& stream, Launches launches) {
 
 }  // namespace
 
-TEST("a chained kernel begins while the one before it still runs, and reads what that wrote after its wait") {
+TEST("a chained kernel begins while its predecessor runs, and sees its writes after the wait") {
   for (const bool graph : {false, true}) {
     const OwnStream stream;
     DeviceArray<int> seen(std::vector<int>{0}), copy(std::vector<int>{0});
@@ -106,7 +106,7 @@ TEST("a chained kernel begins while the one before it still runs, and reads what
   }
 }
 
-TEST("without a chain, and past what is no kernel, nothing begins early") {
+TEST("without a chain, and after work that is no kernel, no kernel begins early") {
   const OwnStream stream;
   DeviceArray<int> value(std::vector<int>{0}), copies(std::vector<int>(32, -1));
   for (const bool between : {false, true}) {
@@ -134,7 +134,7 @@ TEST("a long chain over many blocks keeps its order") {
   }
 }
 
-TEST("what is read before the wait is what was there before") {
+TEST("a read before the wait returns the old value") {
   const OwnStream stream;
   DeviceArray<int> from(std::vector<int>(32, 0)), to(std::vector<int>(32, -1));
   held = false;
@@ -148,7 +148,7 @@ TEST("what is read before the wait is what was there before") {
   CHECK_EQUAL(to.host()[0], 0);
 }
 
-TEST("a chained kernel with a thread that has not waited is a fault, even where it began after all else") {
+TEST("a chained kernel with a thread that has not waited is a fault, even if it began after all other work") {
   const OwnStream stream;
   DeviceArray<int> values(std::vector<int>(32, 0));
   emulation::catchFaults(true);
@@ -167,7 +167,7 @@ TEST("a chained kernel with a thread that has not waited is a fault, even where 
   (void)cudaGetLastError();
 }
 
-TEST("a kernel that fails ends those that wait for it") {
+TEST("a failing kernel ends the kernels that wait for it") {
   const OwnStream stream;
   DeviceArray<int> values(std::vector<int>(64, 0));
   hold(stream);

@@ -1,4 +1,4 @@
-// Copies with cp.async that are under way: each thread's own.
+// cp.async copies in flight, per thread.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -8,13 +8,13 @@ namespace emulation {
 struct AsyncCopy {
   void* to;
   const void* from;
-  unsigned bytes;  // That are read; the rest becomes zero.
+  unsigned bytes;  // Bytes to read; the rest of `size` is zero-filled.
   unsigned size;
 };
 
 struct AsyncCopies {
   std::vector<AsyncCopy> copies;   // Oldest first.
-  std::vector<size_t> groups;      // Committed: how many copies each has, oldest first. Those past the last group are not committed.
+  std::vector<size_t> groups;      // Sizes of the committed groups, oldest first. Copies beyond the last group are not committed.
   void clear() { copies.clear(), groups.clear(); }
 };
 

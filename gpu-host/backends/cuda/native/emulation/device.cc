@@ -1,4 +1,4 @@
-// The device that the emulation shows: an H100 or H200 in kind, small.
+// Properties of the emulated device: like an H100 or H200, but small.
 #include <cstdio>
 #include <cstring>
 #include "internal.h"

@@ -1,14 +1,14 @@
-// CUDA on a CPU, for tests: the part of the language and of the runtime's API that this backend uses. It is made to find faults, not to be fast:
-// device memory starts as NaN and ends at a page that cannot be touched, threads run in varying orders, what is asynchronous is asynchronous, copies
-// with cp.async arrive when they are waited for, divergence at a barrier and deadlock end the run with a message.
+// CUDA on a CPU, for tests: the part of the language and of the runtime API that this backend uses. It aims to find faults, not to be fast: device
+// memory starts as NaN and ends at an inaccessible page, threads run in varying orders, asynchronous operations really are asynchronous, cp.async
+// copies arrive only when they are waited for, and divergence at a barrier and deadlock end the run with a message.
 #pragma once
 #define PIE_EMULATED 1
-// The standard library first, before its names meet CUDA's.
+// Include the standard library before CUDA's names are defined.
 #include <math.h>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-// These name what the others use.
+// The other headers use these two.
 #include "language.h"
 #include "vectors.h"
 #include "bf16.h"

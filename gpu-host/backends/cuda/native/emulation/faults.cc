@@ -1,4 +1,4 @@
-// What the device is and how it fails, as tests want it.
+// Configuration of the emulated device and of its failures, as tests request them.
 #include "faults.h"
 
 #include <signal.h>
@@ -33,8 +33,8 @@ struct State {
   size_t slowFrom = 0;
   std::atomic<size_t> kernels{0};
 
-  // A whole process can be given its faults: PIE_EMULATED_FAULT=call:after[:error], PIE_EMULATED_MEMORY=bytes, PIE_EMULATED_DEVICES=count,
-  // PIE_EMULATED_SLOW=kernels:microseconds.
+  // Environment variables configure the faults of a whole process: PIE_EMULATED_FAULT=call:after[:error], PIE_EMULATED_MEMORY=bytes,
+  // PIE_EMULATED_DEVICES=count, PIE_EMULATED_SLOW=kernels:microseconds.
   State() {
     if (const char* text = std::getenv("PIE_EMULATED_MEMORY")) device.memoryBytes = std::strtoull(text, nullptr, 10);
     if (const char* text = std::getenv("PIE_EMULATED_DEVICES")) device.count = std::atoi(text);
@@ -165,7 +165,7 @@ void crashed(int signal, siginfo_t* info, void*) {
 }  // namespace
 
 void explainCrashes() {
-  // A fiber that has used up its stack has none left for the handler.
+  // A fiber whose stack overflowed has no stack left for the handler.
   static char stack[64 << 10];
   const stack_t alternate{stack, 0, sizeof stack};
   sigaltstack(&alternate, nullptr);

@@ -1,4 +1,4 @@
-// For tests: how the emulated device is, and how it fails.
+// For tests: the properties of the emulated device, and its failures.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -11,36 +11,36 @@ struct Device {
   size_t memoryBytes = size_t{1} << 30;
   int multiprocessors = 4;
 };
-// Of all later calls.
+// Takes effect for all later calls.
 void setDevice(const Device& device);
 Device device();
 
-// The call of the API with this name ("cudaMalloc"; "launch" for a kernel's start; "any") fails with `error`, after `after` such calls that do not.
-// A sticky one is what a lost device gives: every call after it fails alike, until restoreDevice().
+// Makes the API call with this name ("cudaMalloc"; "launch" for a kernel launch; "any") fail with `error` after `after` successful calls. A sticky
+// failure behaves like a lost device: every later call fails the same way until restoreDevice().
 void failCall(const char* name, cudaError_t error, int after = 0, bool sticky = true);
-// The same when the work is done, not when it is queued: the error comes with a later call, as on the card. Of kernels only.
+// The same for the execution of a kernel, not its launch: as on a GPU, a later call returns the error.
 void failKernel(int after = 0, cudaError_t error = cudaErrorIllegalAddress);
 void loseDevice(cudaError_t error = cudaErrorIllegalAddress);
-// Well again, with nothing planned to fail and no capture open. Memory and streams are as they were.
+// Resets planned failures and the lost state, and ends open captures. Memory and streams are unchanged.
 void restoreDevice();
 
-// Every piece of work on a stream starts this much later: what is not waited for is then surely not there.
+// Delays the start of every piece of work on a stream by this time, so that a missing wait reliably shows.
 void slowDown(int microseconds);
 
-// What is allocated now.
+// Current allocations.
 size_t deviceBytes();
 size_t deviceAllocations();
 size_t pinnedAllocations();
-// What was launched since the start, those of graphs included.
+// Kernels run since the start, including those of graphs.
 size_t kernelsRun();
 
-// A kernel's fault (divergence, deadlock, a write past the end …) ends the process with a message, or, when faults are caught, loses the device.
+// A kernel's fault (divergence, deadlock, a write past the end …) ends the process with a message, or, if faults are caught, loses the device.
 void catchFaults(bool caught);
-// The message of the last one that was caught; empty when there was none. Forgets it.
+// Returns and clears the message of the last caught fault; empty if there was none.
 std::string takeFault();
 void reportFault(const char* message);
 
-// A crash in a kernel says in which, and which thread.
+// A crash in a kernel prints the kernel, block and thread.
 void explainCrashes();
 std::string whereInKernel();
 

@@ -1,4 +1,4 @@
-// float16 as its bits.
+// float16, represented by its bits.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -6,24 +6,24 @@
 
 namespace emulation {
 
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 inline uint16_t halfOf(float value) {
   uint32_t wide;
   std::memcpy(&wide, &value, 4);
   const uint16_t sign = static_cast<uint16_t>(wide >> 16 & 0x8000u);
   wide &= 0x7fffffffu;
   if (wide > 0x7f800000u) return 0x7fff;
-  // From halfway past the largest on.
+  // From halfway past the largest float16 on, the result is infinite.
   if (wide >= 0x477ff000u) return sign | 0x7c00;
   if (wide >= 0x38800000u) return sign | static_cast<uint16_t>((wide - 0x38000000u + 0xfffu + (wide >> 13 & 1u)) >> 13);
-  // Subnormal: beside a half, a float's last bit is the least float16.
+  // Subnormal: for floats in [0.5, 1) the last bit equals the smallest float16, so the addition rounds correctly.
   const float moved = std::fabs(value) + 0.5f;
   std::memcpy(&wide, &moved, 4);
   return sign | static_cast<uint16_t>(wide - 0x3f000000u);
 }
 
 inline float fromHalf(uint16_t bits) {
-  // The same fields in a float's places, and the difference of the biases.
+  // Moves the fields to their places in a float and corrects the exponent bias.
   uint32_t wide = static_cast<uint32_t>(bits & 0x7fff) << 13;
   if (wide >= 0x0f800000u) wide |= 0x7f800000u;
   float value;

@@ -6,7 +6,7 @@ namespace emulation {
 
 namespace {
 
-// One that dependencies allow, each time another.
+// An order that the dependencies allow, a different one for each `random`.
 std::vector<size_t> orderOf(const std::vector<CUgraph_st::Node>& nodes, uint64_t random) {
   std::vector<size_t> order, missing(nodes.size()), ready;
   std::vector<std::vector<size_t>> followers(nodes.size());
@@ -26,7 +26,7 @@ std::vector<size_t> orderOf(const std::vector<CUgraph_st::Node>& nodes, uint64_t
   return order;
 }
 
-// A kernel may begin before the end of the one that it follows alone: that edge is a programmatic one.
+// A kernel may begin before the end of its predecessor if that is its only dependency: such an edge is programmatic.
 void performGraph(CUgraphExec_st& graph) {
   const auto& nodes = graph.nodes;
   const std::vector<size_t> order = orderOf(nodes, ++graph.launches * 0x9E3779B97F4A7C15u);
@@ -108,7 +108,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (!capture) return cudaErrorIllegalState;
     if (capture->origin != stream) return capture->invalid = true, cudaErrorStreamCaptureUnmatched;
     if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) return cudaErrorStreamCaptureWrongThread;
-    // Everything must lead to where the first stream ends.
+    // All nodes must be joined to the origin stream.
     const auto& nodes = capture->graph->nodes;
     std::vector<bool> joined(nodes.size());
     std::vector<size_t> left = stream->tail;
@@ -137,7 +137,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   return api("cudaGraphGetNodes", [&] {
-    if (nodes) return cudaErrorNotSupported;  // Only their number.
+    if (nodes) return cudaErrorNotSupported;  // Only the number of nodes is emulated.
     *count = graph->nodes.size();
     return cudaSuccess;
   });
@@ -168,7 +168,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return api("cudaGraphExecDestroy", [&] {
-    // One that runs is destroyed when it has.
+    // A running graph is destroyed after it has finished.
     finishEverything();
     delete exec;
     return cudaSuccess;

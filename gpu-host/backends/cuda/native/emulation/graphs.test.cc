@@ -49,7 +49,7 @@ cudaGraphExec_t instantiate(cudaGraph_t graph) {
 
 }  // namespace
 
-TEST("a captured launch runs when its graph does, with the arguments that it had") {
+TEST("a captured launch runs with its graph, with the arguments of the capture") {
   Streams streams;
   DeviceArray<int> value(std::vector<int>{1});
   int* pinned = nullptr;
@@ -81,7 +81,7 @@ TEST("a captured launch runs when its graph does, with the arguments that it had
   cudaOk(cudaFreeHost(pinned));
 }
 
-TEST("streams that are forked and joined are one graph; what nothing orders runs in any order") {
+TEST("streams that are forked and joined form one graph; unordered work runs in any order") {
   Streams streams;
   DeviceArray<int> order(4), next(std::vector<int>{0});
   cudaOk(cudaStreamBeginCapture(streams.main, cudaStreamCaptureModeThreadLocal));
@@ -104,7 +104,7 @@ TEST("streams that are forked and joined are one graph; what nothing orders runs
   cudaOk(cudaGraphExecDestroy(exec));
 }
 
-TEST("what a capture does not allow ends it") {
+TEST("a forbidden call invalidates the capture") {
   Streams streams;
   DeviceArray<int> value(std::vector<int>{1});
   const auto failure = [&](auto body) {
@@ -129,7 +129,7 @@ TEST("what a capture does not allow ends it") {
               }),
               cudaErrorStreamCaptureUnjoined);
   CHECK_EQUAL(failure([&] {
-                // An event of before the capture.
+                // An event recorded before the capture.
                 cudaOk(cudaEventRecord(streams.joined, streams.side));
                 CHECK_EQUAL(cudaStreamWaitEvent(streams.main, streams.joined), cudaErrorStreamCaptureIsolation);
               }),
@@ -137,7 +137,7 @@ TEST("what a capture does not allow ends it") {
   CHECK_EQUAL(value.host()[0], 1);
 }
 
-TEST("memory that is not pinned is not copied by a graph") {
+TEST("a graph refuses copies of pageable memory") {
   Streams streams;
   DeviceArray<int> value(std::vector<int>{1});
   int host = 0;

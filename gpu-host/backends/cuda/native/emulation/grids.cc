@@ -1,4 +1,4 @@
-// Runs grids: blocks on threads of the system, several at a time.
+// Runs grids: several blocks at a time on host threads.
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -13,7 +13,8 @@ namespace emulation {
 
 namespace {
 
-// Static shared variables are thread-local ones of this program or library. While a grid runs, they start as NaN like everything else.
+// Static shared variables are thread-local variables of this program or library. This class sets them to NaN before a grid runs and restores them
+// after it.
 class UnsetShared {
  public:
   explicit UnsetShared(BlockRun& runner) {
@@ -57,12 +58,12 @@ struct Job {
   const Grid* grid;
   GridRun* run;
   uint64_t blocks, seed;
-  uint64_t next = 0;      // The block that is taken next.
-  unsigned working = 0;   // Threads that have taken some and are not back.
+  uint64_t next = 0;      // Next block to take.
+  unsigned working = 0;   // Threads that are running blocks of this job.
   bool failed = false;
 };
 
-// Threads that help those that launched something. They live as long as the process.
+// Helper threads that run blocks of launched grids. They live as long as the process.
 class Pool {
  public:
   static Pool& get() {
@@ -86,7 +87,7 @@ class Pool {
     return !job.failed;
   }
 
-  // One that began early may be helped from now on.
+  // Wakes the helpers, because a grid that began early may be helped from now on.
   void offer() {
     const std::lock_guard lock(mutex);
     wake.notify_all();
@@ -98,7 +99,7 @@ class Pool {
     return cores < 2 ? 2 : cores > 8 ? 8 : cores;
   }
 
-  // Before it has waited for another grid it has one thread only: those that helped it would stand still, too.
+  // A grid that has not waited for its predecessor yet runs on one thread only: helpers would block, too.
   static bool isHelped(const GridRun& run) { return !run.before || run.hasWaited; }
 
   void help() {
@@ -112,13 +113,13 @@ class Pool {
     }
   }
 
-  // With the lock held, but not while a block runs.
+  // Called and returns with the lock held; releases it while a block runs.
   void work(Job& job, std::unique_lock<std::mutex>& lock) {
     if (job.next >= job.blocks) return;
     job.working++;
     lock.unlock();
     {
-      // Goes with its thread: a stream that is destroyed leaves no stacks behind, of which a process has only so many mappings.
+      // Destroyed with its thread, so that a destroyed stream leaves no stacks behind; the number of mappings per process is limited.
       static thread_local std::unique_ptr<BlockRun> own;
       if (!own) own = std::make_unique<BlockRun>();
       BlockRun& runner = *own;

@@ -1,4 +1,4 @@
-// Grids: what a launch asks for, and one that is under way.
+// Grids: the parameters of a launch, and a running grid.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,18 +13,18 @@ struct Grid {
   const char* kernel;
   dim3 grid, block;
   size_t shared;
-  std::function<void()> body;  // One thread of it.
-  bool early = false;          // May begin before the kernel before it has ended, for whose end each of its threads waits (programmatic dependent launch).
+  std::function<void()> body;  // The kernel as run by one CUDA thread.
+  bool early = false;          // Programmatic dependent launch: may begin before the previous kernel's end, for which each of its threads waits.
 
   uint64_t blocks() const { return uint64_t{grid.x} * grid.y * grid.z; }
 };
 
-// A grid under way, for itself and for the one after it.
+// A running grid, shared with its successor.
 struct GridRun {
-  std::shared_ptr<GridRun> before;     // That it began before the end of; null where it began after all else.
-  Moment nextMayBegin;                 // Every block has let the next grid begin, or has ended.
+  std::shared_ptr<GridRun> before;     // The predecessor that may still run; null if it began after all preceding work.
+  Moment nextMayBegin;                 // Reached when every block has let the next grid begin, or has ended.
   Moment ended;
-  std::atomic<uint64_t> letting{0};    // Blocks that have.
+  std::atomic<uint64_t> letting{0};    // Number of such blocks.
   std::atomic<bool> hasWaited{false};  // For `before`.
 
   void end() {
@@ -33,11 +33,11 @@ struct GridRun {
   }
 };
 
-// Runs all blocks, several at a time, in no particular order. False: the kernel failed, and faults are caught (see faults.h).
+// Runs all blocks, several at a time, in no particular order. Returns false if the kernel failed and faults are caught (see faults.h).
 bool runGrid(const Grid& grid, GridRun& run);
-// Returns when the grid that it began before the end of has ended.
+// Returns when the predecessor of a grid that began early has ended.
 void awaitGridBefore(GridRun& run);
-// What griddepcontrol.wait and .launch_dependents do, of the block that runs. See ../device/launch.h.
+// Implement griddepcontrol.wait and .launch_dependents for the running block. See ../device/launch.h.
 void waitForGridBefore();
 void letNextGridBegin();
 

@@ -1,4 +1,4 @@
-// What the files of the emulated runtime share.
+// Shared by the files of the emulated runtime.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,9 +14,9 @@
 
 namespace emulation {
 
-// Every call begins here: a lost device, or a planned failure, is its answer. Otherwise success.
+// Every API call begins here. Returns the error of a lost device or of a planned failure, or success.
 cudaError_t begin(const char* call);
-// Keeps an error for cudaGetLastError of this thread.
+// Stores an error for this thread's cudaGetLastError.
 cudaError_t noted(cudaError_t error);
 
 template <typename Body>
@@ -28,16 +28,16 @@ cudaError_t api(const char* call, Body body) {
 // The error of a lost device, or success.
 cudaError_t lost();
 void lose(cudaError_t error);
-// Whether the kernel that would run now loses the device instead.
+// True if the next kernel must lose the device instead of running.
 bool kernelFails();
 int slowness();
 void countKernel();
 
 enum class Memory { Unknown, Device, Pinned };
-// What [pointer, pointer + bytes) is part of. `whole` tells whether all of it is.
+// The allocation that contains `pointer`. Sets `whole` if it contains all of [pointer, pointer + bytes).
 Memory memoryAt(const void* pointer, size_t bytes, bool* whole);
 
-// One graph that is being made of what streams are given.
+// A graph under construction from the calls on its streams.
 struct Capture {
   cudaStreamCaptureMode mode;
   std::thread::id thread;
@@ -47,15 +47,15 @@ struct Capture {
   std::set<cudaStream_t> streams;
 };
 
-// Queues work, or takes it into the capture that the stream is in.
+// Queues work, or adds it to the capture that the stream is part of.
 cudaError_t enqueue(cudaStream_t stream, Work work);
-// Of a stream that exists; null is the default one.
+// True for an existing stream; null is the default stream.
 bool isStream(cudaStream_t stream);
 std::shared_ptr<Capture> captureOf(cudaStream_t stream);
-// For calls that no capture allows meanwhile: makes those under way invalid.
+// For calls that are forbidden during a capture: invalidates the open captures.
 cudaError_t forbiddenWhileCapturing();
 std::shared_ptr<Moment> momentAfterAll(cudaStream_t stream);
-// Ends those under way, as if they had never begun.
+// Discards all open captures.
 void endCaptures();
 // Waits for all streams.
 void finishEverything();

@@ -1,4 +1,4 @@
-// Barriers, what lanes of a warp exchange, atomics, loads with hints.
+// Barriers, warp collectives, atomics, loads with cache hints.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -18,7 +18,7 @@ struct ShuffleOperand {
   unsigned source;
 };
 
-// A lane that takes no part gives nothing that could be relied on: NaN.
+// The value of a lane that does not take part is undefined; the emulation returns NaN.
 inline void completeShuffle(void* const operands[32], unsigned lanes) {
   for (unsigned lane = 0; lane < 32; lane++) {
     if (!(lanes >> lane & 1)) continue;
@@ -102,7 +102,7 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32, EMULATED_SITE)
 }
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, EMULATED_SITE) {
-  // A lane of a later group cannot be read; one of an earlier group can.
+  // xor may not read from a later group of `width` lanes, but it may read from an earlier one.
   const unsigned lane = emulation::lane(), source = lane ^ unsigned(bits);
   const bool reachable = source <= (lane | (unsigned(width) - 1));
   return emulation::shuffle(mask, value, reachable ? source : lane, {"__shfl_xor_sync", file, line});
@@ -149,7 +149,7 @@ EMULATED_REDUCTION(__reduce_or_sync, unsigned, OrBits)
 EMULATED_REDUCTION(__reduce_xor_sync, unsigned, XorBits)
 #undef EMULATED_REDUCTION
 
-// The block's own reductions at a barrier.
+// Barrier reductions of the block.
 int __syncthreads_count(int predicate, EMULATED_SITE);
 int __syncthreads_and(int predicate, EMULATED_SITE);
 int __syncthreads_or(int predicate, EMULATED_SITE);
@@ -205,7 +205,7 @@ inline float atomicExch(float* p, float v) {
   const uint32_t old = __atomic_exchange_n(reinterpret_cast<uint32_t*>(p), __builtin_bit_cast(uint32_t, v), __ATOMIC_RELAXED);
   return __builtin_bit_cast(float, old);
 }
-// Wraps round: v past the limit, or at it, becomes 0.
+// Wraps around: a value at or past the limit becomes 0.
 inline unsigned atomicInc(unsigned* p, unsigned limit) {
   unsigned old = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(p, &old, old >= limit ? 0 : old + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}

@@ -1,4 +1,4 @@
-// CUDA's words for a C++ compiler.
+// CUDA's keywords for a C++ compiler.
 #pragma once
 
 #define __global__
@@ -8,6 +8,6 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// A block runs on one thread of the system from its start to its end.
+// A block runs on one host thread from start to end.
 #define __shared__ static thread_local
 #define __constant__ static

@@ -1,4 +1,4 @@
-// A launch as a closure: arguments are converted to the kernel's parameter types and kept by value, as on the card.
+// A launch as a closure: as in CUDA, arguments are converted to the kernel's parameter types and stored by value.
 #pragma once
 #include <functional>
 #include <tuple>
@@ -28,6 +28,6 @@ void launchPlain(void (*kernel)(P...), const char* name, dim3 grid, dim3 block, 
 }  // namespace emulation
 
 #define LAUNCH(kernel, grid, block, shared, stream, ...) ::emulation::launchPlain(kernel, #kernel, grid, block, shared, stream, ##__VA_ARGS__)
-// A macro, so that faults can name the kernel.
+// A macro, so that fault messages can name the kernel.
 #define cudaLaunchKernelEx(config, kernel, ...) ::emulation::launchKernel(config, kernel, #kernel, ##__VA_ARGS__)
 #define DYNAMIC_SHARED(T, name) T* name = reinterpret_cast<T*>(::emulation::dynamicShared())

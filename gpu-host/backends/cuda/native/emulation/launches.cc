@@ -1,4 +1,4 @@
-// Launches, and what is known of kernels.
+// Launches, and the attributes of kernels.
 #include <algorithm>
 #include "launch.h"
 #include "stream.h"

@@ -1,4 +1,4 @@
-// CUDA's functions of numbers. The fast ones (__expf) are as exact as the slow ones here: a test's bound must leave room for the card's.
+// CUDA's math functions. The fast ones (__expf) are as exact as the precise ones here, so test bounds must allow for the hardware's larger error.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -94,7 +94,7 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   return r;
 }
 
-// CUDA has min and max for plain numbers without std::.
+// CUDA provides min and max without std::.
 #define EMULATED_MIN_MAX(T)                          \
   inline T min(T a, T b) { return b < a ? b : a; } \
   inline T max(T a, T b) { return a < b ? b : a; }

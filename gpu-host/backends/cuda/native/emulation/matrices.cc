@@ -11,7 +11,7 @@ namespace {
 
 typedef float Four __attribute__((vector_size(16)));
 
-// How an operand's halves of registers mean numbers.
+// Decodes the two halves of an operand register.
 struct Bfloat16 {
   static float low(uint32_t pair) { return number(pair << 16); }
   static float high(uint32_t pair) { return number(pair & 0xffff0000u); }
@@ -29,7 +29,7 @@ struct Float16 {
 };
 
 void wantWholeWarp(unsigned lanes, const char* what) {
-  if (lanes != ~0u) kernelFault("%s needs all lanes of a warp, and had %08x", what, lanes);
+  if (lanes != ~0u) kernelFault("%s needs all lanes of a warp, but has %08x", what, lanes);
 }
 
 struct Product {
@@ -98,7 +98,7 @@ void wantAligned(const void* address, unsigned bytes, const char* what) {
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) kernelFault("%s at %p, which is no multiple of %u", what, address, bytes);
 }
 
-// The oldest `count` copies.
+// Performs the oldest `count` copies.
 void perform(AsyncCopies& all, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const AsyncCopy& copy = all.copies[i];

@@ -1,4 +1,4 @@
-// What ../device/mma.h and ../device/copy.h are on a CPU.
+// The CPU implementation of ../device/mma.h and ../device/copy.h.
 #pragma once
 #include <cstdint>
 #include "vectors.h"
@@ -9,8 +9,7 @@ void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], 
 void multiplyAddHalves(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* file = __builtin_FILE(), int line = __builtin_LINE());
 void loadMatrices(uint32_t* matrices, int count, bool transposed, const void* row, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-// The destination is NaN until the wait: who reads too early, or still, gets that.
-// `bytes` of `size` are read, the rest becomes zero.
+// The destination is NaN until the wait, so a thread that reads too early gets NaN. Copies `bytes` bytes and zero-fills up to `size`.
 void copyAsync(void* shared, const void* global, unsigned bytes, unsigned size);
 void commitCopies();
 void waitForCopies(unsigned left);

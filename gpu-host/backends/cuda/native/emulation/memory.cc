@@ -1,5 +1,5 @@
-// Device and pinned memory. Each piece ends at a page that cannot be touched (up to 255 bytes of slack, which are looked at when it is freed) and has one
-// before it; it starts as NaN.
+// Device and pinned memory. Every allocation starts as NaN and lies between two inaccessible pages; up to 255 bytes of slack before the second page
+// are checked when it is freed.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,13 +14,13 @@ namespace emulation {
 namespace {
 
 constexpr unsigned char UNSET = 0xff;
-constexpr size_t ALIGNMENT = 256;  // What cudaMalloc promises.
+constexpr size_t ALIGNMENT = 256;  // Guaranteed by cudaMalloc.
 constexpr size_t GRANULARITY = 512;
 
 struct Piece {
   Memory memory;
   size_t bytes;
-  unsigned char* mapping;  // Null: registered, not ours.
+  unsigned char* mapping;  // Null: registered memory, which the emulation does not own.
   size_t mappingBytes;
 };
 
@@ -64,7 +64,7 @@ void checkSlack(const unsigned char* from, const unsigned char* to, const char* 
   for (const unsigned char* p = from; p < to; p++) {
     if (*p == UNSET) continue;
     char message[160];
-    std::snprintf(message, sizeof message, "something was written %s an allocation of %zu bytes (seen when it is freed)", where, piece.bytes);
+    std::snprintf(message, sizeof message, "memory was written %s an allocation of %zu bytes (detected when it was freed)", where, piece.bytes);
     reportFault(message);
     return;
   }
@@ -118,12 +118,12 @@ size_t pinnedAllocations() {
 
 namespace {
 
-// A copy as it was asked for, checked: pieces that exist, in the direction that was named.
+// A validated copy: both ranges exist and match the given direction.
 struct Copy {
   char* to;
   const char* from;
   size_t toPitch, fromPitch, width, height;
-  bool pageable;  // One side is host memory that is not pinned.
+  bool pageable;  // One side is pageable host memory.
   bool download;
 
   void run() const {
@@ -152,13 +152,13 @@ cudaError_t start(Copy copy, cudaMemcpyKind kind, cudaStream_t stream, bool wait
   if (copy.width == 0 || copy.height == 0) return cudaSuccess;
   if (const cudaError_t error = checked(copy, kind); error != cudaSuccess) return error;
   if (captureOf(stream)) {
-    // The card reads the host's memory when the graph runs; what is not pinned may be gone by then.
+    // The device reads host memory when the graph runs; pageable memory may be gone by then.
     if (copy.pageable) return cudaErrorStreamCaptureUnsupported;
     return enqueue(stream, {[copy] { copy.run(); }, nullptr});
   }
   std::shared_ptr<std::vector<char>> staged;
   if (copy.pageable && !copy.download) {
-    // What is not pinned is read before the call returns.
+    // Pageable memory is read before the call returns.
     staged = std::make_shared<std::vector<char>>(copy.width * copy.height);
     for (size_t row = 0; row < copy.height; row++) std::memcpy(staged->data() + row * copy.width, copy.from + row * copy.fromPitch, copy.width);
     copy.from = staged->data();

@@ -1,4 +1,4 @@
-// A point in time that threads wait for.
+// An event that threads can wait for.
 #pragma once
 #include <chrono>
 #include <condition_variable>

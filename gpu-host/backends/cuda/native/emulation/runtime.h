@@ -1,4 +1,4 @@
-// The part of the CUDA runtime's API that is emulated. Names, values and meaning are CUDA's.
+// The emulated part of the CUDA runtime API. Names, values and semantics are CUDA's.
 #pragma once
 #include <cstddef>
 #include "vectors.h"

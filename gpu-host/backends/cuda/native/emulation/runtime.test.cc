@@ -17,7 +17,7 @@ __global__ void addOne(int* value) { *value += 1; }
 __global__ void multiply(int* value, int by) { *value *= by; }
 __global__ void writeAt(unsigned char* memory, long at) { memory[at] = 1; }
 
-// Restores what a test changes about the device.
+// Restores the device's configuration after a test.
 struct Restore {
   ~Restore() {
     emulation::slowDown(0);
@@ -48,7 +48,7 @@ struct Pinned {
   ~Pinned() { (void)cudaFreeHost(data); }
 };
 
-// Holds a stream up until it is opened.
+// Blocks a stream until it is opened.
 class Gate {
  public:
   explicit Gate(cudaStream_t stream) {
@@ -62,7 +62,7 @@ class Gate {
 
 }  // namespace
 
-TEST("memory is NaN at first, counted, and ends where the device's does") {
+TEST("memory starts as NaN, is counted, and is limited to the device's size") {
   const Restore restore;
   const size_t before = emulation::deviceBytes();
   emulation::setDevice({1, before + (1 << 20), 4});
@@ -87,7 +87,7 @@ TEST("memory is NaN at first, counted, and ends where the device's does") {
   CHECK_EQUAL(cudaFree(&value), cudaErrorInvalidValue);
 }
 
-TEST("a write past an allocation is found when it is freed") {
+TEST("a write past an allocation is detected when it is freed") {
   const Restore restore;
   emulation::catchFaults(true);
   for (const long at : {1000L, -1L}) {
@@ -100,7 +100,7 @@ TEST("a write past an allocation is found when it is freed") {
   }
 }
 
-TEST("copies stay within allocations and go where they are said to go") {
+TEST("copies must stay within allocations and match their direction") {
   DeviceArray<int> memory(4);
   std::vector<int> host(8);
   CHECK_EQUAL(cudaMemcpy(memory.get(), host.data(), 5 * sizeof(int), cudaMemcpyHostToDevice), cudaErrorInvalidValue);
@@ -111,7 +111,7 @@ TEST("copies stay within allocations and go where they are said to go") {
   (void)cudaGetLastError();
 }
 
-TEST("two-dimensional copies leave what is between the rows alone") {
+TEST("two-dimensional copies do not touch the gaps between rows") {
   DeviceArray<int> memory(std::vector<int>(12));
   const std::vector<int> rows = {1, 2, 3, 4, 5, 6};
   cudaOk(cudaMemcpy2D(memory.get(), 16, rows.data(), 8, 8, 3, cudaMemcpyHostToDevice));
@@ -119,7 +119,7 @@ TEST("two-dimensional copies leave what is between the rows alone") {
   CHECK(memory.host() == expected);
 }
 
-TEST("work is done later, in a stream's order") {
+TEST("work is asynchronous and follows the stream's order") {
   const Stream stream;
   DeviceArray<int> value(std::vector<int>{1});
   const Pinned seen(-1);
@@ -135,7 +135,7 @@ TEST("work is done later, in a stream's order") {
   CHECK_EQUAL(cudaStreamQuery(stream), cudaSuccess);
 }
 
-TEST("events order work of several streams, and nothing else does") {
+TEST("only events order the work of several streams") {
   const Stream first, second;
   const Event done, other;
   DeviceArray<int> value(std::vector<int>{1});
@@ -158,7 +158,7 @@ TEST("events order work of several streams, and nothing else does") {
   CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
 }
 
-TEST("memory that is not pinned is read before a copy returns, and written when it does") {
+TEST("pageable memory is read and written before a copy returns") {
   const Restore restore;
   const Stream stream;
   DeviceArray<int> value(std::vector<int>{1});
@@ -171,7 +171,7 @@ TEST("memory that is not pinned is read before a copy returns, and written when 
   CHECK_EQUAL(back, 7);
 }
 
-TEST("the default stream waits for streams that block, and they for it") {
+TEST("the default stream and blocking streams wait for each other") {
   const Restore restore;
   const Stream blocking(cudaStreamDefault);
   DeviceArray<int> value(std::vector<int>{1});
@@ -184,7 +184,7 @@ TEST("the default stream waits for streams that block, and they for it") {
   CHECK_EQUAL(seen, 21);
 }
 
-TEST("events tell the time between them") {
+TEST("events measure the time between them") {
   const Restore restore;
   const Stream stream;
   const Event from(cudaEventDefault), to(cudaEventDefault), none;
@@ -199,7 +199,7 @@ TEST("events tell the time between them") {
   (void)cudaGetLastError();
 }
 
-TEST("launches that the card refuses are refused") {
+TEST("launches that a GPU refuses are refused") {
   DeviceArray<int> value(std::vector<int>{1});
   LAUNCH(addOne, 1, 1025, 0, 0, value.get());
   CHECK_EQUAL(cudaGetLastError(), cudaErrorInvalidConfiguration);
@@ -215,7 +215,7 @@ TEST("launches that the card refuses are refused") {
   CHECK_EQUAL(value.host()[0], 2);
 }
 
-TEST("a planned failure comes when it should; a sticky one stays") {
+TEST("a planned failure occurs at its call; a sticky one persists") {
   const Restore restore;
   void* memory = nullptr;
   emulation::failCall("cudaMalloc", cudaErrorMemoryAllocation, 1, false);
@@ -232,7 +232,7 @@ TEST("a planned failure comes when it should; a sticky one stays") {
   CHECK_EQUAL(cudaFree(memory), cudaSuccess);
 }
 
-TEST("a kernel that loses the device is noticed when something waits for it; nothing after it is done") {
+TEST("a kernel that loses the device is reported to the call that waits for it; later work is skipped") {
   const Restore restore;
   const Stream stream;
   DeviceArray<int> value(std::vector<int>{1});
@@ -249,7 +249,7 @@ TEST("a kernel that loses the device is noticed when something waits for it; not
   CHECK_EQUAL(value.host()[0], 2);
 }
 
-TEST("without a device nothing works, and says so") {
+TEST("without a device every call fails with a clear error") {
   const Restore restore;
   emulation::setDevice({0, 1 << 20, 4});
   int count = -1;

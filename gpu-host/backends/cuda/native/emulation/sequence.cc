@@ -10,7 +10,7 @@ namespace emulation {
 
 namespace {
 
-// Kernels of one sequence that run beside each other at most. Each needs a thread with stacks, of which a process has only so many.
+// Most kernels of one sequence that run concurrently. Each needs a thread with stacks, and the number of mappings per process is limited.
 constexpr size_t MOST_RUNNING = 3;
 
 void perform(const Work& work, GridRun& run) {
@@ -21,7 +21,7 @@ void perform(const Work& work, GridRun& run) {
   if (!kernelFails() && !runGrid(*work.kernel, run)) lose(cudaErrorLaunchFailure);
 }
 
-// Threads for kernels that run beside others. They live as long as the process.
+// Threads for kernels that run concurrently with others. They live as long as the process.
 class Threads {
  public:
   static Threads& get() {

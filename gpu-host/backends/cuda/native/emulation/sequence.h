@@ -1,4 +1,4 @@
-// Pieces of work in the order of one stream or graph.
+// Executes work in the order of one stream or graph.
 #pragma once
 #include <deque>
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace emulation {
 
-// A kernel, or anything else.
+// A kernel, or any other work.
 struct Work {
   std::function<void()> other;
   std::shared_ptr<const Grid> kernel;
@@ -15,11 +15,11 @@ struct Work {
   bool isEarly() const { return kernel && kernel->early; }
 };
 
-// One piece after another; but a kernel that may begin early does, on a thread of its own, once each block of the kernel before has let it: what it touches
-// before it waits is touched too soon.
+// Runs pieces of work one after another. A kernel that may begin early runs on its own thread as soon as every block of the previous kernel permits
+// it, so that its accesses before its wait are really too early.
 class Sequence {
  public:
-  // `next`: what follows, as far as it is known.
+  // `next`: the following work, if known.
   void run(const Work& work, const Work* next);
 
  private:

@@ -1,4 +1,4 @@
-// Streams and events, and all there are. A stream is a queue with a thread of its own: work that nothing orders runs at the same time.
+// Streams, events and their registry. A stream is a queue with its own thread, so unordered work runs concurrently.
 #pragma once
 #include <deque>
 #include <map>
@@ -11,13 +11,14 @@ struct CUstream_st {
   explicit CUstream_st(unsigned flags) : flags(flags), worker([this] { work(); }) {}
 
   void push(emulation::Work work) { put({std::move(work), nullptr, false}); }
-  // What only says or waits how far streams have come, and does so on a lost device too. Whoever waits for a mark must find the stream idle.
+  // Queues a signal, which only reports or awaits the progress of streams and therefore also runs on a lost device. When a thread wakes from waiting
+  // for a `mark`, the stream already counts as idle.
   void pushSignal(std::function<void()> signal, bool mark = false) { put({{}, std::move(signal), mark}); }
   bool isIdle() {
     std::lock_guard lock(mutex);
     return queue.empty() && !busy;
   }
-  // What was queued still runs.
+  // Ends the thread after the queued work has run.
   void end() {
     {
       std::lock_guard lock(mutex);
@@ -28,7 +29,7 @@ struct CUstream_st {
   }
 
   const unsigned flags;
-  // Of the capture it is in: the nodes that its next one follows. Guarded by the registry's mutex.
+  // The capture that the stream is part of, and the nodes on which its next node depends. Guarded by the registry's mutex.
   std::shared_ptr<emulation::Capture> capture;
   std::vector<size_t> tail;
 
@@ -72,8 +73,8 @@ struct CUstream_st {
 
 struct CUevent_st {
   const unsigned flags;
-  std::shared_ptr<emulation::Moment> moment;  // Of its last record; null before the first.
-  // When it was last recorded in a capture.
+  std::shared_ptr<emulation::Moment> moment;  // Of the last record; null before the first.
+  // Set if the last record was part of a capture.
   std::shared_ptr<emulation::Capture> capture;
   std::vector<size_t> nodes;
 };
@@ -85,22 +86,22 @@ struct Registry {
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<std::shared_ptr<Capture>> captures;
-  cudaStream_t legacy = nullptr;  // The default stream, once it is used.
+  cudaStream_t legacy = nullptr;  // The default stream; created at its first use.
   std::shared_ptr<Moment> legacyEnd;
-  std::map<const void*, int> dynamicShared;  // What kernels were allowed past 48 KB.
+  std::map<const void*, int> dynamicShared;  // Dynamic shared memory above 48 KB that kernels opted into.
 };
 Registry& registry();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// Null is the default stream.
+// Maps null to the default stream.
 cudaStream_t resolved(cudaStream_t stream);
-// Queues work that is part of no capture, in the order that streams of both kinds keep.
+// Queues work outside of captures, with the ordering of the default and blocking streams.
 void queue(cudaStream_t stream, Work work);
 void queueSignal(cudaStream_t stream, std::function<void()> signal);
 
-// Of a capture under way: what comes after `after`.
+// Adds a node to an open capture that depends on the nodes `after`.
 size_t addNode(Capture& capture, Work work, std::vector<size_t> after);
-// Ends it: its streams are as before.
+// Ends a capture; its streams return to normal operation.
 void drop(const std::shared_ptr<Capture>& capture);
 
 }  // namespace emulation

@@ -16,7 +16,7 @@ std::shared_ptr<Moment> pushMoment(cudaStream_t stream) {
   return moment;
 }
 
-// The default stream waits for all others that block, and they for it.
+// The default stream and all blocking streams wait for each other.
 void order(cudaStream_t stream) {
   Registry& all = registry();
   if (stream == all.legacy) {
@@ -68,7 +68,7 @@ cudaError_t enqueue(cudaStream_t given, Work work) {
   }
   const cudaStream_t stream = resolved(given);
   if (stream == registry().legacy) {
-    // The default stream would have to wait for streams that are being captured.
+    // The default stream would have to wait for the streams that are being captured.
     for (const auto& capture : registry().captures)
       for (const cudaStream_t other : capture->streams)
         if (!(other->flags & cudaStreamNonBlocking)) {
@@ -200,7 +200,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     const auto capturing = captureOf(stream);
     if (capturing && capturing->invalid) return cudaErrorStreamCaptureInvalidated;
     if (event->capture) {
-      // An event of a capture takes the stream into it.
+      // Waiting for a captured event makes the stream part of that capture.
       if (registry().captures.count(event->capture) == 0 || !stream) return cudaErrorCapturedEvent;
       if (capturing && capturing != event->capture) return capturing->invalid = true, cudaErrorStreamCaptureIsolation;
       stream->capture = event->capture;

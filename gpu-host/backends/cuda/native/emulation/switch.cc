@@ -1,4 +1,4 @@
-// What a switch is on x86-64: registers that a callee keeps go to the old stack, the new stack's come back (System V ABI).
+// The switch on x86-64: saves the callee-saved registers on the old stack and restores those of the new stack (System V ABI).
 #include "switch.h"
 
 #ifdef __x86_64__

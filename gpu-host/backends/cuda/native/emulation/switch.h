@@ -31,7 +31,7 @@ struct Context {
 #endif
 };
 
-// To be called first on a new stack.
+// Must be called first on a new stack.
 inline void arrived([[maybe_unused]] Context& context) {
 #ifdef EMULATED_SANITIZED
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
@@ -40,12 +40,12 @@ inline void arrived([[maybe_unused]] Context& context) {
 
 inline void prepare(Context& context, unsigned char* stack, size_t bytes, void (*start)()) {
   auto* top = reinterpret_cast<void**>((reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t{63});
-  *--top = nullptr;  // Where `start` would return to.
+  *--top = nullptr;  // Return address of `start`, which never returns.
   *--top = reinterpret_cast<void*>(start);
   for (int i = 0; i < 6; i++) *--top = nullptr;
   context.stackPointer = top;
 #ifdef EMULATED_SANITIZED
-  // The last one that ran here has not returned from all its functions.
+  // The previous fiber on this stack ended without returning from its functions.
   __asan_unpoison_memory_region(stack, bytes);
   context.fake = nullptr;
   context.bottom = stack;
@@ -53,7 +53,7 @@ inline void prepare(Context& context, unsigned char* stack, size_t bytes, void (
 #endif
 }
 
-// Of a thread's own stack, before the first switch from it.
+// Registers a thread's own stack before the first switch from it.
 inline void adopt([[maybe_unused]] Context& context) {
 #ifdef EMULATED_SANITIZED
   pthread_attr_t attributes;
@@ -75,7 +75,7 @@ inline void switchContext(Context& from, Context& to) {
 #endif
 }
 
-// As switchContext, when nobody will come back.
+// Like switchContext, but `from` is never resumed.
 inline void switchForGood(Context& from, Context& to) {
 #ifdef EMULATED_SANITIZED
   __sanitizer_start_switch_fiber(nullptr, to.bottom, to.bytes);

@@ -1,4 +1,4 @@
-// Runs a block: CUDA threads as fibers that are switched where they wait.
+// Runs a block: CUDA threads are fibers that are switched when they wait.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ void forbid(unsigned char* from, size_t bytes) {
   if (mprotect(from, bytes, PROT_NONE) != 0) std::perror("emulation: mprotect"), std::abort();
 }
 
-// Where a fiber starts.
+// Entry point of a fiber.
 void fiberMain() {
   auto& fiber = *static_cast<Fiber*>(current);
   arrived(fiber.context);
@@ -90,7 +90,7 @@ void BlockRun::begin(Fiber& fiber) {
 
 void BlockRun::runBlock(uint64_t number, uint64_t seed) {
   const dim3 grid = this->grid->grid, block = this->grid->block;
-  // Neighbouring blocks and launches are to differ.
+  // Neighbouring blocks and launches must differ.
   random = (seed * 0x9E3779B97F4A7C15u + number) * 0xD1342543DE82EF95u + 1;
   for (int i = 0; i < 3; i++) (void)coin();
   newestFirst = coin();
@@ -134,14 +134,14 @@ void BlockRun::runBlock(uint64_t number, uint64_t seed) {
 }
 
 void BlockRun::end(Fiber& fiber) {
-  // What it read or wrote may have been of the grid before.
-  if (grid->early && !fiber.waited) kernelFault("a thread ended without having waited for the kernel before, beside which it may have run");
+  // The thread may have accessed memory of the previous grid.
+  if (grid->early && !fiber.waited) kernelFault("a thread ended without having waited for the previous kernel, which may still have been running");
   fiber.state = State::Ended;
   alive--;
   if (alive == 0) letNextBegin();
   Warp& warp = warps[fiber.linear / 32];
   warp.alive &= ~(1u << (fiber.linear % 32));
-  // Others may have waited for nobody else.
+  // The remaining fibers may have waited only for this one.
   for (size_t i = 0; i < warp.gatherings.size(); i++) checkWarp(fiber.linear / 32, i);
   checkBarrier();
   Fiber* next = takeNext();
@@ -150,7 +150,7 @@ void BlockRun::end(Fiber& fiber) {
   switchForGood(fiber.context, next ? next->context : scheduler);
 }
 
-// Lets others run until this fiber is ready again.
+// Switches to other fibers until this one is ready again.
 void BlockRun::park(Fiber& fiber) {
   Fiber* next = takeNext();
   if (!next) stuck();
@@ -202,7 +202,7 @@ void syncThreads(const Site& site) {
   block.park(fiber);
 }
 
-// Completes a gathering when nobody is missing.
+// Completes a collective once all its living lanes have arrived.
 void BlockRun::checkWarp(unsigned number, size_t index) {
   Warp& warp = warps[number];
   Gathering& gathering = warp.gatherings[index];
@@ -239,7 +239,7 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
     std::memset(gathering.operands, 0, sizeof gathering.operands);
   }
   gathering.arrived |= 1u << lane;
-  // A collective without operands has none to read.
+  // A collective without operands reads none.
   gathering.operands[lane] = operand;
   fiber.state = State::InWarp;
   fiber.site = site;
@@ -248,7 +248,7 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
   block.park(fiber);
 }
 
-// Threads that wait, those of one place together.
+// Describes the waiting threads, grouped by the place where they wait.
 std::string BlockRun::whoWaits() const {
   struct Group {
     const Fiber* first;
@@ -280,9 +280,9 @@ std::string BlockRun::whoWaits() const {
   return who;
 }
 
-// Nobody can run.
+// Called when no fiber can run.
 void BlockRun::stuck() {
-  // No destructor runs past a fault.
+  // Destructors do not run after a fault, so the text must not be on the heap.
   char who[1536];
   std::snprintf(who, sizeof who, "%s", whoWaits().c_str());
   kernelFault("deadlock: %u of %u threads have ended, the rest wait for each other:%s", threads - alive, threads, who);
@@ -315,7 +315,7 @@ void kernelFault(const char* format, ...) {
   std::vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
   reportFault(message);
-  // Faults are caught: the block is left as it is, with all its fibers.
+  // Faults are caught: abandon the block with all its fibers.
   Fiber& fiber = *static_cast<Fiber*>(current);
   BlockRun& block = *fiber.block;
   block.failed = true;

@@ -1,7 +1,7 @@
-// CUDA threads as fibers: a block runs on one thread of the system, a CUDA thread runs until it waits.
+// CUDA threads as fibers: a block runs on one host thread, and a CUDA thread runs until it waits.
 #pragma once
 #include <cstdint>
-// Before the macros below: it has members of those names.
+// Included before the macros below, because it has members with those names.
 #include "runtime.h"
 #include "vectors.h"
 
@@ -9,7 +9,7 @@ namespace emulation {
 
 struct BlockRun;
 
-// What a kernel knows of where it runs.
+// A CUDA thread's built-in variables.
 struct Thread {
   uint3 threadIdx;
   uint3 blockIdx;
@@ -17,12 +17,12 @@ struct Thread {
   dim3 gridDim;
   unsigned linear;
   BlockRun* block;
-  struct AsyncCopies* copies;  // Of ../device/copy.h: under way.
+  struct AsyncCopies* copies;  // Copies of ../device/copy.h in flight.
 };
 
 extern thread_local Thread* current;
 
-// Where in the source a thread waits.
+// Place in the source where a thread waits.
 struct Site {
   const char* what;
   const char* file;
@@ -31,19 +31,19 @@ struct Site {
 
 void syncThreads(const Site& site);
 
-// What lanes of one warp do together: each brings an operand; the last to come completes it for all of them, then all go on. `operands[i]` is null for a
-// lane that takes no part (it is not in the mask, or has ended).
+// A warp collective: each lane brings an operand; the last lane to arrive completes the operation for all of them, then all continue. `operands[i]`
+// is null for a lane that does not take part (not in the mask, or ended).
 using Completion = void (*)(void* const operands[32], unsigned lanes);
 void warpCollective(unsigned mask, Completion complete, void* operand, const Site& site);
 
-// Ends the run: the kernel did what the card would not forgive.
+// Ends the run: the kernel did something that is an error on hardware.
 [[noreturn]] void kernelFault(const char* message, ...) __attribute__((format(printf, 1, 2)));
 
-// Dynamic shared memory of the block that runs.
+// Dynamic shared memory of the running block.
 unsigned char* dynamicShared();
-// Whether static shared memory starts as NaN here, and is told from other memory.
+// True if static shared memory starts as NaN in this build and can be distinguished from other memory.
 bool sharedIsUnset();
-// A fault, unless these bytes are shared memory of the block that runs, at a multiple of 16.
+// Reports a fault unless these bytes are shared memory of the running block and 16-byte aligned.
 void wantShared(const void* address, size_t bytes, const char* what);
 
 }  // namespace emulation

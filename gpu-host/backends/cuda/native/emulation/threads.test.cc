@@ -1,4 +1,4 @@
-// The emulation does what the card does, and says what the card would not forgive.
+// The emulation matches CUDA's semantics and reports errors that hardware does not tolerate.
 #include "threads.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ using testing::DeviceArray;
 
 namespace {
 
-// Runs what is expected to be a fault, and returns its message.
+// Runs a launch that is expected to fault, and returns the message.
 template <typename Launch>
 std::string faultOf(Launch launch) {
   emulation::catchFaults(true);
@@ -52,7 +52,7 @@ __global__ void exchange(Lanes* out) {
   mine.signedLeast = __reduce_min_sync(~0u, 5 - lane);
 }
 
-// Each half of a warp for itself, the second one twice.
+// Each half of the warp exchanges on its own, the second half twice.
 __global__ void halves(int* out) {
   const int lane = threadIdx.x;
   int value = lane;
@@ -73,7 +73,7 @@ __global__ void counts(int* out) {
   if (i == 50) out[0] = count, out[1] = any, out[2] = all;
 }
 
-// Leaves what it finds in shared memory, and something for the next block.
+// Reports the initial contents of shared memory, and leaves values for the next block to find.
 __global__ void findShared(float* found) {
   __shared__ float kept;
   DYNAMIC_SHARED(float, dynamic);
@@ -97,7 +97,7 @@ __global__ void sumInOrder(float* sums, const float* values, int perBlock) {
   }
 }
 
-// The block that comes last adds up what all have left.
+// The last block to arrive adds up the parts of all blocks.
 __global__ void lastAddsUp(unsigned* total, unsigned* parts, unsigned* arrived) {
   parts[blockIdx.x] = blockIdx.x + 1;
   __threadfence();
@@ -156,7 +156,7 @@ __global__ void loadsMisaligned(uint32_t* out) {
 __global__ void reversedWithoutBarrier(int* out) {
   __shared__ int values[64];
   values[threadIdx.x] = threadIdx.x;
-  // Here one is missing.
+  // The missing barrier.
   out[threadIdx.x] = values[63 - threadIdx.x];
 }
 
@@ -173,7 +173,7 @@ __global__ void copyAndRead(float* out, const float* in) {
 
 }  // namespace
 
-TEST("lanes exchange values as the programming guide says") {
+TEST("lanes exchange values as the programming guide specifies") {
   DeviceArray<Lanes> out(64);
   LAUNCH(exchange, 1, 64, 0, 0, out.get());
   const auto got = out.host();
@@ -198,14 +198,14 @@ TEST("lanes exchange values as the programming guide says") {
   }
 }
 
-TEST("halves of a warp exchange for themselves") {
+TEST("halves of a warp exchange independently") {
   DeviceArray<int> out(32);
   LAUNCH(halves, 1, 32, 0, 0, out.get());
   const auto got = out.host();
   for (int lane = 0; lane < 32; lane++) CHECK_EQUAL(got[lane], lane < 16 ? lane ^ 1 : lane ^ 6);
 }
 
-TEST("barriers that count, for a block that is no whole number of warps") {
+TEST("barrier reductions in a block with a partial warp") {
   DeviceArray<int> out(3);
   LAUNCH(counts, 1, 100, 0, 0, out.get());
   const auto got = out.host();
@@ -214,7 +214,7 @@ TEST("barriers that count, for a block that is no whole number of warps") {
   CHECK_EQUAL(got[2], 0);
 }
 
-TEST("shared memory is each block's own and starts as NaN") {
+TEST("every block has its own shared memory, which starts as NaN") {
   DeviceArray<float> found(2 * 16);
   LAUNCH(findShared, 16, 1, 16, 0, found.get());
   const auto got = found.host();
@@ -222,7 +222,7 @@ TEST("shared memory is each block's own and starts as NaN") {
   for (int block = 0; block < 16; block++) CHECK(std::isnan(got[2 * block]));
 }
 
-TEST("blocks with barriers and shared memory sum up") {
+TEST("blocks sum values with barriers and shared memory") {
   testing::Random random(1);
   const auto values = random.normals(20 * 500);
   DeviceArray<float> in(values), sums(20);
@@ -235,7 +235,7 @@ TEST("blocks with barriers and shared memory sum up") {
   }
 }
 
-TEST("the last block sees what all others wrote") {
+TEST("the last block sees the writes of all others") {
   for (int round = 0; round < 20; round++) {
     DeviceArray<unsigned> total(1), parts(50), arrived(std::vector<unsigned>{0});
     LAUNCH(lastAddsUp, 50, 1, 0, 0, total.get(), parts.get(), arrived.get());
@@ -264,14 +264,14 @@ TEST("a divergent barrier is a fault that names the kernel, the block and both p
   CHECK(contains(fault, "threads.test.cc"));
 }
 
-TEST("threads that have ended are not waited for") {
+TEST("a barrier does not wait for threads that have ended") {
   DeviceArray<int> out(std::vector<int>(64));
   LAUNCH(someEndEarly, 1, 64, 0, 0, out.get());
   const auto got = out.host();
   for (int i = 0; i < 64; i++) CHECK_EQUAL(got[i], i < 40);
 }
 
-TEST("threads that wait for each other are a fault that says who waits where") {
+TEST("a deadlock is a fault that names the waiting threads and their places") {
   const std::string fault = faultOf([] { LAUNCH(laneMissing, 1, 32, 0, 0); });
   CHECK(contains(fault, "deadlock"));
   CHECK(contains(fault, "laneMissing"));
@@ -288,15 +288,15 @@ TEST("a write past dynamic shared memory is a fault") {
   CHECK_EQUAL(faultOf([] { LAUNCH(pastShared, 1, 32, 100, 0, 99); }), "");
 }
 
-TEST("matrices are loaded from shared memory only, at multiples of 16") {
+TEST("matrices are loaded only from shared memory at multiples of 16") {
   DeviceArray<float> memory(64);
   DeviceArray<uint32_t> out(32);
   if (emulation::sharedIsUnset()) CHECK(contains(faultOf([&] { LAUNCH(loadsFromGlobal, 1, 32, 64, 0, memory.get(), out.get()); }), "no shared memory"));
   CHECK(contains(faultOf([&] { LAUNCH(loadsMisaligned, 1, 32, 64, 0, out.get()); }), "no multiple of 16"));
 }
 
-TEST("a missing barrier shows: threads run in one order and in the other") {
-  if (!emulation::sharedIsUnset()) SKIP("shared memory keeps what the last block left");
+TEST("a missing barrier shows, because threads run in both orders") {
+  if (!emulation::sharedIsUnset()) SKIP("this build does not reset static shared memory");
   bool lowWrong = false, highWrong = false;
   for (int round = 0; round < 20; round++) {
     DeviceArray<int> out(64);
@@ -308,7 +308,7 @@ TEST("a missing barrier shows: threads run in one order and in the other") {
   CHECK(highWrong);
 }
 
-TEST("an asynchronous copy is not there before it is waited for") {
+TEST("an asynchronous copy has not arrived before it is waited for") {
   DeviceArray<float> in(std::vector<float>{1, 2, 3, 4}), out(1);
   LAUNCH(copyAndRead<false>, 1, 32, 0, 0, out.get(), in.get());
   CHECK(std::isnan(out.host()[0]));

@@ -12,18 +12,18 @@ namespace {
 enum Projection { Q, K, V, O, GATE, UP, DOWN, PROJECTIONS };
 constexpr const char* NAMES[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 
-// The fast products want inputs at multiples of 8: ranks are filled up with zeros, which add nothing.
+// The fast products need inputs that are multiples of 8, so ranks are padded with zeros, which do not change the result.
 int paddedRank(int rank) { return (rank + 7) / 8 * 8; }
 
 int rankOf(const AdapterMatrices* matrices) { return matrices ? paddedRank(matrices->rank) : 0; }
 
-// Lays a layer's matrices out and, where there is host memory behind the addresses, fills them.
+// Lays out a layer's matrices and, if it has host memory, fills them.
 template <typename T>
 class Builder {
  public:
   Builder(Carver& carver, uint8_t* deviceBase, uint8_t* host) : carver_(carver), base_(deviceBase), host_(host) {}
 
-  // Projections of one input whose outputs lie beside each other: q, k and v, or one alone.
+  // Projections that share an input and whose outputs are adjacent: q, k and v, or a single projection.
   LowRank<T> beside(const std::vector<const AdapterMatrices*>& all, const std::vector<int>& outputs, int inputs) {
     LowRank<T> change;
     change.down = stacked(all, inputs);
@@ -39,7 +39,7 @@ class Builder {
     return change;
   }
 
-  // Gate and up, whose outputs alternate: one B whose rows alternate, each zero where the other's part of low is.
+  // Gate and up, whose outputs alternate: a single B with alternating rows; each row is zero in the other projection's part of `low`.
   LowRank<T> inTurn(const AdapterMatrices* gate, const AdapterMatrices* up, int outputs, int inputs) {
     LowRank<T> change;
     if (!gate && !up) return change;
@@ -112,7 +112,8 @@ std::vector<std::vector<const AdapterMatrices*>> byLayer(const std::vector<Adapt
     const auto name = std::find_if(NAMES, NAMES + PROJECTIONS, [&](const char* known) { return std::strcmp(known, each.projection) == 0; });
     if (name == NAMES + PROJECTIONS) refuse(std::string("No layer has a projection \"") + each.projection + "\".");
     if (each.layer < 0 || each.layer >= shape.layers) refuse("There is no layer " + std::to_string(each.layer) + ".");
-    if (each.rank < 1 || !each.a || !each.b) refuse(std::string("The matrices of ") + each.projection + " are none.");
+    if (each.rank < 1 || !each.a || !each.b)
+      refuse(std::string("The matrices of ") + each.projection + " are incomplete: they need a rank of at least 1, A and B.");
     const int inputs = inputsOf(static_cast<int>(name - NAMES), shape), outputs = outputsOf(static_cast<int>(name - NAMES), shape);
     if (each.inputs != inputs || each.outputs != outputs)
       refuse(std::string("The matrices of ") + each.projection + " are for " + std::to_string(each.inputs) + " inputs and " + std::to_string(each.outputs) +
@@ -137,7 +138,8 @@ DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, co
   const size_t matrixBytes = sizes.bytes();
   sizes.take<T>(static_cast<size_t>(maxRows) * widest);
   if (sizes.bytes() > room)
-    throw EngineError("out-of-memory", "An adapter of " + std::to_string(sizes.bytes()) + " bytes; the engine may take " + std::to_string(room) + " more.");
+    throw EngineError("out-of-memory", "An adapter of " + std::to_string(sizes.bytes()) + " bytes does not fit; the engine may take " +
+                                           std::to_string(room) + " more.");
   block_ = DeviceBlock(sizes.bytes(), "an adapter");
   std::vector<uint8_t> host(matrixBytes);
   uint8_t* base = static_cast<uint8_t*>(block_.get());

@@ -1,5 +1,5 @@
-// Low-rank adapters (Hu et al., LoRA, 2021) on the device: A of projections that share an input under each other, B beside each other where they share
-// an output.
+// Low-rank adapters (Hu et al., LoRA, 2021) on the device. The A matrices of projections that share an input are stacked, so that one product
+// computes all of them; each projection's B adds to its part of the shared output.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -11,13 +11,13 @@
 
 namespace pie {
 
-// What is added to a projection's output: low = x · Aᵀ, then y += low · Bᵀ for parts of low and of y.
+// The change of a projection's output: low = x · Aᵀ, then y += low · Bᵀ for parts of low and of y.
 template <typename T>
 struct LowRank {
   struct Up {
     Linear<T> linear;
-    int from;  // First value of a row of low.
-    int to;    // First value of a row of y.
+    int from;  // First column of low.
+    int to;    // First column of y.
   };
   Linear<T> down;
   std::vector<Up> ups;
@@ -29,17 +29,18 @@ struct AdapterLayer {
   LowRank<T> qkv, output, gateUp, down;
 };
 
-// What the engine must know of adapters that may outlive it.
+// State that the engine shares with its adapters, because adapters may outlive it.
 struct AdapterLedger {
   std::mutex mutex;
   size_t bytes = 0;
-  std::vector<uint64_t> gone;  // Ids of those that were destroyed: no graph may be replayed for them.
+  std::vector<uint64_t> gone;  // Ids of destroyed adapters; their graphs must not be replayed.
 };
 
 template <typename T>
 class DeviceAdapter final : public Adapter {
  public:
-  // Throws EngineError "invalid" for matrices that fit no layer, "out-of-memory". `room`: bytes that adapters may still take.
+  // Throws EngineError "invalid" for matrices that do not fit the model, and "out-of-memory". `room`: bytes that the engine may still use for
+  // adapters.
   DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows, uint64_t id, std::shared_ptr<AdapterLedger> ledger,
                 size_t room, const Stream& stream);
   ~DeviceAdapter() override;

@@ -1,4 +1,4 @@
-// Steps that take the tokens which the step before picks, handed over before that has ended, against the same steps with the tokens told.
+// Steps that take the previous step's picked tokens and are submitted before that step has ended, against the same steps with explicit tokens.
 #include <memory>
 #include "testing.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int SEQUENCES = 3, STEPS = 14, ROOM = 20;
 
-// What each sequence asks of a row: the most probable token, a draw of several, the first of several, a draw among few allowed ones.
+// Requests by kind: the most probable token, a draw among several, the first of several, a draw among few allowed tokens.
 Call asking(int kind, int step) {
   Call call;
   call.outputRows = 1;
@@ -20,7 +20,7 @@ Call asking(int kind, int step) {
   return call;
 }
 
-// One token after `step` others of the sequence, whose slots are its own.
+// One token after `step` others of the sequence; each sequence has its own slots.
 Call decode(int sequence, int kind, int step) {
   Call call = asking(kind, step);
   const uint32_t first = static_cast<uint32_t>(sequence) * ROOM, at = first + static_cast<uint32_t>(step);
@@ -32,7 +32,7 @@ Call decode(int sequence, int kind, int step) {
 
 uint32_t pickedOf(const Call& call, const Answer& answer) { return answer.tokens[call.draws.empty() ? 0 : answer.drawn[0]]; }
 
-// In an order that changes from step to step, so that a row of the step before is another one's.
+// The order changes from step to step, so that a sequence has different rows in consecutive steps.
 std::vector<int> orderOf(int step) {
   std::vector<int> order;
   for (int i = 0; i < SEQUENCES; i++) order.push_back((i + step) % SEQUENCES);
@@ -80,7 +80,7 @@ Transcript ahead(Engine& engine, const std::vector<int>& kinds) {
 
 }  // namespace
 
-TEST("steps handed over ahead are the steps one by one, bit for bit, in every precision, from graphs and directly") {
+TEST("steps submitted ahead equal steps one by one, bit for bit, in every precision, with and without graphs") {
   const auto check = [](Precision precision, bool graphs, const std::vector<int>& kinds) {
     TinyModel model = tinyModel(31, {.headDim = 16, .intermediate = 64});
     model.options.precision = precision;
@@ -96,14 +96,14 @@ TEST("steps handed over ahead are the steps one by one, bit for bit, in every pr
       }
   };
   for (const bool graphs : {true, false}) {
-    // How tokens are picked does not depend on the precision.
+    // The picking of tokens does not depend on the precision.
     check(Precision::Bf16, graphs, {0, 0, 0});
     check(Precision::Bf16, graphs, {0, 1, 2});
     for (const Precision precision : {Precision::Float32, Precision::Bf16, Precision::Int8}) check(precision, graphs, {3, 2, 1});
   }
 }
 
-TEST("several rows of one sequence, and rows of another that picks many, are taken in any order") {
+TEST("picked tokens can be taken in any order, also from a sequence that picks many") {
   const TinyModel model = tinyModel(32);
   const auto engine = Engine::create(model.options, model.source()), told = Engine::create(model.options, model.source());
   Random random(5);
@@ -114,7 +114,7 @@ TEST("several rows of one sequence, and rows of another that picks many, are tak
   const std::vector<Call> before = {wide, without, makeCall(randomTokens(random, 2))};
   const uint64_t step = submitCalls(*engine, before);
   Call follower = makeCall({}, {}, range(0, 4));
-  follower.picked = {7, 0, 5, 5};  // Of 8: the one that wants no tokens has none.
+  follower.picked = {7, 0, 5, 5};  // Of 8: the sequence that wants no tokens has none.
   follower.positions = range(0, 4);
   follower.outputRows = 4;
   const std::vector<Answer> after = runCalls(*engine, {follower});
@@ -124,7 +124,7 @@ TEST("several rows of one sequence, and rows of another that picks many, are tak
   CHECK(after[0].states == runCalls(*told, {follower})[0].states);
 }
 
-TEST("where no number is, or nothing is allowed, the token that is picked is 0") {
+TEST("the picked token is 0 if a row has no number or allows no token") {
   const TinyModel model = tinyModel(33);
   const auto engine = Engine::create(model.options, model.source()), told = Engine::create(model.options, model.source());
   Call broken = asking(1, 0), nothing = asking(0, 0), several = asking(2, 0);
@@ -142,7 +142,7 @@ TEST("where no number is, or nothing is allowed, the token that is picked is 0")
   CHECK_EQUAL(engine->wait(step).drawn[0], NOTHING_DRAWN);
 }
 
-TEST("what was not picked is not taken") {
+TEST("tokens that were not picked are refused") {
   const TinyModel model = tinyModel(34);
   const auto engine = Engine::create(model.options, model.source());
   Random random(6);
@@ -155,9 +155,9 @@ TEST("what was not picked is not taken") {
   CHECK_THROWS(submitCalls(*engine, {taking(0)}), "picked token 0 of 0");
   submitCalls(*engine, {makeCall({1, 2})});
   CHECK_THROWS(submitCalls(*engine, {taking(2)}), "picked token 2 of 2");
-  // A batch that is refused changes nothing.
+  // A refused batch changes nothing.
   submitCalls(*engine, {taking(1)});
-  // 70 rows are two steps of 64 at most.
+  // 70 rows need two steps of at most 64.
   submitCalls(*engine, {makeCall(randomTokens(random, 40)), makeCall(randomTokens(random, 30))});
   CHECK_THROWS(submitCalls(*engine, {taking(0)}), "did not fit one device step");
   submitCalls(*engine, {makeCall({1})});

@@ -1,4 +1,4 @@
-// Bounds of numbers from outside. A step lists tens of thousands of slots, so all of them are looked at before anything is decided of one.
+// Bounds checks of untrusted numbers. A step lists tens of thousands of slots, so the check is branch-free and vectorisable.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace pie {
 
-// Whether all values are below `end`, which is 2^31 at most.
+// True if all values are below `end`, which must be at most 2^31.
 inline bool allBelow(const uint32_t* values, size_t count, uint32_t end) {
-  // The sign bits of values that are 2^31 or more, and of what is left to the last one that is allowed. In lanes, which compilers make vectors of.
+  // A value is too large if its own sign bit or that of (end - 1 - value) is set. Accumulates in independent lanes, which compilers vectorise.
   constexpr size_t LANES = 8;
   uint32_t signs[LANES] = {};
   size_t at = 0;
@@ -20,7 +20,7 @@ inline bool allBelow(const uint32_t* values, size_t count, uint32_t end) {
   return any >> 31 == 0;
 }
 
-// Of one value at least.
+// Requires count ≥ 1.
 inline uint32_t largest(const uint32_t* values, size_t count) { return *std::max_element(values, values + count); }
 
 }  // namespace pie

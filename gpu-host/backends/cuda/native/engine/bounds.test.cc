@@ -1,11 +1,11 @@
-// A value that is too large is found wherever it stands.
+// allBelow finds a value that is too large at any position.
 #include "bounds.h"
 #include <vector>
 #include "../testing/test.h"
 
 using namespace pie;
 
-TEST("bounds: every value counts, of any size") {
+TEST("bounds: every value is checked, of any size") {
   for (const uint32_t end : {1u, 7u, 1u << 20, 0x80000000u}) {
     for (size_t count = 0; count < 20; count++) {
       std::vector<uint32_t> values(count, end - 1);

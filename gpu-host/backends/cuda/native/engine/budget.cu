@@ -17,7 +17,7 @@ std::string sizeText(size_t bytes) {
   return text;
 }
 
-// The most pages whose need is within the budget, or 0.
+// The largest number of pages whose need is within the budget, or 0 (binary search).
 int mostThatFit(const std::function<MemoryNeed(int)>& needFor, int mostPages, size_t budget) {
   int fits = 0, tooMany = mostPages + 1;
   while (tooMany - fits > 1) {
@@ -31,8 +31,8 @@ int mostThatFit(const std::function<MemoryNeed(int)>& needFor, int mostPages, si
 
 MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free,
                         size_t total) {
-  // The driver takes some for graphs and modules as they are loaded; where it finds none, a launch fails and the device is lost.
-  // Counted of all that the card has: what another model on it has left is what the driver needs for both.
+  // The driver allocates memory for graphs and modules when they are loaded; if none is free, a launch fails and the device is lost. The spare is a
+  // share of the total memory, not of the free memory: what another model's engine has left free on this device serves the driver for both.
   const size_t spare = std::min<size_t>(total / 32, size_t{1} << 30), open = free - std::min(free, spare);
   const size_t most = asked > 0 ? std::min(asked, open) : open, budget = most - std::min(most, reserve);
   MemoryBudget plan{};
@@ -45,12 +45,12 @@ MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageC
   const int wanted = std::max(plan.pageCount, 1);
   std::string message;
   if (wanted > mostPages) {
-    message = std::to_string(wanted) + " pages are more than can be told apart";
+    message = std::to_string(wanted) + " pages exceed the maximum of the engine";
   } else {
     const MemoryNeed need = needFor(wanted);
     message = "The model needs " + sizeText(need.weights) + " for weights, " + sizeText(need.pool) + " for a pool of " + std::to_string(wanted) +
               " pages and " + sizeText(need.scratch) + " for scratch: " + sizeText(need.total()) + " of " + sizeText(budget) +
-              (asked > 0 && asked <= open ? " that it may take" : " that are free") + (reserve > 0 ? ", less what is kept for adapters" : "");
+              (asked > 0 && asked <= open ? " that the engine may take" : " that are free") + (reserve > 0 ? ", less the reserve for adapters" : "");
   }
   throw EngineError("out-of-memory", message + "; " + std::to_string(plan.pagesThatFit) + " pages would fit");
 }

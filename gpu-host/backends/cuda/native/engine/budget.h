@@ -1,4 +1,4 @@
-// Whether weights, pool and scratch fit, decided before anything is allocated.
+// Decides before any allocation whether weights, pool and scratch fit.
 #pragma once
 #include <functional>
 #include "engine.h"
@@ -14,13 +14,13 @@ struct MemoryNeed {
 
 struct MemoryBudget {
   MemoryNeed need;
-  int pageCount;      // As asked for; all that fit for 0.
+  int pageCount;      // The requested number; for 0, all that fit.
   int pagesThatFit;
 };
 
-// `needFor` gives what so many pages need and grows with them. `asked`: of the options, 0 for all that is `free` but a little for the driver, a part of `total`;
-// `reserve` of it is left alone.
-// Throws EngineError "out-of-memory", which says what is needed for what and how many pages would fit. Pure.
+// `needFor` returns the need of a number of pages and must be monotonic. `asked`: the option's limit in bytes; 0: all `free` bytes except a spare for
+// the driver, which is a share of `total`. `reserve` bytes of it stay unused. Throws EngineError "out-of-memory", whose message lists the need and
+// how many pages would fit. Pure.
 MemoryBudget planMemory(const std::function<MemoryNeed(int pages)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free,
                         size_t total);
 

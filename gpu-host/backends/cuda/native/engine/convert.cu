@@ -18,7 +18,7 @@ float floatOf(uint32_t bits) {
   return value;
 }
 
-// Half precision has 5 bits of exponent: a product by 2^112 moves those of normal and subnormal numbers alike to where float has them.
+// float16 has 5 exponent bits: multiplying by 2^112 corrects the exponent bias of normal and subnormal numbers alike.
 float fromHalf(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, rest = static_cast<uint32_t>(half & 0x7fff) << 13;
   const float value = floatOf(rest) * 0x1p112f;

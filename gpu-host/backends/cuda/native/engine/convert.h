@@ -1,4 +1,4 @@
-// Numbers of safetensors to the engine's, on the host. Loops that a compiler turns into vector code.
+// Converts the numbers of safetensors files to the engine's types on the host. The loops are written so that compilers vectorise them.
 #pragma once
 #include <cstddef>
 #include "../kernels/types.h"
@@ -8,7 +8,7 @@ namespace pie {
 
 size_t elementBytes(HostTensor::Type type);
 
-// `from` may lie at any address. Rounds to nearest even.
+// `from` may be unaligned. Rounds to nearest even.
 template <typename T>
 void convertNumbers(T* to, HostTensor::Type type, const void* from, size_t count);
 

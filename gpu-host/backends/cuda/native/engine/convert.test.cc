@@ -1,4 +1,4 @@
-// Numbers of tensors as they lie in files, against the definitions of their types.
+// Conversion of tensor data as stored in files, against the definitions of the types.
 #include <cmath>
 #include <cstring>
 #include "convert.h"
@@ -21,11 +21,11 @@ TEST("numbers of every type are converted, at any address") {
   std::vector<bf16> narrow(count);
   convertNumbers(narrow.data(), HostTensor::Type::F32, bytes.data() + 1, count);
   for (size_t i = 0; i < count; i++) CHECK_CLOSE(__bfloat162float(narrow[i]), __bfloat162float(__float2bfloat16(values[i])), 0);
-  // bf16 is there and back again.
+  // Conversion from bf16 is exact.
   std::memcpy(bytes.data() + 1, narrow.data(), count * 2);
   convertNumbers(wide.data(), HostTensor::Type::BF16, bytes.data() + 1, count);
   for (size_t i = 0; i < count; i++) CHECK_CLOSE(wide[i], __bfloat162float(narrow[i]), 0);
-  // Every half there is: sign, exponent and fraction by the definition.
+  // Every float16: sign, exponent and fraction by the definition.
   std::vector<uint16_t> halves(65536);
   for (int i = 0; i < 65536; i++) halves[i] = static_cast<uint16_t>(i);
   wide.resize(65536);

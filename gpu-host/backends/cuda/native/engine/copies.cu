@@ -34,7 +34,7 @@ class Rounds {
 }  // namespace
 
 std::vector<CopyRound> planCopies(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs, int capacity, int spare) {
-  // By destination, of which each has one writer.
+  // By destination; the last pair with a destination is its only writer.
   std::unordered_map<int, int> writer;
   for (int i = 0; i < pairs; i++) writer[static_cast<int>(destinations[i])] = i;
   std::vector<Pair> all;
@@ -53,7 +53,7 @@ std::vector<CopyRound> planCopies(const uint32_t* sources, const uint32_t* desti
     return found == writer.end() ? -1 : found->second;
   };
 
-  // How many others have yet to read what a pair writes; who has none left may go.
+  // For each pair, the number of other pairs that have yet to read its destination; a pair with none may be copied.
   std::vector<int> readers(count, 0), ready;
   for (int i = 0; i < count; i++) {
     const int after = writerOf(all[i].source);
@@ -70,7 +70,7 @@ std::vector<CopyRound> planCopies(const uint32_t* sources, const uint32_t* desti
     if (after >= 0 && after != i && --readers[after] == 0) ready.push_back(after);
   }
 
-  // What is left are rings: each pair's source is written by the next.
+  // The remaining pairs form rings: each pair's source is written by the next pair.
   for (int start = 0; start < count; start++) {
     if (gone[start]) continue;
     std::vector<Pair> ring;
@@ -82,7 +82,7 @@ std::vector<CopyRound> planCopies(const uint32_t* sources, const uint32_t* desti
       result.together(ring);
       continue;
     }
-    // The first pair's destination is the last one's source: it is kept, then the pairs go in order.
+    // Opens the ring: saves the first pair's destination, which is the last pair's source, to `spare`; then copies the pairs in order.
     result.add({ring.front().destination, spare, 0});
     ring.back().source = spare;
     for (const Pair& pair : ring) result.add(pair);

@@ -1,4 +1,4 @@
-// What the engine takes of the device, gives back, and says when the device fails.
+// Memory that the engine allocates and frees, and its behaviour when the device fails.
 #include <cstring>
 #include <memory>
 #include "../device/device.h"
@@ -13,7 +13,7 @@ namespace {
 
 std::unique_ptr<Engine> make(const TinyModel& model) { return Engine::create(model.options, model.source()); }
 
-// The device as it was at the end of a case, whatever happened in it.
+// Restores the emulated device at the end of a case.
 struct Restored {
   emulation::Device device = emulation::device();
   ~Restored() {
@@ -40,7 +40,7 @@ std::string codeOf(const std::function<void()>& work, std::string* message = nul
 
 }  // namespace
 
-TEST("an engine takes what it reports, at start, and gives all of it back") {
+TEST("an engine allocates at start what it reports, and frees all of it") {
   const Restored restored;
   const Taken before;
   TinyModel model = tinyModel(31);
@@ -49,7 +49,7 @@ TEST("an engine takes what it reports, at start, and gives all of it back") {
     const MemoryReport report = engine->memory();
     CHECK_EQUAL(report.total, report.weights + report.pool + report.scratch);
     CHECK_EQUAL(emulation::deviceBytes() - before.bytes, report.total);
-    // One page more would not fit into what pagesThatFit is for.
+    // The pool's memory would hold at least the requested number of pages.
     CHECK(report.pagesThatFit >= 24);
     Random random(1);
     for (int i = 0; i < 4; i++) {
@@ -64,12 +64,12 @@ TEST("an engine takes what it reports, at start, and gives all of it back") {
     runCalls(*engine, {makeCall({1, 2})}, 32, adapter.get());
     adapter.reset();
     CHECK_EQUAL(emulation::deviceBytes() - before.bytes, report.total);
-    submitCalls(*engine, {makeCall(randomTokens(random, 30))});  // Nobody waits for this one.
+    submitCalls(*engine, {makeCall(randomTokens(random, 30))});  // The test does not wait for this step.
   }
   CHECK(Taken() == before);
 }
 
-TEST("a pool that does not fit is refused with what would fit, and what would fit does") {
+TEST("a pool that does not fit is refused with the number of pages that fit, which then do") {
   const Restored restored;
   const Taken before;
   TinyModel model = tinyModel(32);
@@ -102,7 +102,7 @@ TEST("a pool that does not fit is refused with what would fit, and what would fi
   CHECK_EQUAL(codeOf([&] { make(model); }, &message), "out-of-memory");
   CHECK(message.find(" " + std::to_string(fits) + " pages would fit") != std::string::npos);
   CHECK(message.find("for weights") != std::string::npos && message.find("scratch") != std::string::npos);
-  // The same of what is free; a little is left to the driver.
+  // The same with the device's free memory, less the spare for the driver.
   emulation::Device small = emulation::device();
   small.memoryBytes = emulation::deviceBytes() + (8 << 20);
   emulation::setDevice(small);
@@ -119,14 +119,14 @@ TEST("a pool that does not fit is refused with what would fit, and what would fi
   CHECK(Taken() == before);
 }
 
-TEST("whichever call fails at start, nothing is left behind") {
+TEST("any failing call at start leaves no memory behind") {
   const Restored restored;
   const TinyModel model = tinyModel(33);
   const Taken before;
   int failed = 0;
   for (const cudaError_t error : {cudaErrorMemoryAllocation, cudaErrorIllegalAddress}) {
     for (int after = 0; after < 200; after += 1 + after / 6) {
-      // Once: what a device that stays lost was given it does not give back before the process ends.
+      // Fails only once: memory of a device that stays lost is not freed before the process ends.
       emulation::failCall("any", error, after, false);
       std::string message;
       std::unique_ptr<Engine> engine;
@@ -141,7 +141,7 @@ TEST("whichever call fails at start, nothing is left behind") {
     }
   }
   CHECK(failed > 30);
-  // A source that throws passes through.
+  // An exception of the weight source reaches the caller.
   const WeightSource source = [&](const std::string& name) -> HostTensor {
     if (name == "model.layers.1.mlp.up_proj.weight") throw std::runtime_error("the file is gone");
     return model.source()(name);
@@ -155,7 +155,7 @@ TEST("whichever call fails at start, nothing is left behind") {
   CHECK(devices().empty());
 }
 
-TEST("a device that fails is lost: the call and the step are named, every later call says the same, and all is given back") {
+TEST("a device that fails is lost: the error names the call and the step, later calls repeat it, and all memory is freed") {
   const Restored restored;
   const TinyModel model = tinyModel(34);
   const Taken before;
@@ -184,7 +184,7 @@ TEST("a device that fails is lost: the call and the step are named, every later 
       lost++;
       CHECK_EQUAL(code, "cuda");
       CHECK(message.find("(719)") != std::string::npos);
-      // It stays lost, also where the device would answer again.
+      // The engine stays lost even if the device would respond again.
       emulation::restoreDevice();
       for (int i = 0; i < 6; i++) {
         CHECK_EQUAL(codeOf([&] {
@@ -207,7 +207,7 @@ TEST("a device that fails is lost: the call and the step are named, every later 
     CHECK(Taken() == before);
   }
   CHECK(lost > 15);
-  // A kernel that fails is told by whoever waits.
+  // A failing kernel is reported to the caller that waits.
   {
     const auto engine = make(model);
     emulation::failKernel(5);
@@ -218,7 +218,7 @@ TEST("a device that fails is lost: the call and the step are named, every later 
   CHECK(Taken() == before);
 }
 
-TEST("graphs that the driver refuses are launched directly, or without their chains where it may be those") {
+TEST("refused graphs are launched directly, or captured without chains if those may be the cause") {
   const Restored restored;
   TinyModel model = tinyModel(36);
   Random random(4);
@@ -243,7 +243,7 @@ TEST("graphs that the driver refuses are launched directly, or without their cha
   }
 }
 
-TEST("nothing is read before it is there, or written while it is read, however slow the streams are") {
+TEST("no data is read before it is ready or overwritten while it is read, with any delay of the streams") {
   const Restored restored;
   TinyModel model = tinyModel(35);
   model.options.maxRows = 24;
@@ -256,14 +256,14 @@ TEST("nothing is read before it is there, or written while it is read, however s
   for (int i = 0; i < 6; i++) {
     std::vector<Call> calls = {makeCall(randomTokens(random, 2), range(0, i > 0 ? 8 : 0), range(8 + 2 * i, 10 + 2 * i)), makeCall(randomTokens(random, 3))};
     if (i == 0) calls[0] = makeCall(randomTokens(random, 8), {}, range(0, 8));
-    // The third goes in five device steps.
+    // The third batch needs five device steps.
     if (i == 2)
       for (int k = 0; k < 4; k++) calls.push_back(makeCall(randomTokens(random, 20 + k)));
     if (i == 3) calls.back().attention = true;
     batches.push_back(calls);
     expected.push_back(reference.forward(calls));
   }
-  // Each waited for behind the next one, then the last two only.
+  // First waits for each step after submitting the next one, then only for the last two.
   for (const bool eager : {true, false}) {
     std::vector<uint64_t> steps;
     for (int i = 0; i <= 6; i++) {
@@ -271,7 +271,7 @@ TEST("nothing is read before it is there, or written while it is read, however s
       if (i > 0 && (eager || i >= 5)) CHECK(errorOf(answersOf(engine->wait(steps[i - 1]), batches[i - 1], 32), expected[i - 1]) < 1e-4);
     }
   }
-  // Side work is in order, too: a copy that is queued behind a step that writes what it copies, and is read by the next one.
+  // Side work is ordered, too: a copy that is queued behind a step copies what that step wrote, and the page read sees the copy.
   const uint64_t writing = submitCalls(*engine, {makeCall(batches[1][0].tokens, {}, range(100, 102))});
   const std::vector<uint32_t> from = range(100, 102), to = range(120, 122);
   engine->copySlots(from.data(), to.data(), nullptr, 2);

@@ -3,7 +3,7 @@
 
 namespace pie {
 
-// Without a driver, or without a card, there are none: that is no error.
+// Without a driver or a device the list is empty; that is not an error.
 std::vector<DeviceInfo> devices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int MOST_PAGES = 1000000;
 
-// The library that may make large products, closed at the end.
+// Owns the cuBLASLt handle.
 class Cublas {
  public:
   explicit Cublas(bool wanted) : handle_(wanted ? openCublasLt() : nullptr) {}
@@ -28,7 +28,7 @@ class Cublas {
   CublasLt* handle_;
 };
 
-// Device memory: one block each for weights, pool and the rest.
+// Device memory: one block each for weights, pool and scratch.
 template <typename T>
 struct DeviceMemory {
   DeviceBlock weights, pool, scratch;
@@ -45,7 +45,7 @@ PlanContext planContext(const EngineOptions& options, int pageCount, int multipr
   return context;
 }
 
-// Everything beside weights and pool: what steps compute in, their areas, side work.
+// Scratch memory: the steps' scratch and areas, side work, page staging.
 template <typename T>
 struct ScratchMemory {
   Scratch<T> scratch;
@@ -73,7 +73,7 @@ class EngineOf final : public Engine {
     layOut(context);
     {
       const Stream stream;
-      // Keys that a mask hides still meet a weight of 0, which only finite numbers survive; products count in their workspace from 0.
+      // Masked keys still enter the product with weight 0, which requires finite values; the product workspaces hold counters that start at 0.
       CUDA_CALL(cudaMemsetAsync(memory_.pool.get(), 0, memory_.pool.bytes(), stream));
       CUDA_CALL(cudaMemsetAsync(memory_.scratch.get(), 0, memory_.scratch.bytes(), stream));
       const size_t frequencyBytes = options.frequencies.size() * sizeof(double);
@@ -147,7 +147,7 @@ class EngineOf final : public Engine {
   }
 
  private:
-  // The device is a matter of each thread.
+  // The current device is a per-thread setting of CUDA.
   void use() const { CUDA_CALL(cudaSetDevice(options_.device)); }
 
   template <typename Work>
@@ -204,7 +204,7 @@ class EngineOf final : public Engine {
     return adapter;
   }
 
-  // What adapters may still take of what was asked for.
+  // Bytes that adapters may still use within memoryBytes.
   size_t adapterRoom() const {
     if (options_.memoryBytes == 0) return SIZE_MAX;
     const std::lock_guard<std::mutex> lock(ledger_->mutex);
@@ -221,10 +221,10 @@ class EngineOf final : public Engine {
   const EngineOptions options_;
   int multiprocessors_;
   mutable Health health_;
-  mutable std::mutex calls_;  // All calls but `wait` and moves of pages.
+  mutable std::mutex calls_;  // Serialises all calls except `wait` and page moves.
   Cublas cublas_;
   MemoryBudget budget_{};
-  // Freed last: streams end their work before.
+  // Declared before the streams' owners, so that it is freed after their work has ended.
   DeviceMemory<T> memory_;
   DeviceModel<T> model_;
   uint8_t* areas_ = nullptr;
@@ -237,7 +237,7 @@ class EngineOf final : public Engine {
   std::unique_ptr<PageMover> pages_;
 };
 
-// Kernels are compiled for one generation of cards.
+// The kernels are compiled for compute capability 9.0 only.
 void checkDevice(int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

@@ -1,4 +1,4 @@
-// The engine against the forward in double, and against itself. Bound of float everywhere: 1e-4 of the largest value.
+// The engine against a forward pass in double, and against itself. The float tolerance is 1e-4 of the largest value.
 #include <memory>
 #include "testing.h"
 
@@ -17,7 +17,7 @@ std::vector<uint8_t> randomMask(Random& random, int rows, int keys, double densi
   return mask;
 }
 
-// Decodes and prefills, masks of all kinds, embeds, calls without writes, and one that reads what another of the batch writes.
+// Decodes and prefills, masks of all kinds, embeds, calls without writes, and a call that reads what another of the batch writes.
 std::vector<Call> mixedBatch(Random& random) {
   std::vector<Call> calls;
   calls.push_back(makeCall(randomTokens(random, 5), range(0, 12), range(40, 45)));
@@ -36,7 +36,7 @@ std::vector<Call> mixedBatch(Random& random) {
   embeds.outputRows = 2;
   calls.push_back(embeds);
   calls.push_back(makeCall(randomTokens(random, 3)));
-  calls.back().mask = {0, 0, 0, 0, 0, 1, 0, 0, 1};  // Nothing, only a later one, itself.
+  calls.back().mask = {0, 0, 0, 0, 0, 1, 0, 0, 1};  // Sees nothing; only a later input; itself.
   calls.push_back(makeCall(randomTokens(random, 1)));
   calls.back().mask = {0};
   return calls;
@@ -46,7 +46,7 @@ std::vector<Call> contextOf(Random& random) { return {makeCall(randomTokens(rand
 
 }  // namespace
 
-TEST("a batch of every kind of sequence is what the forward in double says, in every variant") {
+TEST("a batch of every kind of sequence matches the forward pass in double, in every variant") {
   const std::vector<Variant> variants = {
       {}, {.bias = true, .tied = true}, {.norms = true, .headDim = 16}, {.heads = 6, .kvHeads = 1, .headDim = 4, .hidden = 24, .layers = 3}};
   for (size_t v = 0; v < variants.size(); v++) {
@@ -65,7 +65,7 @@ TEST("a batch of every kind of sequence is what the forward in double says, in e
   }
 }
 
-TEST("where few rows are wanted the last layer ends with them, and they are the same") {
+TEST("the last layer computes only the wanted rows if they are few, with the same results") {
   TinyModel model = tinyModel(20);
   model.options.graphs = false;
   const auto engine = make(model);
@@ -90,12 +90,12 @@ TEST("where few rows are wanted the last layer ends with them, and they are the 
     CHECK(relativeError(answers[i].states, tail(expected[i].states, answers[i].states.size())) < TOLERANCE);
     CHECK(relativeError(byToken(answers[i], 61), tail(expected[i].logProbabilities, answers[i].tokens.size())) < TOLERANCE);
   }
-  // And what it wrote is there.
+  // The keys and values that it wrote are in the pool.
   const std::vector<Call> after = {makeCall({5}, range(0, 20))};
   CHECK(errorOf(runCalls(*engine, after), reference.forward(after)) < TOLERANCE);
 }
 
-TEST("a prefill is the same as its steps one by one, and a ragged batch as each alone") {
+TEST("a prefill equals its steps one by one, and a ragged batch equals each sequence alone") {
   const TinyModel model = tinyModel(11);
   const auto engine = make(model);
   Random random(5);
@@ -116,7 +116,7 @@ TEST("a prefill is the same as its steps one by one, and a ragged batch as each 
   }
 }
 
-TEST("graphs on are graphs off, bit for bit, also when a graph is replayed for other batches of its bucket") {
+TEST("graphs on and off are bit-identical, also when a graph is replayed for other batches of its bucket") {
   TinyModel model = tinyModel(12);
   const auto with = make(model);
   model.options.graphs = false;
@@ -144,7 +144,7 @@ TEST("graphs on are graphs off, bit for bit, also when a graph is replayed for o
   }
 }
 
-TEST("a bucket is captured when it comes for the third time, once for each area") {
+TEST("a bucket is captured at its third use, once per area") {
   const TinyModel model = tinyModel(19);
   const auto engine = make(model);
   std::vector<size_t> captured;
@@ -156,7 +156,7 @@ TEST("a bucket is captured when it comes for the third time, once for each area"
   CHECK_EQUAL(engine->graphs().refused, 0u);
 }
 
-TEST("what does not fit one step is computed in several, with the same results") {
+TEST("a batch that does not fit one step is computed in several, with the same results") {
   TinyModel model = tinyModel(13);
   const auto large = make(model);
   model.options.maxRows = 7;
@@ -168,7 +168,7 @@ TEST("what does not fit one step is computed in several, with the same results")
   for (Engine* engine : {large.get(), small.get()}) runCalls(*engine, context);
   for (int round = 0; round < 3; round++) {
     std::vector<Call> calls = mixedBatch(random);
-    // A long one that keeps no keys, one that does, and a long one with a mask that looks at no later input.
+    // A long sequence that keeps no keys, one that does, and a long one whose mask shows no later input.
     calls.push_back(makeCall(randomTokens(random, 23), range(0, 5), {}));
     calls.push_back(makeCall(randomTokens(random, 17), range(0, 12), range(80, 97)));
     calls.push_back(makeCall(randomTokens(random, 16), range(2, 9), range(100, 116)));
@@ -194,11 +194,11 @@ TEST("what does not fit one step is computed in several, with the same results")
   CHECK(runCalls(*small, {}).empty());
 }
 
-TEST("projection and scores of states are those of the step that gave them") {
+TEST("projection and scores of states equal those of the step that computed the states") {
   const TinyModel model = tinyModel(14);
   const auto engine = make(model);
   Random random(41);
-  // More states than logits are held at once, and lists of all lengths.
+  // More states than rows of logits are in memory at once, and lists of all lengths.
   std::vector<float> states;
   std::vector<float> expected;
   for (int i = 0; i < 3; i++) {
@@ -261,7 +261,7 @@ TEST("allowed tokens, draws and few tokens reach the head") {
   }
 }
 
-TEST("two steps under way do not disturb each other, nor do copies and projections between them") {
+TEST("two steps in flight do not disturb each other, nor do copies and projections between them") {
   const TinyModel model = tinyModel(16);
   const auto engine = make(model), alone = make(model);
   Random random(61);
@@ -275,7 +275,7 @@ TEST("two steps under way do not disturb each other, nor do copies and projectio
     const Call first = makeCall(randomTokens(random, 1 + i % 3), range(0, 19), range(40, 41 + i % 3));
     batches.push_back({first, makeCall(randomTokens(random, 1), range(0, 10), range(60, 61))});
     if (i == 5) batches.back().push_back(makeCall(randomTokens(random, 60)));
-    if (i == 5) batches.back().push_back(makeCall(randomTokens(random, 50)));  // In two device steps.
+    if (i == 5) batches.back().push_back(makeCall(randomTokens(random, 50)));  // Needs two device steps.
     expected.push_back(runCalls(*alone, batches.back()));
   }
   uint64_t before = 0;
@@ -302,7 +302,7 @@ TEST("two steps under way do not disturb each other, nor do copies and projectio
   CHECK_THROWS(engine->wait(before - 2), "gone");
 }
 
-TEST("bf16 stays near the forward in double, with fast kernels and plain ones") {
+TEST("bf16 stays near the forward pass in double, with fast and plain kernels") {
   for (const int headDim : {8, 64}) {
     TinyModel model = tinyModel(17, {.heads = 2, .kvHeads = 1, .headDim = headDim, .hidden = 64, .intermediate = 128});
     model.options.precision = Precision::Bf16;
@@ -315,11 +315,11 @@ TEST("bf16 stays near the forward in double, with fast kernels and plain ones") 
     const double first = errorOf(runCalls(*engine, context, 64), reference.forward(context));
     const double second = errorOf(runCalls(*engine, calls, 64), reference.forward(calls));
     CHECK(first < 0.06 && second < 0.06);
-    CHECK(first > 1e-5);  // Else it was not bf16.
+    CHECK(first > 1e-5);  // Otherwise it did not compute in bf16.
   }
 }
 
-// What Precision makes of a matrix of products.
+// Dequantises a product's matrix as Precision quantises it.
 std::vector<float> dequantised(const std::vector<float>& weight, int inputs, Precision precision, bool isHead = false) {
   const bool four = precision == Precision::Int4 && !isHead && inputs % 32 == 0;
   if (inputs % 16 != 0) return weight;
@@ -337,7 +337,7 @@ std::vector<float> dequantised(const std::vector<float>& weight, int inputs, Pre
         const float scale = (most >= -least ? -1.0f : 1.0f) * std::ldexp(std::nearbyint(std::ldexp(size / 8, -exponent)), exponent);
         to = std::min(std::max(std::rint(valueOf(i) / scale), -8.0f), 7.0f) * scale;
       } else if (precision == Precision::Fp8) {
-        // Steps of an eighth of the power of two below the value, 2⁻⁹ at least.
+        // The step is an eighth of the power of two below the value, at least 2⁻⁹.
         const float scale = size / 448, value = valueOf(i) / scale, step = std::ldexp(1.0f, std::max(value == 0 ? -6 : std::ilogb(value), -6) - 3);
         to = std::rint(value / step) * step * scale;
       } else {
@@ -348,14 +348,14 @@ std::vector<float> dequantised(const std::vector<float>& weight, int inputs, Pre
   return result;
 }
 
-TEST("narrow weights are the dequantised ones, tied or not, beside adapters, and less memory") {
+TEST("quantised weights equal the dequantised ones, tied or not, with adapters, in less memory") {
   for (const auto& [precision, tied] : std::vector<std::pair<Precision, bool>>{{Precision::Int8, false}, {Precision::Int8, true}, {Precision::Fp8, false},
                                                                                {Precision::Fp8, true}, {Precision::Int4, false}, {Precision::Int4, true}}) {
-    // Of 136 inputs, no multiple of 16: that matrix stays bf16.
+    // 136 is no multiple of 16, so the matrices with 136 inputs stay bf16.
     TinyModel model = tinyModel(19 + tied, {.bias = tied, .tied = tied, .headDim = 16, .hidden = 64, .intermediate = tied ? 136 : 128});
     ModelShape& shape = model.options.shape;
-    // The first value of each row towers over the others, which so few bits can then hardly tell apart, and meets an input that a norm makes small: what
-    // quantising changes is far above the rounding of activations.
+    // Makes the quantisation error much larger than the rounding of activations: the first value of each row dominates its scale, so few bits are
+    // left for the others, and it meets an input that a norm makes small.
     Random random(90);
     TinyModel narrow = model;
     for (auto& [name, values] : model.tensors) {
@@ -385,7 +385,7 @@ TEST("narrow weights are the dequantised ones, tied or not, beside adapters, and
     const std::vector<Answer> answers = runCalls(*engine, calls, 64);
     const double error = errorOf(answers, expected.forward(calls)), otherwise = errorOf(answers, original.forward(calls));
     CHECK(error < 0.06);
-    // Values of e4m3 are told apart beside any other: what it costs is their rounding alone.
+    // e4m3 has a floating exponent, so a dominating value does not cost the others precision: the error is their rounding alone.
     CHECK(otherwise > (precision == Precision::Fp8 ? 2 : 10) * error);
     const std::vector<float> a = random.normals<float>(64 * 2, 0.3), b = random.normals<float>(64 * 2, 0.3);
     const auto adapter = engine->loadAdapter({{1, "q_proj", 2, 64, 64, a.data(), b.data()}});
@@ -400,7 +400,7 @@ TEST("narrow weights are the dequantised ones, tied or not, beside adapters, and
   }
 }
 
-TEST("arguments that fit no model or pool are refused before anything is started") {
+TEST("arguments that do not fit the model or the pool are refused before anything is started") {
   const TinyModel model = tinyModel(18);
   const auto engine = make(model);
   const Call good = makeCall({1, 2});

@@ -3,7 +3,7 @@
 namespace pie {
 
 namespace {
-// "cudaMalloc(&p, n)" is reported as "cudaMalloc".
+// Reports "cudaMalloc(&p, n)" as "cudaMalloc".
 std::string nameOf(const std::string& call) { return call.substr(0, call.find('(')); }
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Every CUDA call is checked; what a failed one means is decided at the engine's edge.
+// Checks of CUDA calls. Every call is checked; the engine's public functions decide what a failure means.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -9,7 +9,7 @@
 
 namespace pie {
 
-// A CUDA call that failed: its name and the driver's words.
+// A failed CUDA call: its name and the driver's error.
 struct CudaFailure : std::runtime_error {
   CudaFailure(cudaError_t error, const std::string& call);
   cudaError_t error;
@@ -18,17 +18,17 @@ struct CudaFailure : std::runtime_error {
 void checkCuda(cudaError_t error, const char* call);
 #define CUDA_CALL(call) ::pie::checkCuda((call), #call)
 
-// Launches report their errors here, some of them late.
+// Kernel launches report errors through cudaGetLastError, some of them late.
 inline void checkLaunches() { CUDA_CALL(cudaGetLastError()); }
 
-// Whether the device still answers. After the first failure nothing that runs on it can be trusted (CUDA's errors are sticky, and a step that stopped half
-// way has left the pool in between), so that every later call is refused with the first failure's words.
+// Tracks whether the device still works. After the first failure no result can be trusted: CUDA's errors are sticky, and an interrupted step leaves
+// the pool in an intermediate state. Every later call throws the first failure's message.
 class Health {
  public:
-  // Throws EngineError "cuda" when the device is lost.
+  // Throws EngineError "cuda" if the device is lost.
   void enter() const;
   bool lost() const { return lost_.load(std::memory_order_acquire); }
-  // Runs a call of the engine; a CudaFailure in it loses the device.
+  // Runs a call of the engine; if it throws CudaFailure, the device is lost.
   template <typename Work>
   auto guard(const std::string& doing, Work&& work) -> decltype(work()) {
     enter();
@@ -46,6 +46,6 @@ class Health {
   std::string message_;
 };
 
-[[noreturn]] void refuse(const std::string& message);  // EngineError "invalid".
+[[noreturn]] void refuse(const std::string& message);  // Throws EngineError "invalid".
 
 }  // namespace pie

@@ -1,4 +1,4 @@
-// Whole steps with products that normalise their input, and without: every bit, and how many kernels there are.
+// Whole steps with and without products that normalise their input: bit-identical results, and the number of kernels.
 #include <cstring>
 #include <memory>
 #include "testing.h"
@@ -34,7 +34,8 @@ void checkSame(const std::vector<Answer>& a, const std::vector<Answer>& b) {
     CHECK(same(a[i].states, b[i].states) && same(a[i].tokens, b[i].tokens) && same(a[i].logProbabilities, b[i].logProbabilities));
 }
 
-// A prompt, then steps of `rows`: in one sequence, of as many, and with the last row's tokens alone wanted. All of them again, as graphs repeat them.
+// A prompt, then steps of `rows`: in one sequence, in as many sequences, and with only the last row's tokens wanted. Repeated so that graphs are
+// replayed.
 std::vector<std::vector<Call>> stepsOf(Random& random, int rows) {
   std::vector<std::vector<Call>> steps = {{makeCall(randomTokens(random, 12), {}, range(0, 12))}};
   for (int time = 0; time < 4; time++) {
@@ -58,15 +59,15 @@ void compare(const TinyModel& model, int rows, bool graphs) {
 
 }  // namespace
 
-TEST("steps whose products normalise are the same to the bit: bf16 of one row and more, captured or not, and two rows of every precision") {
+TEST("steps with normalising products are bit-identical: bf16 with one row and more, captured or not, and two rows of every precision") {
   for (int rows = 1; rows <= 3; rows++) compare(modelOf(Precision::Bf16, 96, rows % 2 == 0), rows, true);
   compare(modelOf(Precision::Bf16, 96), 1, false);
-  // How products are normalised depends on the format; what is captured does not.
+  // The normalisation depends on the format; capturing does not.
   for (const Precision precision : {Precision::Int8, Precision::Fp8, Precision::Int4}) compare(modelOf(precision, 96, true), 2, false);
   compare(modelOf(Precision::Float32, 96), 2, false);
 }
 
-TEST("steps whose products normalise are the same to the bit at the largest width that they take, and past it") {
+TEST("steps with normalising products are bit-identical at their largest width, and beyond it") {
   for (const int hidden : {4096, 4128}) {
     TinyModel model = tinyModel(52, {.heads = 2, .kvHeads = 1, .hidden = hidden, .intermediate = 32, .layers = 1});
     for (const Precision precision : {Precision::Bf16, Precision::Int8}) {
@@ -81,7 +82,7 @@ TEST("steps whose products normalise are the same to the bit at the largest widt
   }
 }
 
-TEST("a row's result does not depend on another row beside it, whether or not products normalise") {
+TEST("a row's result does not depend on another row beside it, with and without normalising products") {
   for (const bool fuse : {true, false}) {
     const auto engine = make(modelOf(Precision::Bf16, 96), fuse);
     Random random(9);
@@ -92,7 +93,7 @@ TEST("a row's result does not depend on another row beside it, whether or not pr
   }
 }
 
-TEST("with an adapter, what it changes keeps a norm of its own, and all is the same") {
+TEST("projections that an adapter changes keep a separate norm, with identical results") {
   const TinyModel model = modelOf(Precision::Bf16, 96);
   Random random(10);
   const std::vector<float> a = random.normals<float>(96 * 4, 0.2), b = random.normals<float>(64 * 4, 0.2);
@@ -108,7 +109,7 @@ TEST("with an adapter, what it changes keeps a norm of its own, and all is the s
 }
 
 #ifdef PIE_EMULATED
-TEST("a decode step of few rows is six kernels a layer and five more, or eight and six") {
+TEST("a decode step of few rows has six kernels per layer and five more, or eight and six") {
   const auto kernelsOf = [](Precision precision, int hidden, int rows, bool fuse) {
     const auto engine = make(modelOf(precision, hidden), fuse);
     Random random(11);

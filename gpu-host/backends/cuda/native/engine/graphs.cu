@@ -5,24 +5,26 @@ namespace pie {
 
 namespace {
 
-// Shapes that are kept. Eleven buckets of rows, a few of heads and tokens and two areas are some dozens; past that the one longest unused goes.
+// Cached graphs. Eleven buckets of rows, a few of heads and tokens and two areas make some dozens; beyond this limit the least recently used one is
+// evicted.
 constexpr size_t MOST = 192;
 
-// Launches of a key before it is captured: capturing and instantiating cost as much as some direct launches, so what comes rarely is not worth it. Every
-// adapter has graphs of its own, and there may be many.
+// Direct launches of a key before it is captured: capturing and instantiating cost as much as several direct launches, so rare keys are not worth it.
+// Every adapter has its own graphs, and there may be many adapters.
 constexpr int USES_BEFORE = 2, ADAPTER_USES_BEFORE = 8;
 
-// Errors that say something of the capture, or of memory for a graph, and nothing of the device.
+// Errors of capturing or of memory for a graph, after which the device is still usable.
 bool isRefusal(cudaError_t error) {
   const bool ofCapture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
   return ofCapture || error == cudaErrorMemoryAllocation || error == cudaErrorNotSupported;
 }
-// Those of them that a graph without programmatic edges may not meet, and one that only such edges explain: the same launches have worked.
+// Errors that a graph without programmatic edges may avoid; cudaErrorInvalidValue can only come from such edges, because the same direct launches
+// worked.
 bool isOfChain(cudaError_t error) { return error == cudaErrorInvalidValue || (isRefusal(error) && error != cudaErrorMemoryAllocation); }
 
 cudaGraphExec_t captured(const Stream& stream, const std::function<void(bool)>& launch, bool chained) {
   cudaGraph_t graph = nullptr;
-  // Other threads wait for events meanwhile: only this thread's calls are held to the rules of capturing.
+  // Thread-local mode: other threads query events meanwhile, and only this thread's calls must obey the rules of capturing.
   CUDA_CALL(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   try {
     launch(chained);
@@ -36,7 +38,7 @@ cudaGraphExec_t captured(const Stream& stream, const std::function<void(bool)>& 
   const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
   (void)cudaGraphDestroy(graph);
   checkCuda(error, "cudaGraphInstantiate");
-  // Now it takes its memory on the device: what is refused here would lose the device at the first launch.
+  // Uploading allocates the graph's device memory now: an allocation that fails at the first launch would lose the device.
   const cudaError_t uploaded = cudaGraphUpload(executable, stream);
   if (uploaded != cudaSuccess) (void)cudaGraphExecDestroy(executable);
   checkCuda(uploaded, "cudaGraphUpload");
@@ -85,7 +87,7 @@ GraphCache::Entry& GraphCache::entry(const GraphKey& key, const Stream& stream) 
   if (entries_.size() >= MOST) {
     const auto oldest = std::min_element(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
     if (oldest->graph) {
-      stream.synchronize();  // It may be running.
+      stream.synchronize();  // The graph may be running.
       CUDA_CALL(cudaGraphExecDestroy(oldest->graph));
     }
     *oldest = entries_.back();

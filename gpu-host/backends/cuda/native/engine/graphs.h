@@ -1,4 +1,5 @@
-// Captured steps: a step of few rows is some hundreds of launches, which cost the host more than the device; a graph is one (CUDA graphs).
+// Captured steps: a step of few rows is some hundreds of launches, which cost the host more time than the device; a graph is one launch (CUDA
+// graphs).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,27 +9,27 @@
 
 namespace pie {
 
-// What launches of a padded step follow from.
+// Everything that determines the launches of a padded step.
 struct GraphKey {
   StepShape shape;
-  int area = 0;          // Whose addresses were captured.
+  int area = 0;          // Its addresses were captured.
   uint64_t adapter = 0;  // 0: none.
   bool operator==(const GraphKey& o) const { return shape == o.shape && area == o.area && adapter == o.adapter; }
 };
 
 class GraphCache {
  public:
-  // `chained`: whether launches are a LaunchChain, to begin with.
+  // `chained`: initially, capture launches as a LaunchChain.
   explicit GraphCache(bool chained) : chained_(chained) {}
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
   ~GraphCache();
-  // Does what `launch(chained)` launches on `stream`: directly the first times that a key is seen (which also loads the kernels, which must not happen while
-  // capturing, and keeps what comes rarely from being captured), from a graph after that. A graph that the driver refuses is no failure of the device.
+  // Runs `launch(chained)` on `stream`: directly for the first uses of a key (this also loads the kernels, which must not happen while capturing, and
+  // avoids capturing rare keys), and from a graph after that. A graph that the driver refuses does not count as a failure of the device.
   void run(const GraphKey& key, const Stream& stream, const std::function<void(bool)>& launch);
-  // Not any more, once the driver has refused a graph for it.
+  // False once the driver has refused a graph because of its chain.
   bool chained() const { return chained_; }
-  // Graphs of an adapter that is no more.
+  // Destroys the graphs of an adapter that no longer exists.
   void forget(uint64_t adapter);
   GraphReport report() const;
 
@@ -36,7 +37,7 @@ class GraphCache {
   struct Entry {
     GraphKey key;
     cudaGraphExec_t graph = nullptr;
-    bool refused = false;  // Launched directly for good.
+    bool refused = false;  // Always launch directly.
     int uses = 0;
     uint64_t used = 0;
   };

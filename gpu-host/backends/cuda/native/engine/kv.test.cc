@@ -1,4 +1,4 @@
-// Keys and values in float8: against the forward in double over rounded ones, and that nothing changes what is kept.
+// Float8 keys and values: against the forward pass in double over rounded ones; stored slots never change.
 #include <cstring>
 #include <memory>
 #include "testing.h"
@@ -17,7 +17,7 @@ TinyModel narrowModel(uint64_t seed, int headDim, bool norms = false) {
   return model;
 }
 
-// Prompts, then steps behind them, one with a mask that shows its context in part.
+// Prompts, then steps after them, one with a mask that shows its context in part.
 std::vector<Call> prompts(Random& random) { return {makeCall(randomTokens(random, 20), {}, range(0, 20)), makeCall(randomTokens(random, 31), {}, range(40, 71))}; }
 std::vector<Call> questions(Random& random) {
   std::vector<Call> calls = {makeCall(randomTokens(random, 1), range(0, 20), {20}), makeCall(randomTokens(random, 3), range(40, 71)),
@@ -32,7 +32,7 @@ std::vector<Call> questions(Random& random) {
 
 }  // namespace
 
-TEST("keys and values of float8: the forward in double over rounded ones, and half the pool") {
+TEST("keys and values of float8: the forward pass in double over rounded ones, and half the pool") {
   for (const int headDim : {8, 64, 128}) {
     const TinyModel model = narrowModel(41, headDim, headDim == 64);
     TinyModel wide = model;
@@ -47,7 +47,7 @@ TEST("keys and values of float8: the forward in double over rounded ones, and ha
     const double error = errorOf(runCalls(*engine, second, 64), expected), bf16Error = errorOf(runCalls(*other, second, 64), unrounded);
     double cost = 0;
     for (size_t i = 0; i < expected.size(); i++) cost = std::max(cost, relativeError(expected[i].states, unrounded[i].states));
-    // Near the one that rounds alike, though not as near as bf16 is: what bf16 leaves in a key or value often decides which of two codes it gets.
+    // Close to the reference that rounds the same way, but not as close as bf16: bf16's rounding of a key or value often decides between two codes.
     CHECK(bf16Error < 0.04 && error < 0.12);
     CHECK(cost > 0.04 && cost < 0.25);
     const double share = static_cast<double>(engine->memory().pool) / static_cast<double>(other->memory().pool);
@@ -71,10 +71,10 @@ TEST("keys and values of float8: more pages fit the same memory") {
   CHECK_THROWS(make(model), std::to_string(narrow) + " pages would fit");
   model.options.pageCount = 24;
   model.options.precision = Precision::Float32;
-  CHECK_THROWS(make(model), "go beside activations of bf16");
+  CHECK_THROWS(make(model), "require bf16 activations");
 }
 
-TEST("keys and values of float8: copies and pages change no bit of what is computed, nor do graphs") {
+TEST("keys and values of float8: copies, page moves and graphs do not change a bit of the results") {
   for (const int headDim : {8, 64}) {
     TinyModel model = narrowModel(43, headDim);
     const auto engine = make(model);
@@ -87,7 +87,7 @@ TEST("keys and values of float8: copies and pages change no bit of what is compu
     const Answer original = runCalls(*engine, {question}, 64)[0];
     for (int round = 0; round < 4; round++) CHECK(runCalls(*engine, {question}, 64)[0].states == original.states);
     CHECK(runCalls(*direct, {question}, 64)[0].states == original.states);
-    // Over themselves, one to the right, then through the host.
+    // Copies the slots over themselves, shifted by one slot, then through the host.
     const std::vector<uint32_t> sources = range(0, 20), right = range(1, 21);
     const std::vector<int32_t> none(20, 0);
     engine->copySlots(sources.data(), right.data(), none.data(), 20);
@@ -106,7 +106,7 @@ TEST("keys and values of float8: copies and pages change no bit of what is compu
   }
 }
 
-TEST("keys and values of float8: keys that are turned on are those of other positions but for a second rounding") {
+TEST("keys and values of float8: shifted keys equal keys of the new positions except for a second rounding") {
   for (const int headDim : {8, 64}) {
     const auto engine = make(narrowModel(44, headDim));
     Random random(83);
@@ -133,7 +133,7 @@ TEST("keys and values of float8: keys that are turned on are those of other posi
   }
 }
 
-TEST("keys and values of float8: with an adapter that changes them") {
+TEST("keys and values of float8: with an adapter that changes their projections") {
   const TinyModel model = narrowModel(45, 64);
   const auto engine = make(model);
   Random random(84);

@@ -35,7 +35,7 @@ class StepLaunch {
       const LayerWeights<T>& layer = model_.weights.layers[i];
       const AdapterLayer<T>* changes = adapter_ ? &adapter_->layer(i) : nullptr;
       store(layer, changes, i);
-      // When only keys and values are wanted, the last layer's are the end of it.
+      // If only keys and values are wanted, the last layer ends here.
       if (!wanted && i == shape_.layers - 1) return;
       attend(i);
       if (i == shape_.layers - 1 && plan_.shape.last > 0) keepWanted();
@@ -66,9 +66,9 @@ class StepLaunch {
       launchLinear<T>(up.linear, adapter_->low() + up.from, down.outputs, y + up.to, yWidth, rows_, Epilogue::Add, model_.linear, stream_);
   }
 
-  // y = matrix · norm(residual + delta), and the residual is that sum from here on. `delta` may be null.
+  // y = matrix · norm(residual + delta), where the sum becomes the new residual. `delta` may be null.
   void normedProduct(const Product<T>& matrix, const T* delta, const T* norm, T* y, int yWidth, Epilogue epilogue, const LowRank<T>* change) {
-    // What is of low rank reads the normed rows, too.
+    // The low-rank product reads the normalised rows too, so it needs the separate norm.
     if (model_.fuseNorm && !(change && change->changes()) &&
         launchNormedProduct<T>(matrix, {delta ? other_ : nullptr, residual_, delta, nullptr, norm, model_.epsilon}, y, yWidth, rows_, epilogue, model_.linear,
                                stream_)) {
@@ -79,7 +79,7 @@ class StepLaunch {
     product(matrix, at_.normed, y, yWidth, epilogue, change);
   }
 
-  // Keys and values of all rows are in their slots before any row attends: a sequence reads what an earlier one of the step writes.
+  // Writes the keys and values of all rows before any row attends: a sequence reads what an earlier one of the step writes.
   void store(const LayerWeights<T>& layer, const AdapterLayer<T>* changes, int index) {
     const T* delta = index == 0 ? nullptr : at_.delta;
     normedProduct(layer.qkv, delta, layer.inputNorm, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
@@ -97,7 +97,7 @@ class StepLaunch {
     });
   }
 
-  // From here on only the rows of which something is wanted, where the joint projection and the queries were.
+  // Continues with only the rows whose outputs are wanted; stores them in the buffers of the joint projection and the queries.
   void keepWanted() {
     const int* pick = table<int>(plan_.upload.lastPick);
     float* residual = reinterpret_cast<float*>(at_.qkv);
@@ -114,7 +114,7 @@ class StepLaunch {
 
   void feedForward(const LayerWeights<T>& layer, const AdapterLayer<T>* changes) {
     if (changes && changes->gateUp.changes()) {
-      // What is added must be added before gate and up meet.
+      // The adapter's change must be added before gate and up are combined.
       normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, &changes->gateUp);
       launchGate<T>(at_.activated, at_.gateUp(), static_cast<size_t>(rows_) * shape_.intermediate, stream_);
     } else {
@@ -169,7 +169,7 @@ class StepLaunch {
   const DeviceAdapter<T>* adapter_;
   int rows_;
   float* residual_;
-  float* other_;  // Where products of few rows leave the next residual.
+  float* other_;  // Receives the next residual when normalising products are used.
   const T* attended_;
   cudaStream_t stream_;
   AttentionTables tables_;

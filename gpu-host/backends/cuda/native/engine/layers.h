@@ -8,7 +8,7 @@
 
 namespace pie {
 
-// A model on the device and what it computes in.
+// A model on the device and its working memory.
 template <typename T>
 struct DeviceModel {
   PlanContext context;
@@ -22,7 +22,7 @@ struct DeviceModel {
   int attentionBlocks = 0;
 
   const ModelShape& shape() const { return context.limits.shape; }
-  // `use` is called with the pool as what its keys and values are, or with one layer of it.
+  // Calls `use` with the pool as a pointer of its element type, or with one layer of it.
   template <typename Use>
   void withPool(Use use) const {
     if constexpr (std::is_same_v<T, bf16>)
@@ -39,21 +39,21 @@ struct DeviceModel {
   }
 };
 
-// Where a step is on the device.
+// Device addresses of a step.
 struct StepMemory {
-  const uint8_t* upload;         // Its block.
+  const uint8_t* upload;         // The step's upload block.
   uint8_t* results;
-  uint32_t* picked;              // By row of which tokens are wanted: the one that it picks.
-  const uint32_t* pickedBefore;  // Those of the step before it.
+  uint32_t* picked;              // By row whose tokens are wanted: the picked token.
+  const uint32_t* pickedBefore;  // The picked tokens of the previous step.
 };
 
-// Launches a step. All launches follow from the plan's shape, the addresses and the adapter alone where the plan is padded, so that they may be captured;
-// else from all of the plan. `chained`: see ../device/launch.h.
+// Launches a step. If the plan is padded, the launches depend only on the plan's shape, the addresses and the adapter, so that they can be captured;
+// otherwise on the whole plan. `chained`: see ../device/launch.h.
 template <typename T>
 void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, bool chained,
                 cudaStream_t stream);
 
-// scratch.logits = head of `rows` normed rows.
+// scratch.logits = head · `rows` normalised rows.
 template <typename T>
 void launchLogits(const DeviceModel<T>& model, const T* states, int rows, cudaStream_t stream) {
   const Product<T>& head = model.weights.head;

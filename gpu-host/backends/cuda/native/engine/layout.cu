@@ -16,7 +16,7 @@ constexpr size_t align(size_t bytes, size_t to = TABLE_ALIGNMENT) { return (byte
 size_t Cursor::take(size_t bytes, size_t alignment) {
   const size_t at = align(bytes_, alignment);
   bytes_ = at + bytes;
-  if (bytes_ > capacity_) throw std::logic_error("A step's block was meant to be of " + std::to_string(capacity_) + " bytes.");
+  if (bytes_ > capacity_) throw std::logic_error("A step's block is larger than its bound of " + std::to_string(capacity_) + " bytes.");
   return at;
 }
 
@@ -47,9 +47,9 @@ UploadLayout layTables(Cursor& cursor, const TableCounts& counts) {
 StepShape stepShape(const Part& part, const PlanContext& context) {
   const ModelShape& model = context.limits.shape;
   StepShape shape{part.rows, part.heads, part.states, part.maxTopK, 0, false};
-  // Attention received is computed for each sequence that asks: such steps are rare and all different.
+  // Received attention is computed sequence by sequence, so these steps differ too much to share graphs; they are also rare.
   if (!context.graphs || part.rows > MAX_GRAPH_ROWS || part.wantsAttention) {
-    // Half of the rows at most, so that their residual stream fits where the joint projection was.
+    // At most half of the rows, so that their residual stream fits into the joint projection's buffer.
     if (2 * part.wanted <= part.rows && model.hidden <= model.qkvWidth()) shape.last = part.wanted;
     return shape;
   }
@@ -79,15 +79,15 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
   Cursor cursor(nullptr, SIZE_MAX);
   layTables(cursor, counts);
   cursor.table<AttentionItem>(items);
-  // Words of tiles are no more than those of masks.
+  // Tile words never exceed mask words.
   cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);
-  // Each list of allowed tokens begins at a multiple of the tables' alignment, and the first embed at one of its size.
+  // Each list of allowed tokens is aligned like a table, and the first embed to its own size.
   cursor.take(static_cast<size_t>(part.allowedRows) * (align(limits.allowedWords() * sizeof(uint32_t)) + TABLE_ALIGNMENT));
   if (part.embedRows > 0) cursor.take((static_cast<size_t>(part.embedRows) + 1) * embedBytes(limits));
   return align(cursor.bytes(), 256);
 }
 
-// A part that takes all that may be had of everything.
+// A part that uses every limit fully.
 Part fullest(const StepLimits& limits) {
   Part part;
   part.pieces.resize(limits.sequences);

@@ -1,42 +1,42 @@
-// Where the tables of a device step lie in its block, and its results in theirs; what a launch depends on.
+// Layout of a device step's upload block and of its results, and the parameters that its launches depend on.
 #pragma once
 #include <cstdint>
 #include "split.h"
 
 namespace pie {
 
-// What a step's launches depend on besides memory: the same for all steps that replay one captured graph.
+// Parameters of a step's launches besides addresses: equal for all steps that replay one captured graph.
 struct StepShape {
   int rows = 0;
-  int heads = 0;   // Rows of which tokens are wanted.
-  int states = 0;  // Rows of which states are wanted.
-  int topK = 0;    // Most tokens of a row.
-  int last = 0;    // Rows for which the last layer goes on after attention: those of which anything is wanted. 0: all.
-  // Padded to a bucket: its tables have room for any step of the bucket and lie at the same places.
+  int heads = 0;   // Rows whose tokens are wanted.
+  int states = 0;  // Rows whose states are wanted.
+  int topK = 0;    // Most tokens per row.
+  int last = 0;    // Rows with any wanted output, which the last layer keeps after attention. 0: it keeps all.
+  // Padded to a bucket: the tables have room for any step of the bucket and have the same offsets.
   bool padded = false;
   bool operator==(const StepShape& o) const {
     return rows == o.rows && heads == o.heads && states == o.states && topK == o.topK && last == o.last && padded == o.padded;
   }
 };
 
-// Where each table of an upload block begins, in bytes. Lists of slots, words of masks and of tiles, allowed words and embeds follow the tables; what
-// refers to them counts words (of embeds: rows) from the beginning of the block, so that no launch depends on where they lie.
+// Byte offsets of the tables of an upload block. Lists of slots, mask and tile words, allowed words and embeds follow the tables; references to them
+// count words (for embeds: rows) from the start of the block, so that no launch depends on their offsets.
 struct UploadLayout {
-  size_t counts = 0;      // int: items of attention.
-  size_t tokens = 0;      // int × rows; kernels/rows.h says what negative ones mean.
+  size_t counts = 0;      // int: number of attention items.
+  size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
   size_t embedRows = 0;   // int × rows
   size_t positions = 0;   // int × rows
-  size_t slots = 0;       // int × rows: where keys and values go.
-  size_t lastPick = 0;    // int × last: which rows those are.
-  size_t statePick = 0;   // int × states: which rows, or which of the last.
+  size_t slots = 0;       // int × rows: where keys and values are written.
+  size_t lastPick = 0;    // int × last: the kept rows.
+  size_t statePick = 0;   // int × states: rows, or indices into the kept rows.
   size_t headPick = 0;    // int × heads
   size_t headRows = 0;    // HeadRow × heads
   size_t draws = 0;       // Draw
   size_t items = 0;       // AttentionItem
-  size_t bytes = 0;       // Of the whole block.
+  size_t bytes = 0;       // Size of the block.
 };
 
-// The same of what comes back: tokens and log-probabilities (count each), drawn, states, attention received.
+// Byte offsets of the results: tokens and log-probabilities (count each), drawn, states, attention received.
 struct ResultLayout {
   size_t tokens = 0;
   size_t logProbabilities = 0;
@@ -46,30 +46,30 @@ struct ResultLayout {
   size_t bytes = 0;
 };
 
-// What plans are made for.
+// Constants of the engine that all plans use.
 struct PlanContext {
   StepLimits limits;
   int multiprocessors = 132;
   bool fastAttention = false;
-  bool graphs = true;  // Whether steps of few rows are padded to buckets.
+  bool graphs = true;  // Pad steps of few rows to buckets.
 };
 
 StepShape stepShape(const Part& part, const PlanContext& context);
 ResultLayout resultLayout(const StepShape& shape, const Part& part, int hidden);
-// No plan of such a part takes more.
+// Upper bound on the upload of any plan of this part.
 size_t uploadBound(const Part& part, const PlanContext& context);
-// No plan of any part within the limits takes more.
+// Upper bound over all parts within the limits.
 size_t mostUploadBytes(const PlanContext& context);
 size_t mostResultBytes(const PlanContext& context);
 
-// Items of attention that tables have room for, in steps of so many rows and sequences.
+// Attention items for which the tables have room, in steps with this many rows and sequences.
 int itemBound(int rows, int sequences, const PlanContext& context);
 
-// Takes room in a block; with a null base it only adds up.
+// Allocates tables in a block; with a null base it only computes the size.
 class Cursor {
  public:
   Cursor(uint8_t* base, size_t capacity) : base_(base), capacity_(capacity) {}
-  // The place of so many bytes. Throws std::logic_error past the capacity, which is a bug.
+  // The offset of `bytes` new bytes. Throws std::logic_error beyond the capacity, which indicates a bug.
   size_t take(size_t bytes, size_t alignment = 16);
   template <typename T>
   size_t table(size_t count) {
@@ -88,7 +88,7 @@ class Cursor {
   size_t bytes_ = 0;
 };
 
-// Tables whose sizes follow from the shape: all but those of attention.
+// Sizes of the tables that follow from the shape: all but those of attention.
 struct TableCounts {
   int rows, sequences, last, states, heads, draws;
 };

@@ -6,7 +6,8 @@ namespace pie {
 
 namespace {
 
-// One bit per byte that is not 0, of eight at a time: each byte's top bit is set by a carry, then a product gathers the eight bits (byte 0 to bit 0).
+// Packs eight bytes into bits, one per nonzero byte: a carry sets each byte's top bit, then a multiplication collects the eight bits (byte 0 in bit
+// 0).
 uint32_t eightBits(const uint8_t* bytes) {
   constexpr uint64_t LOW = 0x7f7f7f7f7f7f7f7full, ONES = 0x0101010101010101ull;
   uint64_t word;
@@ -27,7 +28,7 @@ void packRow(const uint8_t* bytes, int count, uint32_t* words) {
   }
 }
 
-// Whether the first `count` bits of a row are ones and the others zeros.
+// True if the first `count` bits of a row are ones and the others zeros.
 bool isPrefix(const uint32_t* words, int stride, int count) {
   for (int w = 0; w < stride; w++) {
     const int ones = std::clamp(count - 32 * w, 0, 32);
@@ -40,7 +41,7 @@ bool isPrefix(const uint32_t* words, int stride, int count) {
 
 VisibleKeys packMask(const uint8_t* mask, size_t maskStride, int rows, int keys, int ownKey, bool keepAll, int* slots, uint32_t* words,
                      std::vector<uint8_t>& columns) {
-  // What any row sees, then the places of those keys.
+  // First marks the keys that any row sees, then compacts them.
   columns.assign(keys, keepAll ? 1 : 0);
   if (!keepAll) {
     for (int r = 0; r < rows; r++) {

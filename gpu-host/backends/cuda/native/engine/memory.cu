@@ -9,16 +9,16 @@ DeviceBlock::DeviceBlock(size_t bytes, const char* what) : bytes_(blockBytes(byt
   if (bytes == 0) return;
   const cudaError_t error = cudaMalloc(&data_, bytes);
   if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();  // It is told here, not by the next launch.
+    (void)cudaGetLastError();  // Clears the error, so that the next launch does not report it again.
     size_t free = 0, total = 0;
     CUDA_CALL(cudaMemGetInfo(&free, &total));
-    throw EngineError("out-of-memory", std::string("The device has no ") + std::to_string(bytes) + " bytes for " + what + " (" +
+    throw EngineError("out-of-memory", std::string("The device cannot allocate ") + std::to_string(bytes) + " bytes for " + what + " (" +
                                           std::to_string(free) + " are free).");
   }
   checkCuda(error, "cudaMalloc");
 }
 
-// A device that is lost frees everything with the process.
+// cudaFree may fail on a lost device; its memory is freed with the process.
 DeviceBlock::~DeviceBlock() {
   if (data_) (void)cudaFree(data_);
 }
@@ -26,7 +26,7 @@ DeviceBlock::~DeviceBlock() {
 PinnedBlock::PinnedBlock(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   data_ = allocatePinned(bytes);
-  if (!data_) throw EngineError("out-of-memory", "The host has no " + std::to_string(bytes) + " bytes of pinned memory.");
+  if (!data_) throw EngineError("out-of-memory", "The host cannot allocate " + std::to_string(bytes) + " bytes of pinned memory.");
 }
 
 PinnedBlock::~PinnedBlock() { freePinned(data_); }

@@ -1,4 +1,4 @@
-// Device memory: blocks that free themselves, and arrays laid out in them.
+// Owning memory blocks on the device and the host, and the layout of arrays in them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace pie {
 
-// Lays arrays out one after another. With a null base it only adds up, so that the same code gives sizes and addresses.
+// Lays out arrays one after another. With a null base it only computes the size, so that the same code gives sizes and addresses.
 class Carver {
  public:
   explicit Carver(void* base = nullptr) : base_(static_cast<uint8_t*>(base)) {}
@@ -25,10 +25,10 @@ class Carver {
   size_t bytes_ = 0;
 };
 
-// What a block of so many bytes takes: the device gives memory in pieces of 512.
+// Bytes that a device block occupies: the device allocates in units of 512.
 constexpr size_t blockBytes(size_t bytes) { return (bytes + 511) / 512 * 512; }
 
-// Of the device. Throws EngineError "out-of-memory", which leaves the device as it was.
+// Device memory. The constructor throws EngineError "out-of-memory", which leaves the device unchanged.
 class DeviceBlock {
  public:
   DeviceBlock() = default;
@@ -48,7 +48,7 @@ class DeviceBlock {
   size_t bytes_ = 0;
 };
 
-// Of the host, where the device's copy engines reach it.
+// Pinned host memory, which the device's copy engines can access.
 class PinnedBlock {
  public:
   PinnedBlock() = default;

@@ -13,7 +13,7 @@ int graphBucket(int rows) {
 }
 
 int topKBucket(int topK, int vocabulary) {
-  // One, a sampler's usual cut, then doubling: the head's cost grows with it, the number of graphs with their number.
+  // One, a usual sampler's limit, then doubling: the head's cost grows with the bucket, the number of graphs with the number of buckets.
   int bucket = topK <= 1 ? 1 : 64;
   while (bucket < topK) bucket *= 2;
   return std::min({bucket, MAX_TOP_K, vocabulary});
@@ -37,20 +37,20 @@ void checkOptions(const EngineOptions& options) {
   if (options.pageCount < 0) refuse("pageCount must not be negative.");
   if (options.scratchSlots < 0) refuse("scratchSlots must not be negative.");
   if (shape.vocabulary > MAX_VOCABULARY)
-    refuse("A vocabulary of " + std::to_string(shape.vocabulary) + " tokens is past " + std::to_string(MAX_VOCABULARY) + ".");
+    refuse("A vocabulary of " + std::to_string(shape.vocabulary) + " tokens is larger than the maximum of " + std::to_string(MAX_VOCABULARY) + ".");
   if (shape.headDim % 2 != 0) refuse("headDim must be even.");
   if (shape.heads % shape.kvHeads != 0) refuse("heads must be a multiple of kvHeads.");
   if (!(shape.rmsEpsilon > 0)) refuse("rmsEpsilon must be positive.");
   if (options.frequencies.size() != static_cast<size_t>(shape.headDim / 2))
     refuse(std::to_string(options.frequencies.size()) + " frequencies for heads of " + std::to_string(shape.headDim) + " values.");
   if (options.kv == KvPrecision::Fp8 && options.precision == Precision::Float32)
-    refuse("Keys and values in 8 bits go beside activations of bf16; with float32 they are float32.");
+    refuse("Keys and values in 8 bits require bf16 activations; float32 does not support them.");
   for (const double frequency : options.frequencies)
     if (!std::isfinite(frequency)) refuse("A frequency is not finite.");
 }
 
 StepLimits stepLimits(const EngineOptions& options, int pageCount) {
-  // Lists of slots, of mask words and of results are bounded by what a large step of a real service has; longer batches are split.
+  // The bounds on slot lists, mask words and results cover a large step of a real service; longer batches are split.
   constexpr int64_t KEYS = 4 << 20, MASK_WORDS = 4 << 20, RESULTS = 1 << 20;
   StepLimits limits;
   limits.shape = options.shape;
@@ -63,15 +63,15 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
                                                                : slotBytes<bf16>(options.shape);
   const int64_t slots = static_cast<int64_t>(options.pageSize) * pageCount;
   const int64_t total = slots + limits.scratchSlots + 1;
-  if (total > MOST_SLOTS) refuse(std::to_string(total) + " slots are more than can be told apart.");
+  if (total > MOST_SLOTS) refuse(std::to_string(total) + " slots exceed the maximum of the engine.");
   limits.slots = static_cast<int>(slots);
-  // At least one sequence over all slots, with a few of them named twice.
+  // At least one sequence over all slots, with some slots listed twice.
   const int64_t one = 2 * slots + limits.scratchSlots + limits.rows;
   limits.keys = static_cast<int>(std::max(one, std::min<int64_t>(limits.sequences * (slots + limits.rows), KEYS)));
   const int64_t words = (one + 31) / 32;
   limits.maskWords = static_cast<int>(std::max(words, std::min(words * limits.rows, MASK_WORDS)));
   const int64_t topK = std::min(MAX_TOP_K, options.shape.vocabulary);
-  // What cannot be cut fits an empty step, whatever it asks for.
+  // A sequence that cannot be cut fits an empty step with any request.
   const int64_t uncut = std::min(limits.paddedRows, MOST_UNCUT_ROWS);
   const int64_t least = std::max(topK * MAX_GRAPH_ROWS, std::min<int64_t>(topK, CALL_TOP_K) * uncut);
   limits.results = static_cast<int>(std::min(topK * limits.paddedRows, std::max(least, RESULTS)));

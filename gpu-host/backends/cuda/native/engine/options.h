@@ -1,41 +1,41 @@
-// What the engine was asked for, checked, and what follows from it.
+// The checked options of the engine, and the limits that follow from them.
 #pragma once
 #include "engine.h"
 
 namespace pie {
 
-// Rows that a step of so few is padded to, so that one captured graph serves many steps.
+// Row counts to which small steps are padded, so that one captured graph serves many steps.
 constexpr int GRAPH_BUCKETS[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128};
 constexpr int MAX_GRAPH_ROWS = 128;
-// The smallest bucket that holds `rows`, of 1 … MAX_GRAPH_ROWS.
+// The smallest bucket that holds `rows`, which must be in 1 … MAX_GRAPH_ROWS.
 int graphBucket(int rows);
-// As many of the most probable tokens as a captured head computes for a step that wants `topK`.
+// The number of top tokens that a captured head computes for a step that wants `topK`.
 int topKBucket(int topK, int vocabulary);
 
-// Slots that fit a step's integers, twice over.
+// Twice this number of slots still fits a step's integers.
 constexpr int MOST_SLOTS = 1 << 29;
 
-// Most inputs of a sequence whose mask leaves no place to cut it, with one head, and most tokens of a row that calls ask for: what the handlers see to
-// (`../../../../handlers/plan.ts`, `model.ts`). Such a sequence fits a step alone where its inputs do; longer ones may be cut.
+// Limits that the handlers enforce (`../../../../handlers/plan.ts`, `model.ts`): most inputs of a sequence whose mask allows no cut, with one head,
+// and most tokens per row. Such a sequence fits a step alone if its inputs do; longer ones may be cut.
 constexpr int MOST_UNCUT_ROWS = 8192;
 constexpr int CALL_TOP_K = 256;
 
 // Rows of logits that are in memory at once.
 constexpr int HEAD_ROWS = 128;
 
-// What bounds one device step; buffers are made for it.
+// Limits of one device step; buffers are allocated for them.
 struct StepLimits {
   ModelShape shape;
   int rows = 0;          // Inputs.
-  int paddedRows = 0;    // Rows that buffers hold: those that a bucket adds, too.
+  int paddedRows = 0;    // Rows that buffers hold, including the padding of a bucket.
   int sequences = 0;
-  int slots = 0;         // Of pages. Scratch slots come after them, then the one that padding rows write.
+  int slots = 0;         // Slots of pages, followed by the scratch slots and the slot that padding rows write.
   int scratchSlots = 0;
-  int keys = 0;          // Slots listed, of all sequences.
+  int keys = 0;          // Listed slots of all sequences.
   int maskWords = 0;
-  int results = 0;       // Tokens wanted: rows × topK.
+  int results = 0;       // Wanted tokens: rows × topK.
   int allowedRows = 0;   // Rows with masks of allowed tokens.
-  size_t slotBytes = 0;  // Of one slot of one layer.
+  size_t slotBytes = 0;  // Bytes of one slot of one layer.
 
   int totalSlots() const { return slots + scratchSlots + 1; }
   size_t poolBytes() const { return static_cast<size_t>(shape.layers) * totalSlots() * slotBytes; }
@@ -43,7 +43,7 @@ struct StepLimits {
   int allowedWords() const { return (shape.vocabulary + 31) / 32; }
 };
 
-// Throws EngineError "invalid" for what no engine could be made of.
+// Throws EngineError "invalid" for options with which no engine can be created.
 void checkOptions(const EngineOptions& options);
 StepLimits stepLimits(const EngineOptions& options, int pageCount);
 

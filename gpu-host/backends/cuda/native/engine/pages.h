@@ -1,4 +1,4 @@
-// Pages to and from host memory, beside running steps.
+// Moves pages between the pool and host memory, concurrently with steps.
 #pragma once
 #include <mutex>
 #include "memory.h"
@@ -8,20 +8,20 @@
 
 namespace pie {
 
-// A page's bytes on the host: for each layer its slots' keys and values, as they lie in the pool. There they are a piece for each layer; a kernel brings the
-// pieces of some pages together, so that one copy carries them over the bus. The two directions do not wait for each other.
+// A page's bytes on the host: for each layer, its slots' keys and values in the pool's format. In the pool, each layer's part is separate; a kernel
+// collects the parts of several pages in a staging buffer, so that one copy transfers them over the bus. The two directions are independent.
 class PageMover {
  public:
-  // `staging`: of stagingBytes() on the device.
+  // `staging`: stagingBytes() bytes of device memory.
   PageMover(uint8_t* pool, uint8_t* staging, const StepLimits& limits, int pageSize);
   ~PageMover();
   static size_t stagingBytes(const StepLimits& limits, int pageSize);
   size_t pageBytes() const { return pageBytes_; }
-  // Copies of slots that were queued before a page moves are done before it does; whether a running step touches the page is the caller's to know.
-  // Waits. Throws EngineError "invalid" for a page outside the pool.
+  // Waits until done. A page is moved after the slot copies that were queued before (`copied`); the caller must know whether a running step touches
+  // the page. Throws EngineError "invalid" for a page outside the pool.
   void read(const int* pages, int count, uint8_t* into, const Event& copied);
   void write(const int* pages, int count, const uint8_t* from, const Event& copied);
-  // For other copies to new memory of the device, beside running steps.
+  // The stream for other copies to new device memory, concurrent with steps.
   const Stream& stream() const { return in_.stream; }
 
  private:
@@ -30,7 +30,7 @@ class PageMover {
     Stream stream;
     uint8_t* staging = nullptr;
   };
-  // `copy(bytes, at)` brings the staged bytes over the bus, before or after the kernel.
+  // `copy(bytes, at)` copies the staged bytes over the bus, before or after the kernel.
   template <typename Copy>
   void move(Way& way, const int* pages, int count, const Event& copied, bool out, const Copy& copy);
 

@@ -9,7 +9,7 @@ namespace pie {
 
 namespace {
 
-// Writes the pieces of a step, one after another.
+// Writes the pieces of a step one after another.
 class Writer {
  public:
   Writer(const Batch& batch, const StepLimits& limits, Cursor& cursor, StepPlan& plan, std::vector<uint8_t>& columns)
@@ -46,7 +46,7 @@ class Writer {
       first = last_;
       for (int i = 0; i < count; i++) cursor_.at<int>(at.lastPick)[last_++] = row + i;
     }
-    // The same row among the sequence's outputs.
+    // Index of the same row among the sequence's outputs.
     const int output = piece.firstRow + piece.rows - count - (s.rows - s.outputRows);
     if (s.states)
       for (int i = 0; i < count; i++) cursor_.at<int>(at.statePick)[states_++] = first + i;
@@ -76,7 +76,7 @@ class Writer {
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
   }
 
-  // What fills a bucket up: rows that belong to no sequence and write where nobody reads, heads of which nothing is wanted.
+  // Padding of a bucket: rows that belong to no sequence and write to the trash slot, heads without a request.
   void pad() {
     const UploadLayout& at = plan_.upload;
     for (; row_ < plan_.shape.rows; row_++) {
@@ -131,10 +131,11 @@ class Writer {
   size_t received_ = 0;
 };
 
-// Items and words of tiles, where the upload has them; words are counted from the block's beginning.
+// Writes items and tile words to the places that the layout gives them; word offsets are counted from the block's start.
 void writeAttention(AttentionPlan& attention, Cursor& cursor, UploadLayout& layout, bool reserved, int bound) {
   if (attention.items.size() > static_cast<size_t>(bound))
-    throw std::logic_error(std::to_string(attention.items.size()) + " items of attention where at most " + std::to_string(bound) + " were foretold.");
+    throw std::logic_error(std::to_string(attention.items.size()) + " attention items exceed the bound of " +
+                           std::to_string(bound) + ".");
   if (!reserved) layout.items = cursor.table<AttentionItem>(attention.items.size());
   const size_t tiles = cursor.table<uint32_t>(attention.tileWords.size());
   for (AttentionItem& item : attention.items)

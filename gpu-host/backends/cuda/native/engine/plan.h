@@ -1,4 +1,4 @@
-// A device step as one block of integers: everything that its kernels are told, so that one upload carries it.
+// A device step as one block of integers that holds all inputs of its kernels, so that one upload transfers it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@ namespace pie {
 // A piece whose received attention is wanted.
 struct ReceivedPiece {
   AttentionSequence sequence;
-  size_t firstValue;  // Among the attention values of the step.
+  size_t firstValue;  // First value among the step's attention values.
 };
 
 struct StepPlan {
@@ -20,7 +20,7 @@ struct StepPlan {
   std::vector<ReceivedPiece> received;
 };
 
-// Writes one part of a batch to `block` (of uploadBound bytes). Keeps memory that it works in between calls.
+// Writes one part of a batch to `block` (uploadBound bytes). Reuses its working memory between calls.
 class Planner {
  public:
   explicit Planner(PlanContext context) : context_(std::move(context)) {}

@@ -1,4 +1,4 @@
-// Plans of random batches, read back as the kernels would: what each row sees, where it is written, what is wanted of it.
+// Plans of random batches, decoded as the kernels would: what each row sees, where it is written, which outputs it has.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -58,7 +58,7 @@ Call randomCall(Random& random) {
     call.mask.resize(static_cast<size_t>(rows) * call.keys());
     for (int row = 0; row < rows; row++)
       for (int key = 0; key < call.keys(); key++) {
-        // Long ones look at no later input, or they could not be cut.
+        // Long sequences hide later inputs, because otherwise they could not be cut.
         const bool hidden = key > context + row && (rows > 20 || kind == 3);
         call.mask[row * call.keys() + key] = !hidden && random.uniform() < density ? static_cast<uint8_t>(random.integer(1, 255)) : 0;
       }
@@ -79,7 +79,7 @@ const T* table(const std::vector<uint8_t>& block, size_t offset) {
   return reinterpret_cast<const T*>(block.data() + offset);
 }
 
-// The slots that a row sees, as the items of one key head say.
+// The slots that a row sees according to the items of one KV head.
 std::vector<int> seenBy(const std::vector<uint8_t>& block, const UploadLayout& at, int row, int group, int kvHead) {
   std::vector<int> slots;
   const AttentionItem* items = table<AttentionItem>(block, at.items);
@@ -102,7 +102,7 @@ std::vector<int> seenBy(const std::vector<uint8_t>& block, const UploadLayout& a
   return slots;
 }
 
-// Where a call's own inputs go: its writes, or scratch slots, which stay the same in all its parts.
+// Slots of a call's own inputs: its writes, or scratch slots, which must be the same in all its parts.
 struct Written {
   std::vector<int> slots;
 };
@@ -114,7 +114,7 @@ class Reading {
   void part(const Part& part, const StepPlan& plan, const std::vector<uint8_t>& block) {
     const UploadLayout& at = plan.upload;
     int row = 0;
-    // Not only what sees them: two sequences never share a slot that they write.
+    // Two sequences of a part must never share a slot that they write.
     std::set<int> taken;
     for (const Piece& piece : part.pieces) {
       CHECK_EQUAL(done_[piece.sequence], piece.firstRow);
@@ -226,7 +226,7 @@ class Reading {
 
 }  // namespace
 
-TEST("plans of random batches say what each row sees, where it goes and what is wanted of it, whole and split") {
+TEST("plans of random batches encode what each row sees, writes and outputs, whole and split") {
   size_t split = 0, padded = 0, shortened = 0;
   for (int seed = 0; seed < 120; seed++) {
     Random random(seed);
@@ -259,7 +259,7 @@ TEST("plans of random batches say what each row sees, where it goes and what is 
   CHECK(split > 20 && padded > 50 && shortened > 20);
 }
 
-TEST("a sequence that wants more tokens than come back at once is cut where its outputs are") {
+TEST("a sequence that wants more tokens than a step can return is cut among its outputs") {
   StepLimits limits = contextOf(false, false).limits;
   limits.results = 40;
   Call call = makeCall(range(0, 20), {}, range(0, 20), 10);
@@ -273,9 +273,9 @@ TEST("a sequence that wants more tokens than come back at once is cut where its 
   CHECK_EQUAL(parts[2].heads, 1);
 }
 
-TEST("a sequence that cannot be cut fits a step of its own, whatever it asks for, and takes no other along") {
+TEST("a sequence that cannot be cut fits a step of its own with any request, and shares it with no other") {
   for (const int heads : {1, 6, 32}) {
-    // The longest one that the handlers let through, and steps of as many rows, and of far more.
+    // The longest sequence that the handlers accept, with steps of as many rows, and of far more.
     const int rows = static_cast<int>(std::sqrt((64 << 20) / heads));
     for (const int maxRows : {rows, 65536}) {
       EngineOptions options;
@@ -303,13 +303,13 @@ TEST("a sequence that cannot be cut fits a step of its own, whatever it asks for
         CHECK(uploadBound(part, context) <= mostUploadBytes(context));
         CHECK(resultLayout(stepShape(part, context), part, HIDDEN).bytes <= mostResultBytes(context));
       }
-      // Areas grow with what cannot be cut, not with all that a step may hold.
+      // Areas grow with the longest uncuttable sequence, not with all that a step may hold.
       CHECK(mostUploadBytes(context) < size_t{256} << 20);
     }
   }
 }
 
-TEST("steps of one bucket have their tables at the same places") {
+TEST("steps of one bucket have their tables at the same offsets") {
   const PlanContext context = contextOf(true, true);
   Planner planner(context);
   Random random(4);
@@ -336,7 +336,7 @@ TEST("steps of one bucket have their tables at the same places") {
   }
 }
 
-TEST("masks: bits for bytes of any value, keys that nobody sees dropped, causal ones found") {
+TEST("masks: nonzero bytes become bits, keys that no row sees are dropped, causal masks are detected") {
   Random random(8);
   for (int round = 0; round < 200; round++) {
     const int rows = static_cast<int>(random.integer(1, 5)), keys = static_cast<int>(random.integer(rows, 100));
@@ -365,7 +365,7 @@ TEST("masks: bits for bytes of any value, keys that nobody sees dropped, causal 
   }
 }
 
-TEST("copies in rounds are all of them at once") {
+TEST("copies in rounds have the effect of all copies at once") {
   Random random(9);
   size_t opened = 0;
   for (int round = 0; round < 300; round++) {
@@ -392,7 +392,7 @@ TEST("copies in rounds are all of them at once") {
   CHECK(opened > 10);
 }
 
-TEST("memory is planned: as many pages as fit, and what is missing is said") {
+TEST("the memory plan has as many pages as fit, and the error reports what is missing") {
   const auto needFor = [](int pages) { return MemoryNeed{1000, static_cast<size_t>(pages) * 10, 100 + static_cast<size_t>(pages)}; };
   const MemoryBudget asked = planMemory(needFor, 20, 1000, 2000, 0, 5000, 5000);
   CHECK_EQUAL(asked.pageCount, 20);
@@ -401,10 +401,10 @@ TEST("memory is planned: as many pages as fit, and what is missing is said") {
   CHECK_EQUAL(planMemory(needFor, 0, 1000, 2000, 0, 5000, 5000).pageCount, 81);
   CHECK_EQUAL(planMemory(needFor, 0, 50, 2000, 0, 5000, 5000).pageCount, 50);
   CHECK_EQUAL(planMemory(needFor, 0, 1000, 2000, 110, 5000, 5000).pageCount, 71);
-  // All that is free, less a little for the driver.
+  // All free memory, less the spare for the driver.
   CHECK_EQUAL(planMemory(needFor, 0, 1000, 0, 0, 3200, 3200).pageCount, (3200 - 100 - 1100) / 11);
   CHECK_EQUAL(planMemory(needFor, 0, 1000, 9999, 0, 3200, 3200).pageCount, (3200 - 100 - 1100) / 11);
-  // It is not less where another model has taken most of the card, or all of it.
+  // The spare does not shrink if another model occupies most of the device, or all of it.
   CHECK_EQUAL(planMemory(needFor, 0, 1000, 0, 0, 3200, 6400).pageCount, (3200 - 200 - 1100) / 11);
   CHECK_THROWS(planMemory(needFor, 0, 1000, 0, 0, 50, 3200), "0 pages would fit");
   CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 5000, 5000), "81 pages would fit");

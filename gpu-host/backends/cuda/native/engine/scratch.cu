@@ -29,15 +29,15 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   const AttentionBounds bounds = attentionBounds(limits.paddedRows, sequences, shape, context.multiprocessors, context.fastAttention);
   scratch.partials = carver.take<float>(bounds.partialBytes / sizeof(float));
   scratch.counters = carver.take<int>(bounds.counters);
-  // What products leave there at most: gate and up together, or logits in float where their number is odd.
+  // The largest intermediate results of products: gate and up together, or float logits if their number is odd.
   const size_t products = std::max(linearWorkspaceBytes(limits.paddedRows, 2 * shape.intermediate, context.multiprocessors),
                                    linearWorkspaceBytes(HEAD_ROWS, 2 * shape.vocabulary, context.multiprocessors));
-  // Products of float run on plain kernels, which need none.
+  // float products run on plain kernels, which need no workspace.
   scratch.workspaceBytes = std::is_same_v<T, float> ? 0 : products;
   scratch.workspace = carver.take<float>((scratch.workspaceBytes + sizeof(float) - 1) / sizeof(float));
   scratch.headWorkspace = carver.take<uint8_t>(headWorkspaceBytes(HEAD_ROWS, shape.vocabulary));
   const size_t slotBytes = shape.layers * limits.slotBytes;
-  // Copies of slots want room for some pages' worth at once.
+  // Room for copies of several pages' slots at once.
   scratch.wideBytes = std::max({static_cast<size_t>(HEAD_ROWS) * shape.vocabulary * sizeof(float), rows * 2 * shape.intermediate * sizeof(T), 64 * slotBytes,
                                 widestRowBytes(shape, sizeof(T))});
   scratch.wide = carver.take<uint8_t>(scratch.wideBytes);

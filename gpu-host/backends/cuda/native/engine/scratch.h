@@ -1,4 +1,4 @@
-// What the steps compute in: one set, since steps run one after another on one stream.
+// Working memory of the steps: a single set, because steps run one after another on one stream.
 #pragma once
 #include "../kernels/attention.h"
 #include "../kernels/linear.h"
@@ -10,14 +10,14 @@ namespace pie {
 template <typename T>
 struct Scratch {
   float* residual = nullptr;    // rows × hidden
-  float* residualOther = nullptr;  // The same of few rows: products that normalise read one and write the other.
+  float* residualOther = nullptr;  // For few rows: normalising products read one and write the other.
   T* normed = nullptr;          // rows × hidden
-  T* delta = nullptr;           // rows × hidden: what a block adds to the residual stream.
+  T* delta = nullptr;           // rows × hidden: a block's addition to the residual stream.
   T* qkv = nullptr;             // rows × qkvWidth
   T* queries = nullptr;         // rows × queryWidth
   T* attended = nullptr;        // rows × queryWidth
   T* activated = nullptr;       // rows × intermediate
-  T* states = nullptr;          // rows × hidden: normed rows that go to the head.
+  T* states = nullptr;          // rows × hidden: normalised rows for the head.
   float2* rotation = nullptr;   // rows × headDim / 2
   float2* statistics = nullptr; // rows × heads
   double* frequencies = nullptr;
@@ -26,8 +26,8 @@ struct Scratch {
   float* workspace = nullptr;   // Of products.
   size_t workspaceBytes = 0;
   void* headWorkspace = nullptr;
-  // One of these at a time: logits of HEAD_ROWS rows; rows × 2 intermediate of T, gate and up before they meet (adapters); slots on their way (copies);
-  // weights that become narrow (at start).
+  // Holds one of these at a time: logits of HEAD_ROWS rows; rows × 2 intermediate of T, the separate gate and up (adapters); slots being copied;
+  // weights being quantised (at start).
   void* wide = nullptr;
   size_t wideBytes = 0;
 

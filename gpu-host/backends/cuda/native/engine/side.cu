@@ -7,7 +7,7 @@ namespace pie {
 
 namespace {
 
-// Tokens whose scores are brought back at once, pairs of slots whose numbers are brought over at once: a few megabytes.
+// Tokens whose scores are downloaded at once, and pairs of slot numbers that are uploaded at once: a few megabytes.
 constexpr int SCORED_TOKENS = 1 << 18;
 constexpr int COPIED_PAIRS = 1 << 14;
 
@@ -53,7 +53,7 @@ uint8_t* SideWork<T>::upload(size_t at, const void* from, size_t bytes) {
   return memory_ + at;
 }
 
-// Waits.
+// Waits for the copy.
 template <typename T>
 const uint8_t* SideWork<T>::download(size_t at, size_t bytes) {
   if (bytes > 0) CUDA_CALL(cudaMemcpyAsync(host_.get() + at, memory_ + at, bytes, cudaMemcpyDeviceToHost, computing_));
@@ -73,8 +73,8 @@ void SideWork<T>::logitsOf(const float* states, int count) {
 template <typename T>
 void SideWork<T>::project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities) {
   const ModelShape& shape = model_.shape();
-  if (count < 0) refuse("Fewer states than none.");
-  if (topK < 1 || topK > std::min(MAX_TOP_K, shape.vocabulary)) refuse("A state has no " + std::to_string(topK) + " tokens.");
+  if (count < 0) refuse("The number of states must not be negative.");
+  if (topK < 1 || topK > std::min(MAX_TOP_K, shape.vocabulary)) refuse("A state cannot return " + std::to_string(topK) + " tokens.");
   const ProjectLayout at(shape.hidden, topK);
   for (int from = 0; from < count; from += HEAD_ROWS) {
     const int rows = std::min(HEAD_ROWS, count - from);
@@ -95,14 +95,14 @@ void SideWork<T>::project(const float* states, int count, int topK, uint32_t* to
 template <typename T>
 void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) {
   const ModelShape& shape = model_.shape();
-  if (count < 0) refuse("Fewer states than none.");
+  if (count < 0) refuse("The number of states must not be negative.");
   for (int i = 0; i < count; i++)
-    if (first[i] < 0 || first[i + 1] < first[i]) refuse("The lists of tokens to score are out of order.");
+    if (first[i] < 0 || first[i + 1] < first[i]) refuse("The offsets of the token lists to score must not be negative or decrease.");
   const ScoreLayout at(shape.hidden);
   for (int from = 0; from < count; from += HEAD_ROWS) {
     const int rows = std::min(HEAD_ROWS, count - from);
     logitsOf(states + static_cast<size_t>(from) * shape.hidden, rows);
-    // Their lists, some at a time: several rows' whole lists, or a part of one row's.
+    // Scores their lists in chunks: several rows' whole lists, or a part of one row's list.
     int row = 0, token = first[from];
     while (row < rows) {
       int starts[HEAD_ROWS + 1] = {0};
@@ -122,7 +122,7 @@ void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, 
       checkLaunches();
       std::memcpy(logProbabilities + firstToken, download(at.logProbabilities, scored * sizeof(float)), scored * sizeof(float));
       std::memcpy(entropies + from + firstRow, download(at.entropies, launched * sizeof(float)), launched * sizeof(float));
-      // The rest of a list that was cut.
+      // Continues with the rest of a list that was cut.
       if (token < first[from + row]) row--;
     }
   }

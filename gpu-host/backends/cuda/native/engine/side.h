@@ -1,6 +1,6 @@
-// Work on the device beside steps: projection and scores of states, copies between slots. It is queued on the computing stream, between steps, and works
-// in their scratch. Projections and scores are waited for; copies are not: their lists lie in a ring of places in pinned memory, of which each is waited for
-// before it is written again.
+// Device work besides steps: projection and scores of states, copies between slots. It is queued on the computing stream between steps and uses their
+// scratch memory. Projections and scores wait for their results. Copies do not wait: their slot lists are kept in a ring of pinned buffers, each of
+// which is waited for before it is reused.
 #pragma once
 #include "copies.h"
 #include "layers.h"
@@ -11,7 +11,7 @@ namespace pie {
 template <typename T>
 class SideWork {
  public:
-  // `memory`: of deviceBytes() on the device.
+  // `memory`: deviceBytes() bytes of device memory.
   SideWork(const DeviceModel<T>& model, uint8_t* memory, const Stream& computing);
   ~SideWork() { (void)cudaStreamSynchronize(computing_); }
   static size_t deviceBytes(const PlanContext& context);
@@ -19,12 +19,12 @@ class SideWork {
   // Both wait.
   void project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities);
   void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies);
-  // Returns when it is queued; `copied` is recorded behind it.
+  // Returns once the copies are queued; records `copied` behind them.
   void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs);
   const Event& copied() const { return copied_; }
 
  private:
-  static constexpr int COPIES = 8;  // Under way at once.
+  static constexpr int COPIES = 8;  // Copies in flight.
   uint8_t* upload(size_t at, const void* from, size_t bytes);
   void copyRound(const CopyRound& round, bool shifts);
   const uint8_t* download(size_t at, size_t bytes);

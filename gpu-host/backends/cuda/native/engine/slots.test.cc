@@ -1,4 +1,4 @@
-// What is kept in slots: copies, pages out and in; and adapters.
+// Slots: copies, pages to and from the host; and adapters.
 #include <cstring>
 #include <memory>
 #include "testing.h"
@@ -21,7 +21,7 @@ std::vector<uint32_t> shuffled(Random& random, std::vector<uint32_t> values) {
   return values;
 }
 
-// Low-rank matrices, and the model with their product added to its weights.
+// Low-rank matrices, and the model with their products merged into its weights.
 struct Change {
   std::vector<std::vector<float>> values;
   std::vector<AdapterMatrices> matrices;
@@ -68,7 +68,7 @@ Change makeChange(const TinyModel& model, int kind) {
 
 }  // namespace
 
-TEST("copied slots are what was copied, in any order and number; shifts turn keys on") {
+TEST("copied slots equal their sources, in any order and number; shifts rotate keys") {
   const TinyModel model = tinyModel(21);
   const auto engine = make(model);
   Random random(5);
@@ -83,7 +83,7 @@ TEST("copied slots are what was copied, in any order and number; shifts turn key
   const std::vector<uint32_t> sources = range(0, 60), away = shuffled(random, range(100, 160));
   engine->copySlots(sources.data(), away.data(), nullptr, 60);
   CHECK(difference(ask(away, 60), original) < TOLERANCE);
-  // One to the right over themselves, then all of the pool turned round.
+  // Copies the slots one to the right over themselves, then permutes the whole pool.
   const std::vector<uint32_t> right = range(1, 61);
   engine->copySlots(sources.data(), right.data(), nullptr, 60);
   CHECK(difference(ask(right, 60), original) < TOLERANCE);
@@ -108,8 +108,8 @@ TEST("copied slots are what was copied, in any order and number; shifts turn key
   }
 }
 
-TEST("more copies than one round holds are the same") {
-  // A model whose slots are large beside its scratch: a round holds 64.
+TEST("copies that need several rounds give the same result") {
+  // The slots are large compared with the scratch memory: a round holds 64.
   TinyModel model = tinyModel(22, {.heads = 16, .kvHeads = 16, .headDim = 16, .intermediate = 8, .vocabulary = 3, .layers = 6});
   model.options.pageCount = 72;
   const auto engine = make(model);
@@ -135,14 +135,14 @@ TEST("more copies than one round holds are the same") {
   CHECK_EQUAL(wrong, 0u);
 }
 
-TEST("pages leave and come back bit for bit, to any address, beside a running step") {
+TEST("pages are read and written bit for bit, at any host address, during a running step") {
   TinyModel model = tinyModel(23);
   struct Kept {
     Precision precision;
     KvPrecision kv;
     size_t slotBytes;
   };
-  // Of float8: 32 codes, 2 × 2 scales, whole sectors.
+  // float8: 32 codes, 2 × 2 scales, padded to whole sectors.
   for (const auto& [precision, kv, slotBytes] : {Kept{Precision::Float32, KvPrecision::AsComputed, 128}, Kept{Precision::Bf16, KvPrecision::AsComputed, 64},
                                                  Kept{Precision::Bf16, KvPrecision::Fp8, 64}}) {
     model.options.precision = precision, model.options.kv = kv;
@@ -174,7 +174,7 @@ TEST("pages leave and come back bit for bit, to any address, beside a running st
     Call moved = question;
     for (uint32_t& slot : moved.context) slot = slot < 24 ? slot + 144 : slot >= 32 ? slot + 136 : slot;
     CHECK(runCalls(*engine, {moved})[0].states == before.states);
-    // A copy that is only queued is done before its page is read.
+    // A queued copy completes before its page is read.
     const std::vector<uint32_t> from = range(16, 24), to = range(88, 96);
     engine->copySlots(from.data(), to.data(), nullptr, 8);
     std::vector<uint8_t> first(engine->pageBytes()), second(engine->pageBytes());
@@ -184,7 +184,7 @@ TEST("pages leave and come back bit for bit, to any address, beside a running st
   }
 }
 
-TEST("pages of slots that are no multiple of 16 bytes move, too") {
+TEST("pages of slots whose size is no multiple of 16 bytes") {
   TinyModel model = tinyModel(25, {.heads = 2, .kvHeads = 1, .headDim = 2});
   model.options.precision = Precision::Bf16;
   const auto engine = make(model);
@@ -198,7 +198,7 @@ TEST("pages of slots that are no multiple of 16 bytes move, too") {
   CHECK(bytes == back);
 }
 
-TEST("an adapter is a model with merged weights, over any projections and ranks, directly and from graphs") {
+TEST("an adapter equals a model with merged weights, over any projections and ranks, directly and from graphs") {
   const TinyModel model = tinyModel(24, {.norms = true});
   const auto engine = make(model);
   Random random(8);
@@ -213,7 +213,7 @@ TEST("an adapter is a model with merged weights, over any projections and ranks,
       const auto adapter = engine->loadAdapter(change.matrices);
       CHECK(adapter->bytes() > 0);
       for (int round = 0; round < (again ? 2 : 20); round++) CHECK(errorOf(runCalls(*engine, calls, 32, adapter.get()), expected) < TOLERANCE);
-      // One for each area, which go with their adapter.
+      // One graph per area; they are destroyed with their adapter.
       CHECK_EQUAL(engine->graphs().captured, again ? 0u : 2u);
     }
     const std::vector<Answer> after = runCalls(*engine, calls);
@@ -232,7 +232,7 @@ TEST("an adapter is a model with merged weights, over any projections and ranks,
   CHECK_THROWS(engine->loadAdapter(wrong), "x_proj");
   wrong = {{2, "q_proj", 1, 32, 32, change.values[0].data(), change.values[0].data()}};
   CHECK_THROWS(engine->loadAdapter(wrong), "layer 2");
-  // Of every projection, one input or output more or less than the model has.
+  // For every projection, one input or output more or less than the model has.
   for (const AdapterMatrices& each : change.matrices)
     for (const int more : {-1, 1}) {
       wrong = {each};

@@ -4,7 +4,7 @@
 
 namespace pie {
 
-// out[r][i] = silu(gate) * up, where gateUp[r] holds gate and up i at 2i and 2i + 1: what Epilogue::SwiGlu does when nothing has to be added in between.
+// out[r][i] = silu(gate) * up, where gateUp[r] holds gate i and up i at 2i and 2i + 1: Epilogue::SwiGlu as a separate kernel, for adapters.
 template <typename T>
 void launchGate(T* out, const T* gateUp, size_t values, cudaStream_t stream);
 
@@ -12,7 +12,7 @@ void launchGate(T* out, const T* gateUp, size_t values, cudaStream_t stream);
 template <typename T>
 void launchGather(T* to, const T* from, const int* pick, int count, int width, cudaStream_t stream);
 
-// Some pages of all layers between the pool and one piece of memory, where a page's layers follow each other.
+// Moves some pages of all layers between the pool and one contiguous buffer, in which a page's layers are adjacent.
 struct PageMove {
   static constexpr int MOST = 64;
   int pages[MOST];

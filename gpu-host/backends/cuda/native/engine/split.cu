@@ -36,7 +36,7 @@ void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
   checkBelow(s.positions, s.rows, 1 << 30, index, "position");
 }
 
-// What a piece takes.
+// Resources that a piece needs.
 Part costOf(const Piece& piece, const Sequence& s) {
   Part cost;
   const int outputs = piece.outputs(s);
@@ -83,12 +83,12 @@ void add(Part& part, const Piece& piece, const Sequence& s) {
   part.wantsAttention = part.wantsAttention || cost.wantsAttention;
 }
 
-// The most rows from `from` on that fit what is left of a part and end where the sequence may be cut; 0 when there are none.
+// The most rows from `from` on that fit the rest of a part and end where the sequence may be cut; 0 if there are none.
 int rowsThatFit(const Part& part, const Sequence& s, int index, int from, const StepLimits& limits) {
   int fit = 0;
   for (int rows = 1; from + rows <= s.rows; rows++) {
     Part cost = costOf({index, from, rows, 0}, s);
-    cost.scratch = 0;  // All of its scratch slots are set aside at once.
+    cost.scratch = 0;  // All scratch slots of a sequence are reserved at once.
     if (!fits(part, cost, limits)) break;
     fit = rows;
   }
@@ -98,7 +98,7 @@ int rowsThatFit(const Part& part, const Sequence& s, int index, int from, const 
 }  // namespace
 
 std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
-  if (batch.count < 0) refuse("A batch of fewer sequences than none.");
+  if (batch.count < 0) refuse("The number of sequences must not be negative.");
   for (int i = 0; i < batch.count; i++) checkSequence(batch.sequences[i], i, limits);
   std::vector<Part> parts(1);
   for (int i = 0; i < batch.count; i++) {
@@ -114,7 +114,8 @@ std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
       add(parts.back(), {i, 0, s.rows, 0}, s);
       continue;
     }
-    // Cut. One without writes takes all of its scratch slots, the first ones, in each of its parts, since later rows read the keys of earlier ones.
+    // Cuts the sequence. If it has no writes, every part reserves all its scratch slots, starting at 0, because later rows read the keys of earlier
+    // ones.
     if (!s.writes && !parts.back().pieces.empty()) parts.emplace_back();
     for (int from = 0; from < s.rows;) {
       const int rows = rowsThatFit(parts.back(), s, i, from, limits);

@@ -1,4 +1,4 @@
-// A batch of any size becomes device steps that fit.
+// Splits a batch of any size into device steps.
 #pragma once
 #include <vector>
 #include "engine.h"
@@ -11,27 +11,27 @@ struct Piece {
   int sequence;
   int firstRow;
   int rows;
-  int scratch;  // Of a sequence without writes: scratch slot of its input 0.
+  int scratch;  // For a sequence without writes: scratch slot of its input 0.
 
   int keys(const Sequence& of) const { return of.contextCount + firstRow + rows; }
-  // Its rows whose outputs are wanted are its last so many.
+  // Number of its rows with outputs; they are its last rows.
   int outputs(const Sequence& of) const {
-    const int first = of.rows - of.outputRows;  // Of the sequence.
+    const int first = of.rows - of.outputRows;  // In the sequence.
     return firstRow + rows <= first ? 0 : (firstRow >= first ? rows : firstRow + rows - first);
   }
 };
 
-// One device step, and what it takes of each limit. Counts are upper bounds where a mask may hide keys.
+// One device step, and its use of each limit. Counts are upper bounds where a mask may hide keys.
 struct Part {
   std::vector<Piece> pieces;
   int rows = 0;
   int scratch = 0;
   int keys = 0;
   int maskWords = 0;
-  int64_t results = 0;   // Tokens wanted.
-  int heads = 0;         // Rows of which tokens are wanted.
-  int states = 0;        // Rows of which states are wanted.
-  int wanted = 0;        // Rows of which anything is.
+  int64_t results = 0;   // Wanted tokens.
+  int heads = 0;         // Rows whose tokens are wanted.
+  int states = 0;        // Rows whose states are wanted.
+  int wanted = 0;        // Rows with any wanted output.
   int draws = 0;
   int allowedRows = 0;
   int embedRows = 0;
@@ -40,9 +40,9 @@ struct Part {
   bool wantsAttention = false;
 };
 
-// Splits a batch into steps, in order: sequences stay whole where they fit one, and are cut where they do not. The results of the parts, one after
-// another, are those of the batch (but attention received, which is to be summed). Throws EngineError "invalid" for arguments that fit no model or pool,
-// and for a sequence that neither fits nor can be cut. Pure.
+// Splits a batch into steps, in order. A sequence that fits one step stays whole; longer ones are cut. The concatenated results of the parts are
+// those of the batch (except attention received, which must be summed). Throws EngineError "invalid" for arguments that do not fit the model or the
+// pool, and for a sequence that neither fits nor can be cut. Pure.
 std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits);
 
 }  // namespace pie

@@ -45,9 +45,9 @@ uint64_t Steps<T>::submit(const Batch& batch, const DeviceAdapter<T>* adapter) {
     if (parts.size() == 1) submitWhole(ticket, batch, parts.front(), adapter);
     else submitSplit(ticket, batch, parts, adapter);
   } catch (const CudaFailure&) {
-    throw;  // The device is lost: nothing is computed with that memory any more.
+    throw;  // The device is lost, so no kernel uses that memory any more.
   } catch (...) {
-    // What had been queued by then uses the ticket's memory and the area, and no event says when it is done.
+    // Queued work still uses the ticket's memory and the area, and no event marks its end, so wait for all streams.
     for (const Stream* stream : {&uploads_, &computing_, &downloads_}) stream->synchronize();
     throw;
   }
@@ -64,11 +64,11 @@ void Steps<T>::checkPicked(const Batch& batch, size_t parts) const {
     for (int row = 0; row < s.rows; row++)
       if (s.picked[row] >= static_cast<uint32_t>(picks_))
         refuse("Sequence " + std::to_string(i) + " takes picked token " + std::to_string(s.picked[row]) + " of " + std::to_string(picks_) +
-               " of the batch before, of which none can be taken when it did not fit one device step.");
+               " of the batch before; a batch that did not fit one device step has none.");
   }
 }
 
-// One upload, one download, which lands as it lies on the device.
+// One upload and one download, which keeps the device's layout.
 template <typename T>
 void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter) {
   const StepPlan plan = planner_.plan(batch, part, ticket.upload.get());
@@ -83,7 +83,7 @@ void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part,
                   reinterpret_cast<const float*>(results + at.attention), 0};
 }
 
-// All parts are planned before any is started, each in pinned memory of its own, and queued without waiting; their results land behind each other.
+// Plans all parts before any is started, each in its own pinned memory, and queues them without waiting; their results are stored contiguously.
 template <typename T>
 void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts, const DeviceAdapter<T>* adapter) {
   const size_t hidden = model_.shape().hidden;
@@ -112,7 +112,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
     block += aligned(uploadBound(part, model_.context));
   }
 
-  // Where each cut sequence's attention begins among the batch's.
+  // Offset of each cut sequence's attention among the batch's.
   std::vector<size_t> attentionOf(batch.count + 1, 0);
   for (int i = 0; i < batch.count; i++)
     attentionOf[i + 1] = attentionOf[i] + (batch.sequences[i].attention ? batch.sequences[i].contextCount + batch.sequences[i].rows : 0);

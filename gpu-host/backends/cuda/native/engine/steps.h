@@ -1,13 +1,15 @@
-// Brings steps to the device, runs them, brings results back.
+// Uploads steps to the device, runs them, downloads their results.
 //
-// Three streams: uploads, computing, downloads. Device memory of a step's block and results is one of two areas, which device steps take in turn:
+// Three streams: uploads, computing, downloads. A step's upload block and results use one of two areas of device memory, alternating between device
+// steps:
 //
-//   upload    after the computing that last read this area's block      (event `computed` of the area)
-//   computing after the upload, and after the download that last read this area's results   (`uploaded`, `downloaded`)
-//   download  after the computing                                        (`computed`)
+//   upload    waits for the computing that last read this area's block      (event `computed` of the area)
+//   computing waits for the upload, and for the download that last read this area's results   (`uploaded`, `downloaded`)
+//   download  waits for the computing                                        (`computed`)
 //
-// so that the next step's upload, and this one's download, go beside computing. All else that steps touch (weights, pool, scratch, adapters) is theirs
-// while they compute, which they do one after another; whatever else works on it is queued on the computing stream, too. Host memory: see Tickets.
+// so that the next step's upload and this one's download overlap with computing. All other memory of steps (weights, pool, scratch, adapters) belongs
+// to the running step; steps compute one after another, and all other work on that memory is queued on the computing stream, too. Host memory: see
+// Tickets.
 #pragma once
 #include <vector>
 #include "graphs.h"
@@ -16,20 +18,20 @@
 
 namespace pie {
 
-// Device memory of a step on its way.
+// Device memory of a step in flight.
 struct Area {
   uint8_t* upload = nullptr;
   uint8_t* results = nullptr;
-  uint32_t* picked = nullptr;  // The token that each row of the step picks, which the next step may read: it has the other area.
+  uint32_t* picked = nullptr;  // The token that each row picks. The next step may read it, because it uses the other area.
   Event uploaded, computed, downloaded;
 };
 
 template <typename T>
 class Steps {
  public:
-  // `areas`: of areaBytes() on the device.
+  // `areas`: areaBytes() bytes of device memory.
   Steps(const DeviceModel<T>& model, uint8_t* areas, const EngineOptions& options);
-  // Queued work must not outlive the memory that it uses.
+  // Waits for queued work, which must not outlive its memory.
   ~Steps();
   static size_t areaBytes(const PlanContext& context);
 
@@ -41,7 +43,7 @@ class Steps {
   const GraphCache& graphs() const { return graphs_; }
 
  private:
-  // `started`, when it is given, is recorded where computing starts.
+  // Records `started`, if given, at the start of computing.
   void enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter, const Event* started);
   void checkPicked(const Batch& batch, size_t parts) const;
   void download(void* to, size_t from, size_t bytes);
@@ -53,8 +55,8 @@ class Steps {
   bool timing_;
   Stream uploads_, computing_, downloads_;
   Area areas_[2];
-  int area_ = 1;  // Of the last device step.
-  int picks_ = 0;  // Tokens that it picks, as far as the next batch may name them.
+  int area_ = 1;  // Area of the last device step.
+  int picks_ = 0;  // Number of tokens that the last step picks and the next batch may refer to.
   Tickets tickets_;
   GraphCache graphs_;
 };

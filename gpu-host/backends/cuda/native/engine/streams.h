@@ -1,4 +1,4 @@
-// CUDA's streams and events, which free themselves.
+// Owning wrappers of CUDA streams and events.
 #pragma once
 #include <chrono>
 #include "errors.h"
@@ -13,7 +13,7 @@ class Stream {
   ~Stream() { (void)cudaStreamDestroy(stream_); }
   operator cudaStream_t() const { return stream_; }
   void synchronize() const { CUDA_CALL(cudaStreamSynchronize(stream_)); }
-  // What is queued from here on starts after `event`, as it was recorded last; at once if it never was.
+  // Work queued from here on starts after the last recording of `event`; at once if it was never recorded.
   void wait(cudaEvent_t event) const { CUDA_CALL(cudaStreamWaitEvent(stream_, event, 0)); }
 
  private:
@@ -22,7 +22,7 @@ class Stream {
 
 class Event {
  public:
-  // `blocking`: who synchronizes with it sleeps, and does not spin.
+  // `blocking`: synchronize() sleeps instead of spinning.
   explicit Event(bool timing = false, bool blocking = false) {
     CUDA_CALL(cudaEventCreateWithFlags(&event_, (timing ? cudaEventDefault : cudaEventDisableTiming) | (blocking ? cudaEventBlockingSync : 0)));
   }
@@ -32,14 +32,14 @@ class Event {
   operator cudaEvent_t() const { return event_; }
   void record(const Stream& stream) const { CUDA_CALL(cudaEventRecord(event_, stream)); }
   void synchronize() const { CUDA_CALL(cudaEventSynchronize(event_)); }
-  // The same, but for so long it looks again and again: the end is then seen at once.
+  // The same, but polls for `spin` first, which notices the end without delay.
   void synchronize(std::chrono::microseconds spin) const {
     const auto end = std::chrono::steady_clock::now() + spin;
     do {
       const cudaError_t error = cudaEventQuery(event_);
       if (error == cudaSuccess) return;
       if (error != cudaErrorNotReady) checkCuda(error, "cudaEventQuery");
-      // It is kept as the thread's last error.
+      // cudaErrorNotReady is kept as the thread's last error; clear it.
       (void)cudaGetLastError();
     } while (std::chrono::steady_clock::now() < end);
     synchronize();

@@ -1,4 +1,4 @@
-// For tests of the engine: tiny random models, calls that own what they point to, and the same forward in double, written plainly.
+// Test helpers of the engine: tiny random models, calls that own their arrays, and a plain forward pass in double.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -84,7 +84,7 @@ inline TinyModel tinyModel(uint64_t seed, const Variant& variant = {}) {
   return model;
 }
 
-// A sequence that owns its arrays; empty ones are null.
+// A sequence that owns its arrays; empty arrays become null pointers.
 struct Call {
   std::vector<uint32_t> tokens;
   std::vector<float> embeds;
@@ -136,7 +136,7 @@ inline std::vector<uint32_t> randomTokens(testing::Random& random, int count, in
   return tokens;
 }
 
-// Tokens behind a context; every row's states and all of its probabilities are wanted.
+// Tokens after a context, with states and all log-probabilities for every row.
 inline Call makeCall(std::vector<uint32_t> tokens, std::vector<uint32_t> context = {}, std::vector<uint32_t> writes = {}, int vocabulary = 61) {
   Call call;
   call.tokens = std::move(tokens);
@@ -186,7 +186,7 @@ inline std::vector<Answer> runCalls(Engine& engine, const std::vector<Call>& cal
   return answersOf(engine.wait(submitCalls(engine, calls, adapter)), calls, hidden);
 }
 
-// Log-probabilities by token, of a row that was asked for the whole vocabulary.
+// Log-probabilities by token id, for rows with topK = vocabulary.
 inline std::vector<float> byToken(const Answer& answer, int vocabulary) {
   std::vector<float> values(answer.tokens.size(), NAN);
   for (size_t i = 0; i < answer.tokens.size(); i++)
@@ -194,14 +194,14 @@ inline std::vector<float> byToken(const Answer& answer, int vocabulary) {
   return values;
 }
 
-// The forward in double: one sequence after another in every layer, one row after another, nothing fused. Keys and values are rounded as the model's options
-// say, and nothing else.
+// The forward pass in double: layer by layer, sequence by sequence, row by row, nothing fused. Only keys and values are rounded, as the model's
+// options require.
 class Reference {
  public:
   explicit Reference(const TinyModel& model) : model_(model), shape_(model.options.shape), pool_(shape_.layers) {}
 
   struct Output {
-    std::vector<double> states, logProbabilities, attention;  // Of all rows; logProbabilities by token.
+    std::vector<double> states, logProbabilities, attention;  // Of all rows; logProbabilities by token id.
   };
 
   std::vector<Output> forward(const std::vector<Call>& calls) {
@@ -347,7 +347,7 @@ class Reference {
   std::vector<std::map<uint32_t, KeyValue>> pool_;
 };
 
-// The largest difference over the largest magnitude expected.
+// The largest difference divided by the largest expected magnitude.
 template <typename A, typename B>
 double relativeError(const A& actual, const B& expected) {
   if (actual.size() != expected.size()) return INFINITY;
@@ -360,7 +360,7 @@ double relativeError(const A& actual, const B& expected) {
   return difference / magnitude;
 }
 
-// Of calls made by makeCall: states, probabilities and, where asked for, attention against the reference.
+// For calls made by makeCall: the largest error of states, log-probabilities and, if wanted, attention against the reference.
 inline double errorOf(const std::vector<Answer>& answers, const std::vector<Reference::Output>& expected, int vocabulary = 61) {
   double error = 0;
   for (size_t i = 0; i < answers.size(); i++) {

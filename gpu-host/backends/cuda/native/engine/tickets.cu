@@ -5,7 +5,7 @@ namespace pie {
 
 Ticket& Tickets::begin() {
   Ticket& ticket = tickets_[next_ & 1];
-  // Where its last submit failed half way, submit has waited for what had been queued by then.
+  // If this ticket's last submit failed half way, submit has already waited for the queued work.
   ticket.done.synchronize();
   const std::lock_guard<std::mutex> lock(mutex_);
   ticket.id = 0;

@@ -1,4 +1,4 @@
-// Steps under way, and their results until they are overwritten.
+// Steps in flight, and their results until they are overwritten.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -9,19 +9,19 @@
 
 namespace pie {
 
-// Host memory of one logical step. Two take turns: while one runs, the other is filled.
+// Host memory of one logical step. Two tickets alternate: while one step runs, the other ticket is filled.
 struct Ticket {
   explicit Ticket(bool timing) : started(timing), done(timing, true) {}
 
   uint64_t id = 0;      // 0: none, or being filled.
-  PinnedBlock upload;   // Of a step that is not split, made at start.
+  PinnedBlock upload;   // For a step that is not split; allocated at start.
   PinnedBlock results;
-  PinnedBlock split;    // Of one that is: blocks of all of its parts. Grows as needed.
+  PinnedBlock split;    // For a split step: the blocks of all its parts. Grows as needed.
   Event started, done;  // `done` is recorded after the last download.
   Results found{};
-  bool finished = false;  // What the host has to do after the device is done.
+  bool finished = false;  // The host has done its part after the device's end.
 
-  // Attention received of a sequence that was cut: `from` (of one piece) is added to `to`.
+  // Attention received of a cut sequence: `from` (of one piece) is added to `to`.
   struct Sum {
     const float* from;
     size_t to, count;
@@ -30,17 +30,17 @@ struct Ticket {
   std::vector<float> attention;
 };
 
-// What the two are protected by: a ticket is filled by the one thread that submits, after the step that had it before is done; its id is set last, under
-// the mutex, and taken away first. Waiters wait for `done` without the mutex, so that a submit is never held up by one, and look at the id again afterwards.
+// Synchronisation: the one submitting thread fills a ticket after the step that used it before is done. It sets the id last and clears it first, both
+// under the mutex. Waiters wait for `done` without the mutex, so that they never block a submit, and then check the id again.
 class Tickets {
  public:
-  // Who waits for a step spins for `spin`, then sleeps: an interrupt tells the end some ten microseconds late, but spinning for a whole step holds a processor
-  // that handlers want.
+  // `wait` spins for `spin`, then sleeps: an interrupt reports the end some ten microseconds late, but spinning for a whole step would occupy a
+  // processor that the handlers need.
   Tickets(bool timing, std::chrono::microseconds spin) : timing_(timing), spin_(spin), tickets_{Ticket(timing), Ticket(timing)} {}
-  // The ticket of the next step, once the step that had it before is done.
+  // The ticket of the next step; waits until the step that used it before is done.
   Ticket& begin();
   uint64_t next() const { return next_; }
-  // Now others may wait for it.
+  // Makes the step available to waiters.
   uint64_t commit(Ticket& ticket);
   Results wait(uint64_t id);
   Ticket& at(int index) { return tickets_[index]; }

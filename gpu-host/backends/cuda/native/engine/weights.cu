@@ -9,18 +9,18 @@ namespace pie {
 
 namespace {
 
-// Large enough that the bus is busy, small enough to stay in a processor's cache while it is converted.
+// Large enough to keep the bus busy, small enough to stay in a processor's cache during conversion.
 constexpr size_t STAGING_BYTES = size_t{4} << 20;
 
-// Numbers on their way to consecutive places on the device: converted into one pinned buffer while the other is copied. Those of a narrow matrix are copied
-// to `work`, some rows at a time, and made narrow from there.
+// Converts numbers for consecutive device addresses: into one pinned buffer while the other is being copied. Values of a quantised matrix are copied
+// to `work`, some rows at a time, and quantised from there.
 template <typename T>
 class Stager {
  public:
   Stager(const Stream& stream, void* work, size_t workBytes) : stream_(stream), work_(static_cast<T*>(work)), workValues_(workBytes / sizeof(T)) {
     for (auto& half : halves_) half.block = PinnedBlock(STAGING_BYTES);
   }
-  // A source that throws half way leaves copies under way.
+  // Copies may still be in flight if the source throws half way.
   ~Stager() { (void)cudaStreamSynchronize(stream_); }
 
   void begin(const T* destination) {
@@ -71,12 +71,12 @@ class Stager {
     halves_[current_].copied.synchronize();
   }
 
-  // Whole rows that `work` holds.
+  // Capacity of `work` in whole rows, as a number of values.
   size_t workCapacity() const {
     const size_t inputs = narrow_.inputs;
     return std::min<size_t>(workValues_ / inputs, narrow_.outputs - rowsDone_) * inputs;
   }
-  // When all rows that fit are in `work`, or on their way there.
+  // Quantises once `work` is full, counting values still in flight.
   void quantiseFull() {
     if (waiting_ + filled_ < workCapacity()) return;
     flush();
@@ -96,13 +96,13 @@ class Stager {
   size_t filled_ = 0;
   T* destination_ = nullptr;
   bool isNarrow_ = false;
-  LinearNarrow narrow_;  // The narrow matrix that is being filled.
+  LinearNarrow narrow_;  // The quantised matrix that is being filled.
   int rowsDone_ = 0;
   size_t waiting_ = 0;  // Values in `work`.
 };
 
-// How a matrix is kept, where it is kept in fewer bits than activations. The head is never of 4 bits: its errors are errors of logits, with nothing after
-// them that evens them out.
+// The storage format of a matrix with fewer bits than the activations; none: stays T. The head never has 4 bits, because its errors go into the
+// logits directly and no later layer averages them out.
 std::optional<WeightFormat> formatOf(Precision precision, int inputs, bool isHead) {
   const auto taken = [&](WeightFormat format) { return narrowTakes(format, inputs) ? std::optional(format) : std::nullopt; };
   switch (precision) {
@@ -162,7 +162,7 @@ class Reader {
       stager_.put(tensor.type, tensor.data, count);
     }
   }
-  // Rows of two matrices in turn.
+  // Interleaves the rows of two matrices.
   void inTurn(const Product<T>& to, const std::string& first, const std::string& second, int rows, int width) const {
     const HostTensor tensors[] = {get(first, static_cast<size_t>(rows) * width), get(second, static_cast<size_t>(rows) * width)};
     stager_.begin(to);

@@ -1,4 +1,4 @@
-// A model's weights on the device, under the names of Hugging Face.
+// A model's weights on the device, under their Hugging Face names.
 #pragma once
 #include <vector>
 #include "../kernels/linear-normed.h"
@@ -8,10 +8,10 @@
 
 namespace pie {
 
-// A matrix to multiply by, as it is kept: of T, or of fewer bits beside activations of bf16.
+// The matrix of a product as stored: of T, or quantised beside bf16 activations.
 template <typename T>
 struct Product {
-  Linear<T> plain;     // Without a weight where the matrix is narrow.
+  Linear<T> plain;     // Without a weight if the matrix is quantised.
   LinearNarrow narrow;
   bool isNarrow = false;
   int outputs() const { return plain.outputs; }
@@ -22,7 +22,7 @@ template <typename T>
 void launchProduct(const Product<T>& product, const T* x, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
                    cudaStream_t stream);
 
-// See ../kernels/linear-normed.h: false, and nothing is launched, where the norm is a kernel of its own.
+// See ../kernels/linear-normed.h: returns false without launching anything if the norm must be a separate kernel.
 template <typename T>
 bool launchNormedProduct(const Product<T>& product, const NormedInput<T>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
                          const LinearContext& context, cudaStream_t stream);
@@ -30,12 +30,12 @@ bool launchNormedProduct(const Product<T>& product, const NormedInput<T>& x, voi
 template <typename T>
 struct LayerWeights {
   T* inputNorm = nullptr;
-  Product<T> qkv;  // Queries, keys and values under each other, so that one product makes all three.
+  Product<T> qkv;  // Queries, keys and values stacked, so that one product computes all three.
   T* queryNorm = nullptr;
   T* keyNorm = nullptr;
   Product<T> output;
   T* postNorm = nullptr;
-  Product<T> gateUp;  // Rows of gate and up in turn, see Epilogue::SwiGlu.
+  Product<T> gateUp;  // Rows of gate and up interleaved, see Epilogue::SwiGlu.
   Product<T> down;
 };
 
@@ -44,18 +44,18 @@ struct Weights {
   T* embeddings = nullptr;
   std::vector<LayerWeights<T>> layers;
   T* norm = nullptr;
-  Product<T> head;  // The embeddings themselves where they are tied, unless it is narrow.
+  Product<T> head;  // The embeddings themselves if they are tied, unless the head is quantised.
 };
 
-// Places of all weights; their sizes alone with a carver that has no memory.
+// Lays out all weights; with a carver without memory it only computes their sizes.
 template <typename T>
 Weights<T> layWeights(Carver& carver, const EngineOptions& options);
 
-// Most bytes of a row of a matrix: what loading needs of `work`, at least.
+// Bytes of the widest row of a matrix: the minimum that loading needs for `work`.
 size_t widestRowBytes(const ModelShape& shape, size_t valueBytes);
 
-// Brings each tensor to its place, converted on the way; what becomes narrow goes by way of `work` on the device. Throws EngineError "invalid" for a tensor of
-// another size than the shape says.
+// Uploads each tensor to its place and converts it on the way; matrices to be quantised pass through `work` on the device. Throws EngineError
+// "invalid" if a tensor's size does not match the shape.
 template <typename T>
 void loadWeights(const Weights<T>& weights, const EngineOptions& options, const WeightSource& source, void* work, size_t workBytes, const Stream& stream);
 

@@ -11,7 +11,7 @@ namespace pie::harness {
 
 const char* const BENCH_HELP =
     "  device\n"
-    "  copy megabytes=4096 times=10             bytes a second within the device\n"
+    "  copy megabytes=4096 times=10             bytes per second within the device\n"
     "  matmul size=8192 times=10                dense bf16 rate\n"
     "  load shape=8B graphs=1 dependent=1 fuse=1 spin=100 cublas=1 precision=bf16 kv=bf16 sequences=128 context=1024 room=128 rows=8192\n"
     "      precision: of weights, bf16, int8, fp8 or int4\n"
@@ -77,7 +77,7 @@ class Bench {
       const JsonArray linears = measureLinears(shape, least, most, precisionNamed(precision));
       return JsonObject().set("shape", shape.name).set("precision", precision).raw("linears", linears.text()).text();
     }
-    throw std::invalid_argument("\"" + command.name + "\" is no command. These are:\n" + BENCH_HELP);
+    throw std::invalid_argument("\"" + command.name + "\" is no command. The commands are:\n" + BENCH_HELP);
   }
 
  private:
@@ -127,7 +127,7 @@ class Bench {
   }
 
   Session& loaded() const {
-    if (session == nullptr) throw std::invalid_argument("nothing is loaded");
+    if (session == nullptr) throw std::invalid_argument("nothing is loaded: use load first");
     return *session;
   }
 
@@ -147,7 +147,7 @@ int bench() {
       if (command.name == "quit") return 0;
       answer = JsonObject().set("command", line).raw("result", bench.run(command)).set("tookMs", nowMs() - began).text();
     } catch (const std::exception& error) {
-      // After a fault on the device every call of this process fails; whoever asks starts another one.
+      // After a device fault every call of this process fails, so the caller must start a new process (`lost`).
       const bool lost = cudaDeviceSynchronize() != cudaSuccess;
       answer = JsonObject().set("command", line).set("error", error.what()).set("lost", lost).set("tookMs", nowMs() - began).text();
     }

@@ -1,10 +1,10 @@
-// Takes measuring commands, one a line, and answers each with one line of JSON: a program beside it can measure in turn with another.
+// Answers measuring commands, one per line, with one line of JSON each, so that a driving program can alternate between this program and a peer.
 #pragma once
 #include <string>
 
 namespace pie::harness {
 
-// Reads commands from standard input until it ends or says "quit". Returns the process's exit code.
+// Reads commands from standard input until it ends or a line says "quit". Returns the process's exit code.
 int bench();
 
 extern const char* const BENCH_HELP;

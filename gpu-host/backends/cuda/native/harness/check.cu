@@ -12,8 +12,8 @@ namespace pie::harness {
 
 namespace {
 
-// Relative errors that are aimed at, of a handler's numbers on one model, all kinds of masks together. A single call's few numbers scatter around that:
-// they are held to a multiple.
+// Target relative errors of a handler's numbers on one model, over all kinds of masks. The few numbers of a single call scatter more, so they may
+// reach SINGLE times the target.
 constexpr double BF16_AIM = 1e-2, FLOAT_AIM = 1e-4, FLOAT8_KV_AIM = 1e-1, SINGLE = 3;
 constexpr const char* HANDLERS[] = {"states", "tokens", "allowed", "project", "score", "entropy", "attention", "draws", "greedy"};
 
@@ -28,11 +28,11 @@ std::vector<std::string> fixturesOf(const CheckOptions& options) {
   }
   closedir(directory);
   std::sort(names.begin(), names.end());
-  if (names.empty()) throw std::runtime_error(options.folder + " holds no such fixtures");
+  if (names.empty()) throw std::runtime_error(options.folder + " holds no matching fixtures");
   return names;
 }
 
-// A line of the table: each handler's error over all kinds of masks.
+// One line of the table: each handler's error over all kinds of masks.
 std::string line(const std::string& label, const char* precision, const ErrorTable& errors) {
   char text[64];
   std::snprintf(text, sizeof text, "%-26s %-8s", label.c_str(), precision);

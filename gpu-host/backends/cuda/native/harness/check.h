@@ -1,4 +1,4 @@
-// Plays fixtures to the engine and compares.
+// Replays fixtures on the engine and compares the results.
 #pragma once
 #include <string>
 
@@ -6,14 +6,14 @@ namespace pie::harness {
 
 struct CheckOptions {
   std::string folder;
-  std::string only;  // Fixtures whose names contain this.
+  std::string only;  // Only fixtures whose names contain this.
   bool bf16 = true, float32 = true;
-  bool float8Kv = false;  // Keys and values in float8, beside bf16.
+  bool float8Kv = false;  // Keys and values in float8, with bf16 activations.
   bool graphs = true, dependent = true, fuse = true, cublas = true;
-  std::string json;  // File for all numbers, or empty.
+  std::string json;  // Output file for all numbers; empty: none.
 };
 
-// Prints a table; 0 when all errors are within the aims.
+// Prints a table; returns 0 if all errors are within the targets.
 int check(const CheckOptions& options);
 
 }  // namespace pie::harness

@@ -1,4 +1,4 @@
-// One line of what the harness is told: a name and settings, "decode batch=32 context=1024".
+// Parses one command line of the harness: a name and settings, such as "decode batch=32 context=1024".
 #pragma once
 #include <cstdlib>
 #include <map>
@@ -36,7 +36,7 @@ class Command {
   }
   bool flag(const std::string& key, bool otherwise) const { return number(key, otherwise ? 1 : 0) != 0; }
 
-  // Throws when something was said that nobody asked for: a misspelt setting must not pass for its default.
+  // Throws if a setting was given that no code read: a misspelt setting must not pass silently as its default.
   void done() const {
     for (const auto& [key, value] : settings)
       if (asked.count(key) == 0) throw std::invalid_argument("\"" + name + "\" has no setting \"" + key + "\"");

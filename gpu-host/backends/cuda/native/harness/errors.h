@@ -1,4 +1,4 @@
-// How far results are from what is expected, kept by what was asked.
+// Relative errors of results, by handler and kind of mask.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ namespace pie::harness {
 class RelativeError {
  public:
   void add(double actual, double expected) { add(actual, expected, actual - expected); }
-  // With a difference of one's own.
+  // Adds an explicitly given difference.
   void add(double actual, double expected, double difference) {
     values++;
     if (std::isinf(expected) && actual == expected) return;
@@ -40,7 +40,7 @@ class RelativeError {
   bool broken = false;
 };
 
-// The error of each handler and kind of mask: of all its calls together, and of the worst call.
+// The error of each handler and kind of mask: over all its calls together, and of the worst call.
 class ErrorTable {
  public:
   struct Cell {
@@ -52,7 +52,7 @@ class ErrorTable {
     cell.all.add(error);
     cell.worst = std::fmax(cell.worst, error.value());
   }
-  // Of all kinds together.
+  // Over all kinds together.
   Cell total(const std::string& handler) const {
     Cell sum;
     for (const auto& [key, cell] : cells) {

@@ -41,7 +41,7 @@ class Reader {
   }
 
   const uint8_t* skip(size_t count) {
-    if (count > file.size - at) throw std::runtime_error(path + " ends too early");
+    if (count > file.size - at) throw std::runtime_error(path + " is truncated");
     at += count;
     return file.data + at - count;
   }
@@ -142,7 +142,7 @@ Operation readOperation(Reader& in, const std::string& path) {
       operation.margins = in.array<float>();
       return operation;
   }
-  throw std::runtime_error(path + " holds an unknown call");
+  throw std::runtime_error(path + " contains an unknown operation");
 }
 
 std::vector<FixtureAdapterMatrices> readAdapter(Reader& in) {
@@ -178,7 +178,7 @@ MappedFile::~MappedFile() { munmap(const_cast<uint8_t*>(data), size); }
 Fixture Fixture::read(const std::string& path) {
   const MappedFile mapped(path);
   Reader in(mapped, path);
-  if (std::memcmp(in.skip(8), MAGIC, 8) != 0) throw std::runtime_error(path + " is no fixture");
+  if (std::memcmp(in.skip(8), MAGIC, 8) != 0) throw std::runtime_error(path + " is not a fixture");
   Fixture fixture;
   fixture.label = in.string();
   EngineOptions& options = fixture.options;
@@ -202,7 +202,7 @@ Fixture Fixture::read(const std::string& path) {
     const size_t offset = in.word();
     const size_t count = in.word();
     const size_t bytes = count * (type == HostTensor::Type::F32 ? 4 : 2);
-    if (offset + bytes > fixture.file->size) throw std::runtime_error(path + ": the weights of " + name + " are not there");
+    if (offset + bytes > fixture.file->size) throw std::runtime_error(path + ": the weights of " + name + " lie outside of the file");
     tensors->emplace(name, HostTensor{type, fixture.file->data + offset, count});
   }
   fixture.weights = [file = fixture.file, tensors](const std::string& name) { return tensors->at(name); };

@@ -1,4 +1,4 @@
-// Calls with what the float64 reference made of them, as ../../card/recorder.ts writes them down.
+// Reads fixtures: calls and the float64 reference's results, as written by ../../card/recorder.ts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace pie::harness {
 
-// The same numbers as in recorder.ts.
+// These numbers must match recorder.ts.
 enum class OperationKind : uint32_t { Case = 1, Forward, Copy, ReadPage, WritePage, Project, Score, Greedy };
 
 struct FixtureSequence {
@@ -23,13 +23,13 @@ struct FixtureSequence {
   bool wantsStates = false, tokensOnly = false, wantsAttention = false, wantsTop = false;
   std::vector<uint32_t> allowed;
   std::vector<Draw> draws;
-  // Expected.
+  // Expected results.
   std::vector<float> states;
   std::vector<float> logProbabilities;  // outputRows × vocabulary, by token.
   std::vector<float> attention;
 };
 
-// One call; which fields it has follows from the kind.
+// One call; its kind determines which fields are used.
 struct Operation {
   OperationKind kind;
   std::string label;                       // Case
@@ -41,12 +41,12 @@ struct Operation {
   int handle = -1;                         // ReadPage, WritePage (-1: zeros)
   uint32_t count = 0, topK = 0;            // Project, Score
   std::vector<float> states;
-  std::vector<float> logProbabilities;     // Project: count × vocabulary, by token. Score: of all lists, one after another.
-  std::vector<uint32_t> tokens;            // Score: all lists. Greedy: what is said.
+  std::vector<float> logProbabilities;     // Project: count × vocabulary, by token. Score: all lists, concatenated.
+  std::vector<uint32_t> tokens;            // Score: all lists. Greedy: the expected tokens.
   std::vector<int> first;                  // Score: count + 1
   std::vector<float> entropies;            // Score
   std::vector<uint32_t> prompt;            // Greedy
-  std::vector<float> margins;              // Greedy: nats by which each token led.
+  std::vector<float> margins;              // Greedy: each token's lead over the next best, in nats.
 };
 
 struct FixtureAdapterMatrices {
@@ -74,7 +74,7 @@ struct Fixture {
   std::vector<Operation> operations;
   WeightSource weights;
 
-  // Throws std::runtime_error when the file is none, or cut off.
+  // Throws std::runtime_error if the file is not a fixture, or is truncated.
   static Fixture read(const std::string& path);
 
  private:

@@ -1,4 +1,4 @@
-// What the harness says, as JSON on one line. Only writes.
+// Writes the harness's output as JSON on one line.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -23,7 +23,7 @@ inline std::string jsonString(const std::string& text) {
   return out + '"';
 }
 
-// JSON knows no infinities: null says "no number".
+// JSON has no infinities and NaN; they are written as null.
 inline std::string jsonNumber(double value) {
   if (!std::isfinite(value)) return "null";
   char text[32];

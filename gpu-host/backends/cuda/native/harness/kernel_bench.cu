@@ -12,7 +12,7 @@ namespace pie::harness {
 namespace {
 
 constexpr int REPLAYS = 5;
-// Launches of one graph; more where more buffers take turns.
+// Minimum launches per graph; more if there are more buffers to rotate through.
 constexpr int LAUNCHES = 24;
 constexpr size_t ROTATED_BYTES = size_t{320} << 20;
 
@@ -46,12 +46,12 @@ DeviceBytes randomFloats(size_t count, uint64_t seed) {
   return uploaded(values);
 }
 
-// Sequences of one step, their keys anywhere in the pool.
+// Sequences of one step, with keys scattered over the pool.
 struct AttentionInputs {
   std::vector<AttentionSequence> sequences;
   std::vector<int> slots;
   double keys = 0;   // Query rows × keys that they see.
-  double read = 0;   // Keys, each once.
+  double read = 0;   // Distinct keys.
 };
 
 AttentionInputs attentionInputs(int batch, int context, int rows) {
@@ -61,7 +61,7 @@ AttentionInputs attentionInputs(int batch, int context, int rows) {
   for (int i = 0; i < count; i++) inputs.sequences.push_back({i * own, own, i * (before + own), before + own, -1, 0});
   inputs.read = static_cast<double>(count) * (before + own);
   inputs.keys = static_cast<double>(count) * own * (before + (own + 1) / 2.0);
-  // Pages of 16 in no order.
+  // Pages of 16 slots in scattered order.
   const int total = count * (before + own), pages = (total + 15) / 16;
   for (int i = 0; i < total; i++) inputs.slots.push_back(static_cast<int>((static_cast<int64_t>(i / 16) * 7919 + 13) % pages) * 16 + i % 16);
   return inputs;
@@ -71,7 +71,7 @@ class Report {
  public:
   explicit Report(cudaStream_t stream) : stream(stream) {}
 
-  // `bytes` and `flops` are of one launch.
+  // `bytes` and `flops` are per launch.
   void measure(const char* name, int perStep, int rotations, double bytes, double flops, const std::function<void(int)>& launch) {
     const int count = std::max(rotations, LAUNCHES / rotations * rotations);
     const Samples us = launchTimes(count, REPLAYS, stream, launch);
@@ -105,7 +105,7 @@ DeviceBytes randomSlots<float8>(const ModelShape& shape, size_t slots) {
   return uploaded(randomFloat8Slots(shape, slots));
 }
 
-// The kernels whose work depends on how keys and values are kept.
+// Measures the kernels whose work depends on the storage type of keys and values.
 template <typename K>
 void measureAttention(Report& report, const ModelShape& shape, int batch, int context, int prefillRows, int multiprocessors, cudaStream_t stream) {
   const int rows = prefillRows > 0 ? prefillRows : batch;
@@ -192,7 +192,7 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
     const size_t places = static_cast<size_t>(headRows) * topK;
     const DeviceBytes requests = uploaded(wanted), chosen = zeroed<uint32_t>(places), values = zeroed<float>(places);
     const HeadResults results{chosen.as<uint32_t>(), values.as<float>(), nullptr};
-    // The step that is summed asks for the best token only.
+    // The summed step requests only the best token, so top 40 counts 0 times per step.
     report.measure(topK == 1 ? "top 1" : "top 40", topK == 1 ? 1 : 0, 1, 4.0 * headRows * shape.vocabulary, 0, [&](int) {
       launchTop(results, logits.as<float>(), requests.as<HeadRow>(), nullptr, nullptr, headRows, shape.vocabulary, topK, headWorkspace.as<void>(), stream);
     });
@@ -211,7 +211,7 @@ JsonArray measureLinears(const NamedShape& named, int least, int most, Precision
   std::vector<int> counts;
   for (const int rows : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192})
     if (rows >= least && rows <= most) counts.push_back(rows);
-  if (counts.empty()) throw std::invalid_argument("no such numbers of rows");
+  if (counts.empty()) throw std::invalid_argument("no row count lies between least and most");
   const MatrixBench bench(named.shape, counts.back(), precision);
   const Stream stream;
   JsonArray results;
@@ -228,7 +228,7 @@ JsonArray measureLinears(const NamedShape& named, int least, int most, Precision
       problem.group = matrix.bits() == 4 ? narrowGroup(matrix.inputs) : 0;
       problem.multiprocessors = context.multiprocessors;
       problem.workspaceBytes = context.workspaceBytes;
-      // `predicted`: microseconds by which linear-choice.cu chooses.
+      // `predicted`: the microseconds that linear-choice.cu predicts.
       const auto measure = [&](const std::string& name, const LinearTuning& tuning, double predicted = NAN) {
         LinearContext own = context;
         own.tuning = tuning;
@@ -259,7 +259,7 @@ JsonArray measureLinears(const NamedShape& named, int least, int most, Precision
       tuning = LinearTuning();
       tuning.kernel = LinearKernel::Tiles;
       for (int tile = 0; tile < LINEAR_TILE_COUNT; tile++) {
-        // A tile of far more rows than there are, or far fewer, is no candidate.
+        // Skips tiles with far more or far fewer rows than the product.
         if (LINEAR_TILES[tile].rows > 4 * std::max(rows, 16) || rows > 16 * LINEAR_TILES[tile].rows * (rows > 128 ? 64 : 1)) continue;
         for (const int perProcessor : {0, 1, 2}) {
           tuning.tile = tile;

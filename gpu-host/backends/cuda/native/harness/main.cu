@@ -1,4 +1,4 @@
-// cuda-harness: the engine without Node, for a machine that has a card and little else.
+// cuda-harness: the engine without Node, for a machine with a GPU and little else installed.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -13,9 +13,9 @@ using namespace pie::harness;
 
 constexpr char HELP[] =
     "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--kv fp8] [--no-graphs] [--no-dependent] [--no-fuse] [--no-cublas] [--json FILE]\n"
-    "  plays what ../card/fixtures.ts wrote to the engine; 0 when all errors are within the aims\n"
+    "  replays the fixtures of ../card/fixtures.ts on the engine; exits with 0 if all errors are within the aims\n"
     "cuda-harness bench\n"
-    "  answers commands on standard input, one a line, with JSON:\n";
+    "  answers commands on standard input, one per line, with JSON:\n";
 
 CheckOptions checkOptions(int count, char** words) {
   CheckOptions options;
@@ -31,11 +31,11 @@ CheckOptions checkOptions(int count, char** words) {
       options.json = value();
     } else if (word == "--precision") {
       const std::string precision = value();
-      if (precision != "bf16" && precision != "float32") throw std::invalid_argument("--precision bf16 or float32");
+      if (precision != "bf16" && precision != "float32") throw std::invalid_argument("--precision must be bf16 or float32");
       options.bf16 = precision == "bf16";
       options.float32 = !options.bf16;
     } else if (word == "--kv") {
-      if (value() != "fp8") throw std::invalid_argument("--kv fp8");
+      if (value() != "fp8") throw std::invalid_argument("--kv must be fp8");
       options.float8Kv = true;
     } else if (word == "--no-graphs") {
       options.graphs = false;
@@ -48,11 +48,11 @@ CheckOptions checkOptions(int count, char** words) {
     } else if (options.folder.empty() && word[0] != '-') {
       options.folder = word;
     } else {
-      throw std::invalid_argument("\"" + word + "\" is not understood");
+      throw std::invalid_argument("\"" + word + "\" is not an option");
     }
   }
-  if (options.folder.empty()) throw std::invalid_argument("which fixtures?");
-  if (options.float8Kv && !options.bf16) throw std::invalid_argument("--kv fp8 goes with bf16");
+  if (options.folder.empty()) throw std::invalid_argument("the folder FIXTURES is missing");
+  if (options.float8Kv && !options.bf16) throw std::invalid_argument("--kv fp8 requires bf16");
   if (options.float8Kv) options.float32 = false;
   return options;
 }

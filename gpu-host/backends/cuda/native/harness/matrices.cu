@@ -4,7 +4,7 @@ namespace pie::harness {
 
 namespace {
 
-// Several times an L2 of 60 MB.
+// Several times the size of an L2 cache of 60 MB.
 constexpr size_t ROTATED_BYTES = size_t{320} << 20;
 constexpr int MOST_ROTATIONS = 64;
 
@@ -17,14 +17,14 @@ int processors() {
 size_t widestBytes(const ModelShape& shape, int rows, Precision precision) {
   size_t most = 0;
   for (const Matrix& matrix : matricesOf(shape, precision)) {
-    // Few rows of a prefill meet the head.
+    // In a prefill only few rows reach the head.
     if (matrix.epilogue == Epilogue::Wide && rows > 256) continue;
     most = std::max(most, static_cast<size_t>(matrix.outputs) * (matrix.epilogue == Epilogue::Wide ? 4 : 2) * rows);
   }
   return std::max(most, static_cast<size_t>(shape.vocabulary) * 4 * std::min(rows, 256));
 }
 
-// Of one matrix; all take them from the same place.
+// Scales of one matrix; all matrices share the same memory.
 size_t scaleMemory(const ModelShape& shape, Precision precision) {
   size_t most = 0;
   for (const Matrix& matrix : matricesOf(shape, precision))
@@ -69,7 +69,7 @@ Linear<bf16> MatrixBench::linearOf(const Matrix& matrix, int turn) const {
 }
 
 LinearNarrow MatrixBench::narrowOf(const Matrix& matrix, int turn) const {
-  // As many bytes lie between two matrices as one has with its scales.
+  // The stride between two matrices equals the bytes of one matrix with its scales.
   const size_t offset = static_cast<size_t>(turn % rotations(matrix)) * (static_cast<size_t>(matrix.bytes()) / 16 * 16);
   return {*matrix.format, weights.as<uint8_t>(offset), scales.as<float>(), scales.as<bf16>(), nullptr, matrix.outputs, matrix.inputs};
 }

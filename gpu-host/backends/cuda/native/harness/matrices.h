@@ -1,4 +1,4 @@
-// The matrices of a step, with device memory to multiply them by.
+// The matrices of a step, with device memory for their products.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -15,9 +15,9 @@ struct Matrix {
   int inputs;
   Epilogue epilogue;
   int perStep;
-  std::optional<WeightFormat> format;  // Without one it is bf16.
+  std::optional<WeightFormat> format;  // None: bf16.
   int bits() const { return !format ? 16 : *format == WeightFormat::Int4 ? 4 : 8; }
-  // Without scales of outputs.
+  // Without the scales of outputs.
   double bytes() const {
     const double scales = format == WeightFormat::Int4 ? 2.0 * static_cast<double>(narrowGroupScales(outputs, inputs)) : 0;
     return 0.125 * bits() * outputs * inputs + scales;
@@ -38,12 +38,12 @@ inline std::vector<Matrix> matricesOf(const ModelShape& shape, Precision precisi
   };
 }
 
-// Weights that lie one after another and are taken in turn, several times what the cache holds; inputs, outputs and workspace for any of a shape's
-// matrices at up to `maxRows` rows.
+// Weights stored one after another and used in rotation, in total several times the cache size; inputs, outputs and workspace for any of a shape's
+// matrices with up to `maxRows` rows.
 class MatrixBench {
  public:
   MatrixBench(const ModelShape& shape, int maxRows, Precision precision);
-  // How many launches it takes to go through all the weights once.
+  // Number of launches that use all the weights once.
   int rotations(const Matrix& matrix) const;
   void launch(const Matrix& matrix, int turn, int rows, const LinearContext& context, cudaStream_t stream) const;
   bool supports(const Matrix& matrix, int rows, LinearKernel kernel, const LinearContext& context) const;

@@ -32,11 +32,11 @@ Samples deviceTimes(int warm, int times, cudaStream_t stream, const std::functio
 
 Samples launchTimes(int count, int replays, cudaStream_t stream, const std::function<void(int)>& launch) {
 #ifdef PIE_EMULATED
-  // Its times mean nothing.
+  // Emulated times are meaningless.
   count = std::min(count, 2);
   replays = 1;
 #endif
-  // Once without a graph: libraries choose and load their kernels then.
+  // Once without a graph: libraries choose and load their kernels at the first launch.
   launch(0);
   require(cudaGetLastError(), "a launch");
   require(cudaStreamSynchronize(stream), "a kernel");

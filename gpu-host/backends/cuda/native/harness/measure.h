@@ -1,4 +1,4 @@
-// Time, on the host's clock and on the device's, and what is made of many measurements.
+// Measures time on the host's and the device's clock, and summarises samples.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -50,13 +50,13 @@ class Samples {
   std::vector<double> values;
 };
 
-// Device memory that frees itself.
+// Owned device memory.
 class DeviceBytes {
  public:
   explicit DeviceBytes(size_t bytes) : bytes(bytes) {
     if (cudaMalloc(&data, bytes > 0 ? bytes : 16) != cudaSuccess) {
       cudaGetLastError();
-      throw std::runtime_error("no room for " + std::to_string(bytes) + " bytes on the device");
+      throw std::runtime_error("cannot allocate " + std::to_string(bytes) + " bytes on the device");
     }
   }
   ~DeviceBytes() { cudaFree(data); }
@@ -84,11 +84,11 @@ class Stream {
   cudaStream_t stream = nullptr;
 };
 
-// Milliseconds of the device for each call of `work`, which only launches.
+// Device milliseconds of each call of `work`, which only launches.
 Samples deviceTimes(int warm, int times, cudaStream_t stream, const std::function<void()>& work);
 
-// Microseconds of one launch among many that follow each other without the host: `launch(i)` of i = 0 .. count - 1 is captured into a graph, the graph
-// replayed. Who passes buffers by `i` keeps them from staying in the cache.
+// Microseconds per launch in a sequence without host interaction: `launch(i)` for i = 0 .. count - 1 is captured into a graph, which is replayed. A
+// caller can select buffers by `i`, so that they do not stay in the cache.
 Samples launchTimes(int count, int replays, cudaStream_t stream, const std::function<void(int)>& launch);
 
 }  // namespace pie::harness

@@ -1,4 +1,4 @@
-// How a token is drawn, in double: the rule of `gpu-host/backends/draw.ts`, to hold the device's draws against.
+// Draws a token in double by the rule of `gpu-host/backends/draw.ts`, as the reference for the device's draws.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace pie::harness {
 
 struct Picked {
   uint32_t place;
-  // How near the draw was to another outcome, as a share of all mass: what is nearer than rounding may fall on either side.
+  // Distance of the draw to another outcome, as a share of all mass: below the rounding error, either outcome is correct.
   double distance;
 };
 

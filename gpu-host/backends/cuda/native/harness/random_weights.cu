@@ -44,7 +44,7 @@ size_t tensorValues(const NamedShape& named, const std::string& name) {
   if (ends("k_proj.weight") || ends("v_proj.weight")) return hidden * shape.kvWidth();
   if (ends("gate_proj.weight") || ends("up_proj.weight") || ends("down_proj.weight")) return hidden * shape.intermediate;
   if (ends("embed_tokens.weight") || ends("lm_head.weight")) return hidden * shape.vocabulary;
-  throw std::invalid_argument("no random tensor is known by the name " + name);
+  throw std::invalid_argument("there is no random tensor named " + name);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ WeightSource randomWeights(const NamedShape& named) {
 }
 
 std::vector<uint8_t> randomFloat8Slots(const ModelShape& shape, size_t slots) {
-  constexpr uint64_t SMALL = 0xbfbfbfbfbfbfbfbfu;  // Of eight codes: their exponents' first bits are left out.
+  constexpr uint64_t SMALL = 0xbfbfbfbfbfbfbfbfu;  // Clears the highest exponent bit of eight codes.
   constexpr uint8_t ONE_AS_HALF[] = {0x00, 0x3c};
   const KvLayer<float8> layer = kvLayer<float8>(nullptr, shape);
   std::vector<uint8_t> bytes(slots * layer.slotWidth);
@@ -90,7 +90,7 @@ std::vector<uint8_t> randomFloat8Slots(const ModelShape& shape, size_t slots) {
 void fillRandom(const DeviceBytes& memory, float deviation, uint64_t seed) {
   const std::vector<uint16_t> block = randomBlock(std::min(memory.bytes / 2, BLOCK_VALUES), deviation, seed);
   const size_t bytes = 2 * block.size();
-  // Doubling what is there already: the host sends one block only.
+  // Doubles the filled part on the device, so that the host sends only one block.
   require(cudaMemcpy(memory.as<void>(), block.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
   for (size_t done = bytes; done < memory.bytes;) {
     const size_t more = std::min(done, memory.bytes - done);

@@ -1,4 +1,4 @@
-// Random values at any size for little: one block, again and again. How long a step takes does not depend on what the weights say.
+// Cheap random weights of any size by repetition of one block. A step's duration does not depend on the values of the weights.
 #pragma once
 #include <memory>
 #include <vector>
@@ -7,13 +7,13 @@
 
 namespace pie::harness {
 
-// bf16 words of normal values of the given deviation.
+// bf16 words of normally distributed values with the given deviation.
 std::vector<uint16_t> randomBlock(size_t count, float deviation, uint64_t seed);
 
-// Gives every matrix the same host memory, and ones to norms.
+// Gives every matrix the same host memory; norms are ones.
 WeightSource randomWeights(const NamedShape& named);
 
-// Slots of float8: codes of up to 1.875, none of which is NaN, and scales of 1.
+// Float8 slots with codes of magnitude up to 1.875 (no NaN) and scales of 1.
 std::vector<uint8_t> randomFloat8Slots(const ModelShape& shape, size_t slots);
 
 // Fills device memory with bf16 values of such a block.

@@ -7,7 +7,7 @@ namespace pie::harness {
 
 namespace {
 
-// A draw that is nearer to another outcome than this share of the mass may fall on either side: the device sums in another order.
+// A draw closer to another outcome than this share of the mass may have either result, because the device sums in another order.
 constexpr double DRAW_ROUNDING = 1e-6;
 
 Sequence toSequence(const FixtureSequence& from) {
@@ -34,8 +34,8 @@ void compareAll(RelativeError& error, const float* actual, const std::vector<flo
   for (size_t i = 0; i < expected.size(); i++) error.add(actual[i], expected[i]);
 }
 
-// One row's most probable tokens against the reference's whole distribution: each token's log-probability, and that no better token was left out. Two
-// tokens that are nearly as probable may stand either way round.
+// Compares one row's most probable tokens with the reference's whole distribution: each token's log-probability, and that no more probable token is
+// missing. Two almost equally probable tokens may be in either order.
 void compareTop(RelativeError& error, const uint32_t* tokens, const float* logProbabilities, int topK, const float* expected, int vocabulary) {
   std::vector<float> ordered(expected, expected + vocabulary);
   std::sort(ordered.begin(), ordered.end(), std::greater<float>());
@@ -164,14 +164,14 @@ void Replay::score(const Operation& operation) {
                 entropies.data());
   RelativeError scored, spread;
   compareAll(scored, logProbabilities.data(), operation.logProbabilities);
-  // An entropy near zero has no scale of its own: a nat is taken for it.
+  // Entropies near zero are compared absolutely, on a scale of one nat.
   for (size_t i = 0; i < operation.entropies.size(); i++)
     spread.add(entropies[i], std::fmax(operation.entropies[i], 1.0f), static_cast<double>(entropies[i]) - operation.entropies[i]);
   note("score", scored);
   note("entropy", spread);
 }
 
-// From an empty cache, in slots from 0 on: what it says goes in again.
+// Decodes from an empty cache, in slots from 0 on; each token is the next input.
 void Replay::greedy(const Operation& operation) {
   std::vector<uint32_t> slots(operation.prompt.size() + operation.tokens.size());
   for (size_t i = 0; i < slots.size(); i++) slots[i] = static_cast<uint32_t>(i);

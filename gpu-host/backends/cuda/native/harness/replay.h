@@ -1,4 +1,4 @@
-// One fixture's calls on one engine.
+// Replays one fixture's calls on one engine.
 #pragma once
 #include <map>
 #include <memory>

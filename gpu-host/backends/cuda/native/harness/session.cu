@@ -9,7 +9,7 @@ namespace pie::harness {
 namespace {
 
 constexpr int PAGE_SIZE = 16;
-// Steps before the first that counts: graphs are captured then.
+// Steps before the first measured one, during which graphs are captured.
 constexpr int WARM_STEPS = 6;
 
 struct FreePinned {
@@ -19,7 +19,7 @@ using Pinned = std::unique_ptr<uint8_t, FreePinned>;
 
 Pinned pinnedRandom(size_t bytes) {
   Pinned pinned(static_cast<uint8_t*>(allocatePinned(bytes)));
-  if (pinned == nullptr) throw std::runtime_error("no pinned memory of " + std::to_string(bytes) + " bytes");
+  if (pinned == nullptr) throw std::runtime_error("cannot allocate pinned memory of " + std::to_string(bytes) + " bytes");
   const std::vector<uint16_t> block = randomBlock(bytes / 2, 1, 11);
   std::memcpy(pinned.get(), block.data(), bytes / 2 * 2);
   return pinned;
@@ -29,11 +29,11 @@ int pagesOf(int tokens) { return (tokens + PAGE_SIZE - 1) / PAGE_SIZE; }
 
 }  // namespace
 
-// What a batch points into.
+// The arrays that a batch points to.
 struct Session::Inputs {
   std::vector<std::vector<uint32_t>> slots;
   std::vector<uint32_t> tokens, positions;
-  std::vector<uint32_t> picked;  // When not empty: rows of the step before, whose tokens are taken instead.
+  std::vector<uint32_t> picked;  // If not empty: rows of the previous step whose tokens are the inputs.
   std::vector<Sequence> sequences;
 };
 
@@ -69,7 +69,7 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   fillPool();
 }
 
-// Random keys and values everywhere: what is attended to must be there, and not be zeros.
+// Fills the pool with random keys and values, because zeros could change the kernels' timing.
 void Session::fillPool() {
   const size_t pageBytes = engine->pageBytes();
   const int several = 32;
@@ -114,7 +114,7 @@ Batch Session::batchOf(Inputs& inputs, int batch, int context) const {
 
 JsonObject Session::decode(int batch, int context, int steps) {
   if (batch < 1 || batch > options.sequences || context < steps / 2 || context + steps > options.context + options.room)
-    throw std::invalid_argument("the pool was made for less");
+    throw std::invalid_argument("the pool was made for less: load larger sequences, context or room");
   const int first = context - steps / 2;
   const auto inputsOf = [&] {
     Inputs inputs;
@@ -136,7 +136,7 @@ JsonObject Session::decode(int batch, int context, int steps) {
     const Results results = engine->wait(id);
     std::copy(results.tokens, results.tokens + batch, inputs.tokens.begin());
     const double ended = nowMs();
-    // From one step's tokens to the next one's: what a user of the tokens sees.
+    // From one step's tokens to the next step's: the latency that a user sees.
     if (step > 0) {
       wallMs.add(ended - before);
       gapMs.add(ended - before - results.deviceMs);
@@ -144,7 +144,7 @@ JsonObject Session::decode(int batch, int context, int steps) {
     if (step >= 0) deviceMs.add(results.deviceMs), submitMs.add(submitted - began);
     before = ended;
   }
-  // Two under way, as the handlers have runs: the next one is prepared and handed over while this one runs, whose tokens it takes on the device.
+  // Two steps in flight, as the handlers run them: the next step is prepared and submitted while this one runs, whose tokens it reads on the device.
   Inputs both[2] = {inputsOf(), inputsOf()};
   Samples pipelinedMs;
   uint64_t under = engine->submit(batchOf(both[0], batch, first));
@@ -181,7 +181,8 @@ JsonObject Session::decode(int batch, int context, int steps) {
 }
 
 JsonObject Session::prefill(int tokens, int times) {
-  if (tokens < 1 || pagesOf(tokens) > static_cast<int>(pageOrder.size())) throw std::invalid_argument("the pool was made for less");
+  if (tokens < 1 || pagesOf(tokens) > static_cast<int>(pageOrder.size()))
+    throw std::invalid_argument("the pool was made for less: load larger sequences, context or room");
   std::vector<uint32_t> inputs(tokens), positions(tokens), slots(tokens);
   for (int i = 0; i < tokens; i++) {
     inputs[i] = static_cast<uint32_t>((31 * i + 7) % named.shape.vocabulary);
@@ -220,14 +221,15 @@ JsonObject Session::prefill(int tokens, int times) {
 
 JsonObject Session::swap(int tokens, int times) {
   const int count = pagesOf(tokens);
-  if (count < 1 || count > static_cast<int>(pageOrder.size())) throw std::invalid_argument("the pool was made for less");
+  if (count < 1 || count > static_cast<int>(pageOrder.size()))
+    throw std::invalid_argument("the pool was made for less: load larger sequences, context or room");
   const size_t bytes = count * engine->pageBytes();
   const Pinned host = pinnedRandom(bytes);
-  // Pages of the pool's end, which the step below does not read.
+  // Pages at the pool's end, which the step below does not read.
   const int* pages = &pageOrder[pageOrder.size() - count];
   Samples inMs, outMs, stepMs, overlappedMs;
   Inputs inputs;
-  // As many sequences as lie before those pages.
+  // As many sequences as fit before those pages.
   const int batch = std::min({options.sequences, 32, (static_cast<int>(pageOrder.size()) - count) / pagesPerSequence});
   for (int i = 0; i < batch; i++) {
     inputs.slots.push_back(slotsOf(i, options.context + 1));

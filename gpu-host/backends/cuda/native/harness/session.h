@@ -1,4 +1,4 @@
-// An engine of random weights at a true shape, and the times of whole steps.
+// An engine with random weights at a real model's shape, and the times of whole steps.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,33 +10,33 @@ namespace pie::harness {
 
 struct SessionOptions {
   bool graphs = true, cublas = true;
-  bool dependent = true;  // Launches: see EngineOptions::dependentLaunch.
+  bool dependent = true;  // See EngineOptions::dependentLaunch.
   bool fuseNorm = true;   // See EngineOptions::fuseNorm.
   int spinUs = 100;
-  std::string precision = "bf16";  // Of weights; or int8, fp8, int4.
+  std::string precision = "bf16";  // Precision of the weights: bf16, int8, fp8 or int4.
   bool narrowKv = false;  // Keys and values in float8.
-  int sequences = 128;  // Most of one step.
+  int sequences = 128;  // Most sequences per step.
   int context = 1024;
-  int room = 128;       // Tokens that each sequence may grow.
-  int rows = 8192;      // Most inputs of one step, and of a prefill.
+  int room = 128;       // Tokens by which each sequence may grow.
+  int rows = 8192;      // Most inputs per step and per prefill.
 };
 
 class Session {
  public:
   Session(const NamedShape& named, const SessionOptions& options);
 
-  // Greedy decoding of `batch` sequences whose contexts grow around `context`: what a step says goes into the next one.
+  // Greedy decoding of `batch` sequences whose contexts grow around `context`: each step's tokens are the next step's inputs.
   JsonObject decode(int batch, int context, int steps);
-  // One prompt from an empty cache; its last row's most probable token.
+  // Prefills one prompt from an empty cache and requests the last row's most probable token.
   JsonObject prefill(int tokens, int times);
-  // `tokens` of a context from pinned host memory into the pool and out, alone and while a step runs, and the same tokens prefilled again.
+  // Moves `tokens` of a context from pinned host memory into the pool and out, alone and during a step; for comparison also prefills as many tokens.
   JsonObject swap(int tokens, int times);
   JsonObject describe() const;
 
  private:
   struct Inputs;
   Batch batchOf(Inputs& inputs, int batch, int context) const;
-  // Slots of a sequence; pages lie in no order.
+  // Slots of a sequence; its pages are scattered.
   std::vector<uint32_t> slotsOf(int sequence, int tokens) const;
   void fillPool();
 

@@ -1,4 +1,4 @@
-// The shapes that are measured, with random weights.
+// The shapes to measure, with random weights.
 #pragma once
 #include <cmath>
 #include <stdexcept>
@@ -17,11 +17,11 @@ struct NamedShape {
 
 inline const std::vector<NamedShape>& namedShapes() {
   static const std::vector<NamedShape> shapes = {
-      // hidden, intermediate, layers, heads, key heads, head, vocabulary
+      // hidden, intermediate, layers, heads, KV heads, head dimension, vocabulary
       {"1B", {2048, 8192, 16, 32, 8, 64, 128256, 1e-5f}, true, 5e5},
       {"3B", {3072, 8192, 28, 24, 8, 128, 128256, 1e-5f}, true, 5e5},
       {"8B", {4096, 14336, 32, 32, 8, 128, 128256, 1e-5f}, false, 5e5},
-      // For trying the harness where there is no card.
+      // For testing the harness on the emulation.
       {"toy", {128, 256, 2, 4, 2, 64, 512, 1e-5f}, true, 1e4},
   };
   return shapes;
@@ -39,7 +39,7 @@ inline std::vector<double> plainFrequencies(const NamedShape& named) {
   return frequencies;
 }
 
-// Values of one layer's matrices.
+// Number of values of one layer's matrices.
 inline double layerWeights(const ModelShape& shape) {
   return static_cast<double>(shape.hidden) * (shape.qkvWidth() + shape.queryWidth() + 3.0 * shape.intermediate);
 }
@@ -51,8 +51,8 @@ inline Precision precisionNamed(const std::string& name) {
   throw std::invalid_argument("precision=" + name + ": bf16, int8, fp8 or int4");
 }
 
-// Bytes that a decode step must read at least: all matrices once (of the embeddings only some rows, unless they are the head), and the keys and values of
-// all contexts in bf16. Scales of outputs are left out; those of groups are 16 bits for 128 weights.
+// Minimum bytes that a decode step reads: all matrices once (of the embeddings only some rows, unless they are the head), and the keys and values of
+// all contexts. Scales of outputs are not counted; those of groups are 16 bits per 128 weights.
 inline double weightBytes(const ModelShape& shape, Precision precision) {
   const double head = precision == Precision::Bf16 ? 2 : 1, layers = precision == Precision::Int4 ? 0.5 + 2.0 / 128 : head;
   return layers * layerWeights(shape) * shape.layers + head * shape.vocabulary * shape.hidden;
@@ -61,7 +61,7 @@ inline double contextBytes(const ModelShape& shape, bool narrowKv, int batch, in
   return static_cast<double>(narrowKv ? slotBytes<float8>(shape) : slotBytes<bf16>(shape)) * shape.layers * batch * context;
 }
 
-// Operations of a prefill whose last row alone meets the head; attention counts what a causal mask shows.
+// Operations of a prefill that computes the head for the last row only; attention counts the pairs that a causal mask shows.
 inline double prefillFlops(const ModelShape& shape, double tokens) {
   const double linear = 2 * tokens * layerWeights(shape) * shape.layers + 2.0 * shape.vocabulary * shape.hidden;
   const double attention = 4.0 * shape.queryWidth() * shape.layers * tokens * (tokens + 1) / 2;

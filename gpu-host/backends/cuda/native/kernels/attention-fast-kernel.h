@@ -1,4 +1,4 @@
-// The tensor-core attention kernel, for heads of 64 and 128 and each type of keys and values. Device code.
+// The tensor-core attention kernel for head dimensions 64 and 128 and every KV type. Device code.
 #pragma once
 #include "attention-fast.h"
 #include "attention-load.h"
@@ -12,7 +12,7 @@ struct Pointers {
   KvLayer<K> layer;
 };
 
-// The item's rows over its tiles, for this warp.
+// Runs this warp's rows over the item's visible tiles: online softmax with a cp.async pipeline of V::STAGES stages.
 template <typename V, typename Claim>
 __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Claim claim) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
@@ -32,14 +32,15 @@ __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, con
     }
     commitCopies();
   }
-  // These are waited for, behind what copies itself.
+  // loadHalfQueries loads through registers and blocks until its data arrives, so it runs after the asynchronous copies are issued.
   if constexpr (V::NARROW) loadHalfQueries<V>(shared, p.queries, item, a);
   claim();
   const int* inputs = reinterpret_cast<const int*>(shared + V::SHARED) + warpRow;
   int stage = 0;
   for (int tile = first; tile < item.endTile; tile = visibleTile(item, a.tables.tileWords, tile + 1)) {
     waitForCopies<V::STAGES - 2>();
-    // Everybody's rows are there, and the stage before this one has been read by all. With few rows a warp reads none but its own.
+    // The barrier makes every warp's part of this stage visible and guarantees that all warps have finished reading the previous stage. In the FEW
+    // variant a warp reads only what it loaded itself, so __syncwarp suffices.
     if (V::FEW && tile != first) __syncwarp();
     else __syncthreads();
     if (loader.tile < item.endTile) {
@@ -48,7 +49,7 @@ __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, con
     }
     commitCopies();
     const int firstKey = tile * TILE + warpKey;
-    // The first key that no row of the warp sees, and the first that some row does not.
+    // `allHidden`: the first key that no row of the warp sees. The condition on hideKeys tests the first key that some row does not see.
     const int allHidden = item.maskWord >= 0 ? item.keys : item.context + inputs[V::WARP_ROWS - 1] + 1;
     if (firstKey < allHidden && warpRow < item.rows) {
       const bf16* queries = shared + warpRow * V::HEAD_DIM;
@@ -72,12 +73,12 @@ __device__ __forceinline__ uint2 packBf16x4(const Floats<4>& v, float factor) {
   return make_uint2(packed(v.at[0] * factor, v.at[1] * factor), packed(v.at[2] * factor, v.at[3] * factor));
 }
 
-// Few rows: warps have different keys of the same rows, which meet in shared memory.
+// FEW variant: each warp processed different keys of the same rows; the block merges the partial results in shared memory.
 template <typename V>
 __device__ __forceinline__ void writeFew(const WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a) {
-  // Rows that differ by 8 values begin 8 banks apart.
+  // The padding of 8 floats shifts consecutive rows by 8 banks.
   constexpr int STRIDE = V::HEAD_DIM + 8;
-  static_assert(WARPS * V::ROWS * (STRIDE + 2) * sizeof(float) <= V::SHARED * sizeof(bf16), "fits where queries and stages were");
+  static_assert(WARPS * V::ROWS * (STRIDE + 2) * sizeof(float) <= V::SHARED * sizeof(bf16), "partial sums fit into the memory of queries and stages");
   float* const sums = reinterpret_cast<float*>(shared);
   float2* const statistics = reinterpret_cast<float2*>(sums + WARPS * V::ROWS * STRIDE);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
@@ -117,11 +118,11 @@ __device__ __forceinline__ void writeFew(const WarpRows<V>& rows, bf16* shared, 
   }
 }
 
-// Many rows: each warp has its own.
+// MANY variant: each warp owns its rows and writes them without communication.
 template <typename V>
 __device__ __forceinline__ void writeMany(const WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32), warpRow = warp * V::WARP_ROWS;
-  // The warp's queries are used up: outputs take their place, and leave it in pieces of 16 bytes.
+  // The warp no longer needs its queries: it stages its outputs in their place and stores them from there in 16-byte vectors.
   bf16* const mine = shared + warpRow * V::HEAD_DIM;
 #pragma unroll
   for (int band = 0; band < V::BANDS; band++) {
@@ -188,12 +189,12 @@ __global__ void __launch_bounds__(THREADS, fastBlocks(HEAD_DIM)) fastAttention(P
 template <typename K, int HEAD_DIM>
 void launchOf(const Pointers<K>& p, const Arguments& a, int blocks, cudaStream_t stream) {
   constexpr size_t BYTES = sharedBytes<K, HEAD_DIM>();
-  // More than 48 KB are asked for; what fails here shows as the launch's error.
+  // More than 48 KB of dynamic shared memory needs an opt-in. If the attribute call fails, the launch reports the error.
   (void)cudaFuncSetAttribute(fastAttention<K, HEAD_DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(BYTES));
   LAUNCH_CHAINED((fastAttention<K, HEAD_DIM>), blocks, THREADS, BYTES, stream, p, a);
 }
 
-// For each type of keys and values a file of its own, since these compile slowly.
+// Each KV type is instantiated in its own source file because these templates compile slowly.
 template <typename K>
 void launchFastOf(bf16* out, const bf16* queries, KvLayer<K> layer, const Arguments& arguments, int blocks, cudaStream_t stream) {
   const Pointers<K> pointers = {out, queries, layer};

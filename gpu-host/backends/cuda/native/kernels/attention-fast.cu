@@ -1,4 +1,4 @@
-// The tensor-core attention kernel over keys and values of bf16.
+// Instantiates the tensor-core attention kernel for bf16 keys and values.
 #include "attention-fast-kernel.h"
 
 namespace pie::attention {

@@ -1,4 +1,4 @@
-// The tensor-core attention kernel over keys and values of float8.
+// Instantiates the tensor-core attention kernel for float8 keys and values.
 #include "attention-fast-kernel.h"
 
 namespace pie::attention {

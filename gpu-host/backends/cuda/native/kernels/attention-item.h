@@ -1,4 +1,4 @@
-// What the attention kernels share: taking items, what rows see, leaving partial results and merging them. Device code.
+// Shared by the attention kernels: work-item scheduling, visibility, and the writing and merging of partial results. Device code.
 #pragma once
 #include "../device/launch.h"
 #include "attention.h"
@@ -7,24 +7,25 @@ namespace pie::attention {
 
 constexpr int THREADS = 128;
 constexpr unsigned ALL_LANES = 0xffffffffu;
-// Scores are kept in units in which the softmax is a power of two.
+// Scores are scaled by log2(e), so that the softmax needs exp2 instead of exp.
 constexpr double LOG2_E = 1.4426950408889634;
 
 inline float scoreScale(int headDim) { return static_cast<float>(LOG2_E / sqrt(static_cast<double>(headDim))); }
 
-// The kernel's arguments but for the pointers whose type differs.
+// The kernel arguments that do not depend on the element types.
 struct Arguments {
   AttentionTables tables;
   int heads, group, headDim;
   float scale;
 };
 
-// A block's first item is the one of its own number, further ones come from a counter: items of a mixed step take times that no estimate gets right, and
-// with the dearest first whoever is free takes the next best one. (Fixed turns would leave a block up to the dearest item behind.) The result does not
-// depend on who takes what. Who is last to leave sets the counter to zero for the next launch; a step of no more items than blocks does not touch it.
-// Tables are there before the chain of launches begins: the first item is fetched while the kernel before still runs, past the first-level cache, as
-// what that has of an earlier step's tables is only gone after the wait.
-// `run(item, claim)`: all threads call `claim()` once, when the item's first loads are under way, so that asking the counter delays nobody.
+// Each block starts with the item at its own block index and then claims further items from an atomic counter. Estimates of item cost in a mixed step
+// are unreliable, so items are sorted by descending cost and an idle block takes the next one (dynamic scheduling). A fixed assignment could leave a
+// block behind by the cost of the most expensive item. The result does not depend on which block runs which item. The last block to finish resets the
+// counters for the next launch; a step with no more items than blocks does not touch them.
+// The tables are complete before the chain of launches begins, so a block fetches its first item while the previous kernel still runs. That fetch
+// bypasses L1 (__ldcg): L1 may hold lines of an earlier step's tables until the grid dependency wait.
+// `run(item, claim)`: all threads call `claim()` once, after they have issued the item's first loads, so that the counter's latency is hidden.
 template <typename Run>
 __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run) {
   __shared__ AttentionItem item;
@@ -46,7 +47,7 @@ __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run
     });
     __syncthreads();
     index = next;
-    // `next` is written again after the barrier that follows the item's load.
+    // No race on `next`: it is written again only after the barrier that follows the load of the item.
     fetch(__ldg(tables.itemCount));
   }
   const int blocks = static_cast<int>(gridDim.x);
@@ -54,7 +55,7 @@ __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run
     tables.counters[0] = tables.counters[1] = 0;
 }
 
-// The first tile from `tile` on that some row of the item sees; endTile when there is none.
+// The first tile at or after `tile` that some row of the item sees; endTile if there is none.
 __device__ __forceinline__ int visibleTile(const AttentionItem& item, const uint32_t* tileWords, int tile) {
   if (item.tileWord < 0) return tile;
   while (tile < item.endTile) {
@@ -65,7 +66,7 @@ __device__ __forceinline__ int visibleTile(const AttentionItem& item, const uint
   return item.endTile;
 }
 
-// Which of keys 32 × word and on an input sees.
+// Bit i: the input sees key 32 × word + i.
 __device__ __forceinline__ uint32_t visibleKeys(const AttentionItem& item, const uint32_t* mask, int input, int word) {
   const int some = (item.maskWord < 0 ? item.context + input + 1 : item.keys) - 32 * word;
   uint32_t bits = some >= 32 ? ~0u : some > 0 ? (1u << some) - 1 : 0;
@@ -73,7 +74,7 @@ __device__ __forceinline__ uint32_t visibleKeys(const AttentionItem& item, const
   return bits;
 }
 
-// Which of the step's rows × heads a packed row is.
+// Index of a packed row among the step's rows × heads.
 __device__ __forceinline__ size_t headRow(const AttentionItem& item, const Arguments& a, int packed) {
   const int row = item.firstRow + packed;
   return static_cast<size_t>(item.queryRow + row / a.group) * a.heads + item.kvHead * a.group + row % a.group;
@@ -87,7 +88,7 @@ template <int WIDTH>
 struct alignas(WIDTH * sizeof(float)) Floats {
   float at[WIDTH];
 };
-// Past the first-level cache, which knows nothing of what other blocks write.
+// These loads bypass L1, which is not coherent with writes of other blocks.
 __device__ __forceinline__ Floats<2> loadShared(const Floats<2>* p) {
   const float2 v = __ldcg(reinterpret_cast<const float2*>(p));
   return {{v.x, v.y}};
@@ -97,7 +98,7 @@ __device__ __forceinline__ Floats<4> loadShared(const Floats<4>* p) {
   return {{v.x, v.y, v.z, v.w}};
 }
 
-// Adds a part to what is known of a row: maxima first, so that no power overflows (Milakov and Gimelshein, 2018).
+// Merges a partial result into the running one. Rescaling to the common maximum first keeps every exponent ≤ 0 (Milakov and Gimelshein, 2018).
 template <int WIDTH>
 __device__ __forceinline__ void mergeInto(Floats<WIDTH>& sum, float& largest, float& powers, const Floats<WIDTH>& other, float otherLargest,
                                           float otherPowers) {
@@ -108,7 +109,8 @@ __device__ __forceinline__ void mergeInto(Floats<WIDTH>& sum, float& largest, fl
   largest = both;
 }
 
-// Called by a whole block when it has written its part. Who is last merges all parts, in their order. headDim is a multiple of WIDTH.
+// Called by all threads of a block after the block has written its part. The block that finishes last merges all parts in order. Requires headDim to
+// be a multiple of WIDTH.
 template <typename T, int WIDTH>
 __device__ __forceinline__ void finishPart(T* out, const AttentionItem& item, const Arguments& a) {
   __shared__ bool last;
@@ -119,7 +121,7 @@ __device__ __forceinline__ void finishPart(T* out, const AttentionItem& item, co
   if (!last) return;
   __threadfence();
   if (threadIdx.x == 0) a.tables.counters[2 + item.merge] = 0;
-  constexpr int AHEAD = 8;  // Loads under way.
+  constexpr int AHEAD = 8;  // Loads in flight.
   const int pieces = a.headDim / WIDTH;
   for (int i = static_cast<int>(threadIdx.x); i < item.rows * pieces; i += THREADS) {
     const int row = i / pieces, piece = i % pieces;

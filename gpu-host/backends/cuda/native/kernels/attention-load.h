@@ -1,4 +1,4 @@
-// How a block of the tensor-core attention kernels brings queries, keys and values to shared memory. Device code.
+// Loads of queries, keys and values into shared memory for the tensor-core attention kernels. Device code.
 #pragma once
 #include "attention-tile.h"
 #include "attention-tile8.h"
@@ -6,12 +6,12 @@
 
 namespace pie::attention {
 
-// Brings tiles of keys and values from their slots to shared memory, each warp the rows of its quarter.
+// Loads tiles of keys and values from their slots into shared memory; each warp loads a quarter of the tile's rows.
 template <typename V>
 struct TileLoader {
   static constexpr int ROWS = TILE / WARPS;
-  int tile;  // The next one.
-  int slot;  // Of lane % ROWS of this warp's keys of it; -1 past the end.
+  int tile;  // Next tile to load.
+  int slot;  // Slot of the warp's key lane % ROWS in that tile; -1 past the end.
 
   __device__ __forceinline__ void seek(const AttentionItem& item, const Arguments& a, int from) {
     tile = visibleTile(item, a.tables.tileWords, from);
@@ -28,13 +28,13 @@ struct TileLoader {
       const int from = __shfl_sync(ALL_LANES, slot, i + row);
       const int to = swizzled<V::HEAD_DIM>(warp * ROWS + i + row, piece);
       const bf16* key = head + static_cast<size_t>(max(from, 0)) * layer.slotWidth;
-      // A missing key is zero: its score is hidden, but its value is multiplied.
+      // Missing keys are zero-filled: the mask hides their scores, but their values still enter the product with weight 0, and 0 × NaN is NaN.
       copyAsync16(stage + to, key, from >= 0);
       copyAsync16(stage + TILE * V::HEAD_DIM + to, key + layer.slotWidth / 2, from >= 0);
     }
   }
 
-  // Codes, then both scales of each key; those of a missing one are zero, too.
+  // Loads codes, then both scales of each key. The scales of missing keys are zero-filled, too.
   __device__ __forceinline__ void load(bf16* stage, const KvLayer<float8>& layer, const AttentionItem& item) const {
     constexpr int PIECES = V::HEAD_DIM / 16, ROWS_AT_ONCE = 32 / PIECES;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = foundAnew(static_cast<int>(threadIdx.x % 32));
@@ -53,14 +53,15 @@ struct TileLoader {
   }
 };
 
-// Each row's input, which registers have no room for where many rows are masked. A padding row sees what the last one does.
+// Stores each row's input index in shared memory, because the masked variant with many rows has no registers left for it. Padding rows repeat the
+// last row's input.
 template <typename V>
 __device__ __forceinline__ void storeInputs(bf16* shared, const AttentionItem& item, const Arguments& a) {
   for (int row = static_cast<int>(threadIdx.x); row < V::ROWS; row += THREADS)
     reinterpret_cast<int*>(shared + V::SHARED)[row] = (item.firstRow + min(row, item.rows - 1)) / a.group;
 }
 
-// Starts bringing queries to shared memory.
+// Issues the asynchronous copies of the queries to shared memory.
 template <typename V>
 __device__ __forceinline__ void loadQueries(bf16* shared, const bf16* queries, const AttentionItem& item, const Arguments& a) {
   constexpr int PIECES = V::HEAD_DIM / 8;
@@ -71,7 +72,8 @@ __device__ __forceinline__ void loadQueries(bf16* shared, const bf16* queries, c
   }
 }
 
-// Queries as float16, in the order in which codes lie in registers (attention-tile8.h): of 16 values the first, third, fifth … pair, then the others.
+// Stores queries as float16 in the order in which codes lie in registers (attention-tile8.h): of 16 values the even-numbered pairs (0, 2, 4, 6), then
+// the odd-numbered ones.
 template <typename V>
 __device__ __forceinline__ void loadHalfQueries(bf16* shared, const bf16* queries, const AttentionItem& item, const Arguments& a) {
   constexpr int PIECES = V::HEAD_DIM / 16;

@@ -1,4 +1,4 @@
-// How a step's attention is cut up: pure policy, no device.
+// Splits a step's attention into work items. A pure function without device code.
 #include <algorithm>
 #include <queue>
 #include "attention.h"
@@ -7,11 +7,12 @@ namespace pie {
 namespace {
 
 constexpr int TILE = ATTENTION_TILE;
-// Packed rows of one item.
+// Maximum packed rows per item.
 constexpr int FAST_ROWS = 128, PLAIN_ROWS = 16;
-// No more parts than this many times the blocks, and no more partial rows than this many per block: they bound the memory for partial results.
+// Upper bounds on split parts and partial rows, per block. They bound the memory for partial results.
 constexpr int PARTS_PER_BLOCK = 4, PARTIAL_ROWS_PER_BLOCK = 256;
-// With this many times as many items as blocks, and none dearer than a block's share, taking them dearest first leaves no gap worth a split.
+// With this many items per block, none more expensive than an even share, dynamic scheduling by descending cost balances well enough that splitting
+// does not pay.
 constexpr int ITEMS_ENOUGH = 8;
 
 template <typename T>
@@ -19,28 +20,28 @@ T ceilDiv(T a, T b) {
   return (a + b - 1) / b;
 }
 
-// What one tile of keys costs, estimated. Up to 32 rows the tile's way from memory decides, past that the products.
+// Estimated cost of one tile of keys. Up to 32 rows the tile's load from memory dominates, above that the matrix products do.
 int64_t tileCost(int rows) { return rows <= 32 ? 4 : rows <= 64 ? 5 : 8; }
-// Tiles' worth of starting and ending an item; of a partial result, which is written and read again.
+// Overheads in tiles: starting and finishing an item, and writing and rereading a partial result.
 constexpr int START_TILES = 1;
 int partialTiles(int rows) { return ceilDiv(rows, 32); }
-// Fewest tiles of a part, so that its partial result stays small beside the keys and values that it reads.
+// Fewest tiles per part, so that the traffic of its partial result stays small compared with the keys and values it reads.
 int leastTiles(int rows) { return std::max(2, rows / 16); }
 
-// Some packed rows of one sequence, with all of their keys: the same for every key head.
+// A range of packed rows of one sequence with all their keys. Every KV head has the same strands.
 struct Strand {
   int sequence;
   int firstRow, rows;
   int firstTile, endTile;
-  int visible;   // Tiles of these that some row sees.
-  int tileWord;  // Or -1.
+  int visible;   // Tiles in [firstTile, endTile) that some row sees.
+  int tileWord;  // Offset of the strand's visibility bits in tileWords, or -1 if all its tiles are visible.
   int parts = 1;
 
   int64_t wholeCost() const { return (visible + START_TILES) * tileCost(rows); }
   int64_t partCost() const { return parts == 1 ? wholeCost() : (ceilDiv(visible, parts) + START_TILES + partialTiles(rows)) * tileCost(rows); }
 };
 
-// The parts of `strand` when none shall cost more than `limit`.
+// Number of parts so that none costs more than `limit`.
 int partsWithin(const Strand& strand, int64_t limit) {
   if (strand.wholeCost() <= limit) return 1;
   const int64_t tiles = limit / tileCost(strand.rows) - START_TILES - partialTiles(strand.rows);
@@ -49,7 +50,7 @@ int partsWithin(const Strand& strand, int64_t limit) {
 
 bool tileIsVisible(const uint32_t* words, int tile) { return words[tile / 32] >> (tile % 32) & 1; }
 
-// Which tiles inputs [first, last] see: leaves one bit per tile at the end of `words`, unless they are neighbours anyhow.
+// Finds the tiles that inputs [first, last] see. Appends one bit per tile to `words`, unless the visible tiles are contiguous.
 void findVisible(Strand& strand, const AttentionSequence& sequence, const uint32_t* mask, int first, int last, std::vector<uint32_t>& words) {
   const int tiles = ceilDiv(sequence.keys, TILE), stride = sequence.maskStride;
   std::vector<uint32_t> seen(stride, 0);
@@ -95,7 +96,8 @@ std::vector<Strand> findStrands(const AttentionSequence* sequences, int count, c
   return strands;
 }
 
-// The longest of `queues` queues when each part goes to the shortest one, dearest first (Graham, 1969). Key heads are alike, so one of them is looked at.
+// The longest of `queues` queues under longest-processing-time-first scheduling (Graham, 1969). All KV heads have equal costs, so one head is
+// simulated.
 int64_t longestQueue(const std::vector<Strand>& strands, int queues) {
   std::vector<std::pair<int64_t, int>> costs;
   for (const Strand& strand : strands) costs.push_back({strand.partCost(), strand.parts});
@@ -129,7 +131,8 @@ bool fits(const std::vector<Strand>& strands, int kvHeads, const Budget& budget)
   return parts <= budget.parts && rows <= budget.partialRows;
 }
 
-// Chooses every strand's parts: tries some limits of a part's cost around a block's share, and takes the one with the shortest estimate.
+// Chooses the number of parts of every strand: tries several cost limits around a block's even share and keeps the one with the shortest estimated
+// makespan.
 int64_t chooseParts(std::vector<Strand>& strands, int kvHeads, int blocks) {
   int64_t total = 0, dearest = 0;
   for (const Strand& strand : strands) {
@@ -141,7 +144,7 @@ int64_t chooseParts(std::vector<Strand>& strands, int kvHeads, int blocks) {
   int64_t best = longestQueue(strands, queues);
   if (strands.size() >= size_t(ITEMS_ENOUGH) * queues && dearest <= share) return best;
   std::vector<Strand> tried = strands;
-  // From few parts to many: more of them must pay.
+  // In order of ascending number of parts: more parts must improve the estimate by at least 3 %.
   for (const int64_t limit : {share * 5 / 4, share, share * 3 / 4, share / 2, share / 3}) {
     for (Strand& strand : tried) strand.parts = partsWithin(strand, limit);
     if (!fits(tried, kvHeads, budgetOf(blocks))) break;
@@ -153,7 +156,7 @@ int64_t chooseParts(std::vector<Strand>& strands, int kvHeads, int blocks) {
   return best;
 }
 
-// The tile before which `wanted` visible ones lie.
+// The end tile of a range that begins at firstTile and contains `wanted` visible tiles.
 int tileAfter(const Strand& strand, const std::vector<uint32_t>& words, int wanted) {
   if (strand.tileWord < 0) return strand.firstTile + wanted;
   int tile = strand.firstTile;
@@ -181,7 +184,7 @@ AttentionPlan planAttention(const AttentionSequence* sequences, int count, const
       const int endTile = part + 1 == strand.parts
                               ? strand.endTile
                               : tileAfter(strand, plan.tileWords, static_cast<int>(int64_t{strand.visible} * (part + 1) / strand.parts));
-      // Key heads of one slot are neighbours in memory, so they go side by side.
+      // KV heads of one slot are adjacent in memory, so their items are scheduled next to each other.
       for (int kvHead = 0; kvHead < kvHeads; kvHead++) {
         const bool split = strand.parts > 1;
         plan.items.push_back({sequence.firstRow, kvHead, strand.firstRow, strand.rows, sequence.firstKey, sequence.keys, sequence.keys - sequence.rows,
@@ -203,7 +206,7 @@ AttentionBounds attentionBounds(int maxRows, int maxSequences, const ModelShape&
   const int group = shape.heads / shape.kvHeads, blocks = attentionBlocks(shape, multiprocessors, fast);
   const Budget budget = budgetOf(blocks);
   const int64_t strands = int64_t{maxRows} * group / (fast ? FAST_ROWS : PLAIN_ROWS) + std::min(maxSequences, maxRows);
-  // Each has two parts or more of those that are merged.
+  // Each merge has at least two parts.
   return {static_cast<int>(strands * shape.kvHeads + budget.parts), static_cast<int>(2 + budget.parts / 2),
           static_cast<size_t>(budget.partialRows) * (shape.headDim + ATTENTION_PARTIAL_EXTRA) * sizeof(float)};
 }

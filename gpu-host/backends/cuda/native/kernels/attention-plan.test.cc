@@ -1,4 +1,4 @@
-// The planner on random steps: every row and key head meets every key that it sees exactly once.
+// Property tests of the planner on random steps: each (row, KV head, visible key) is covered exactly once.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -28,7 +28,7 @@ void add(Step& step, Random& random, int context, int rows, double masked) {
   if (random.uniform() < masked) {
     s.maskWord = static_cast<int>(step.mask.size());
     s.maskStride = (s.keys + 31) / 32;
-    // Whole stretches are hidden from all, so that there are tiles to leave out.
+    // Hides whole ranges of keys from every row, so that the planner can skip tiles.
     std::vector<bool> hidden(s.keys);
     const double share = random.uniform();
     for (int key = 0; key < s.keys;) {
@@ -40,7 +40,7 @@ void add(Step& step, Random& random, int context, int rows, double masked) {
         uint32_t bits = 0;
         for (int bit = 0; bit < 32; bit++) {
           const int key = 32 * word + bit;
-          // Bits past the keys mean nothing, so they may say anything.
+          // Bits past the last key are undefined by contract, so the test sets them.
           if (key >= s.keys || (!hidden[key] && random.uniform() < 0.7)) bits |= 1u << bit;
         }
         step.mask.push_back(bits);
@@ -78,7 +78,7 @@ const AttentionSequence* sequenceOf(const Step& step, const AttentionItem& item)
   return nullptr;
 }
 
-// Counts how often each (row, key head, key) of the step is met.
+// Counts how often the items cover each (row, KV head, key) of the step.
 void checkCoverage(const Step& step, const ModelShape& shape, const AttentionPlan& planned) {
   const int group = shape.heads / shape.kvHeads;
   std::map<std::pair<const AttentionSequence*, int>, std::vector<uint8_t>> met;
@@ -116,7 +116,7 @@ void checkCoverage(const Step& step, const ModelShape& shape, const AttentionPla
   CHECK_EQUAL(wrong, 0);
 }
 
-// Parts of one merge are numbered without gaps, and no two have the same place.
+// The parts of one merge are numbered without gaps, and no two parts share a partial row.
 void checkParts(const AttentionPlan& planned) {
   std::map<int, std::vector<const AttentionItem*>> merges;
   std::vector<uint8_t> used(planned.partialRows);
@@ -153,7 +153,7 @@ void checkBounds(const Step& step, const ModelShape& shape, const AttentionPlan&
 
 }  // namespace
 
-TEST("attention plan: random steps are covered exactly once, within bounds, the same every time") {
+TEST("attention plan: random steps are covered exactly once, within bounds and deterministically") {
   Random random(41);
   int split = 0, whole = 0, skipping = 0;
   for (int i = 0; i < 120; i++) {
@@ -170,7 +170,7 @@ TEST("attention plan: random steps are covered exactly once, within bounds, the 
     CHECK(planned.items.empty() || std::memcmp(planned.items.data(), again.items.data(), planned.items.size() * sizeof(AttentionItem)) == 0);
     for (const AttentionItem& item : planned.items) (item.parts > 1 ? split : whole)++, skipping += item.tileWord >= 0;
   }
-  // Or the steps were too tame to show anything.
+  // Fails if the random steps exercise too few splits, whole items or skipped tiles.
   CHECK(split > 1000 && whole > 1000 && skipping > 100);
 }
 
@@ -188,18 +188,18 @@ TEST("attention plan: the longest queue stays near an even share") {
     }
     const ModelShape shape = shapeOf(8, static_cast<int>(random.integer(1, 8)), 128);
     const AttentionPlan planned = plan(step, shape, 132, true);
-    // A single item cannot be shorter than the least that is worth a part.
+    // An item is never split below the minimum part size, so small steps cannot reach an even share.
     ratios.push_back(static_cast<double>(planned.makespan) / static_cast<double>(std::max<int64_t>(planned.evenShare, 16)));
   }
   std::sort(ratios.begin(), ratios.end());
   CHECK(ratios[150] <= 1.1);
   CHECK(ratios[270] <= 1.25);
-  // Few large items, or more partial results than there is room for.
+  // Outliers: few large items, or more partial results than the budget allows.
   CHECK(ratios[297] <= 2);
   CHECK(ratios.back() <= 2.5);
 }
 
-TEST("attention plan: decoding fills the device at batch 1, and is not split where the batch fills it") {
+TEST("attention plan: decoding splits over keys at batch 1 and not where the batch alone fills the device") {
   Random random(43);
   const ModelShape shape = shapeOf(8, 4, 128);
   for (const int context : {1023, 8191, 32767, 131071}) {
@@ -219,7 +219,7 @@ TEST("attention plan: decoding fills the device at batch 1, and is not split whe
   }
 }
 
-TEST("attention plan: a prompt alone is not split, its hidden keys are left out, dearest first") {
+TEST("attention plan: a single prompt is not split, causally hidden tiles are skipped, items have descending cost") {
   Random random(44);
   Step step;
   add(step, random, 0, 4096, 0);
@@ -230,11 +230,11 @@ TEST("attention plan: a prompt alone is not split, its hidden keys are left out,
     tiles += planned.items[i].endTile - planned.items[i].firstTile;
     if (i > 0) CHECK(planned.items[i].endTile <= planned.items[i - 1].endTile);
   }
-  // 128 strands of 32 inputs each; two of them end in the same tile.
+  // 128 strands of 32 inputs each; two consecutive strands end in the same tile.
   CHECK_EQUAL(tiles, 8 * 2 * 64 * 65 / 2);
 }
 
-TEST("attention plan: of a window over a long context only the window is read") {
+TEST("attention plan: a window mask over a long context reads only the window's tiles") {
   Random random(45);
   Step step;
   add(step, random, 5000, 1, 0);
@@ -250,7 +250,7 @@ TEST("attention plan: of a window over a long context only the window is read") 
   for (const uint32_t word : planned.tileWords) tiles += __builtin_popcount(word);
   CHECK_EQUAL(tiles, 3);
   checkCoverage(step, shapeOf(2, 1, 64), planned);
-  // A mask that shows nothing still gives items, which write zeros.
+  // A mask that hides every key still yields items, because the outputs must be set to zero.
   step.mask.assign(s.maskStride, 0);
   const AttentionPlan blind = plan(step, shapeOf(2, 1, 64), 132, true);
   CHECK_EQUAL(blind.items.size(), size_t{2});

@@ -1,4 +1,4 @@
-// The attention that keys received: a second pass over the scores with what the first found out about each row.
+// Attention received per key: a second pass over the scores that uses the row statistics of the first pass.
 #include "attention-item.h"
 #include "kv-rows.h"
 
@@ -10,7 +10,8 @@ namespace {
 
 constexpr int KEYS = 32, WARPS = 8;
 
-// A block has 32 keys, a lane one of them, a warp every eighth packed row; warps' sums are added in their order, so the result has the same bits always.
+// Each block handles 32 keys: one key per lane, every eighth packed row per warp. The warps' sums are added in a fixed order, so the result is
+// deterministic.
 template <typename T, typename K>
 __global__ void __launch_bounds__(32 * WARPS) sumReceived(float* received, const T* queries, KvLayer<K> layer, AttentionItem item, const int* slots,
                                                            const uint32_t* mask, const float2* statistics, Arguments a, int kvHeads) {

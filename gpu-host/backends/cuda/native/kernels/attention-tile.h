@@ -9,7 +9,7 @@ namespace pie::attention {
 constexpr int TILE = ATTENTION_TILE;
 constexpr int WARPS = THREADS / 32;
 
-// 2^v, to about 2^-22 of it; 0 for what is too small to be normal.
+// 2^v with a relative error of about 2^-22; subnormal results are flushed to 0.
 __device__ __forceinline__ float exp2Approx(float v) {
 #ifdef __CUDACC__
   float power;
@@ -20,20 +20,21 @@ __device__ __forceinline__ float exp2Approx(float v) {
 #endif
 }
 
-// Where 16 bytes of a row lie in shared memory: turned by the row, so that eight rows' same pieces are in different banks (ldmatrix reads them at once).
+// Offset of a 16-byte piece of a row in shared memory. XOR with the row number puts the same piece of eight consecutive rows into different banks,
+// because ldmatrix reads those eight together.
 template <int HEAD_DIM>
 __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * HEAD_DIM + ((piece ^ (row & 7)) * 8);
 }
 
-// The 8 values whose address a lane gives to ldmatrix: row `row`, piece `part` (0 or 1) of 16 columns. Of `columns`, a constant, nothing is left but two
-// bits and an offset.
+// Offset of the 8 values whose address a lane passes to ldmatrix: row `row`, piece `part` (0 or 1) of 16 columns. `columns` is a compile-time
+// constant, so its contribution reduces to two bits and an immediate offset.
 template <int HEAD_DIM>
 __device__ __forceinline__ int piecePlace(int row, int part, int columns) {
   return row * HEAD_DIM + ((((part ^ row) & 7) ^ columns % 4 * 2) * 8) + columns / 4 * 64;
 }
-// Matrices in the order in which registers of an operand must lie side by side: rows 0–7, rows 8–15, then columns 8–15 of both (queries, and values,
-// which are transposed); or rows 0–7, their columns 8–15, then rows 8–15 (keys).
+// The two functions order the four 8×8 matrices of one ldmatrix as the operand's registers require. downFirst: rows 0–7, rows 8–15, then columns 8–15
+// of both (queries, and values, which are loaded transposed). acrossFirst: rows 0–7, their columns 8–15, then rows 8–15 (keys).
 template <int HEAD_DIM>
 __device__ __forceinline__ int downFirst(int rows, int columns, int lane) {
   return rows * 16 * HEAD_DIM + piecePlace<HEAD_DIM>(lane % 16, lane / 16, columns);
@@ -43,8 +44,9 @@ __device__ __forceinline__ int acrossFirst(int rows, int columns, int lane) {
   return rows * 16 * HEAD_DIM + piecePlace<HEAD_DIM>(lane % 8 + lane / 16 * 8, lane / 8 % 2, columns);
 }
 
-// How a block's warps share an item. Of few rows: all warps have all rows, each a quarter of every tile's keys. Of many: each has a quarter of the rows
-// and all keys. A warp has 16 × BANDS rows; with two bands what it reads from shared memory serves two products, without which that would be the limit.
+// How the warps of a block divide an item. FEW: every warp has all rows and a quarter of each tile's keys. Otherwise every warp has a quarter of the
+// rows and all keys. A warp has 16 × BANDS rows; with two bands each operand read from shared memory feeds two products, without which shared-memory
+// bandwidth would be the limit.
 template <typename K, int HEAD_DIM_, int BANDS_, bool FEW_>
 struct Variant {
   using Kv = K;
@@ -53,22 +55,23 @@ struct Variant {
   static constexpr bool FEW = FEW_;
   static constexpr int WARP_ROWS = 16 * BANDS;
   static constexpr int ROWS = FEW ? WARP_ROWS : WARPS * WARP_ROWS;
-  static constexpr int KEYS = FEW ? TILE / WARPS : TILE;  // Of a tile, for one warp.
-  // Few rows wait for memory, so they have more of it under way; many rows need the room for queries. Of codes, twice as many tiles are as many bytes.
+  static constexpr int KEYS = FEW ? TILE / WARPS : TILE;  // Keys of a tile per warp.
+  // Few rows are bound by memory latency, so they get more stages; with many rows the queries need the shared memory. Codes are half as large, so
+  // twice as many tiles fit into the same bytes.
   static constexpr int STAGES = ((FEW ? 3 : 2) + (HEAD_DIM == 64 ? 1 : 0)) * (NARROW ? 2 : 1);
-  // In bf16: keys, then values, of one tile; of codes, then two scales of each key.
+  // Size of one stage in bf16 units: the keys, then the values of one tile. For float8: the codes of both, then two scales per key.
   static constexpr int STAGE = NARROW ? TILE * HEAD_DIM + 2 * TILE : 2 * TILE * HEAD_DIM;
-  static constexpr int SHARED = ROWS * HEAD_DIM + STAGES * STAGE;  // In bf16; behind them the input of each row.
+  static constexpr int SHARED = ROWS * HEAD_DIM + STAGES * STAGE;  // In bf16 units; the input index of each row follows.
   static constexpr size_t BYTES = SHARED * sizeof(bf16) + ROWS * sizeof(int);
 };
 
-// What a warp knows of its rows so far. In fragments: a lane has columns lane % 4 × 2 and the next of rows lane / 4 and lane / 4 + 8 of each band (of codes,
-// other columns: outputColumn).
+// A warp's running state per row, as mma fragments: a lane has columns lane % 4 × 2 and the next of rows lane / 4 and lane / 4 + 8 of each band
+// (other columns for float8: see outputColumn).
 template <typename V>
 struct WarpRows {
   float sum[V::BANDS][V::HEAD_DIM / 8][4];
-  float largest[V::BANDS][2];  // Unscaled.
-  float total[V::BANDS][2];    // This lane's columns only.
+  float largest[V::BANDS][2];  // Before scaling.
+  float total[V::BANDS][2];    // Over this lane's columns only.
 };
 
 template <typename V>
@@ -114,8 +117,8 @@ __device__ __forceinline__ void multiplyKeys(Scores<V>& scores, const bf16* quer
   }
 }
 
-// Scores of keys that a row does not see become -Infinity. The warp's keys begin at `firstKey` of the sequence, a multiple of 16; `inputs`, in shared
-// memory, are those of its rows.
+// Sets the scores of hidden keys to -Infinity. The warp's keys begin at `firstKey` of the sequence, a multiple of 16; `inputs`, in shared memory,
+// holds the input index of each of the warp's rows.
 template <typename V>
 __device__ __forceinline__ void hideKeys(Scores<V>& scores, const AttentionItem& item, const Arguments& a, const int* inputs, int firstKey, int lane) {
 #pragma unroll
@@ -136,7 +139,7 @@ __device__ __forceinline__ void hideKeys(Scores<V>& scores, const AttentionItem&
   }
 }
 
-// Turns scores into powers and what was summed up so far to the new maximum.
+// Updates the running maxima, turns scores into powers of two relative to them, and rescales the running sums.
 template <typename V>
 __device__ __forceinline__ void takeMaxima(Scores<V>& scores, WarpRows<V>& rows, float scale) {
   float earlier[V::BANDS][2];
@@ -152,7 +155,8 @@ __device__ __forceinline__ void takeMaxima(Scores<V>& scores, WarpRows<V>& rows,
       largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 2));
       grown |= largest > rows.largest[band][half];
       const float base = largest == -INFINITY ? 0 : largest * scale;
-      // Exactly 1 where nothing grew: a fused product and difference would leave the rounding of `base`, the same way in every tile.
+      // Exactly 1 where the maximum did not change: a fused multiply-subtract would leave the rounding error of `base`, with the same sign in every
+      // tile.
       earlier[band][half] = largest == rows.largest[band][half] ? 1.0f : exp2Approx(rows.largest[band][half] * scale - base);
       rows.largest[band][half] = largest;
       float total = rows.total[band][half] * earlier[band][half];
@@ -167,7 +171,7 @@ __device__ __forceinline__ void takeMaxima(Scores<V>& scores, WarpRows<V>& rows,
       rows.total[band][half] = total;
     }
   }
-  // After the first tiles maxima seldom grow.
+  // After the first tiles the maxima seldom change, so the rescaling is usually skipped.
   if (!__any_sync(ALL_LANES, grown)) return;
 #pragma unroll
   for (int band = 0; band < V::BANDS; band++)
@@ -201,8 +205,8 @@ __device__ __forceinline__ void multiplyValues(WarpRows<V>& rows, const Scores<V
   }
 }
 
-// Pair n of a lane's outputs in one row, and its first column. Codes come out of a transposed load by twos: the lane has four columns of 16, its even ones in
-// one fragment, its odd ones in the next.
+// Pair n of a lane's outputs in one row, and the pair's first column. A transposed ldmatrix moves codes in pairs, so for float8 a lane has four
+// columns of each 16: the even ones in one fragment, the odd ones in the next.
 template <typename V>
 __device__ __forceinline__ float2 outputPair(const WarpRows<V>& rows, int band, int half, int n) {
   const auto& sum = rows.sum[band];
@@ -215,7 +219,7 @@ __device__ __forceinline__ int outputColumn(int n, int lane) {
   else return 8 * n + lane % 4 * 2;
 }
 
-// Each lane had the total of its own columns.
+// Adds the lanes' totals: until now each lane summed only its own columns.
 template <typename V>
 __device__ __forceinline__ void joinTotals(WarpRows<V>& rows) {
 #pragma unroll

@@ -1,12 +1,13 @@
-// What attention-tile.h does with keys and values, of float8: codes stay what they are up to registers, where tensor cores get them as float16. Every code is
-// a float16, and so is every value times its scale; keys' scales go to the scores. Device code.
+// The products of attention-tile.h for float8 keys and values. Codes stay float8 up to the registers, where they are converted to float16 for the
+// tensor cores. Every code is exactly representable in float16, and so is every value times its scale; the keys' scales are applied to the scores.
+// Device code.
 #pragma once
 #include "../device/float8.h"
 #include "attention-tile.h"
 
 namespace pie::attention {
 
-// How rows of codes are turned in shared memory: see `swizzled`. Two rows of 64 share 128 bytes.
+// The swizzle of rows of codes in shared memory (see `swizzled`). Two rows of headDim 64 share 128 bytes.
 template <int HEAD_DIM>
 __device__ __forceinline__ int codeTurn(int row) {
   return HEAD_DIM == 64 ? row / 2 & 3 : row & 7;
@@ -16,7 +17,8 @@ __device__ __forceinline__ int codePlace(int row, int piece) {
   return row * HEAD_DIM + (piece ^ codeTurn<HEAD_DIM>(row)) * 16;
 }
 
-// Of a stage's codes, its scales from key `warpKey` on: keys' in the lower halves, values' in the upper. `keys`: the codes of that key.
+// Address of a stage's scales from key `warpKey` on, given `keys`, the address of that key's codes. The lower half of each word is the key's scale,
+// the upper half the value's.
 template <typename V>
 __device__ __forceinline__ const uint32_t* scalesIn(const float8* keys, int warpKey) {
   return reinterpret_cast<const uint32_t*>(keys + (2 * TILE - warpKey) * V::HEAD_DIM) + warpKey;
@@ -26,7 +28,8 @@ __device__ __forceinline__ uint32_t* scalesIn(float8* codes) {
   return reinterpret_cast<uint32_t*>(codes + 2 * TILE * V::HEAD_DIM);
 }
 
-// The lane, as if it were another for each tile: what follows from it and is cheap is found anew, where registers to keep it are scarce.
+// Hides from the compiler that the lane number is loop-invariant, so that cheap values derived from it are recomputed per tile instead of occupying
+// registers.
 __device__ __forceinline__ int foundAnew(int lane) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(lane));
@@ -34,11 +37,11 @@ __device__ __forceinline__ int foundAnew(int lane) {
   return lane;
 }
 
-// scores = queries · codesᵀ. A register has four neighbouring codes of a key: they are columns 2t, 2t + 1, 2t + 8 and 2t + 9 of the product, t the lane's
-// place among four, and queries lie in that order, too.
+// scores = queries · codesᵀ. A register holds four consecutive codes of a key. With t the lane's index among four lanes, they serve as columns 2t, 2t
+// + 1, 2t + 8 and 2t + 9 of the product; loadHalfQueries stores the queries in the same order.
 template <typename V>
 __device__ __forceinline__ void multiplyKeys8(Scores<V>& scores, const bf16* queries, const float8* keys, int lane) {
-  // One load brings pieces of 16 codes of blocks of 8 keys: as many pieces as there are not blocks enough.
+  // One ldmatrix loads four 8×16 matrices of codes: four blocks of 8 keys, or two blocks × two pieces of 16 codes where a warp has only 16 keys.
   constexpr int PIECES = V::KEYS >= 32 ? 1 : 2, BLOCKS = 4 / PIECES;
 #pragma unroll
   for (int band = 0; band < V::BANDS; band++)
@@ -83,8 +86,8 @@ __device__ __forceinline__ void scaleScores(Scores<V>& scores, const uint32_t* s
   }
 }
 
-// sum += powers · values, values being codes times their keys' scales. A transposed load brings codes by twos: for two keys each, an even and an odd column,
-// which go to products of their own (outputColumn).
+// sum += powers · values, where a value is its code times its key's scale. A transposed ldmatrix moves codes in pairs, so a register has an even and
+// an odd column for each of two keys; the two columns go to separate products (see outputColumn).
 template <typename V>
 __device__ __forceinline__ void multiplyValues8(WarpRows<V>& rows, const Scores<V>& powers, const float8* values, const uint32_t* scales, int lane) {
   lane = foundAnew(lane);
@@ -109,7 +112,7 @@ __device__ __forceinline__ void multiplyValues8(WarpRows<V>& rows, const Scores<
       loadMatricesTransposed(codes, values + (row + 16 * k) * V::HEAD_DIM + (turned ^ n) * 16);
 #pragma unroll
       for (int piece = 0; piece < 2; piece++) {
-        // Column by column: two keys' codes of the even one, then of the odd one.
+        // Reorders the register's bytes by column: the two keys' codes of the even column, then of the odd one.
         const uint32_t first = __byte_perm(codes[2 * piece], 0, 0x3120), second = __byte_perm(codes[2 * piece + 1], 0, 0x3120);
         const uint32_t even[2] = {multiplyHalves(lowHalves(first), scale[0]), multiplyHalves(lowHalves(second), scale[1])};
         const uint32_t odd[2] = {multiplyHalves(highHalves(first), scale[0]), multiplyHalves(highHalves(second), scale[1])};

@@ -1,4 +1,4 @@
-// The plain attention kernel, of any even headDim, and the choice between it and the fast one.
+// The plain attention kernel for any even headDim, and the choice between it and the tensor-core kernel.
 #include "attention.h"
 #include <type_traits>
 #include "attention-fast.h"
@@ -23,12 +23,12 @@ __device__ float laneMax(float v) {
   return v;
 }
 
-// What a warp keeps of the row that it works on.
+// A warp's state for its current row.
 struct WarpRow {
   float* query;   // headDim, scaled
   float* sum;     // headDim
   float* powers;  // Of 32 keys.
-  int* slots;     // The same keys'.
+  int* slots;     // Of the same keys.
   float largest, total;
 };
 
@@ -38,7 +38,7 @@ __device__ __forceinline__ float product(const float* query, const KvRow<K>& key
   for (int i = 0; i < headDim; i++) sum += query[i] * key[i];
   return sum;
 }
-// Several codes at a time would take more registers than there are.
+// Not unrolled: converting several codes at a time needs more registers than are available.
 __device__ __forceinline__ float product(const float* query, const KvRow<float8>& key, int headDim) {
   float sum = 0;
 #pragma unroll 1
@@ -46,7 +46,7 @@ __device__ __forceinline__ float product(const float* query, const KvRow<float8>
   return sum;
 }
 
-// 32 keys, one per lane; then the elements of the outputs, by lanes.
+// Processes 32 keys: first one key per lane for the scores, then the output elements across lanes.
 template <typename K>
 __device__ void addKeys(WarpRow& row, const KvLayer<K>& layer, const AttentionItem& item, const Arguments& a, uint32_t visible, int firstKey) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -74,7 +74,7 @@ __device__ void addKeys(WarpRow& row, const KvLayer<K>& layer, const AttentionIt
   __syncwarp();
 }
 
-// A warp per row, one after another.
+// Each warp processes its rows one after another.
 template <typename T, typename K>
 __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queries, KvLayer<K> layer, Arguments a) {
   DYNAMIC_SHARED(float, shared);

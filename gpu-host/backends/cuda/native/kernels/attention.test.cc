@@ -1,4 +1,4 @@
-// Attention against a plain float64 computation over the same inputs, rounded as they are kept.
+// Attention against a plain float64 computation over the same rounded inputs.
 #include "attention.h"
 #include <algorithm>
 #include <cmath>
@@ -18,10 +18,10 @@ enum class Mask { Causal, Window, Sink, Stripes, Tree, Sparse, Blind };
 struct Ask {
   int context, rows;
   Mask mask = Mask::Causal;
-  bool repeated = false;  // Some slot stands in the list more than once.
+  bool repeated = false;  // Some slot occurs more than once in the list.
 };
 
-// One step with its inputs on the host, as the kernels' types round them.
+// One step with its inputs on the host, rounded to the kernel's types.
 template <typename T, typename K = T>
 struct Step {
   ModelShape shape;
@@ -30,7 +30,7 @@ struct Step {
   std::vector<uint32_t> mask;
   std::vector<T> queries;
   std::vector<K> pool;
-  std::vector<double> meant;  // Of the pool: slots × slotWidth.
+  std::vector<double> meant;  // Decoded values of the pool: slots × slotWidth.
   int rows = 0;
 };
 
@@ -39,12 +39,12 @@ bool shows(Mask mask, int context, int input, int key, Random& random) {
   switch (mask) {
     case Mask::Window: return key <= at && key > at - 37;
     case Mask::Sink: return key <= at && (key < 4 || key > at - 70);
-    // Every third tile is hidden from all.
+    // Every third tile is hidden from all rows.
     case Mask::Stripes: return key <= at && key / ATTENTION_TILE % 3 != 1;
     // Each of two branches sees the context and itself.
     case Mask::Tree: return key < context || (key <= at && (key - context) % 2 == input % 2);
     case Mask::Sparse: return random.uniform() < 0.1;
-    // Of a step's longer prompts no row sees anything, of shorter ones every other.
+    // Rows at position 200 and above see nothing; below that, every other row sees some keys.
     case Mask::Blind: return context + input < 200 && input % 2 == 1 && key % 3 == 0;
     default: return key <= at;
   }
@@ -62,7 +62,7 @@ Step<T, K> makeStep(Random& random, int kvHeads, int group, int headDim, const s
   step.shape.heads = kvHeads * group, step.shape.kvHeads = kvHeads, step.shape.headDim = headDim;
   int keys = 0;
   for (const Ask& ask : asks) keys += ask.context + ask.rows;
-  // A pool in which the step's slots lie about at random, between slots that nobody may read: those are NaN.
+  // A pool in which the step's slots are scattered at random among slots that no kernel may read; those are NaN.
   const int poolSlots = keys + keys / 3 + 5;
   std::vector<int> order(poolSlots);
   for (int i = 0; i < poolSlots; i++) std::swap(order[i] = i, order[random.integer(0, i)]);
@@ -84,26 +84,26 @@ Step<T, K> makeStep(Random& random, int kvHeads, int group, int headDim, const s
   }
   const size_t width = step.shape.slotWidth(), stride = slotBytes<K>(step.shape) / sizeof(K);
   step.pool.resize(poolSlots * stride);
-  std::memset(static_cast<void*>(step.pool.data()), 0xff, step.pool.size() * sizeof(K));  // NaN, whatever K is.
+  std::memset(static_cast<void*>(step.pool.data()), 0xff, step.pool.size() * sizeof(K));  // NaN in every K.
   step.meant.assign(poolSlots * width, NAN);
   for (const int slot : step.slots) {
     std::vector<double> values(width);
     for (double& value : values) value = random.normal();
-    // Heads of many sizes, each with a scale of its own.
+    // Heads of very different magnitudes, so that each needs its own scale.
     if (sizeof(K) == 1)
       for (size_t i = 0; i < width; i += headDim) scaleHead(&values[i], headDim, std::exp2(random.uniform(i < width / 2 ? -2 : -9, i < width / 2 ? 1 : 5)));
     kvTesting::writeSlot(&step.pool[slot * stride], values.data(), step.shape);
     const std::vector<double> meant = kvTesting::readSlot(&step.pool[slot * stride], step.shape);
     std::copy(meant.begin(), meant.end(), step.meant.begin() + slot * width);
   }
-  // Queries that make some keys stand out.
+  // Large queries, so that some keys dominate the softmax.
   step.queries = random.normals<T>(static_cast<size_t>(step.rows) * step.shape.queryWidth(), 2);
   return step;
 }
 
 struct Expected {
   std::vector<double> out;       // rows × heads × headDim
-  std::vector<double> received;  // As the slot list.
+  std::vector<double> received;  // One per entry of the slot list.
 };
 
 template <typename T, typename K>
@@ -140,7 +140,7 @@ Expected oracle(const Step<T, K>& step) {
   return expected;
 }
 
-// Everything a launch needs, on the device.
+// The device memory of a launch.
 template <typename T, typename K = T>
 struct Run {
   const Step<T, K>& step;
@@ -170,7 +170,7 @@ struct Run {
     launchAttention<T>(out, queries, layer(), tables, step.shape, blocks, nullptr);
     testing::cudaOk(cudaGetLastError());
   }
-  // Outputs, and that nothing but outputs was written, and that counters are zero again.
+  // Returns the outputs; checks that the kernel wrote nothing else and left the counters zero.
   std::vector<T> result() const {
     std::vector<T> values = out.host();
     for (size_t i = step.queries.size(); i < values.size(); i++) CHECK(std::isnan(static_cast<float>(values[i])));
@@ -180,7 +180,7 @@ struct Run {
   }
 };
 
-// Largest distance of a row's outputs from what is expected, by the size of the expected row.
+// Largest relative error (L2 norm per row) over all rows.
 template <typename T>
 double worstRow(const std::vector<T>& actual, const std::vector<double>& expected, int headDim) {
   double worst = 0;
@@ -190,14 +190,14 @@ double worstRow(const std::vector<T>& actual, const std::vector<double>& expecte
       const double difference = static_cast<float>(actual[row + e]) - expected[row + e];
       distance += difference * difference, size += expected[row + e] * expected[row + e];
     }
-    // A row that sees nothing is zero.
+    // The expected output of a row that sees no key is zero, so the error is absolute.
     const double error = size > 0 ? std::sqrt(distance / size) : std::sqrt(distance);
     worst = std::isnan(error) ? INFINITY : std::max(worst, error);
   }
   return worst;
 }
 
-// Rounding of weights and outputs to bf16 is 2^-9 each at most; the products are exact, the sums float.
+// bf16 rounds weights and outputs by at most 2^-9 each; products are exact, sums are float.
 template <typename T>
 constexpr double BOUND = sizeof(T) == 2 ? 4e-3 : 1e-5;
 
@@ -242,7 +242,7 @@ TEST("attention: float8 on tensor cores, every group, all masks in one step, pro
   }
 }
 
-TEST("attention: float8, the same bits whoever takes what, whether split or not the same numbers") {
+TEST("attention: float8, any number of blocks gives the same bits, split and unsplit plans agree within the bound") {
   Random random(62);
   const auto step = makeStep<bf16, float8>(random, 2, 4, 64, MIXED);
   Run<bf16, float8> one(step, 132), many(step, 132), whole(step, 1);
@@ -252,12 +252,12 @@ TEST("attention: float8, the same bits whoever takes what, whether split or not 
   CHECK_CLOSE(worstRow(first, std::vector<double>(unsplit.begin(), unsplit.end()), 64), 0, BOUND<bf16>);
 }
 
-TEST("attention: float8, scores of any size, and queries past the largest float16 as if they were that") {
+TEST("attention: float8, scores of any size, queries beyond the float16 range are clamped") {
   Random random(63);
   auto step = makeStep<bf16, float8>(random, 1, 2, 64, {{200, 1}, {100, 20}, {40, 3, Mask::Blind}});
   for (auto& q : step.queries) q = static_cast<bf16>(static_cast<float>(q) * 300);
   check(step, 132, 2);
-  // One key stands out by any measure.
+  // One key dominates by a wide margin.
   auto large = makeStep<bf16, float8>(random, 1, 1, 64, {{70, 1}});
   auto cut = large;
   large.queries[3] = static_cast<bf16>(1e9f), cut.queries[3] = static_cast<bf16>(65504.0f);
@@ -277,14 +277,14 @@ TEST("attention: plain, any even headDim") {
   for (const int headDim : {64, 128}) check(makeStep<float>(random, 1, 4, headDim, some), 132, 2);
 }
 
-TEST("attention: the same bits whoever takes what, whether split or not the same numbers") {
+TEST("attention: any number of blocks gives the same bits, split and unsplit plans agree within the bound") {
   Random random(55);
   const auto step = makeStep<bf16>(random, 2, 4, 64, MIXED);
   Run<bf16> one(step, 132), many(step, 132), whole(step, 1);
   CHECK(one.plan.merges > 4 && whole.plan.merges == 0);
   one.launch(1);
   many.launch(200);
-  // Counters are as they were: a second launch is as good as the first.
+  // The second launch checks that the first one reset the counters.
   many.launch(7);
   whole.launch(4);
   const auto first = one.result(), second = many.result();
@@ -293,7 +293,7 @@ TEST("attention: the same bits whoever takes what, whether split or not the same
   CHECK_CLOSE(worstRow(first, std::vector<double>(unsplit.begin(), unsplit.end()), 64), 0, BOUND<bf16>);
 }
 
-TEST("attention: hidden tiles are left out, also where a part begins at one") {
+TEST("attention: hidden tiles are skipped, also at the beginning of a part") {
   Random random(58);
   for (const int headDim : {64, 48}) {
     const auto step = makeStep<bf16>(random, 1, 2, headDim, {{1000, 2, Mask::Stripes}, {400, 20, Mask::Stripes}});
@@ -306,7 +306,7 @@ TEST("attention: hidden tiles are left out, also where a part begins at one") {
   }
 }
 
-TEST("attention: a captured launch serves whatever step its tables hold") {
+TEST("attention: a captured launch serves any step its tables hold") {
   Random random(59);
   const Step<bf16> steps[2] = {makeStep<bf16>(random, 1, 2, 64, {{500, 1}, {20, 3}, {300, 2, Mask::Stripes}}),
                                makeStep<bf16>(random, 1, 2, 64, {{0, 90}, {700, 1}, {10, 1, Mask::Blind}})};
@@ -325,7 +325,7 @@ TEST("attention: a captured launch serves whatever step its tables hold") {
   cudaGraph_t graph;
   cudaGraphExec_t launch;
   testing::cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  // Once directly, of no items: a kernel that was never launched is loaded first, which a capture may refuse.
+  // Launch once directly, with zero items: CUDA loads a kernel lazily at its first launch, which a capture may not allow.
   itemCount.set({0});
   testing::cudaOk(cudaDeviceSynchronize());
   launchAttention<bf16>(out, queries, kvLayer(pool.get(), shape), tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
@@ -350,7 +350,7 @@ TEST("attention: a captured launch serves whatever step its tables hold") {
   testing::cudaOk(cudaStreamDestroy(stream));
 }
 
-TEST("attention: scores of any size, and a step of nothing") {
+TEST("attention: scores of any size, and an empty step") {
   Random random(56);
   auto step = makeStep<bf16>(random, 1, 2, 64, {{200, 1}, {100, 20}, {40, 3, Mask::Blind}});
   for (auto& q : step.queries) q = static_cast<bf16>(static_cast<float>(q) * 300);
@@ -372,7 +372,7 @@ static void checkReceived(Random& random, int headDim, double bound) {
   CHECK_ALL_CLOSE(received.host(), oracle(step).received, bound);
 }
 
-TEST("attention: what keys received") {
+TEST("attention: attention received per key") {
   Random random(57);
   checkReceived<float>(random, 16, 1e-4);
   checkReceived<bf16>(random, 64, 1e-4);

@@ -1,10 +1,11 @@
-// Draws as `gpu-host/backends/draw.ts` makes them, bit for bit: JavaScript's numbers are doubles, each operation rounded once and in order.
+// Draws that match `gpu-host/backends/draw.ts` bit for bit: JavaScript numbers are doubles; each operation is rounded once, in the order of the
+// source.
 #pragma once
 #include "head-rows.h"
 
 namespace pie {
 
-// Operations that the compiler may not fuse into others.
+// Operations that the compiler must not contract into fused multiply-adds.
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
@@ -17,7 +18,7 @@ __device__ __forceinline__ double minus(double a, double b) { return plus(a, -b)
 __device__ __forceinline__ double powerOfTwo(int exponent) { return __longlong_as_double(static_cast<long long>(exponent + 1023) << 52); }
 
 // exp as V8 computes it: the method of Sun's fdlibm (Ng, 1993; e_exp.c), so that both round the same way. x = k ln 2 + r with |r| <= ln 2 / 2, and
-// e^r from a rational function of r.
+// e^r is a rational function of r.
 __device__ __forceinline__ double exactExp(double x) {
   if (x != x) return x;
   if (x > 709.782712893383973096) return INFINITY;
@@ -28,7 +29,7 @@ __device__ __forceinline__ double exactExp(double x) {
   constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10, PER_LN2 = 1.44269504088896338700;
   double high = x, low = 0, r = x;
   int k = 0;
-  // The comparisons are of the upper words there: 0.5 ln 2 and 1.5 ln 2 cut off after 20 bits of the fraction.
+  // fdlibm compares only the upper words: these constants are 0.5 ln 2 and 1.5 ln 2, truncated to 20 fraction bits.
   const uint32_t upper = static_cast<uint32_t>(static_cast<unsigned long long>(__double_as_longlong(size)) >> 32);
   if (upper > 0x3fd62e42u) {
     if (upper < 0x3ff0a2b2u)
@@ -74,9 +75,9 @@ struct DrawCuts {
   double target;
 };
 
-// Draws one of `count` places, most probable first; `logProbabilityAt(i)` gives the same each time. `weights` and `reached` are shared memory of
-// `count` doubles each: `weights` is written while `logProbabilityAt` reads, `reached` after that. Called by all threads of a block; the first one
-// gets the place.
+// Draws one of `count` places, which are sorted by descending probability. `logProbabilityAt(i)` must return the same value on every call. `weights`
+// and `reached` are shared memory of `count` doubles each: `weights` is written while `logProbabilityAt` is still called, `reached` only afterwards.
+// All threads of a block call this function; only thread 0 gets the drawn place.
 template <int THREADS, typename LogProbabilityAt>
 __device__ __forceinline__ uint32_t drawPlace(const Draw& draw, int count, LogProbabilityAt logProbabilityAt, double* weights, double* reached,
                                               DrawCuts& cuts) {
@@ -87,13 +88,13 @@ __device__ __forceinline__ uint32_t drawPlace(const Draw& draw, int count, LogPr
   for (int i = threadIdx.x; i < count; i += THREADS) {
     const float logProbability = logProbabilityAt(i);
     const double weight = exactExp(minus(logProbability, top) / draw.temperature);
-    // As the places are sorted, those of probability 0 are the last.
+    // Places are sorted, so those of probability 0 are the last.
     if (logProbability != -INFINITY) atomicMax(&cuts.allowed, i + 1);
     weights[i] = weight;
     if (i > 0 && !(weight >= draw.minP)) atomicMin(&cuts.belowMinP, i);
   }
   __syncthreads();
-  // The sums are rounded in the order of the places; the sum over what a cut leaves is one of them.
+  // One thread adds in the order of the places, as draw.ts does; each prefix sum in `reached` is also the sum over a cut.
   if (threadIdx.x == 0) {
     double sum = 0;
     for (int i = 0; i < cuts.allowed; i++) reached[i] = sum = plus(sum, weights[i]);

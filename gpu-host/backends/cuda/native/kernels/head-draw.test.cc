@@ -42,7 +42,7 @@ __global__ void draw(uint32_t* places, const fixture::Drawn* cases, const float*
 
 }  // namespace
 
-TEST("uniform numbers are the sampler's, bit for bit") {
+TEST("uniform numbers equal the sampler's, bit for bit") {
   const std::vector<fixture::Uniform> cases(std::begin(fixture::UNIFORMS), std::end(fixture::UNIFORMS));
   const int count = static_cast<int>(cases.size());
   DeviceArray<double> values(count);
@@ -52,7 +52,7 @@ TEST("uniform numbers are the sampler's, bit for bit") {
   for (int i = 0; i < count; i++) CHECK_EQUAL(sameBits<uint64_t>(actual[i]), cases[i].value);
 }
 
-TEST("exponentials are V8's, bit for bit") {
+TEST("exponentials equal V8's, bit for bit") {
   std::vector<double> of;
   for (const auto& one : fixture::EXPONENTIALS) of.push_back(sameBits<double>(one.of));
   const int count = static_cast<int>(of.size());
@@ -62,7 +62,7 @@ TEST("exponentials are V8's, bit for bit") {
   for (int i = 0; i < count; i++) CHECK_EQUAL(sameBits<uint64_t>(actual[i]), fixture::EXPONENTIALS[i].value);
 }
 
-TEST("draws are the sampler's") {
+TEST("draws equal the sampler's") {
   const std::vector<fixture::Drawn> cases(std::begin(fixture::DRAWS), std::end(fixture::DRAWS));
   std::vector<float> logProbabilities;
   for (const uint32_t bits : fixture::LOG_PROBABILITIES) logProbabilities.push_back(sameBits<float>(bits));
@@ -78,6 +78,6 @@ TEST("draws are the sampler's") {
     CHECK_EQUAL(actual[i], cases[i].place);
     last += cases[i].place > 0;
   }
-  // The fixture would show it if all were the first.
+  // A fixture in which every draw takes the first place would test nothing.
   CHECK(last > count / 4);
 }

@@ -1,4 +1,4 @@
-// What the head's kernels share: how logits are read and ordered, what the first pass leaves for the second.
+// Shared by the head's kernels: reading and ordering logits, and the results of the first pass.
 #pragma once
 #include <cfloat>
 #include "head.h"
@@ -6,41 +6,40 @@
 
 namespace pie {
 
-// Tokens of a group are neighbours, and one word of a mask.
+// Consecutive tokens per group; one mask word covers one group.
 constexpr int GROUP = 32;
-// Tokens of one block of the first pass. Always the same, so that a row's sums do not depend on how many rows there are.
+// Tokens per block of the first pass. Constant, so that a row's sums do not depend on the number of rows.
 constexpr int SLICE = 4096;
 constexpr int INDEX_BITS = 18;
 static_assert(MAX_VOCABULARY == 1 << INDEX_BITS);
 
-// Logits are compared and summed as if they ended at FLT_MAX either way: -FLT_MAX stands for -Infinity and NaN, and -Infinity for tokens that are not
-// allowed.
+// Logits are clamped to [-FLT_MAX, FLT_MAX] for comparisons and sums: -FLT_MAX stands for -Infinity and NaN, and -Infinity for disallowed tokens.
 constexpr float LEAST = -FLT_MAX;
 constexpr float NOT_ALLOWED = -INFINITY;
 
-// fmaxf gives the number when the other is NaN.
+// fmaxf returns the other operand if one is NaN.
 __device__ __forceinline__ float bounded(float logit) { return fminf(fmaxf(logit, LEAST), FLT_MAX); }
 
-// Orders as floats do; 0 is what is not allowed.
+// Maps floats to integers in the same order; 0 stands for disallowed tokens.
 __device__ __forceinline__ uint32_t orderOf(float bounded) {
   if (bounded == NOT_ALLOWED) return 0;
-  const uint32_t bits = __float_as_uint(bounded + 0.0f);  // -0 is 0.
+  const uint32_t bits = __float_as_uint(bounded + 0.0f);  // Makes -0 equal to 0.
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 __device__ __forceinline__ float valueOf(uint32_t order) { return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order); }
 
-// Larger is earlier in the result: by value, then by index. Never 0 but for what is not allowed; all different.
+// Sort key: a larger key comes earlier in the result, ordered by value, then by index. 0 only for disallowed tokens; all other keys are distinct.
 __device__ __forceinline__ uint64_t keyOf(uint32_t order, int index) {
   return order == 0 ? 0 : static_cast<uint64_t>(order) << INDEX_BITS | static_cast<uint32_t>(MAX_VOCABULARY - 1 - index);
 }
 __device__ __forceinline__ uint32_t orderOfKey(uint64_t key) { return static_cast<uint32_t>(key >> INDEX_BITS); }
 __device__ __forceinline__ int indexOfKey(uint64_t key) { return MAX_VOCABULARY - 1 - static_cast<int>(key & (MAX_VOCABULARY - 1)); }
 
-// Of a part of a row. Sums are over exp(logit - most).
+// Statistics of a part of a row. Sums are over exp(logit - most).
 struct SliceResult {
-  float most;   // NOT_ALLOWED when no token is.
+  float most;   // NOT_ALLOWED if no token of the part is allowed.
   float sum;
-  int token;    // The lowest id of `most`.
+  int token;    // The lowest token id whose logit is `most`.
   int hasNan;
 };
 
@@ -54,7 +53,7 @@ __device__ __forceinline__ SliceResult joined(const SliceResult& a, const SliceR
   return {most, a.sum * expOf(a.most - most) + b.sum * expOf(b.most - most), aFirst ? a.token : b.token, a.hasNan | b.hasNan};
 }
 
-// A row's result, in the warp's first lane (in others the sum may be rounded otherwise).
+// Joins the slices of a row. Only lane 0 has the result: in other lanes the sum may be rounded differently.
 __device__ __forceinline__ SliceResult joinedByWarp(const SliceResult* slices, int count) {
   SliceResult all = {NOT_ALLOWED, 0, 0, 0};
   for (int i = threadIdx.x % 32; i < count; i += 32) all = joined(all, slices[i]);
@@ -69,15 +68,15 @@ __device__ __forceinline__ SliceResult joinedByWarp(const SliceResult* slices, i
 
 __device__ __forceinline__ bool isWithoutNumber(const SliceResult& row) { return row.most == LEAST && row.hasNan; }
 
-// Logarithm of a probability from a bounded logit. The difference of the two large numbers comes first: it is exact where it matters.
+// Log-probability of a bounded logit. Subtracting the two large numbers first is exact where the result is small.
 __device__ __forceinline__ float logProbabilityOf(float bounded, const SliceResult& row, float logSum) {
   return bounded == LEAST ? -INFINITY : (bounded - row.most) - logSum;
 }
 
-// What the first pass leaves in the workspace.
+// Results of the first pass, kept in the workspace.
 struct HeadWorkspace {
   SliceResult* slices;    // Per row.
-  uint32_t* groupOrders;  // Per row: the order of each group's most probable token; of rows with topK > 1 only.
+  uint32_t* groupOrders;  // Per row with topK > 1: the order value of each group's largest logit.
   int slicesPerRow;
   int groupsPerRow;
 };

@@ -1,4 +1,4 @@
-// The first pass over logits: the only one that reads all of them.
+// The first pass over logits, the only pass that reads all of them.
 #include "head-scan.h"
 #include "../device/launch.h"
 
@@ -11,7 +11,6 @@ constexpr int PER_LANE = 4;
 constexpr int ROUNDS = SLICE / (SCAN_THREADS * PER_LANE);
 constexpr int WARP_TOKENS = SLICE / WARPS;
 
-// Four neighbouring logits.
 template <bool FOURS>
 __device__ __forceinline__ float4 loadFour(const float* logits, int token, int vocabulary) {
   if constexpr (FOURS) return *reinterpret_cast<const float4*>(logits + token);
@@ -23,7 +22,7 @@ __device__ __forceinline__ float4 loadFour(const float* logits, int token, int v
   return four;
 }
 
-// A block per slice and row. A thread's logits stay in registers.
+// One block per slice and row. A thread keeps its logits in registers.
 template <bool FOURS>
 __global__ __launch_bounds__(SCAN_THREADS) void scan(HeadWorkspace workspace, const float* logits, const HeadRow* rows, const uint32_t* allowed,
                                                      int vocabulary) {
@@ -65,7 +64,7 @@ __global__ __launch_bounds__(SCAN_THREADS) void scan(HeadWorkspace workspace, co
     }
     float group = fmaxf(fmaxf(x[r][0], x[r][1]), fmaxf(x[r][2], x[r][3]));
     if (wanted.topK > 1) {
-      // Eight lanes hold a group.
+      // Eight lanes hold one group.
 #pragma unroll
       for (int distance = 1; distance < GROUP / PER_LANE; distance *= 2) group = fmaxf(group, __shfl_xor_sync(0xffffffffu, group, distance));
       const int token = firstToken + r * 32 * PER_LANE;

@@ -4,7 +4,7 @@
 
 namespace pie {
 
-// Fills the workspace for all rows. `logits` of one row follow on those of the one before.
+// Fills the workspace for all rows. The rows of `logits` are contiguous.
 void launchScan(const HeadWorkspace& workspace, const float* logits, const HeadRow* rows, const uint32_t* allowed, int count, int vocabulary,
                 cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Log-probabilities of listed tokens and entropies.
+// Log-probabilities of listed tokens, and entropies.
 #include "head-rows.h"
 
 namespace pie {
@@ -7,14 +7,14 @@ namespace {
 constexpr int SCORE_THREADS = 1024;
 constexpr int AT_ONCE = 8;
 
-// Of a part of a row: sums over e = exp(logit - most) and over e × (logit - most).
+// Statistics of a part of a row: sums over e = exp(logit - most) and over e × (logit - most).
 struct Part {
   float most;
   float sum;
   float weighted;
 };
 
-// exp of less than -200 is 0 in float, and so is its product with any number that is finite.
+// Clamped at -200, where exp is already 0 in float: a product of 0 with a finite difference stays 0 instead of NaN.
 __device__ __forceinline__ float difference(float a, float b) { return fmaxf(a - b, -200.0f); }
 
 __device__ __forceinline__ Part joined(const Part& a, const Part& b) {
@@ -32,7 +32,7 @@ __device__ __forceinline__ Part joinedByWarp(Part part) {
   return part;
 }
 
-// A block per row.
+// One block per row.
 __global__ __launch_bounds__(SCORE_THREADS) void score(float* logProbabilities, float* entropies, const float* logits, const uint32_t* tokens, const int* first,
                                                        int vocabulary) {
   __shared__ Part warps[32];

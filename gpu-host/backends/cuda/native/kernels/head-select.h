@@ -1,4 +1,4 @@
-// The k largest of many keys in one block: radix selection of the k-th, a bitonic sort of few.
+// Selects the k largest of many keys in one block: radix selection of the k-th key, then a bitonic sort of the few that remain.
 #pragma once
 #include "head-rows.h"
 
@@ -18,7 +18,7 @@ struct Selection {
   uint32_t inside;
 };
 
-// The digit of the `needed`-th largest key among those counted in `bins`: from the top, the bin in which the count reaches it.
+// Finds the digit of the `needed`-th largest key among those counted in `bins`: scanning from the top, the bin at which the count reaches `needed`.
 template <int THREADS>
 __device__ __forceinline__ void findDigit(Selection& s, uint32_t needed) {
   constexpr int PER_THREAD = BINS / THREADS;
@@ -52,11 +52,11 @@ __device__ __forceinline__ void findDigit(Selection& s, uint32_t needed) {
   __syncthreads();
 }
 
-// The smallest value that exactly `wanted` of the `count` keys reach; 1 where fewer than that are not 0. Keys other than 0 are all different. Called by
-// all threads; `keyAt(i)` gives the same each time.
+// The threshold that exactly `wanted` of the `count` keys reach; 1 if fewer than `wanted` keys are nonzero. Nonzero keys must be distinct. All
+// threads of the block call this function; `keyAt(i)` must return the same key on every call.
 template <int THREADS, typename KeyAt>
 __device__ __forceinline__ uint64_t selectThreshold(Selection& s, int count, uint32_t wanted, KeyAt keyAt) {
-  // The digits start at the first bit in which keys differ, so that they spread over the bins.
+  // The digits start at the first bit in which the keys differ, so that keys spread over the bins.
   uint64_t least = ~uint64_t{0}, most = 0;
   uint32_t present = 0;
   for (int i = threadIdx.x; i < count; i += THREADS) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ uint64_t selectThreshold(Selection& s, int count, uin
   }
 }
 
-// Sorts keys[0 .. count), largest first. `keys` has room for the next power of two.
+// Sorts keys[0 .. count) in descending order. `keys` must have room for the next power of two.
 template <int THREADS>
 __device__ __forceinline__ void sortDescending(uint64_t* keys, int count) {
   int size = 2;
@@ -124,7 +124,8 @@ __device__ __forceinline__ void sortDescending(uint64_t* keys, int count) {
           keys[low + stride] = a;
         }
       }
-      // A stride of 32 or less stays within the 64 keys of a warp; so does all that follows until the next run's first.
+      // With a stride of 32 or less, a warp's pairs stay within its 64 keys, and so do all strides that follow until the next run. Before a larger
+      // stride, all threads must synchronise.
       if (stride > 32 || (stride == 1 && run >= 64))
         __syncthreads();
       else

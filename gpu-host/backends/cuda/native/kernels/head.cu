@@ -1,8 +1,8 @@
 // The most probable tokens of rows of logits, and draws among them.
 //
-// Two passes: head-scan.cu reads all logits once and leaves, per slice, the sum of exponentials, and per group of 32 tokens its most probable one. The second
-// pass, here, is one block per row. The k most probable tokens of a row lie in the k groups whose best tokens come first in the order of the result: were a
-// token elsewhere, k better ones would stand before it. So only those groups are read again, from L2.
+// Two passes. head-scan.cu reads all logits once and writes per slice the sum of exponentials and per group of 32 tokens the largest logit. The
+// second pass, in this file, uses one block per row. The k most probable tokens lie in the k groups whose best tokens rank highest: any other group's
+// tokens rank behind k better ones. Only those groups are read again, from L2.
 #include "../device/launch.h"
 #include "head-draw.h"
 #include "head-scan.h"
@@ -29,7 +29,7 @@ __device__ __forceinline__ void storePlace(const FinishArguments& a, const HeadR
   a.results.logProbabilities[wanted.firstResult + place] = logProbability;
 }
 
-// The whole result of a row of which one token is wanted.
+// Writes the complete result of a row with topK 1.
 __device__ __forceinline__ void storeFirst(const FinishArguments& a, int at, const HeadRow& wanted, const SliceResult& row) {
   const bool nothing = row.most == NOT_ALLOWED;
   const bool noNumber = isWithoutNumber(row);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void storeFirst(const FinishArguments& a, int at, con
 
 constexpr int GREEDY_THREADS = 128;
 
-// A warp per row.
+// One warp per row.
 __global__ __launch_bounds__(GREEDY_THREADS) void finishGreedy(FinishArguments a) {
   letNextBegin();
   waitForEarlier();
@@ -53,10 +53,11 @@ __global__ __launch_bounds__(GREEDY_THREADS) void finishGreedy(FinishArguments a
   if (threadIdx.x % 32 == 0) storeFirst(a, row, wanted, all);
 }
 
-// A block per row. ROOM: candidates that are sorted at once. The 1 lets it have the registers that it needs.
+// One block per row. ROOM: number of candidates sorted at once. The minimum of 1 block per multiprocessor lets the compiler use as many registers as
+// it needs.
 template <int THREADS, int MAX_K, int ROOM>
 __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
-  static_assert(MAX_K * 2 <= ROOM, "weights and their sums take the room of the candidates");
+  static_assert(MAX_K * 2 <= ROOM, "weights and their sums reuse the memory of the candidates");
   __shared__ uint64_t candidates[ROOM];
   __shared__ Selection selection;
   __shared__ uint16_t groups[MAX_K];
@@ -91,7 +92,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
     if (groupKeyAt(group) >= lastGroup) groups[atomicAdd(&groupCount, 1)] = static_cast<uint16_t>(group);
   __syncthreads();
 
-  // Candidate i of the groups, 32 of each.
+  // Key of candidate i; each group has 32 candidates.
   const float* logits = a.logits + static_cast<size_t>(row) * a.vocabulary;
   const uint32_t* mask = wanted.allowedWord < 0 ? nullptr : a.allowed + wanted.allowedWord;
   const auto tokenKeyAt = [&](int i) -> uint64_t {
@@ -101,7 +102,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   };
   const int possible = groupCount * GROUP;
   const auto gather = [&](uint64_t threshold) {
-    // Whole warps: GROUP divides both.
+    // GROUP divides both bounds, so all lanes of a warp stay active for the ballot.
     for (int i = threadIdx.x; i < possible; i += THREADS) {
       const uint64_t key = tokenKeyAt(i);
       const bool taken = key >= threshold;
@@ -113,7 +114,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
     }
     __syncthreads();
   };
-  // All that the last group's best token does not beat: seldom many more than topK.
+  // Candidates are the tokens at least as probable as the last group's best token: seldom many more than topK.
   gather(max(uint64_t{1}, lastGroup >> INDEX_BITS << INDEX_BITS));
   if (candidateCount > ROOM) {
     const uint64_t last = selectThreshold<THREADS>(selection, possible, topK, tokenKeyAt);
@@ -136,13 +137,13 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
     if (threadIdx.x == 0 && a.results.picked) a.results.picked[row] = noNumber || found == 0 ? 0 : indexOfKey(candidates[0]);
     return;
   }
-  // The sums may take the place of the candidates, as those are read before.
+  // The sums may overwrite the candidates, which are not read any more by then.
   double* weights = reinterpret_cast<double*>(candidates + ROOM / 2);
   double* reached = reinterpret_cast<double*>(candidates);
   const uint32_t place = noNumber ? NOTHING_DRAWN : drawPlace<THREADS>(a.draws[wanted.draw], topK, logProbabilityAt, weights, reached, cuts);
   if (threadIdx.x > 0) return;
   a.results.drawn[wanted.draw] = place;
-  // Another thread may have stored the token, before a barrier of the draw.
+  // Another thread may have stored the token; a barrier in the draw orders that store before this read.
   if (a.results.picked) a.results.picked[row] = noNumber ? 0 : a.results.tokens[wanted.firstResult + place];
 }
 

@@ -1,20 +1,20 @@
-// What becomes of logits: the most probable tokens, draws, scores.
+// Processing of logits: the most probable tokens, draws, scores.
 #pragma once
 #include "types.h"
 
 namespace pie {
 
-// What is wanted of one row of logits.
+// The request for one row of logits.
 struct HeadRow {
-  int topK;          // 0 in rows that only fill a captured launch up: nothing is written for them.
-  int allowedWord;   // First word of its mask of allowed tokens among the step's, or -1.
-  int firstResult;   // Where its topK tokens and log-probabilities go.
+  int topK;          // 0 in rows that pad a captured launch: nothing is written for them.
+  int allowedWord;   // First word of its mask of allowed tokens in the step's mask words, or -1.
+  int firstResult;   // First index of its topK tokens and log-probabilities in the results.
   int draw;          // Index of its draw, or -1. The candidates are its topK tokens.
 };
 
-// How one token is drawn: the cuts of `gpu-host/backends/draw.ts`, in its order. Same seed and position, same token.
+// Parameters of one draw: the cuts of `gpu-host/backends/draw.ts`, in its order. The same seed and position give the same token.
 struct Draw {
-  float temperature;  // 0: the most probable.
+  float temperature;  // 0: the most probable token.
   float topP;
   float minP;
   uint32_t seed;
@@ -22,30 +22,30 @@ struct Draw {
 };
 
 struct HeadResults {
-  uint32_t* tokens;         // Most probable first, equal logits by token id; places past the last allowed token hold 0.
+  uint32_t* tokens;         // By descending probability, equal logits by token id; entries past the last allowed token hold 0.
   float* logProbabilities;  // Natural logarithms over all (allowed) tokens at temperature 1; -Infinity past the last allowed one.
-  uint32_t* drawn;          // By draw: place in the row's top tokens.
-  uint32_t* picked = nullptr;  // By row: the token drawn, or else the most probable one; 0 where nothing was. Null: not wanted.
+  uint32_t* drawn;          // By draw: index into the row's top tokens.
+  uint32_t* picked = nullptr;  // By row: the drawn token, or else the most probable one; 0 if there is none. Null: not wanted.
 };
 
-// Most topK that is computed on the device.
+// Largest topK that the device computes.
 constexpr int MAX_TOP_K = 2048;
-// Largest vocabulary: a token id is 18 bits of the keys that are sorted.
+// Largest vocabulary: a token id occupies 18 bits of the sort keys.
 constexpr int MAX_VOCABULARY = 1 << 18;
-// What is drawn of a row without any number: its first log-probability is NaN.
+// The drawn place of a row that has NaN logits and no logit above -Infinity; its first log-probability is NaN.
 constexpr uint32_t NOTHING_DRAWN = 0xffffffff;
 
-// 256-byte aligned memory for launchTop of up to `maxRows` rows; its contents mean nothing between launches.
+// Bytes of workspace for launchTop with up to `maxRows` rows. The memory must be 256-byte aligned; its contents may change between launches.
 size_t headWorkspaceBytes(int maxRows, int vocabulary);
 
-// logits: rows × vocabulary. Reads the rows' requests from device memory; none has a topK past `maxTopK`, which chooses the kernels (1 is the cheapest,
-// then up to 256). A NaN logit counts as -Infinity; of a row in which some are NaN and none is a number above -Infinity the caller hears by
+// logits: rows × vocabulary. The kernels read the rows' requests from device memory; no topK may exceed `maxTopK`, which selects the kernels (1 is
+// the cheapest, then up to 256). A NaN logit counts as -Infinity. If a row has NaN logits and no logit above -Infinity, the launch reports
 // NOTHING_DRAWN and a first log-probability of NaN. A row's results do not depend on the other rows.
 void launchTop(const HeadResults& results, const float* logits, const HeadRow* rows, const uint32_t* allowed, const Draw* draws, int count, int vocabulary,
                int maxTopK, void* workspace, cudaStream_t stream);
 
-// For each row: log-probabilities of listed tokens (tokens[first[r] .. first[r + 1])), and the entropy of the whole distribution in nats. A token past the
-// vocabulary has -Infinity; a row as above has NaN throughout.
+// For each row: log-probabilities of the listed tokens (tokens[first[r] .. first[r + 1])), and the entropy of the whole distribution in nats. A token
+// id past the vocabulary gets -Infinity; a row without a number (see launchTop) gets NaN throughout.
 void launchScore(float* logProbabilities, float* entropies, const float* logits, const uint32_t* tokens, const int* first, int count, int vocabulary,
                  cudaStream_t stream);
 

@@ -12,11 +12,11 @@ namespace {
 constexpr uint32_t POISON = 0xabababab;
 const float INFINITE = INFINITY;
 
-// One row and what is wanted of it.
+// One row and its request.
 struct Case {
   std::vector<float> logits;
   int topK = 1;
-  std::vector<uint32_t> allowed = {};  // Words, or none.
+  std::vector<uint32_t> allowed = {};  // Mask words; empty: all tokens.
   bool drawn = false;
   Draw draw = {};
 };
@@ -27,7 +27,7 @@ struct Top {
   uint32_t drawn = POISON;
 };
 
-// One launch for all rows. Their places are in the opposite order of the rows, with one between each that nobody may write.
+// One launch for all rows. Result places are in the opposite order of the rows, with one unused place between rows that the kernels must not write.
 std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
   const int count = static_cast<int>(cases.size()), vocabulary = static_cast<int>(cases[0].logits.size());
   std::vector<float> logits;
@@ -89,7 +89,7 @@ std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
 
 bool isAllowed(const Case& one, uint32_t token) { return one.allowed.empty() || (one.allowed[token / 32] >> (token % 32) & 1); }
 
-// Tokens exactly. A log-probability is a float: a difference of two and a logarithm, each rounded.
+// Compares tokens exactly. A log-probability is a float: the difference of two floats and a logarithm, each rounded.
 void checkTop(const Case& one, const Top& top) {
   std::vector<uint32_t> order;
   const auto logit = [&](uint32_t token) { return std::isnan(one.logits[token]) ? -INFINITE : one.logits[token]; };
@@ -118,7 +118,7 @@ std::vector<uint32_t> maskOf(int vocabulary, const std::vector<int>& tokens) {
   return words;
 }
 
-// With bits past the vocabulary set, which mean nothing.
+// Sets bits past the vocabulary too, which the kernels must ignore.
 std::vector<uint32_t> randomMask(Random& random, int vocabulary) {
   std::vector<uint32_t> words((vocabulary + 31) / 32);
   for (uint32_t& word : words) word = random.integer(0, 3) == 0 ? 0 : static_cast<uint32_t>(random.bits());
@@ -126,7 +126,7 @@ std::vector<uint32_t> randomMask(Random& random, int vocabulary) {
   return words;
 }
 
-// Of few different values: many ties.
+// Few distinct values, so that there are many ties.
 std::vector<float> coarse(Random& random, int count, int values) {
   std::vector<float> logits(count);
   for (float& logit : logits) logit = static_cast<float>(random.integer(-values / 2, values / 2)) * 0.5f;
@@ -203,7 +203,7 @@ TEST("the most probable tokens of rows of any width, each with its own count and
   }
 }
 
-TEST("more tokens than are sorted with ease") {
+TEST("topK above the small kernel's limit") {
   Random random(77);
   for (const int vocabulary : {2500, 9001}) {
     checkAll({{random.normals<float>(vocabulary, 3), 2048},
@@ -226,7 +226,7 @@ TEST("equal logits come in the order of their ids, even if all are equal") {
 }
 
 TEST("most of the probable tokens are neighbours") {
-  // All candidates in few groups, and groups full of them: the worst case of what is read again.
+  // All candidates in few, full groups: the worst case for the number of logits that are read again.
   const int vocabulary = 8200;
   Random random(9);
   std::vector<float> sloping(vocabulary), cliff(vocabulary);
@@ -250,7 +250,7 @@ TEST("the largest vocabulary, its last tokens among the first and the last of th
   checkAll({{last, 2, maskOf(MAX_VOCABULARY, {MAX_VOCABULARY - 1, 5})}, {last, 2}});
 }
 
-TEST("few tokens are allowed, or one, or none") {
+TEST("masks that allow a few tokens, one or none") {
   const int vocabulary = 4999;
   Random random(12);
   const auto logits = random.normals<float>(vocabulary, 3);
@@ -271,7 +271,7 @@ TEST("infinite logits") {
   const auto none = std::vector<float>(vocabulary, -INFINITE);
   for (const int topK : {1, 4, 400})
     checkAll({{few, topK}, {half, topK}, {none, topK}, {none, topK, maskOf(vocabulary, {600})}, {few, topK, maskOf(vocabulary, {5, 600, 300, 2})}});
-  // As if it were the largest float.
+  // +Infinity counts as the largest float.
   half[100] = INFINITE;
   const auto tops = run({{half, 3}});
   CHECK_EQUAL(tops[0].tokens[0], 100u);
@@ -304,7 +304,7 @@ TEST("a NaN counts as -Infinity; a row without a number is reported") {
   }
 }
 
-TEST("rows that fill a launch up are left alone, and a row does not depend on the others") {
+TEST("padding rows are not written, and a row does not depend on the others") {
   const int vocabulary = 5000;
   Random random(15);
   std::vector<Case> cases;
@@ -319,7 +319,7 @@ TEST("rows that fill a launch up are left alone, and a row does not depend on th
   CHECK_EQUAL(run(cases, 1)[2].tokens[0], alone[0].tokens[0]);
 }
 
-TEST("draws are those that the sampler makes of the row's tokens") {
+TEST("draws equal the sampler's over the row's tokens") {
   const int vocabulary = 601;
   Random random(16);
   for (const int most : {40, 500}) {
@@ -342,8 +342,8 @@ TEST("draws are those that the sampler makes of the row's tokens") {
   }
 }
 
-TEST("draws over a wide row come as often as they are probable") {
-  // Four tokens of 1/2, 1/4, 1/8, 1/8: chi-squared of 400 draws with 3 degrees of freedom stays under 16.3 at 0.001.
+TEST("draws over a wide row follow its probabilities") {
+  // Four tokens of probability 1/2, 1/4, 1/8, 1/8: chi-squared with 3 degrees of freedom is below 16.3 at significance 0.001.
   const int count = 400;
   Case one = {std::vector<float>(40, -INFINITE), 4, {}, true, {1, 1, 0, 2026, 0}};
   one.logits[7] = std::log(4.0f), one.logits[1] = std::log(2.0f), one.logits[30] = one.logits[31] = 0;
@@ -392,7 +392,7 @@ TEST("scores: log-probabilities of listed tokens, entropies") {
       CHECK_CLOSE(e[r], entropy, 1e-5);
       for (int i = first[r]; i < first[r + 1]; i++) {
         const double expected = r == 4 ? NAN : tokens[i] < static_cast<uint32_t>(vocabulary) ? row[tokens[i]] - most - std::log(sum) : -INFINITE;
-        // A float of 1,000 has steps of 6e-5.
+        // A float near 1,000 has a spacing of 6e-5.
         CHECK_CLOSE(l[i], expected, 1e-5 + 1e-7 * std::fabs(expected == -INFINITE ? 0 : expected));
       }
     }

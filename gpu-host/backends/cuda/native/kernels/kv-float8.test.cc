@@ -1,4 +1,4 @@
-// Slots of float8: written by the rotation, copied and turned on, against the same in double.
+// Float8 slots, written by the rotation kernel, copied and shifted, against the same operations in double.
 #include "../testing/device.h"
 #include "../testing/test.h"
 #include "kv-testing.h"
@@ -31,8 +31,8 @@ void turn(double* head, int headDim, double position) {
   }
 }
 
-// What rounding a head once may cost one of its values: half a step of its code, of which the least are multiples of 2^-9 of the scale. `most`: the head's
-// largest value, by which its scale is at most twice what it must be where float decided otherwise than double.
+// Largest error of one value when a head is rounded once: half a step of its code; the smallest codes are multiples of 2^-9 of the scale. `most` is
+// the head's largest value: where float and double disagree about it, the scale is at most twice the necessary one.
 double rounding(double value, double most) { return (std::fabs(value) / 16 + std::max(most / 112, 0x1p-23) * 0x1p-10) * (1 + 1e-5) + most * 1e-5; }
 
 void checkSlot(const float8* raw, const std::vector<double>& expected, const ModelShape& shape) {
@@ -50,7 +50,7 @@ std::vector<uint8_t> bytesOf(const DeviceArray<float8>& pool) {
   return bytes;
 }
 
-// One row whose keys and values are these, at position 0, into slot 1 of 3.
+// Stores one row with these keys and values at position 0 into slot 1 of 3.
 std::vector<float8> stored(const std::vector<bf16>& kv, const ModelShape& shape) {
   std::vector<bf16> row(shape.queryWidth());
   row.insert(row.end(), kv.begin(), kv.end());
@@ -96,13 +96,13 @@ void testRotateAndStore(int rows, const ModelShape& shape, bool norms) {
       turn(head, headDim, positions[r]);
     }
     checkSlot(&raw[(r + 1) * width], expected, shape);
-    // What lies behind scales is left alone.
+    // The padding behind the scales stays untouched.
     for (size_t i = kvLayer<float8>(nullptr, shape).scales + 4 * shape.kvHeads; i < width; i++) CHECK_EQUAL(raw[(r + 1) * width + i].code, 0xab);
   }
   for (size_t i = 0; i < width; i++) CHECK(raw[i].code == 0xab && raw[(rows + 1) * width + i].code == 0xab);
 }
 
-// A pool of random slots, and what it means.
+// A pool of random slots, raw and decoded.
 struct Pool {
   ModelShape shape;
   int slots;
@@ -138,7 +138,7 @@ void testCopies(const ModelShape& shape, const std::vector<int>& sources, const 
       std::vector<double> values = kvTesting::readSlot(before.at(from), shape);
       for (int h = 0; h < shape.kvHeads; h++) turn(&values[h * shape.headDim], shape.headDim, shifts[p]);
       checkSlot(after.at(to), values, shape);
-      // Values, their scales and padding are the same bytes; of keys nothing but what was checked may differ.
+      // Values, their scales and the padding must be identical bytes; of the keys only the codes and scales checked above may differ.
       const KvLayer<float8> lie = kvLayer<float8>(nullptr, shape);
       std::copy(after.at(to), after.at(to) + lie.values, expected.at(to));
       for (int h = 0; h < shape.kvHeads; h++) std::copy_n(after.at(to) + lie.scales + 4 * h, 2, expected.at(to) + lie.scales + 4 * h);
@@ -153,12 +153,12 @@ void testCopies(const ModelShape& shape, const std::vector<int>& sources, const 
 
 }  // namespace
 
-TEST("float8 slots: keys are rotated and rounded once, by heads, and each row goes to its slot") {
+TEST("float8 slots: keys are rotated and rounded once per head, and each row goes to its slot") {
   for (const bool norms : {false, true}) {
     testRotateAndStore(3, shapeOf(4, 2, 64), norms);
     testRotateAndStore(2, shapeOf(9, 3, 128), norms);
     testRotateAndStore(2, shapeOf(2, 1, 512), norms);
-    // Plain ones.
+    // Shapes of the plain kernel.
     testRotateAndStore(3, shapeOf(3, 1, 48), norms);
     testRotateAndStore(2, shapeOf(5, 5, 6), norms);
     testRotateAndStore(2, shapeOf(6, 3, 2), norms);
@@ -167,7 +167,7 @@ TEST("float8 slots: keys are rotated and rounded once, by heads, and each row go
   testRotateAndStore(37, shapeOf(2, 1, 64), true);
 }
 
-TEST("float8 slots: codes and scales are those of the definition, from nothing to what is cut") {
+TEST("float8 slots: codes and scales follow the definition, from zero to clamped values") {
   for (const int headDim : {64, 10}) {
     const ModelShape shape = shapeOf(1, 1, headDim);
     const size_t width = slotBytes<float8>(shape);
@@ -183,12 +183,12 @@ TEST("float8 slots: codes and scales are those of the definition, from nothing t
       kvTesting::writeSlot(expected.data(), values.data(), shape);
       const auto actual = stored(kv, shape);
       for (size_t i = 0; i < width; i++) {
-        // A rotation may change a zero's sign.
+        // The rotation may flip the sign of a zero.
         const int kept = i < static_cast<size_t>(shape.kvWidth()) && (expected[i].code & 0x7f) == 0 ? 0x7f : 0xff;
         CHECK_EQUAL(actual[width + i].code & kept, expected[i].code & kept);
       }
     }
-    // A value that is none stays none, and spoils no other.
+    // A NaN stays NaN and affects no other value.
     std::vector<bf16> kv(shape.slotWidth(), static_cast<bf16>(2.0f));
     kv[headDim + 1] = static_cast<bf16>(NAN);
     const auto actual = stored(kv, shape);
@@ -218,7 +218,7 @@ TEST("float8 slots: a row's bytes do not depend on the rows beside it") {
   }
 }
 
-TEST("float8 slots: copies are bit for bit; with shifts keys are turned on and rounded once more") {
+TEST("float8 slots: copies are exact; copies with a shift rotate the keys and round once more") {
   const auto shape = shapeOf(4, 2, 16, 3);
   testCopies(shape, {0, 1, 2, 3, 4}, {1, 2, 3, 4, 0}, {});
   testCopies(shape, {5, 3, 3}, {3, 5, 4}, {});
@@ -229,7 +229,7 @@ TEST("float8 slots: copies are bit for bit; with shifts keys are turned on and r
   testCopies(shape, {}, {}, {});
 }
 
-TEST("float8 slots: many shifts add up in angle exactly, in size by a rounding each") {
+TEST("float8 slots: many shifts add exactly in angle and one rounding each in magnitude") {
   const ModelShape shape = shapeOf(1, 1, 64);
   Random random(72);
   Pool pool(random, shape, 2);
@@ -246,6 +246,7 @@ TEST("float8 slots: many shifts add up in angle exactly, in size by a rounding e
   const std::vector<double> after = kvTesting::readSlot(raw.data(), shape);
   double difference = 0;
   for (int i = 0; i < 64; i++) difference += (after[i] - before[i]) * (after[i] - before[i]);
-  // A rounding costs at most 1/16 of each value, and where errors are as good as random about 1/38 of the head, which grows with the root of their number.
+  // One rounding changes a value by at most 1/16. Independent errors add up to about 1/38 of the head's norm each, times the square root of their
+  // number.
   CHECK(std::sqrt(difference / size) < 1.0 / 16 * std::sqrt(steps));
 }

@@ -1,11 +1,11 @@
-// How kernels read and write one head of one slot. Device code.
+// Access to one head of one slot. Device code.
 #pragma once
 #include "../device/float8.h"
 #include "types.h"
 
 namespace pie {
 
-// The keys or the values of one head, as floats.
+// The keys or the values of one head, read as floats.
 template <typename K>
 struct KvRow {
   const K* at;
@@ -27,7 +27,7 @@ __device__ __forceinline__ KvRow<K> valuesOf(const KvLayer<K>& layer, int slot, 
   return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.slotWidth / 2 + head * headDim};
 }
 
-// Two scales, keys' and values', at a multiple of 4.
+// The scales of keys and values of a head; the address is a multiple of 4.
 __device__ __forceinline__ uint16_t* scalesOf(const KvLayer<float8>& layer, int slot, int head) {
   return reinterpret_cast<uint16_t*>(layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.scales) + 2 * head;
 }
@@ -38,14 +38,14 @@ __device__ __forceinline__ KvRow<float8> valuesOf(const KvLayer<float8>& layer, 
   return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.values + head * headDim, fromHalf(scalesOf(layer, slot, head)[1])};
 }
 
-// The least power of two by which a head whose largest value is `most` fits float8. A code's error is relative to its own value (1/16 of it at most), so no
-// finer scale would be more exact: a power of two costs nothing, and dividing by it is exact. Between 2^-24, the least float16, and 2^7, by which all values
-// are float16: heads past 57344 are cut there; values below 2^-16 lose bits.
+// The smallest power of two by which a head with largest magnitude `most` fits float8. A code's error is relative to its own value (at most 1/16), so
+// a finer scale would not be more exact, and dividing by a power of two is exact. The range is 2^-24 (the smallest float16) to 2^7 (every value times
+// its scale is still a float16): magnitudes above 57344 are clamped, those below 2^-16 lose bits.
 struct Float8Scale {
   float scale, perScale;
 };
 __device__ __forceinline__ Float8Scale float8Scale(float most) {
-  // 448 is 1.75 × 2^8: more than 1.75 carries.
+  // FLOAT8_MOST is 448 = 1.75 × 2^8: a fraction above 1.75 carries into the exponent.
   const int exponent = static_cast<int>((__float_as_uint(most) + 0x1fffffu) >> 23) - 127 - 8;
   const int within = min(max(exponent, -24), 7);
   return {__uint_as_float(static_cast<uint32_t>(127 + within) << 23), __uint_as_float(static_cast<uint32_t>(127 - within) << 23)};

@@ -1,4 +1,4 @@
-// For tests: pools of slots on the host, with what they mean in double. Float8 is written from the format's definition, plainly.
+// Test helpers: pools of slots on the host and their values in double. The float8 encoder follows the format's definition literally.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ inline double meaningOfFloat8(int code) {
   return code & 0x80 ? -size : size;
 }
 
-// The nearest code; between two, the even one.
+// The nearest code; ties go to the even code.
 inline uint8_t nearestFloat8(double value) {
   const double size = std::fabs(value);
   int code = 0;
@@ -27,7 +27,7 @@ inline uint8_t nearestFloat8(double value) {
   return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80 : 0));
 }
 
-// The least power of two, from -24 to 7, by which nothing is past the largest code.
+// The smallest exponent in [-24, 7] with which no value exceeds the largest code.
 inline int scaleExponent(const double* values, int count) {
   double most = 0;
   for (int i = 0; i < count; i++) most = std::max(most, std::fabs(values[i]));
@@ -41,7 +41,7 @@ inline double halfMeaning(uint16_t bits) {
   return bits >> 10 == 0 ? std::ldexp(bits, -24) : std::ldexp(1024 + (bits & 1023), (bits >> 10) - 25);
 }
 
-// Writes a slot (keys of all heads, then values) as K rounds it, into `raw`.
+// Writes a slot (keys of all heads, then values), rounded to K, into `raw`.
 template <typename K>
 void writeSlot(K* raw, const double* values, const ModelShape& shape) {
   for (int i = 0; i < shape.slotWidth(); i++) raw[i] = static_cast<K>(static_cast<float>(values[i]));
@@ -57,7 +57,7 @@ inline void writeSlot(float8* raw, const double* values, const ModelShape& shape
   }
 }
 
-// What a slot means.
+// Decodes a slot.
 template <typename K>
 std::vector<double> readSlot(const K* raw, const ModelShape& shape) {
   std::vector<double> values(shape.slotWidth());

@@ -5,25 +5,25 @@
 namespace pie {
 namespace {
 
-// What one H200 does, in bytes, operations and seconds. Leads for choosing among layouts, not promises: measure and correct them.
-constexpr double MEMORY_RATE = 4.3e12;        // Of the device.
-constexpr double CACHE_RATE = 6.5e12;         // L2 to multiprocessors, all together.
-constexpr double CACHE_RATE_OF_ONE = 6e10;    // To one multiprocessor, with as much under way as these kernels have.
-constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64; smaller ones wait for shared memory.
+// Rates of one H200, in bytes, operations and seconds. They guide the choice among layouts and are estimates: measure and correct them.
+constexpr double MEMORY_RATE = 4.3e12;        // Device memory.
+constexpr double CACHE_RATE = 6.5e12;         // L2 to all multiprocessors together.
+constexpr double CACHE_RATE_OF_ONE = 6e10;    // L2 to one multiprocessor, with the loads in flight that these kernels have.
+constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64; smaller ones are limited by shared memory.
 constexpr double SMALL_TILE_RATE = 4.0e14;
 constexpr double ISSUE_RATE = 2.9e13;         // Instructions of all lanes: 132 multiprocessors × 128 lanes × 1.75 GHz.
 constexpr double MEMORY_LATENCY = 8e-7;
 constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counting, reading them back.
-constexpr double BLOCK_LATENCY = 5e-7;        // Adding up within a block.
+constexpr double BLOCK_LATENCY = 5e-7;        // Reduction within a block.
 
-// Warps that stream W at once on one multiprocessor, and bf16 inputs of one step, of which a warp should have two at least.
+// Warps per multiprocessor that stream W concurrently; bf16 inputs per step. Each warp should have at least two steps.
 constexpr int STREAMING_WARPS = 12;
 constexpr int VECTOR_STEP = 256;
 
 constexpr int ceilDiv(int a, int b) { return (a + b - 1) / b; }
 
-// Instructions that a lane issues for each weight, as counted in what nvcc 13.0 makes of the kernels. At 4.3 TB/s there is time for 13 with weights of 16 bits,
-// 6.8 with 8, 3.5 with 4: those are bound by what it takes to widen them.
+// Instructions per lane and weight, counted in nvcc 13.0's output. At 4.3 TB/s there is time for 13 instructions per weight of 16 bits, 6.8 of 8 bits
+// and 3.5 of 4 bits: the narrow formats are bound by the instructions that widen them.
 double vectorInstructions(const LinearProblem& problem) {
   const double first = problem.weightBits == 16 ? 4.7 : problem.weightBits == 8 ? 5.6 : 4.9;
   return first + (problem.rows - 1) * (problem.weightBits == 16 ? 2.4 : 1.9);
@@ -46,7 +46,7 @@ LinearSchedule layOut(const LinearProblem& problem, int tile, int blocks) {
   schedule.depth = ceilDiv(problem.inputs, LINEAR_DEPTH);
   schedule.blocks = std::max(1, std::min(blocks, schedule.tiles * schedule.depth));
   const int left = schedule.tiles % schedule.blocks;
-  // With the last wave goes a whole one, so that every block has a piece worth starting.
+  // The last, partial wave is split together with one full wave, so that every block's run is long enough to be worth starting.
   schedule.splitTiles = left == 0 ? 0 : std::min(schedule.tiles, left + schedule.blocks);
   return schedule;
 }
@@ -60,7 +60,7 @@ LinearSchedule whole(const LinearProblem& problem, int tile) {
 }
 
 bool fits(const LinearProblem& problem, const LinearSchedule& schedule) {
-  // The kernel works with stage × block in 32 bits.
+  // The kernel computes stage × block in 32 bits.
   if (static_cast<double>(schedule.splitTiles) * schedule.depth * (schedule.blocks + 1) > 2e9) return false;
   return schedule.splitTiles == 0 || (schedule.splitTiles <= LINEAR_COUNTERS && linearPartialBytes(schedule) <= problem.workspaceBytes);
 }
@@ -88,7 +88,7 @@ size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors) {
     schedule.blocks = multiprocessors * LINEAR_TILES[tile].blocksPerProcessor;
     most = std::max(most, linearPartialBytes(schedule));
   }
-  // Either partial tiles, or what cuBLASLt leaves for SwiGLU and its own.
+  // The workspace serves either partial tiles, or cuBLASLt's intermediate result for SwiGLU and its own workspace.
   const size_t cublas = LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(maxRows) * maxOutputs * 2 + 512 + CUBLAS_WORKSPACE_BYTES;
   return (std::max(most, cublas) + 255) / 256 * 256;
 }
@@ -138,7 +138,7 @@ LinearSchedule scheduleTiles(const LinearProblem& problem, int tile, int blocks)
     const LinearSchedule fixed = layOut(problem, tile, std::min(blocks, problem.multiprocessors * LINEAR_TILES[tile].blocksPerProcessor));
     return fits(problem, fixed) ? fixed : plain;
   }
-  // The small tiles are costed as one of them, so that they all split alike.
+  // The small tiles use one tile's cost, so that all of them split the same way.
   const int costed = plain.rowTiles == 1 && tile < 3 ? 1 : tile;
   const auto cost = [&](LinearSchedule schedule) {
     schedule.tile = costed;
@@ -174,7 +174,7 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
   const auto allowed = [&](LinearKernel kernel) {
     return (tuning.kernel == LinearKernel::Auto || tuning.kernel == kernel) && linearSupports(kernel, problem);
   };
-  // Past two rows, converting and multiplying each value by itself keeps up with memory only just; where it does not, tensor cores may.
+  // Above two rows, widening and multiplying on CUDA cores barely keeps up with memory; where it does not, the tensor-core kernels may be faster.
   const bool vectors = allowed(LinearKernel::Vector) && (problem.rows <= 2 || tuning.kernel == LinearKernel::Vector);
   if (vectors) {
     choice.kernel = LinearKernel::Vector;
@@ -192,7 +192,7 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
     return true;
   };
   if (allowed(LinearKernel::Tiles)) {
-    // The smallest tile that holds all rows; for many rows any.
+    // Up to 64 rows, the smallest tile that holds all rows; above that every tile from there on is considered.
     const int rows = problem.rows;
     const int smallest = rows <= 16 ? 0 : rows <= 32 ? 1 : rows <= 64 ? 2 : rows <= 128 ? 3 : 2;
     const int first = tuning.tile >= 0 ? tuning.tile : smallest;

@@ -17,7 +17,7 @@ LinearProblem problem(int rows, int outputs, int inputs) {
   return p;
 }
 
-// Every stage of every tile belongs to exactly one piece, and parts are found where the kernel looks for them.
+// Checks that every stage of every tile belongs to exactly one piece, and that linearOwner agrees.
 void checkCovered(const LinearSchedule& schedule) {
   std::vector<int> owners(static_cast<size_t>(schedule.tiles) * schedule.depth, -1);
   size_t covered = 0;
@@ -35,7 +35,7 @@ void checkCovered(const LinearSchedule& schedule) {
       if (part && piece.tile >= schedule.splitTiles) wrong++;
       if (part) (piece.begin > 0 ? partsFromWithin : partsFromBegin)++;
     }
-    // Each has one place in the workspace.
+    // The workspace has one place of each kind per block.
     if (partsFromBegin > 1 || partsFromWithin > 1 || pieces == 0) wrong++;
   }
   for (int stage = 0; stage < schedule.splitTiles * schedule.depth; stage++)
@@ -61,11 +61,11 @@ TEST("linear choice: every schedule covers every tile once") {
   }
 }
 
-TEST("linear choice: by rows, by what is there, by hand") {
+TEST("linear choice: by rows, by availability, by tuning") {
   LinearProblem p = problem(1, 4096, 4096);
   CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Vector);
   for (const int rows : {5, 16, 17, 32}) {
-    // Few outputs: the device is filled without exchanging sums between blocks. Many: they fill it by themselves.
+    // With few outputs the skinny kernel fills the device without exchanging sums between blocks. With many outputs the tiles fill it.
     p.rows = rows;
     CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Skinny);
     LinearProblem many = p;
@@ -92,7 +92,7 @@ TEST("linear choice: by rows, by what is there, by hand") {
   CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Plain);
 }
 
-TEST("linear choice: the small tiles split alike, and the workspace holds what is chosen") {
+TEST("linear choice: the small tiles split alike, and the workspace suffices for the chosen layout") {
   const LinearTuning tiles{LinearKernel::Tiles, -1, 0, 0, 0};
   for (const int hidden : {2048, 3072, 4096})
     for (const auto& [outputs, inputs] : {std::pair{hidden, hidden}, {hidden * 3 / 2, hidden}, {hidden * 8, hidden}, {hidden, hidden * 4}, {128256, hidden}}) {
@@ -125,8 +125,8 @@ TEST("linear choice: a small product still fills the device") {
   CHECK_EQUAL(chooseLinear(problem(1, 128256, 2048), {}).splits, 1);
 }
 
-TEST("linear choice: weights of fewer bits cost less, until widening them does") {
-  // 4,096 × 28,672: bytes of the device's memory, or instructions of its lanes.
+TEST("linear choice: weights of fewer bits cost less, until widening dominates") {
+  // 4,096 × 28,672: bound by bytes of device memory, or by instructions.
   const auto of = [](int bits, int rows) {
     LinearProblem p = problem(rows, 28672, 4096);
     p.weightBits = bits;
@@ -139,13 +139,13 @@ TEST("linear choice: weights of fewer bits cost less, until widening them does")
   CHECK_CLOSE(vectorCost(of(4, 1)), 28672.0 * 4096 * 4.9 * 1e6 / 2.9e13 + 0.8, 1e-6);
   for (const int columns : LINEAR_SKINNY_COLUMNS) CHECK(skinnyCost(of(4, 8), columns) < skinnyCost(of(8, 8), columns));
   for (const int bits : {16, 8}) CHECK_EQUAL(chooseLinear(of(bits, 1), {}).kernel, LinearKernel::Vector);
-  // A vector product of 4-bit weights would wait for their widening.
+  // A vector product of 4-bit weights would be bound by widening.
   CHECK_EQUAL(chooseLinear(of(4, 1), {}).kernel, LinearKernel::Skinny);
   LinearProblem few = of(4, 30);
   few.outputs = 4096;
   const LinearChoice choice = chooseLinear(few, {LinearKernel::Skinny, -1, 0, 0, 0});
   CHECK_EQUAL(choice.kernel, LinearKernel::Skinny);
   CHECK(linearSkinnyFits(4, 30, choice.columns));
-  // What does not fit the registers is not taken, even by hand.
+  // Tuning cannot force a layout that does not fit the registers.
   CHECK_EQUAL(chooseLinear(few, {LinearKernel::Skinny, -1, 0, 0, 6}).kernel, LinearKernel::Plain);
 }

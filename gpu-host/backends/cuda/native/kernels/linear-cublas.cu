@@ -9,18 +9,18 @@
 namespace pie {
 namespace {
 
-// Mixed steps have any number of rows; plans of more shapes than this are made anew.
+// Bound on cached plans. Mixed steps have any number of rows; past this bound, plans are recreated.
 constexpr size_t MOST_PLANS = 1024;
 
-// One shape, as the library wants it described, and the algorithm for it.
+// The library's descriptors for one shape, and the algorithm for it.
 struct Plan {
   void *operation = nullptr, *layoutX = nullptr, *layoutW = nullptr, *layoutY = nullptr;
   CublasLtHeuristic heuristic{};
   bool works = false;
 };
 
-// Asking the library for an algorithm costs the host more than a launch. One serves numbers of rows that differ by an eighth at most: this is the largest of
-// those that share one with `rows`.
+// A heuristic query costs the host more than a launch, so row counts that differ by at most an eighth share one algorithm. Returns the largest row
+// count that shares it with `rows`.
 uint64_t rowsAskedFor(uint64_t rows) {
   uint64_t step = 1;
   while (step * 16 <= rows) step *= 2;
@@ -35,7 +35,7 @@ struct Key {
   std::array<uint64_t, 10> asArray() const { return {rows, outputs, inputs, xStride, yStride, wide, bias, sum, alignments, workspaceBytes}; }
 };
 
-// Of an address, at most 256: more says nothing more to the library.
+// Alignment of an address, at most 256: the library does not distinguish larger ones.
 uint32_t alignmentOf(const void* pointer, size_t strideBytes) {
   const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | strideBytes | 256;
   return static_cast<uint32_t>(bits & (~bits + 1));
@@ -48,16 +48,16 @@ struct CublasLt {
   void* library;
   void* handle = nullptr;
   std::map<Key, Plan> plans;
-  std::map<Key, CublasLtHeuristic> algorithms;  // By rowsAskedFor; of status other than 0 where there is none.
+  std::map<Key, CublasLtHeuristic> algorithms;  // Keyed by rowsAskedFor; a nonzero status means that the library has no algorithm.
 };
 
 namespace {
 
-// False: the library does not take it.
+// Returns false if the library rejects a description.
 bool describe(const CublasLtFunctions& f, const Key& key, Plan& plan) {
   using namespace cublaslt;
   const int typeY = key.wide ? R_32F : R_16BF;
-  // To the library, which counts by columns, W is inputs × outputs (and transposed), x is inputs × rows, y is outputs × rows.
+  // The library is column-major: there W is inputs × outputs (and transposed), x is inputs × rows, y is outputs × rows.
   const int transposed = TRANSPOSE, withBias = EPILOGUE_BIAS, biasType = R_16BF;
   if (f.createOperation(&plan.operation, COMPUTE_32F, R_32F) != 0) return false;
   if (f.createLayout(&plan.layoutW, R_16BF, key.inputs, key.outputs, static_cast<int64_t>(key.inputs)) != 0) return false;
@@ -129,7 +129,7 @@ CublasLt* makeCublasLt(const CublasLtFunctions& functions, void* library) {
 
 CublasLt* openCublasLt() {
 #ifdef PIE_EMULATED
-  return nullptr;  // Emulated memory means nothing to it.
+  return nullptr;  // cuBLASLt cannot access emulated device memory.
 #else
   const char* named = std::getenv("PIE_CUBLASLT");
   void* library = nullptr;

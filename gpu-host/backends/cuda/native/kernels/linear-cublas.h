@@ -1,4 +1,4 @@
-// cuBLASLt, opened at run time: nothing of it is needed to build. Names and numbers are those of cublasLt.h, the same since version 11.
+// cuBLASLt, loaded at run time, so that the build does not need it. Names and numbers are those of cublasLt.h, unchanged since version 11.
 #pragma once
 #include "linear.h"
 
@@ -11,9 +11,9 @@ struct CublasLtHeuristic {
   float waves;
   int reserved[4];
 };
-static_assert(sizeof(CublasLtHeuristic) == 96, "as cublasLtMatmulHeuristicResult_t");
+static_assert(sizeof(CublasLtHeuristic) == 96, "must match cublasLtMatmulHeuristicResult_t");
 
-// Handles are opaque; every function returns 0 when it has worked.
+// Handles are opaque; every function returns 0 on success.
 struct CublasLtFunctions {
   int (*create)(void** handle);
   int (*destroy)(void* handle);
@@ -35,13 +35,13 @@ namespace cublaslt {
 constexpr int COMPUTE_32F = 68, R_32F = 0, R_16BF = 14, TRANSPOSE = 1;
 constexpr int OPERATION_TRANSA = 3, OPERATION_EPILOGUE = 7, OPERATION_BIAS_POINTER = 8, OPERATION_BIAS_TYPE = 26;
 constexpr int EPILOGUE_BIAS = 4;
-constexpr int PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5;  // Then those of B, C and D.
+constexpr int PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5;  // Followed by those of B, C and D.
 }  // namespace cublaslt
 
-// Null where a handle cannot be had. `library` is closed with it.
+// Returns null if the library creates no handle. closeCublasLt also closes `library`.
 struct CublasLt* makeCublasLt(const CublasLtFunctions& functions, void* library);
 
-// Store, Wide and Add, with the bias; false where the library has nothing for this product: nothing was launched then.
+// Runs Store, Wide and Add, with the bias. Returns false without launching anything if the library has no algorithm for this product.
 bool launchLinearCublas(struct CublasLt* cublas, const Linear<bf16>& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows,
                         Epilogue epilogue, void* workspace, size_t workspaceBytes, cudaStream_t stream);
 

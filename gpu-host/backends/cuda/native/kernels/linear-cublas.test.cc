@@ -1,5 +1,5 @@
-// The wrapper against a library of our own that does what cuBLASLt's documentation says of the arguments: it checks layouts, transposition, bias and sums
-// without the real one. It copies to the host and back, so that it also runs on the card.
+// The wrapper against a small library that implements cuBLASLt's documented argument semantics: checks layouts, transposition, bias and sums without
+// the real library. It copies through the host, so it also runs on a GPU.
 #include "linear-cublas.h"
 #include <algorithm>
 #include <cmath>
@@ -187,7 +187,7 @@ struct Product {
 
 }  // namespace
 
-TEST("cublas: every epilogue through its arguments, plans kept, everything given back") {
+TEST("cublas: every epilogue, plans are cached, every object is destroyed") {
   const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
   testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
   testing::cudaOk(cudaDeviceSynchronize());
@@ -199,14 +199,14 @@ TEST("cublas: every epilogue through its arguments, plans kept, everything given
   product.checkAll(context);
   CHECK_EQUAL(library.products, 4);
   CHECK_EQUAL(library.heuristics, 4);
-  library.fails = true;  // Another kernel steps in.
+  library.fails = true;  // Another kernel takes over.
   product.checkAll(context);
   CHECK_EQUAL(library.products, 4);
   closeCublasLt(context.cublas);
   CHECK_EQUAL(library.objects, 0);
 }
 
-TEST("cublas: a library that has nothing for a product, or wants more memory than there is") {
+TEST("cublas: a library without an algorithm, or whose algorithm needs too much workspace") {
   const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
   testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
   testing::cudaOk(cudaDeviceSynchronize());
@@ -226,7 +226,7 @@ TEST("cublas: a library that has nothing for a product, or wants more memory tha
   }
 }
 
-TEST("cublas: numbers of rows that are near each other share an algorithm, and each has its own layout") {
+TEST("cublas: nearby row counts share an algorithm, and each has its own layout") {
   const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
   testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
   testing::cudaOk(cudaDeviceSynchronize());

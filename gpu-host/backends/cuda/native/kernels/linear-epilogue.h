@@ -1,21 +1,21 @@
-// What becomes of sums: bias, SwiGLU, narrowing, the store. Used by every product kernel.
+// The epilogue of every product kernel: scales, bias, SwiGLU, narrowing and the store.
 #pragma once
 #include "linear.h"
 #include "vectors.h"
 
 namespace pie {
 
-// Where a product's results go.
+// The destination of a product and its epilogue.
 template <typename T>
 struct LinearOutput {
   void* y;
   size_t stride;
   const T* bias;
-  const float* scales;  // Of W's lines, or null.
+  const float* scales;  // Per line of W, or null.
   int rows;
   int outputs;
   Epilogue epilogue;
-  bool vectors;  // Runs of values are stored and loaded whole; `outputs` is a multiple of the run.
+  bool vectors;  // Runs of values can be stored and loaded as vectors; `outputs` is a multiple of the run.
 };
 
 inline bool isAligned(const void* pointer, size_t bytes = 16) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
@@ -47,7 +47,7 @@ __device__ __forceinline__ T narrowed(float value) {
   }
 }
 
-// `count` neighbours as one access where they fit one.
+// `count` adjacent values, accessed as one vector where they fit one.
 template <typename T, int COUNT>
 struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) Run {
   T values[COUNT];
@@ -61,7 +61,7 @@ __device__ __forceinline__ void storeRun(T* at, const float (&values)[N]) {
   *reinterpret_cast<Run<T, N>*>(at) = run;
 }
 
-// The sums of N neighbouring outputs of one row, from a multiple of N, where `vectors` is set. Kernels that know that there are no scales leave them out.
+// Finishes the sums of N adjacent outputs of one row, starting at a multiple of N; requires `vectors`. Kernels without scales pass SCALED = false.
 template <bool SCALED, int N, typename T>
 __device__ __forceinline__ void finishWholeRun(const LinearOutput<T>& to, int row, int output, float (&sums)[N]) {
   if (row >= to.rows || output >= to.outputs) return;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void finishWholeRun(const LinearOutput<T>& to, int ro
   }
 }
 
-// The same for a pair of outputs, from an even one, with edges and odd strides.
+// Finishes a pair of outputs, starting at an even one; also handles edges and odd strides.
 template <bool SCALED, typename T>
 __device__ __forceinline__ void finishPair(const LinearOutput<T>& to, int row, int output, float (&sums)[2]) {
   if (to.vectors) return finishWholeRun<SCALED>(to, row, output, sums);

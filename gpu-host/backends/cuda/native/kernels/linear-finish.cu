@@ -6,7 +6,7 @@ namespace {
 
 constexpr int THREADS = 128;
 
-// A thread finishes N neighbours of one row.
+// Each thread finishes N adjacent outputs per row.
 template <int N, typename S>
 __global__ void __launch_bounds__(THREADS) finishSums(LinearOutput<bf16> to, const S* sums, size_t stride) {
   letNextBegin();

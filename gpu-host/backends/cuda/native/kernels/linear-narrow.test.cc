@@ -1,5 +1,5 @@
-// Weights of 8 and 4 bits: codes and scales against a plain rounding in double, and products against a plain sum in double over the very values that codes
-// and scales stand for. What quantising loses is checked apart.
+// Weights of 8 and 4 bits: codes and scales against a plain rounding in double, and products against a plain sum in double over the decoded values.
+// The quantisation error is checked separately.
 #include "linear-narrow.h"
 #include <array>
 #include <cmath>
@@ -19,7 +19,7 @@ constexpr WeightFormat FORMATS[] = {WeightFormat::Int8, WeightFormat::Float8, We
 
 double wideOf(bf16 value) { return static_cast<double>(static_cast<float>(value)); }
 
-// A matrix on the device, and what was made of it.
+// A quantised matrix on the device.
 struct Quantised {
   DeviceArray<uint8_t> weight;
   DeviceArray<float> scales;
@@ -30,7 +30,7 @@ struct Quantised {
       : weight(narrowWeightBytes(format, outputs, inputs)), scales(outputs), groupScales(narrowGroupScales(outputs, inputs)) {
     linear = {format, weight, scales, groupScales, nullptr, outputs, inputs};
     const DeviceArray<bf16> from(w);
-    // In two parts, as loading does.
+    // In two parts, as the weight loader does.
     const int some = outputs / 3;
     launchQuantise(linear, from, 0, some, nullptr);
     launchQuantise(linear, from + static_cast<size_t>(some) * inputs, some, outputs - some, nullptr);
@@ -75,7 +75,7 @@ struct Quantised {
   }
 };
 
-// The nearest of what a format can say; of two as near, that whose code is even.
+// The nearest representable value; ties go to the even code.
 double nearest(WeightFormat format, double value) {
   if (format == WeightFormat::Int8) return std::min(std::max(std::nearbyint(value), -127.0), 127.0);
   if (format == WeightFormat::Int4) return std::min(std::max(std::nearbyint(value), -8.0), 7.0);
@@ -87,14 +87,14 @@ double nearest(WeightFormat format, double value) {
   return value < 0 ? -best : best;
 }
 
-// The scale of some values that share one.
+// The scale of values that share one.
 float scaleOf(WeightFormat format, const bf16* values, int count) {
   double most = 0, least = 0;
   for (int i = 0; i < count; i++) most = std::max(most, wideOf(values[i])), least = std::min(least, wideOf(values[i]));
   const double size = std::max(most, -least);
   if (format != WeightFormat::Int4) return static_cast<float>(size) / (format == WeightFormat::Int8 ? 127 : 448);
   if (size == 0) return 0;
-  // A value of `size` is -8, to five significant bits.
+  // A value of magnitude `size` maps to -8; the scale keeps five significant bits.
   const int exponent = std::ilogb(size / 8) - 4;
   return static_cast<float>((most >= -least ? -1 : 1) * std::ldexp(std::nearbyint(std::ldexp(size / 8, -exponent)), exponent));
 }
@@ -146,7 +146,7 @@ void check(WeightFormat format, const Shape& shape, Epilogue epilogue, LinearTun
     }
   }
   const double relative = std::sqrt(error / norm);
-  // Of the order of float sums, or of the last rounding to bf16.
+  // Of the order of float rounding in the sums, or of the final rounding to bf16.
   if (!(relative <= (wide ? 2e-6 : 3e-3)))
     testing::fail(__FILE__, __LINE__,
                   "format " + testing::text(format) + ", " + testing::text(rows) + " × " + testing::text(outputs) + " × " + testing::text(inputs) +
@@ -156,7 +156,7 @@ void check(WeightFormat format, const Shape& shape, Epilogue epilogue, LinearTun
 
 }  // namespace
 
-TEST("linear narrow: codes and scales are those of a rounding in double") {
+TEST("linear narrow: codes and scales equal a rounding in double") {
   constexpr int OUTPUTS = 7;
   for (const WeightFormat format : FORMATS)
     for (const int inputs : {288, 320, 384}) {
@@ -164,7 +164,7 @@ TEST("linear narrow: codes and scales are those of a rounding in double") {
       std::vector<bf16> w = random.normals<bf16>(OUTPUTS * inputs);
       for (int k = 0; k < inputs; k++) {
         w[3 * inputs + k] = bf16(0.0f);
-        // From the subnormal codes of e4m3 to the largest.
+        // Covers e4m3 from its subnormal codes to the largest.
         w[2 * inputs + k] = bf16(static_cast<float>(std::ldexp(wideOf(w[2 * inputs + k]), -(k % 16))));
       }
       const Quantised q(format, w, OUTPUTS, inputs);
@@ -183,12 +183,12 @@ TEST("linear narrow: codes and scales are those of a rounding in double") {
       }
       CHECK_EQUAL(wrongScales, size_t{0});
       CHECK_EQUAL(wrong, size_t{0});
-      // Of normal values: a step is the largest over 127 or 8 (root mean square a step / √12), or up to an eighth of the value.
+      // For normally distributed values: a step is the largest value over 127 or 8 (root mean square: step / √12), or up to an eighth of the value.
       CHECK(std::sqrt(error / norm) < (format == WeightFormat::Int8 ? 0.009 : format == WeightFormat::Float8 ? 0.028 : 0.11));
     }
 }
 
-TEST("linear narrow: weights that are not finite spoil their line or group, and nothing else") {
+TEST("linear narrow: non-finite weights make their line or group NaN, and nothing else") {
   constexpr int OUTPUTS = 3, INPUTS = 256;
   for (const WeightFormat format : FORMATS) {
     Random random(3);
@@ -205,8 +205,8 @@ TEST("linear narrow: weights that are not finite spoil their line or group, and 
   }
 }
 
-TEST("linear narrow: every code becomes its own number in every kernel") {
-  // Lines that hold all codes, times a unit vector each.
+TEST("linear narrow: every kernel decodes every code exactly") {
+  // Lines that hold all codes, multiplied by unit vectors.
   constexpr int INPUTS = 256, OUTPUTS = 16;
   for (const WeightFormat format : FORMATS) {
     std::vector<bf16> w(OUTPUTS * INPUTS);
@@ -243,7 +243,7 @@ TEST("linear narrow: every kernel and epilogue") {
   for (const WeightFormat format : FORMATS) {
     int turn = 0;
     for (const Epilogue epilogue : {Epilogue::Store, Epilogue::Wide, Epilogue::SwiGlu, Epilogue::Add}) {
-      // Groups of 32 and 64; those of 128 below.
+      // Groups of 32 and 64; groups of 128 are tested below.
       const int few = 96, more = 1120, several = 192;
       LinearTuning tuning;
       tuning.kernel = LinearKernel::Plain;

@@ -1,4 +1,4 @@
-// Products that normalise their input against the norm and the product one after the other, which have tests of their own: every bit.
+// Products that normalise their input against separate norm and product kernels, which have their own tests: bit for bit.
 #include "linear-normed.h"
 #include <cstring>
 #include "../testing/device.h"
@@ -13,12 +13,12 @@ using testing::Random;
 namespace {
 
 constexpr float EPSILON = 1e-5f;
-constexpr int ROWS_THERE = 7;  // Of the residual, of which some are picked.
+constexpr int ROWS_THERE = 7;  // Rows of the residual, of which some are picked.
 
 enum class Weights { Bf16, Int8, Float8, Int4 };
 constexpr Weights ALL_WEIGHTS[] = {Weights::Bf16, Weights::Int8, Weights::Float8, Weights::Int4};
 
-// A matrix with weights of any kind.
+// A matrix with weights of any format.
 struct Matrix {
   DeviceArray<bf16> plain, bias, groupScales;
   DeviceArray<uint8_t> codes;
@@ -62,13 +62,13 @@ struct Shape {
 
 LinearContext contextOf(const Shape& shape) {
   LinearContext context;
-  context.multiprocessors = 2;  // So that blocks have several groups of outputs.
+  context.multiprocessors = 2;  // Few, so that each block computes several groups of outputs.
   context.tuning.kernel = LinearKernel::Vector;
   context.tuning.splits = shape.splits;
   return context;
 }
 
-// Whether it was taken; what it gave then was right.
+// Returns whether the kernel accepted the shape; if so, checks its result.
 bool check(const Shape& shape) {
   const auto [weights, rows, outputs, inputs, delta, pick, splits, epilogue] = shape;
   Random random(inputs + outputs);
@@ -78,7 +78,7 @@ bool check(const Shape& shape) {
   const DeviceArray<float> residual(values), added(values), sum(std::vector<float>(width, 0.5f));
   const DeviceArray<bf16> deltas(random.normals<bf16>(width)), norm(random.normals<bf16>(inputs)), x(width);
   const DeviceArray<int> picked(std::vector<int>{5, 2, 6, 0, 3});
-  // Of floats, or as many halves.
+  // Holds floats, or twice as many bf16 values.
   const DeviceArray<float> separate(std::vector<float>(results, 0.5f)), joined(std::vector<float>(results, 0.5f));
   const int yStride = epilogue == Epilogue::SwiGlu ? outputs / 2 : outputs;
   const LinearContext context = contextOf(shape);
@@ -103,7 +103,7 @@ bool check(const Shape& shape) {
 
 }  // namespace
 
-TEST("a product that normalises gives the bits of the norm and the product, for all weights, widths and ways to share them out") {
+TEST("a normalising product equals norm and product bit for bit, for all weights, widths and splits") {
   for (const Weights weights : ALL_WEIGHTS) {
     for (const int rows : {1, 2})
       for (const int inputs : {32, 96, 2080, 4096})
@@ -112,12 +112,12 @@ TEST("a product that normalises gives the bits of the norm and the product, for 
     for (const Epilogue epilogue : {Epilogue::Wide, Epilogue::SwiGlu, Epilogue::Add}) CHECK(check({weights, 1, 130, 512, true, false, 0, epilogue}));
     for (const int rows : {1, 2}) CHECK(check({weights, rows, 77, 512, true, true, 0, Epilogue::Wide}));
   }
-  // Odd outputs, fewer than a block has.
+  // Odd output counts, fewer than a block computes.
   CHECK(check({Weights::Bf16, 1, 1, 64}));
   CHECK(check({Weights::Bf16, 2, 3, 8}));
 }
 
-TEST("a product that normalises leaves to others what they do: more rows or inputs, odd widths and addresses, other kernels") {
+TEST("a normalising product declines more rows or inputs, odd widths and addresses, and other kernels") {
   for (const Weights weights : ALL_WEIGHTS) {
     CHECK(!check({weights, 3, 64, 128}));
     CHECK(!check({weights, 5, 64, 128}));

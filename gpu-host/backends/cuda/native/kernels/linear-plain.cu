@@ -1,5 +1,5 @@
-// One thread of eight takes an eighth of an output's inputs, for four rows at once; W passes through a group of 16 outputs in whole lines of memory. The
-// order of summation follows from the number of inputs alone.
+// Eight threads share an output, each with an eighth of its inputs, for four rows at once. A group of 16 outputs reads W in full memory lines. The
+// order of summation depends only on the number of inputs.
 #include "linear-plain.h"
 #include <cstddef>
 #include "../device/float8.h"
@@ -18,7 +18,7 @@ struct Chunk {
   T values[VALUES];
 };
 
-// A value as it is kept, without its scale.
+// The stored value, without its scale.
 __device__ __forceinline__ float weightAt(const int8_t* line, int k) { return line[bytePlace(k)]; }
 __device__ __forceinline__ float weightAt(const Float8* line, int k) {
   const int place = bytePlace(k);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void loadChunk(float* values, const T* from, int coun
   }
 }
 
-// Of a line from input k on.
+// Weights of one line, starting at input k.
 template <int N, typename W>
 __device__ __forceinline__ void loadWeights(float (&values)[N], const LinearLines<W>& lines, int output, int k, int inputs, bool vectors) {
   const W* const line = weightsFrom(lines.values, static_cast<size_t>(output) * inputs);
@@ -102,7 +102,7 @@ void launchLinearPlain(const LinearOutput<T>& to, const LinearLines<W>& lines, c
   constexpr int N = Chunk<T>::VALUES;
   const bool vectors = inputs % N == 0 && xStride % N == 0 && isAligned(x) && isAligned(lines.values);
   const size_t width = to.epilogue == Epilogue::Wide ? sizeof(float) : sizeof(T);
-  // The grid's second side holds 65,535 blocks.
+  // The grid's y dimension is limited to 65,535 blocks.
   constexpr int MOST_ROWS = 65535 * ROWS;
   for (int first = 0; first < to.rows; first += MOST_ROWS) {
     LinearOutput<T> part = to;

@@ -10,10 +10,10 @@ namespace {
 constexpr int THREADS = 256;
 constexpr float LARGEST = std::numeric_limits<float>::max();
 
-// Zero where the scale says so.
+// Zero if the scale is zero (all values are zero) or unusable (stored as NaN).
 __device__ __forceinline__ float over(float value, float scale, bool usable) { return usable && scale != 0 ? value / scale : 0.0f; }
 
-// Four codes, from place `place` on.
+// Four codes, starting at place `place`.
 __device__ __forceinline__ uint32_t codesOf(const bf16* line, int place, float scale, bool usable, int8_t) {
   uint32_t word = 0;
 #pragma unroll
@@ -30,7 +30,7 @@ __device__ __forceinline__ uint32_t codesOf(const bf16* line, int place, float s
   return word;
 }
 
-// A block takes one line.
+// One block per line.
 template <typename W>
 __global__ void __launch_bounds__(THREADS) quantise(uint32_t* words, float* scales, const bf16* from, int inputs, float largestCode) {
   __shared__ float largest[THREADS / 32];
@@ -55,13 +55,13 @@ __global__ void __launch_bounds__(THREADS) quantise(uint32_t* words, float* scal
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
 }
 
-// To five significant bits, ties to even.
+// Rounds to five significant bits, ties to even.
 __device__ __forceinline__ float inFiveBits(float value) {
   const uint32_t bits = __float_as_uint(value);
   return __uint_as_float((bits + 0x3ffffu + (bits >> 19 & 1)) & ~0x7ffffu);
 }
 
-// A block takes one line, a warp one group after another.
+// One block per line; each warp takes one group after another.
 __global__ void __launch_bounds__(THREADS) quantiseGroups(uint32_t* words, bf16* scales, int stride, const bf16* from, int inputs, int group) {
   const int lane = threadIdx.x % 32;
   const bf16* const line = from + static_cast<size_t>(blockIdx.x) * inputs;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(THREADS) quantiseGroups(uint32_t* words, bf16*
     const bool usable = most <= LARGEST;
     const float scale = usable ? inFiveBits((most >= -least ? most : least) / -8) : NAN;
     if (lane < group / 8) {
-      // This word's inputs: of its 32, pairs that are eight apart.
+      // The inputs of this word: of a run of 32, pairs that are eight apart.
       const int begin = first + lane / 4 * 32 + lane % 4 * 2;
       uint32_t word = 0;
 #pragma unroll

@@ -1,5 +1,5 @@
-// Tensor cores fed straight from memory. The sixteen warps of a block share its outputs by taking every sixteenth slice of the inputs, so that a small W
-// keeps every multiprocessor busy without anything being exchanged between blocks.
+// Tensor cores with operands loaded straight from global memory. The sixteen warps of a block share its outputs: each takes every sixteenth slice of
+// the inputs, so that a small W occupies every multiprocessor without exchange between blocks.
 #include "linear-skinny.h"
 #include "../device/copy.h"
 #include "../device/launch.h"
@@ -10,18 +10,18 @@ namespace pie {
 namespace {
 
 constexpr int WARPS = 16;
-constexpr int REGISTERS = 100;  // That loads and sums may take together.
+constexpr int REGISTERS = 100;  // Per thread, for loads and sums together.
 
-// Floats from row to row of a warp's sums: what the lanes of one store write then lies in different banks.
+// Row stride of a warp's sums in floats, chosen so that the lanes of one store hit different banks.
 __host__ __device__ constexpr int lineOf(int outputs) { return outputs % 16 == 8 ? outputs : outputs + 8; }
 
-// A quad's four lanes each load 16 bytes of a line of W and the same inputs of x. Which input stands at which place of a product's inner dimension does not
-// matter as long as both operands agree, so fragments need no shuffling at all. HALVES: of sixteen rows.
+// Each of a quad's four lanes loads 16 bytes of a line of W and the same inputs of x. The order of inputs along the inner dimension does not matter
+// as long as both operands agree, so fragments need no shuffles. HALVES: number of 8-row halves of the 16-row mma tiles.
 template <typename W, int COLUMNS, int HALVES>
 __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16> to, LinearLines<W> lines, const bf16* x, unsigned xStride, unsigned inputs) {
   using Loaded = LoadedWeights<W>;
   constexpr int VALUES = WEIGHTS_PER_LOAD<W>, X_LOADS = VALUES / 8;
-  constexpr int SLICE = 4 * VALUES;  // Inputs that a warp takes at once.
+  constexpr int SLICE = 4 * VALUES;  // Inputs that a warp takes per step.
   constexpr int ROW_TILES = (HALVES + 1) / 2, OUTPUTS = COLUMNS * 8, ROWS = HALVES * 8, LINE = lineOf(OUTPUTS);
   constexpr int FITTING = (REGISTERS - ROW_TILES * COLUMNS * 4) / (4 * (COLUMNS + HALVES * X_LOADS));
   constexpr int UNROLL = FITTING < 1 ? 1 : FITTING > 4 ? 4 : FITTING;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
   const W* weights = weightsFrom(lines.values, static_cast<size_t>(firstOutput + line) * inputs + first);
   const bf16* rows = x + static_cast<size_t>(line) * xStride + first;
   float sums[ROW_TILES][COLUMNS][4] = {};
-  // Nobody writes weights: the first loads' are on their way while the kernel before still runs. A thread for each quad.
+  // No kernel writes the weights, so they are prefetched while the previous kernel still runs; one thread per quad suffices.
   if (lane % 4 == 0) {
 #pragma unroll
     for (unsigned u = 0; u < UNROLL; u++) {
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
   }
   waitForEarlier();
   letNextBegin();
-  // The bound is the same for all lanes: they meet in every product.
+  // The loop bound is uniform in the warp, because all lanes take part in every mma.
   for (unsigned slice = 0; warp * SLICE + slice < inputs; slice += UNROLL * WARPS * SLICE) {
     uint4 w[UNROLL][COLUMNS], xs[UNROLL][HALVES][X_LOADS];
     bf16 scales[UNROLL][COLUMNS];

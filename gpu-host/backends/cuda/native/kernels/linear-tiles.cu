@@ -1,6 +1,6 @@
-// x · Wᵀ on tensor cores. A fixed number of blocks runs through tiles of the result, stage by stage; copies of the next stages are always under way, over
-// the borders of tiles too. Tiles that are split over the inputs meet in the workspace: who comes last adds the parts up in the order of the inputs, so that
-// the result does not depend on timing.
+// x · Wᵀ on tensor cores. A fixed number of blocks processes tiles of the result stage by stage; copies of the next stages are always in flight, also
+// across tile boundaries. Tiles that are split over the inputs are combined in the workspace: the block that arrives last adds the parts in the order
+// of the inputs, so that the result does not depend on timing.
 #include "linear-tiles.h"
 #include "../device/copy.h"
 #include "../device/launch.h"
@@ -10,13 +10,13 @@ namespace pie {
 namespace {
 
 constexpr int LINE = LINEAR_DEPTH * 2;     // Bytes of one row of x in a stage.
-constexpr int SLICES = LINEAR_DEPTH / 16;  // Steps of one mma in a stage.
+constexpr int SLICES = LINEAR_DEPTH / 16;  // mma steps per stage.
 
-// Column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's sums are neighbouring outputs. The eight lines
-// of W that make an 8 × 8 matrix then differ in bit 0 and in two bits from log2(2 · TILES_N): those choose the banks (of 8-bit weights, bit 0 chooses the
-// half of 128 bytes by itself), and a thread copies lines in which they are the same, so that its place within a line is fixed. Bits of `index`, from the
-// lowest: those three, then the others. Of 4-bit weights, 16 bytes are the inputs of two slices; they stand in the order of `index`, so that a matrix is 128
-// bytes in a row, first those of all lines for one half of a stage, then for the other.
+// Column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's sums are adjacent outputs. The eight
+// lines of W that form an 8 × 8 matrix then differ in bit 0 and in two bits starting at log2(2 · TILES_N). These bits select the banks (for 8-bit
+// weights, bit 0 alone selects the half of 128 bytes). A thread copies lines in which they are equal, so that its place within a line is fixed. Bits
+// of `index`, from the lowest: those three, then the others. For 4-bit weights, 16 bytes hold the inputs of two slices; they are stored in the order
+// of `index`, so that a matrix is 128 contiguous bytes: first the matrices of all lines for one half of a stage, then for the other.
 template <int TILES_N>
 __host__ __device__ constexpr int weightLineOf(int index) {
   constexpr int HIGH = TILES_N == 2 ? 2 : TILES_N == 4 ? 3 : 4;
@@ -34,15 +34,15 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
   constexpr int WARP_ROWS = SIZE.rows / SIZE.warpsDown, WARP_OUTPUTS = SIZE.outputs / SIZE.warpsAcross;
   constexpr int TILES_M = WARP_ROWS / 16, TILES_N = WARP_OUTPUTS / 8;
   constexpr int CHUNKS = LINE / 16, WEIGHT_LINE = LINEAR_DEPTH * BITS / 8, WEIGHT_CHUNKS = WEIGHT_LINE / 16;
-  constexpr int LINES = THREADS / CHUNKS, WEIGHT_LINES = THREADS / WEIGHT_CHUNKS;  // That all threads copy at once.
+  constexpr int LINES = THREADS / CHUNKS, WEIGHT_LINES = THREADS / WEIGHT_CHUNKS;  // Lines that all threads copy at once.
   DYNAMIC_SHARED(unsigned char, shared);
   __shared__ unsigned arrivedBefore;
 
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int warpRow = warp / SIZE.warpsAcross * WARP_ROWS, warpOutput = warp % SIZE.warpsAcross * WARP_OUTPUTS;
 
-  // Copies: each thread has one column of 16 bytes in every LINES-th line; a stage is copied in as many parts as it has slices. Lines past the last row or
-  // output are left as they are, as nobody stores what comes of them; inputs past the last are zeros.
+  // Copies: each thread has one column of 16 bytes in every LINES-th line; a stage is copied in as many parts as it has slices. Lines past the last
+  // row or output keep stale data, whose results are never stored; inputs past the last are zero-filled.
   constexpr int X_COPIES = (SIZE.rows + LINES - 1) / LINES, WEIGHT_COPIES = SIZE.outputs / WEIGHT_LINES;
   const int line = thread / CHUNKS, weightIndex = thread / WEIGHT_CHUNKS, weightLine = weightLineOf<TILES_N>(weightIndex);
   const int weightKey = BITS == 16 ? weightIndex & 7 : (weightIndex >> 1) & 3;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
   unsigned wanted;  // Bit i: copy i of W; from bit 16: of x.
   const bf16* xFrom;
   const W* weightFrom;
-  int scalesFrom;  // Of 4-bit weights: the output whose scale is the first that this thread copies.
+  int scalesFrom;  // For 4-bit weights: the first output whose scale this thread copies.
   const auto aim = [&] {
     const LinearPiece piece = linearPiece(schedule, blockIdx.x, loadsPiece);
     loadsAt = piece.begin, loadsEnd = piece.end;
@@ -99,15 +99,15 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
     if (++loadsAt == loadsEnd) loadsPiece++, aim();
   };
 
-  // Fragments: where this lane's line of each 8 × 8 matrix is.
+  // Fragments: offsets of this lane's line of each 8 × 8 matrix.
   const int matrix = lane / 8, within = lane % 8;
   const int xFragment = (warpRow + (matrix & 1) * 8 + within) * LINE + (((matrix >> 1) ^ within) << 4);
-  // Lines of W are given out so that this lane's sums are neighbours; a matrix is either half the inputs of a slice (bf16) or all of them (8 bits).
+  // Lines of W are assigned so that this lane's sums are adjacent outputs; a matrix has half the inputs of a slice (bf16) or all of them (8 bits).
   const int weightWithin = warpOutput + 2 * TILES_N * (within >> 1) + (within & 1);
   const int weightFragment = SIZE.rows * LINE + (BITS == 16  ? (weightWithin + 2 * (matrix >> 1)) * WEIGHT_LINE + (((matrix & 1) ^ within) << 4)
                                                  : BITS == 8 ? (weightWithin + 2 * (matrix % TILES_N)) * WEIGHT_LINE + ((within >> 1) << 4)
                                                              : (warpOutput + matrix % TILES_N * 8 + within) * 16);
-  constexpr int WORDS = BITS == 16 ? 2 : 1;  // Registers of one n-tile's part of a slice, as it comes from memory; of 4 bits, of two slices.
+  constexpr int WORDS = BITS == 16 ? 2 : 1;  // Registers per n-tile and slice before widening; for 4 bits, per two slices.
   constexpr int SLICES_PER_WORD = BITS == 4 ? 2 : 1;
   uint32_t a[2][TILES_M][4], b[2][TILES_N][WORDS];
   const auto takeFragments = [&](int stage, int slice) {
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
       for (int i = 0; i < AT_ONCE * WORDS; i++) b[weightBuffer][n + i / WORDS][i % WORDS] = loaded[i];
     }
   };
-  // Of this lane's column in each n-tile, two in a register, for half a stage.
+  // Scales of this lane's column in each n-tile, two per register, for half a stage.
   uint32_t scales[TILES_N / 2];
   const auto takeScales = [&](int stage, int half) {
     if constexpr (BITS == 4) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
     if (piece.end - piece.begin < schedule.depth) {
       float4* const partials = reinterpret_cast<float4*>(workspace + LINEAR_COUNTERS) + thread;
       unsigned* const counter = reinterpret_cast<unsigned*>(workspace) + piece.tile;
-      // A block has at most two parts: one of the tile where its run begins, one of that where it ends.
+      // A block has at most two partial tiles: the tile in which its run begins and the one in which it ends.
       float4* const mine = partials + static_cast<size_t>(blockIdx.x * 2 + (piece.begin > 0 ? 0 : 1)) * VECTORS * THREADS;
 #pragma unroll
       for (int i = 0; i < VECTORS; i++) {
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
       const int from = piece.tile * schedule.depth;
       const int first = linearOwner(schedule, from), last = linearOwner(schedule, from + schedule.depth - 1);
       const bool complete = arrivedBefore == static_cast<unsigned>(last - first);
-      // Nobody writes `arrivedBefore` again before all have read it: there is a barrier in every iteration.
+      // No race on `arrivedBefore`: every iteration has a barrier between this read and the next write.
       if (!complete) return;
       __threadfence();
       if (thread == 0) *counter = 0;
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
         s[0] += __uint_as_float(v.x), s[1] += __uint_as_float(v.y), s[2] += __uint_as_float(v.z), s[3] += __uint_as_float(v.w);
       };
       const auto partOf = [&](int block) { return partials + static_cast<size_t>(block * 2 + (block > first ? 0 : 1)) * VECTORS * THREADS; };
-      // Of small parts several are loaded together.
+      // Small parts are loaded several at a time.
       constexpr int AT_ONCE = VECTORS < 8 ? 8 / VECTORS : 1;
       int block = first;
 #pragma unroll 1
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
     }
   };
 
-  // Nobody writes weights: those of the first stages are on their way while the kernel before still runs. A thread for each line.
+  // No kernel writes the weights, so those of the first stages are prefetched while the previous kernel still runs; one thread per line.
   if (thread % WEIGHT_CHUNKS == 0) {
 #pragma unroll 1
     for (int at = loadsAt; at < min(loadsAt + STAGES - 1, loadsEnd); at++) {
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
       for (int slice = 0; slice < SLICES; slice++) {
         copyPart(free, slice);
         if (slice == SLICES - 1) {
-          // All fragments of this stage are in registers, so it may be filled again; the next one has come.
+          // All fragments of this stage are in registers, so its buffer may be refilled; waitForCopies guarantees that the next stage has arrived.
           waitForCopies<STAGES - 2>();
           __syncthreads();
           stage = stage + 1 == STAGES ? 0 : stage + 1;
@@ -273,7 +273,7 @@ void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf1
             const LinearSchedule& schedule, float* workspace, cudaStream_t stream) {
   constexpr LinearTile SIZE = LINEAR_TILES[TILE];
   constexpr int BYTES = SIZE.stages * SIZE.stageBytes(WEIGHT_BITS<W>);
-  // Once per process would do; the call is cheap and asks nothing of the stream.
+  // Set on every launch: the call is cheap and does not touch the stream.
   cudaFuncSetAttribute(tileProduct<W, TILE>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
   LAUNCH_CHAINED((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, lines, x, xStride, inputs, weightRows, schedule, workspace);
 }

@@ -1,5 +1,6 @@
-// What the kernels of vector products share: a warp streams two lines of W (a pair that SwiGLU joins), 16 bytes a lane, several loads under way. The launch
-// bounds leave so many registers that the compiler keeps the loads before their uses. Sums are float; their order does not depend on the number of rows.
+// Shared by the vector-product kernels: a warp streams two lines of W (a pair that SwiGLU joins), 16 bytes per lane, with several loads in flight.
+// The launch bounds leave enough registers for the compiler to hoist the loads above their uses. Sums are float; their order does not depend on the
+// number of rows.
 #pragma once
 #include "../device/copy.h"
 #include "linear-epilogue.h"
@@ -8,15 +9,15 @@
 namespace pie {
 
 constexpr int VECTOR_WARPS = 8;
-// Blocks of a multiprocessor, for which registers are kept.
+// Resident blocks per multiprocessor; the launch bounds reserve registers accordingly.
 template <int ROWS>
 constexpr int VECTOR_BLOCKS = ROWS == 1 ? 3 : 2;
 
-// Loads of each line that are under way together, so that those of W and x fit the registers.
+// Loads in flight per line, chosen so that those of W and x fit the registers.
 template <typename W, int ROWS>
 constexpr int VECTOR_LOADS = WEIGHT_BITS<W> == 4 ? (ROWS == 1 ? 2 : 1) : ROWS == 4 ? 2 : 4;
 
-// Sums of one step: a lane's inputs of two lines of W with those of each row of x.
+// Adds the products of one step: a lane's inputs of two lines of W with those of each row of x.
 template <typename W, int ROWS>
 __device__ __forceinline__ void multiplyLoaded(float (&sums)[ROWS][2], const uint4 (&w)[2], const uint4 (&x)[ROWS][WEIGHTS_PER_LOAD<W> / 8]) {
   using Loaded = LoadedWeights<W>;
@@ -41,8 +42,8 @@ __device__ __forceinline__ void multiplyLoaded(float (&sums)[ROWS][2], const uin
   }
 }
 
-// Adds up over the lanes. While there are several rows, each exchange halves the rows that a lane keeps instead of repeating itself for all of them; in the
-// end a lane has the row that is returned, in sums[0].
+// Reduces over the lanes. With several rows, each exchange halves the rows that a lane keeps instead of repeating the exchange for every row. Returns
+// the row whose total the lane ends up with, in sums[0].
 template <int ROWS>
 __device__ __forceinline__ int reduceLanes(float (&sums)[ROWS][2], int lane) {
   int row = 0, bit = 16;
@@ -68,13 +69,13 @@ __device__ __forceinline__ int reduceLanes(float (&sums)[ROWS][2], int lane) {
   return row;
 }
 
-// Two lines of W that a warp multiplies, or its part of their inputs. How many loads there are changes no sum.
+// Two lines of W that a warp multiplies, or its share of their inputs. The number of loads in flight does not affect the sums.
 template <typename W, int ROWS, int LOADS = VECTOR_LOADS<W, ROWS>>
 class VectorLines {
  public:
   static constexpr int VALUES = WEIGHTS_PER_LOAD<W>, STEP = 32 * VALUES;
 
-  // `splits` warps share the inputs. Past the last output there is nothing to multiply.
+  // `splits` warps share the inputs. A warp past the last output multiplies nothing.
   __device__ __forceinline__ VectorLines(const LinearLines<W>& lines, int output, int outputs, int inputs, int splits)
       : lines_(lines), output_(min(output, outputs - 1)), next_(min(output + 1, outputs - 1)), inputs_(inputs), step_(splits * STEP) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -83,7 +84,7 @@ class VectorLines {
     from_ = output < outputs ? (warp % splits) * STEP + lane * VALUES : inputs;
   }
 
-  // Asks for the next weights. Those past the end are left out, and zeros are multiplied.
+  // Issues the loads of the next weights. Weights past the end are replaced by zeros.
   __device__ __forceinline__ void load() {
 #pragma unroll
     for (int u = 0; u < LOADS; u++) {
@@ -95,7 +96,7 @@ class VectorLines {
     }
   }
 
-  // After a first load(): adds up all of it. `x(row, input)` gives eight values from there on.
+  // Requires a preceding load(). Adds up all inputs; `x(row, input)` returns the eight values from `input` on.
   template <typename X>
   __device__ __forceinline__ void multiply(float (&sums)[ROWS][2], const X& x) {
     for (; from_ < inputs_; from_ += LOADS * step_, load()) {
@@ -112,7 +113,7 @@ class VectorLines {
 #pragma unroll
       for (int u = 0; u < LOADS; u++) {
         if constexpr (WEIGHT_BITS<W> == 4) {
-          // A load is of one group.
+          // All values of one load belong to one group.
           float part[ROWS][2] = {};
           multiplyLoaded<W>(part, w_[u], xs[u]);
 #pragma unroll
@@ -138,13 +139,13 @@ class VectorLines {
 template <int ROWS>
 using VectorPartials = float[VECTOR_WARPS][ROWS][2];
 
-// Adds up a block's sums, of `splits` warps each, and stores those of the outputs from `first` on. Nobody reads or writes `partial` until the block has met
-// once more.
+// Adds up the block's sums over the `splits` warps of each pair and stores the outputs from `first` on. `partial` must not be accessed again before
+// the next barrier.
 template <typename W, int ROWS>
 __device__ __forceinline__ void finishVector(const LinearOutput<bf16>& to, float (&sums)[ROWS][2], VectorPartials<ROWS>& partial, int first, int splits) {
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, pairs = VECTOR_WARPS / splits;
   const int row = reduceLanes(sums, lane);
-  // One lane of those that hold the same row.
+  // One of the lanes that hold the same row.
   if (lane % (32 / ROWS) == 0) {
     partial[warp][row][0] = sums[0][0];
     partial[warp][row][1] = sums[0][1];

@@ -1,5 +1,5 @@
-// x is made of the residual, in every block: to read it again costs less than to wait for one block that does. There are no more blocks than the card holds at
-// once, each of which goes through several groups of outputs, so that it is made once for all of them.
+// Every block computes x from the residual: reading the residual again costs less than waiting for a single block to do it. The grid has no more
+// blocks than the device holds at once, and each block computes several groups of outputs, so it computes x only once.
 #include "linear-vector-normed.h"
 #include <algorithm>
 #include "../device/launch.h"
@@ -9,12 +9,12 @@
 namespace pie {
 namespace {
 
-// Eights of a row that a thread has, in the place of as many threads of rows-norm.cu, and warps that there are of those.
+// Vectors of eight values per thread, and the number of warps of rows-norm.cu that they stand for: the order of sums is the same.
 constexpr int EIGHTS = LINEAR_NORMED_INPUTS / (EIGHT * 32 * VECTOR_WARPS);
 constexpr int NORM_WARPS = EIGHTS * VECTOR_WARPS;
-static_assert(NORM_WARPS <= 32, "a warp adds up what they found");
+static_assert(NORM_WARPS <= 32, "one warp adds up the partial sums");
 
-// With the norm's, registers are too few for two loads of weights of 4 bits.
+// The norm's registers leave too few for two loads of 4-bit weights.
 template <typename W, int ROWS>
 constexpr int LOADS = WEIGHT_BITS<W> == 4 ? 1 : VECTOR_LOADS<W, ROWS>;
 
@@ -23,7 +23,7 @@ struct alignas(16) NormedRows {
   bf16 values[ROWS][LINEAR_NORMED_INPUTS];
 };
 
-// Calls `use(row, v, input)` for the eights that a thread has.
+// Calls `use(row, v, input)` for each of this thread's vectors of eight.
 template <int ROWS, typename Use>
 __device__ __forceinline__ void eachEight(int inputs, const Use& use) {
 #pragma unroll
@@ -36,7 +36,7 @@ __device__ __forceinline__ void eachEight(int inputs, const Use& use) {
   }
 }
 
-// Waits for what is earlier: all but weights may be of that.
+// Waits for the previous kernel: everything but the weights may be its output.
 template <int ROWS>
 __device__ __forceinline__ void normalise(NormedRows<ROWS>& to, const NormedInput<bf16>& from, int inputs) {
   __shared__ float squares[ROWS][NORM_WARPS];
@@ -49,7 +49,7 @@ __device__ __forceinline__ void normalise(NormedRows<ROWS>& to, const NormedInpu
   size_t rows[ROWS];
 #pragma unroll
   for (int r = 0; r < ROWS; r++) rows[r] = static_cast<size_t>(from.pick ? from.pick[r] : r) * inputs;
-  // All are asked for before the first is used.
+  // Issues all loads before the first use.
   eachEight<ROWS>(inputs, [&](int r, int v, int i) { x[r][v] = loadEight(from.residual + rows[r] + i); });
   if (from.delta) eachEight<ROWS>(inputs, [&](int r, int v, int i) { addEight(x[r][v], loadEight(from.delta + rows[r] + i)); });
   if (from.sum && blockIdx.x == 0) eachEight<ROWS>(inputs, [&](int r, int v, int i) { storeEight(from.sum + rows[r] + i, x[r][v]); });
@@ -78,7 +78,7 @@ template <typename W, int ROWS>
 __global__ void __launch_bounds__(32 * VECTOR_WARPS, VECTOR_BLOCKS<ROWS>)
     normedProduct(LinearOutput<bf16> to, LinearLines<W> lines, NormedInput<bf16> from, int inputs, int splits) {
   __shared__ NormedRows<ROWS> x;
-  // In turn, so that one meeting a group is enough.
+  // Double-buffered, so that one barrier per group is enough.
   __shared__ VectorPartials<ROWS> partial[2];
   const int perBlock = VECTOR_WARPS / splits * 2, stride = static_cast<int>(gridDim.x) * perBlock;
   const int begin = static_cast<int>(blockIdx.x) * perBlock;

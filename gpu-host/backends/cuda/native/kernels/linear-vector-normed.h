@@ -1,4 +1,4 @@
-// Products of up to LINEAR_NORMED_ROWS rows which they normalise first.
+// Products of up to LINEAR_NORMED_ROWS rows that normalise their input first.
 #pragma once
 #include "linear-epilogue.h"
 #include "linear-normed.h"
@@ -6,7 +6,7 @@
 
 namespace pie {
 
-// As launchLinearVector (linear-vector.h). `inputs` is at most LINEAR_NORMED_INPUTS; all that x points to, W included, lies at multiples of 16 bytes.
+// The contract of launchLinearVector (linear-vector.h). `inputs` is at most LINEAR_NORMED_INPUTS; all arrays of x and W must be 16-byte aligned.
 template <typename W>
 void launchLinearVectorNormed(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const NormedInput<bf16>& x, int inputs, int splits,
                               int multiprocessors, cudaStream_t stream);

@@ -1,4 +1,4 @@
-// x comes from the caches.
+// The vector product; x is read from global memory through the caches.
 #include "linear-vector.h"
 #include "../device/launch.h"
 #include "linear-vector-lines.h"
@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(32 * VECTOR_WARPS, VECTOR_BLOCKS<ROWS>)
   __shared__ VectorPartials<ROWS> partial;
   const int pairs = VECTOR_WARPS / splits, first = static_cast<int>(blockIdx.x) * pairs * 2;
   VectorLines<W, ROWS> pair(lines, first + static_cast<int>(threadIdx.x) / 32 / splits * 2, to.outputs, inputs, splits);
-  // Nobody writes weights: the first are on their way while the kernel before still runs.
+  // No kernel writes the weights, so the first loads are issued while the previous kernel still runs.
   pair.load();
   waitForEarlier();
   letNextBegin();

@@ -5,8 +5,8 @@
 
 namespace pie {
 
-// `xStride` is a multiple of 8, `inputs` of what 16 bytes of W hold; x and W lie at multiples of 16 bytes. `splits` warps (1, 2, 4 or 8) share a pair of
-// outputs. W is bf16, int8_t, Float8 or Int4.
+// `xStride` must be a multiple of 8, `inputs` a multiple of the values in 16 bytes of W; x and W must be 16-byte aligned. `splits` warps (1, 2, 4 or
+// 8) share a pair of outputs. W is bf16, int8_t, Float8 or Int4.
 template <typename W>
 void launchLinearVector(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, int splits, cudaStream_t stream);
 

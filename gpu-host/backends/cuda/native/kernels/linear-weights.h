@@ -1,10 +1,10 @@
-// How W may lie in memory, and how its values become operands of mma.
+// Storage layouts of W, and the conversion of weights to mma operands.
 #pragma once
 #include "types.h"
 
 namespace pie {
 
-// What lines of W are made of, besides bf16 and int8_t. A code's bits do not lie together, see below.
+// Storage types of W besides bf16 and int8_t. The bits of a code are not contiguous, see below.
 struct Float8 {
   uint8_t bits;
 };
@@ -21,13 +21,13 @@ inline constexpr int WEIGHT_BITS<Int4> = 4;
 template <typename W>
 constexpr int WEIGHTS_PER_LOAD = 128 / WEIGHT_BITS<W>;
 
-// The value `values` after the first.
+// Pointer to the value with index `values`.
 template <typename W>
 __host__ __device__ constexpr const W* weightsFrom(const W* weight, size_t values) {
   return weight + (WEIGHT_BITS<W> == 4 ? values / 2 : values);
 }
 
-// W as kernels get it.
+// W as the kernels receive it.
 template <typename W>
 struct LinearLines {
   const W* values;
@@ -37,17 +37,17 @@ struct LinearLines<Int4> {
   const Int4* values;
   const bf16* scales;    // scales[group × stride + output]
   int stride;
-  int shift;             // log₂ of the inputs of a group.
+  int shift;             // log₂ of the inputs per group.
 };
 
-// 8 bits: the inputs of each sixteen stand in the order 0 1 8 9, 2 3 10 11, 4 5 12 13, 6 7 14 15: four neighbouring bytes are what one lane wants for one
-// product of sixteen inputs.
+// 8 bits: the inputs of each sixteen are stored in the order 0 1 8 9, 2 3 10 11, 4 5 12 13, 6 7 14 15, so that four adjacent bytes are one lane's
+// operand for a product over sixteen inputs.
 __host__ __device__ constexpr int bytePlace(int input) { return (input & ~15) | (input & 6) << 1 | (input & 8) >> 2 | (input & 1); }
 __host__ __device__ constexpr int inputOfPlace(int place) { return (place & ~15) | (place & 12) >> 1 | (place & 2) << 2 | (place & 1); }
 
-// Float8: the codes of places 0 and 2 share the lower half of four bytes, those of 1 and 3 the upper one. The first has its sign and the other seven bits
-// where a bf16 with the same fields has them (15, 10 to 4), the second what is left: its sign at 11, the upper three bits at 14 to 12, the lower four at 3
-// to 0. One operation takes the first pair out, four the second.
+// Float8: the codes of places 0 and 2 share the lower half of four bytes, those of 1 and 3 the upper half. The first code of a half has its sign at
+// bit 15 and its other seven bits at 10 to 4, as a bf16 with the same fields has them. The second code takes the remaining bits: its sign at 11, the
+// upper three bits at 14 to 12, the lower four at 3 to 0. One operation extracts the first pair, four operations the second.
 __host__ __device__ constexpr uint32_t float8Bits(uint8_t code, int place) {
   const uint32_t c = code, half = place < 2 ? (c & 0x80u) << 8 | (c & 0x7fu) << 4 : (c & 0x80u) << 4 | (c & 0x70u) << 8 | (c & 0x0fu);
   return half << (place & 1) * 16;
@@ -57,7 +57,7 @@ __host__ __device__ constexpr uint8_t float8Code(uint32_t word, int place) {
   return static_cast<uint8_t>(place < 2 ? (half >> 8 & 0x80u) | (half >> 4 & 0x7fu) : (half >> 4 & 0x80u) | (half >> 8 & 0x70u) | (half & 0x0fu));
 }
 
-// Int4: of each 32 inputs, four bytes have what one lane wants for two products of sixteen. Codes are 8 more than their values.
+// Int4: of each 32 inputs, four bytes hold one lane's operands for two products over sixteen inputs. A code is its value plus 8.
 __host__ __device__ constexpr int int4Word(int input) { return input / 32 * 4 + (input >> 1 & 3); }
 __host__ __device__ constexpr int int4Shift(int input) { return (input & 24) / 8 * 4 + (input & 1) * 16; }
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint32_t bitsOf(__nv_bfloat162 pair) {
   return bits;
 }
 
-// (value & MASK) | bits in one instruction: of two constants the compiler makes two.
+// (value & MASK) | bits in one instruction: with two constants the compiler emits two.
 template <uint32_t MASK>
 __device__ __forceinline__ uint32_t maskedOr(uint32_t value, uint32_t bits) {
 #ifdef __CUDA_ARCH__
@@ -84,32 +84,33 @@ __device__ __forceinline__ uint32_t maskedOr(uint32_t value, uint32_t bits) {
 #endif
 }
 
-// Two 8-bit integers (the low bytes of each half) as two bf16, exactly: 128 + the lower seven bits, less 128 or, for negative ones, 256.
-// A second mask in a register is one more than vector products have.
+// Converts two 8-bit integers (the low bytes of each half) to two bf16, exactly: 128 + the lower seven bits, minus 128, or minus 256 for negative
+// ones. The mask is an immediate operand because the vector kernels have no register left for a second one.
 __device__ __forceinline__ uint32_t int8Pair(uint32_t bytes) {
   return bitsOf(__hsub2(bf16Pair(maskedOr<0x007f007fu>(bytes, 0x43004300u)), bf16Pair((bytes & 0x00800080u) | 0x43004300u)));
 }
 
-// Four bytes as the two registers of an operand.
+// Converts four bytes to the two registers of an operand.
 __device__ __forceinline__ void widenWord(uint32_t (&operand)[2], uint32_t word, int8_t) {
   operand[0] = int8Pair(__byte_perm(word, 0, 0x4140));
   operand[1] = int8Pair(__byte_perm(word, 0, 0x4342));
 }
-// The fields stand in their places already; 2¹²⁰ is the difference of the biases. Subnormal codes are subnormal bf16, which the multiplication takes.
+// The fields are already in place; 2¹²⁰ corrects for the difference of the exponent biases. Subnormal codes are subnormal bf16, which the
+// multiplication handles.
 __device__ __forceinline__ void widenWord(uint32_t (&operand)[2], uint32_t word, Float8) {
   const __nv_bfloat162 bias = bf16Pair(0x7b807b80u);
   operand[0] = bitsOf(__hmul2(bf16Pair(word & 0x87f087f0u), bias));
   operand[1] = bitsOf(__hmul2(bf16Pair(maskedOr<0x80f080f0u>(word << 4, word >> 4 & 0x07000700u)), bias));
 }
-// Of eight codes those of one product of sixteen inputs, `slice` 0 or 1: 128 + code, less 136.
+// Converts those of eight codes that belong to one product over sixteen inputs; `slice` is 0 or 1. 128 + code, minus 136.
 __device__ __forceinline__ void widenInt4(uint32_t (&operand)[2], uint32_t word, int slice) {
 #pragma unroll
   for (int i = 0; i < 2; i++)
     operand[i] = bitsOf(__hsub2(bf16Pair(maskedOr<0x000f000fu>(word >> (slice * 8 + i * 4), 0x43004300u)), bf16Pair(0x43084308u)));
 }
 
-// What a lane has loaded of one line of W, as operands of mma: operand i goes with the words xWord(i, 0) and xWord(i, 1) of the same inputs of x. Those of
-// Int4 are without their scale.
+// A lane's 16 bytes of one line of W as mma operands: operand i is multiplied with the words xWord(i, 0) and xWord(i, 1) of the same inputs of x.
+// Int4 operands are not scaled yet.
 template <typename W>
 struct LoadedWeights {
   static constexpr int OPERANDS = WEIGHTS_PER_LOAD<W> / 4;
@@ -128,7 +129,7 @@ struct LoadedWeights {
   }
 };
 
-// The scale of the group of `input`, of Int4; of others there is none here.
+// The group scale of `input` for Int4; other formats have no group scales.
 __device__ __forceinline__ bf16 groupScale(const LinearLines<Int4>& lines, int output, unsigned input) {
   return lines.scales[static_cast<size_t>(input >> lines.shift) * lines.stride + output];
 }
@@ -136,7 +137,7 @@ template <typename W>
 __device__ __forceinline__ bf16 groupScale(const LinearLines<W>&, int, unsigned) {
   return bf16(1.0f);
 }
-// An operand times its scale (in both halves): exact, as a scale has few bits.
+// Multiplies an operand by its scale (in both halves). Exact, because a scale has few significant bits.
 template <typename W>
 __device__ __forceinline__ void scaleOperand(uint32_t (&operand)[2], __nv_bfloat162 both) {
   if constexpr (WEIGHT_BITS<W> == 4) {

@@ -16,7 +16,7 @@
 namespace pie {
 namespace {
 
-// One call, whatever its weights are. T is what x is made of, W the weights.
+// The arguments of one product. T is the type of x, W that of the weights.
 template <typename T, typename W>
 struct Call {
   LinearLines<W> lines;
@@ -45,7 +45,7 @@ Call<bf16, W> narrowCallOf(const LinearNarrow& linear, const LinearLines<W>& lin
   return {lines, linear.bias, scales, group, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
 }
 
-// Calls `use` with the lines of a narrow matrix, their scales by output and their groups.
+// Calls `use` with the lines of a narrow matrix, its per-output scales and its group size.
 template <typename F>
 auto withLines(const LinearNarrow& linear, const F& use) {
   switch (linear.format) {
@@ -68,7 +68,7 @@ LinearProblem problemOf(const Call<T, W>& call, const LinearContext& context) {
   problem.narrow = sizeof(T) == 2;
   problem.weightBits = WEIGHT_BITS<W>;
   problem.group = call.group;
-  // The tensor-core kernel's strides have 32 bits.
+  // The tensor-core kernel computes strides in 32 bits.
   const bool lines = call.inputs % WEIGHTS_PER_LOAD<W> == 0 && call.xStride % 8 == 0 && call.xStride < size_t{1} << 31;
   problem.aligned = lines && isAligned(call.x) && isAligned(call.lines.values);
   problem.cublas = context.cublas != nullptr;
@@ -77,7 +77,7 @@ LinearProblem problemOf(const Call<T, W>& call, const LinearContext& context) {
   return problem;
 }
 
-// What is left of the workspace past `used` bytes; null where `wanted` do not fit.
+// The rest of the workspace behind the first `used` bytes; null if `wanted` bytes do not fit.
 template <typename S>
 S* scratch(const LinearContext& context, size_t used, size_t wanted) {
   used = (used + 255) / 256 * 256;
@@ -93,7 +93,7 @@ bool tiles(const Call<bf16, W>& call, const LinearSchedule& schedule, const Line
     launchLinearTiles(to, call.lines, call.x, call.xStride, call.inputs, call.outputs, schedule, context.workspace, stream);
     return true;
   }
-  // Edges and odd strides: sums in even lines first.
+  // Edges and odd strides: first write the sums to padded rows in the workspace, then run the epilogue.
   const int outputs = (call.outputs + run - 1) / run * run;
   const size_t used = schedule.splitTiles > 0 ? linearPartialBytes(schedule) : LINEAR_COUNTERS * sizeof(unsigned);
   float* sums = scratch<float>(context, used, static_cast<size_t>(call.rows) * outputs * sizeof(float));
@@ -133,7 +133,7 @@ void launchChosen(const Call<bf16, W>& call, const LinearChoice& choice, const L
   }
 }
 
-// `call` is without x, which would be aligned and without gaps.
+// `call.x` is null, which counts as aligned and contiguous.
 template <typename W>
 bool launchNormed(const Call<bf16, W>& call, const NormedInput<bf16>& x, const LinearContext& context, cudaStream_t stream) {
   const bool aligned = areAligned(x.sum, x.residual, x.delta, x.weight);

@@ -1,6 +1,6 @@
-// Every product kernel against a plain sum in double. Bounds are relative to the norm of the whole result (and, element by element, to the larger of the
-// element and the result's mean size): what is stored as bf16 has 2⁻⁹ of rounding in each value, so 3e-3; what is stored as float only the order of a float
-// sum, so 2e-6.
+// Every product kernel against a plain sum in double. Bounds are relative to the norm of the whole result (and, element by element, to the larger of
+// the element and the result's root mean square): bf16 results carry 2⁻⁹ of rounding per value, so 3e-3; float results only the error of a float sum,
+// so 2e-6.
 #include "linear.h"
 #include <cmath>
 #include <cstring>
@@ -31,7 +31,7 @@ template <typename T>
 struct Case {
   Shape shape;
   Epilogue epilogue;
-  std::vector<T> w, x, b, before;  // `before`: what y holds, for Add.
+  std::vector<T> w, x, b, before;  // `before`: contents of y for Add.
   int width;                       // Of y.
   size_t xStride, yStride;
 
@@ -41,9 +41,9 @@ struct Case {
     xStride = shape.inputs + shape.xGap;
     yStride = width + shape.yGap;
     w = random.normals<T>(static_cast<size_t>(shape.outputs) * shape.inputs);
-    // Sums of about 1, so that SwiGLU's curve matters.
+    // Sums of about 1, so that SwiGLU is tested in its nonlinear range.
     x = random.normals<T>(shape.rows * xStride, 1 / std::sqrt(shape.inputs + 1.0));
-    // Between rows there is what must not be read as part of one.
+    // NaN between rows shows when a kernel reads past a row.
     for (int r = 0; r < shape.rows; r++)
       for (size_t i = shape.inputs; i < xStride; i++) x[r * xStride + i] = T(NAN);
     if (shape.bias) b = random.normals<T>(shape.outputs);
@@ -71,7 +71,7 @@ struct Case {
     return y;
   }
 
-  // What the kernel leaves, without the gaps, which must be as before; one more row after the last as well.
+  // Runs the kernel; returns y without the gaps. Checks that the gaps and one more row after the last are untouched.
   template <typename Y>
   std::vector<float> runAs(const LinearContext& context, bool alone) const {
     const DeviceArray<T> weights(w), inputs(x), bias(b);
@@ -123,7 +123,7 @@ struct Case {
   }
 };
 
-// A workspace that must be as clean after as before.
+// Checks on destruction that the counters are zero again.
 struct Workspace {
   DeviceArray<float> memory;
   explicit Workspace(size_t bytes) : memory(bytes / sizeof(float)) {
@@ -244,7 +244,7 @@ TEST("linear: tensor-core tiles, numbers of rows around the sizes of tiles") {
   for (const int tile : {0, 2, 3}) Case<bf16>({130, 144, 72, true}, Epilogue::SwiGlu).check(workspace.context(inTiles(tile, 2)));
 }
 
-TEST("linear: tiles that do not fit their edges: few outputs, odd strides") {
+TEST("linear: tiles with ragged edges: few outputs, odd strides") {
   const Workspace workspace(WORKSPACE);
   for (const Epilogue epilogue : EPILOGUES)
     for (const int tile : {0, 2, 4}) {
@@ -252,7 +252,7 @@ TEST("linear: tiles that do not fit their edges: few outputs, odd strides") {
       Case<bf16>({7, 8, 264}, epilogue).check(context);
       Case<bf16>({7, 46, 72, true, 0, 1}, epilogue).check(context);
     }
-  Case<bf16>({5, 8, 16}, Epilogue::Add).check(workspace.context());  // A low-rank change.
+  Case<bf16>({5, 8, 16}, Epilogue::Add).check(workspace.context());  // The shape of a low-rank adapter.
   Case<bf16>({200, 24, 8}, Epilogue::Add).check(workspace.context());
 }
 
@@ -264,9 +264,9 @@ TEST("linear: tiles split over the inputs: any number of blocks, and the same re
     skinny.check(context);
     CHECK(skinny.run(context) == skinny.run(context));
   }
-  // Several row tiles, some of them whole, some split.
+  // Several row tiles, some whole, some split.
   for (const int blocks : {2, 3, 6}) Case<bf16>({70, 264, 136, true}, Epilogue::SwiGlu).check(workspace.context(inTiles(1, blocks)));
-  // Too little memory for parts: whole tiles.
+  // Too little workspace for partial tiles: falls back to whole tiles.
   LinearContext poor = workspace.context(inTiles(0, 3));
   poor.workspaceBytes = 1000;
   skinny.check(poor);
@@ -274,7 +274,7 @@ TEST("linear: tiles split over the inputs: any number of blocks, and the same re
   skinny.check(poor);
 }
 
-TEST("linear: a row's result is the same in every batch of up to 64 that tiles take") {
+TEST("linear: a row's result is the same in every batch of up to 64 rows on tiles") {
   const Workspace workspace(WORKSPACE);
   const Case<bf16> most({40, 256, 520}, Epilogue::Wide);
   const std::vector<float> reference = most.run(workspace.context(inTiles()));
@@ -287,7 +287,7 @@ TEST("linear: a row's result is the same in every batch of up to 64 that tiles t
   }
 }
 
-TEST("linear: what is chosen by itself, aligned and not, and nothing for no rows") {
+TEST("linear: the automatic choice, aligned and unaligned, and zero rows") {
   const Workspace workspace(WORKSPACE);
   for (const int rows : {1, 4, 5, 20, 130}) {
     Case<bf16>({rows, 80, 136, true}, Epilogue::Store).check(workspace.context());
@@ -307,7 +307,7 @@ TEST("linear: replayed from a graph") {
   cudaGraphExec_t exec;
   testing::cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const auto launch = [&] { launchLinear<bf16>({weights, nullptr, 256, 648}, x, 648, y, 256, 9, Epilogue::Wide, workspace.context(inTiles(0, 5)), stream); };
-  // Once directly: a kernel that was never launched is loaded first, which a capture may refuse.
+  // Launch once directly: CUDA loads a kernel lazily at its first launch, which a capture may not allow.
   launch();
   testing::cudaOk(cudaStreamSynchronize(stream));
   testing::cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

@@ -1,5 +1,6 @@
-// RMSNorm of rows in eights (Zhang and Sennrich, 2019). Whoever normalises does it in the order that is here, so that the results are the same to the bit.
-// A row's eights are those of lanes in turn; a warp's squares are added over its lanes, then those of a row's warps over the lanes of one.
+// RMSNorm of rows in vectors of eight (Zhang and Sennrich, 2019). Every kernel that normalises uses this order of summation, so that results are
+// identical to the bit: a row's vectors are assigned to lanes in turn; each warp reduces its squares over its lanes, then one warp reduces the sums
+// of the row's warps.
 #pragma once
 #include "vectors.h"
 
@@ -15,7 +16,7 @@ __device__ __forceinline__ void addSquares(float& sum, const Eight& x) {
   for (int j = 0; j < EIGHT; j++) sum = fmaf(x.values[j], x.values[j], sum);
 }
 
-// What a row is multiplied by.
+// The factor that normalises a row.
 __device__ __forceinline__ float normScale(float squares, int hidden, float epsilon) { return rsqrtf(squares / hidden + epsilon); }
 
 __device__ __forceinline__ void scaleEight(Eight& x, float scale, const Eight& weight) {

@@ -1,4 +1,5 @@
-// Copies of KV slots. All sources go to scratch memory before any destination is written, so that chains and swaps come out as if read first.
+// Copies of KV slots. All sources are copied to scratch memory before any destination is written, so that chains and swaps behave as if all sources
+// were read first.
 #include <type_traits>
 #include "kv-rows.h"
 #include "rows.h"
@@ -23,7 +24,8 @@ __device__ __forceinline__ void copyValues(T* to, const T* from, int count, bool
 __device__ __forceinline__ void storeOnce(float* to, double value) { *to = static_cast<float>(value); }
 __device__ __forceinline__ void storeOnce(bf16* to, double value) { *to = __double2bfloat16(value); }
 
-// A block per pair and layer. Rotations add up: a key of position p becomes one of p + shift. In double from the stored value, rounded once.
+// One block per pair and layer. Rotations compose: rotating the stored key of position p by `shift` gives that of p + shift. Computed in double from
+// the stored value, rounded once.
 template <typename T>
 __global__ __launch_bounds__(COPY_THREADS) void gatherSlots(T* scratch, const T* pool, const int* sources, const int* shifts, const double* frequencies,
                                                             size_t slots, int layers, int slotWidth, int headDim, bool wide) {
@@ -48,7 +50,7 @@ __global__ __launch_bounds__(COPY_THREADS) void gatherSlots(T* scratch, const T*
   copyValues(to + keys, from + keys, keys, wide && keys % (16 / sizeof(T)) == 0);
 }
 
-// The same of float8. A head whose keys are turned has another largest value, and gets its scale anew; values, their scales and padding are as they were.
+// The float8 version. A rotated key head has a new maximum, so its scale is recomputed; values, their scales and padding are copied unchanged.
 __global__ __launch_bounds__(COPY_THREADS) void gatherFloat8(KvLayer<float8> scratch, KvLayer<float8> pool, const int* sources, const int* shifts,
                                                              const double* frequencies, size_t slots, int layers, int kvHeads, int headDim) {
   DYNAMIC_SHARED(double2, turns);

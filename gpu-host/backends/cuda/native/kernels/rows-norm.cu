@@ -1,4 +1,4 @@
-// RMSNorm (Zhang and Sennrich, 2019) with the sum that goes before it. Sums are floats, of at most a few hundred terms each before they meet.
+// RMSNorm (Zhang and Sennrich, 2019) with the preceding residual addition. Sums are float; no partial sum has more than a few hundred terms.
 #include "rows.h"
 #include "../device/launch.h"
 #include "norm-eights.h"
@@ -6,15 +6,15 @@
 namespace pie {
 namespace {
 
-// One row in, up to two out; what is null is left out.
+// One input row, up to two output rows; null outputs are skipped.
 template <typename T>
 struct NormArguments {
-  float* sum;             // residual + delta. May be `residual`.
+  float* sum;             // residual + delta. May alias `residual`.
   float* states;
   T* narrow;
   const float* residual;
   const T* delta;
-  const int* pick;        // Rows of `residual` and `delta`; null: their own.
+  const int* pick;        // Rows of `residual` and `delta`; null: the same rows as the output.
   const T* weight;
   int hidden;
   float epsilon;
@@ -34,7 +34,7 @@ __global__ __launch_bounds__(MAX_NORM_THREADS) void normEights(NormArguments<T> 
 #pragma unroll
   for (int v = 0; v < VECTORS; v++) {
     const int i = (v * blockDim.x + threadIdx.x) * EIGHT;
-    // Nobody writes it: it is asked for while the kernel before still runs.
+    // No kernel writes the weights, so the load is issued while the previous kernel still runs.
     if (i < a.hidden && normalise) weight[v] = loadEight(a.weight + i);
   }
   waitForEarlier();
@@ -80,7 +80,7 @@ __global__ __launch_bounds__(PLAIN_NORM_THREADS) void normPlain(NormArguments<T>
   }
   if (!a.states && !a.narrow) return;
   const float scale = normScale(blockSum(squares, warps), a.hidden, a.epsilon);
-  // Where the sum was stored, `residual` holds it now.
+  // If the sum was stored, `residual` already includes delta.
   const T* delta = a.sum ? nullptr : a.delta;
   for (int i = threadIdx.x; i < a.hidden; i += PLAIN_NORM_THREADS) {
     const float x = a.residual[from + i] + (delta ? widen(delta[from + i]) : 0.0f);
@@ -99,7 +99,7 @@ void launchNorm(const NormArguments<T>& a, int rows, cudaStream_t stream) {
     return;
   }
   const int eights = a.hidden / EIGHT;
-  // A block of 512 leaves room for three more beside it.
+  // With 512 threads, four blocks fit on a multiprocessor.
   if (eights <= 512)
     LAUNCH_CHAINED((normEights<T, 1>), rows, divideUp(eights, 32) * 32, 0, stream, a);
   else

@@ -1,4 +1,4 @@
-// Rotary position embedding (Su et al., 2021) of queries and keys, with their norms before it and the KV write after it.
+// Rotary position embedding (Su et al., 2021) of queries and keys, fused with their norms and the KV write.
 #include <type_traits>
 #include "../device/launch.h"
 #include "kv-rows.h"
@@ -35,22 +35,23 @@ struct RotateArguments {
   float epsilon;
 };
 
-// One head of one row: where it comes from, where it goes, its norm.
+// One head of one row: source, destination and norm.
 template <typename T>
 struct Head {
   const T* from;
-  T* to;  // Null where it is a slot of another type.
+  T* to;  // Null if the destination is a slot of another type.
   const T* norm;
   bool rotated;
 };
 
-// A slot holds the keys of all heads and then the values: in the order of the projection.
+// A slot holds the keys of all heads, then the values: the order of the projection.
 template <typename T, typename K>
 __device__ __forceinline__ K* slotOf(const RotateArguments<T, K>& a, int row, int index) {
   return a.layer.base + static_cast<size_t>(a.slots[row]) * a.layer.slotWidth + static_cast<size_t>(index - a.heads) * a.headDim;
 }
 
-// Called by all lanes of a head, of which one is `first`, with the largest value among them. Leaves the head's scale; gives what to multiply by.
+// All lanes of a head call this with the largest magnitude among them; `first` is true for one of them. Stores the head's scale and returns its
+// reciprocal.
 template <typename T>
 __device__ __forceinline__ float storeScale(const RotateArguments<T, float8>& a, int row, int index, float most, bool first) {
   const int head = (index - a.heads) % a.kvHeads, isValue = (index - a.heads) / a.kvHeads;
@@ -93,7 +94,7 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T
   const int index = blockIdx.y * (ROTATE_THREADS / lanes) + threadIdx.x / lanes;
   const int offset = threadIdx.x % lanes * EIGHT;
   const int half = a.headDim / 2;
-  // Lanes past the last head go along, for the sums.
+  // Lanes past the last head stay active for the shuffles.
   const bool present = index < a.heads + 2 * a.kvHeads;
   Head<T> head = {};
   Eight first = {}, second = {};
@@ -152,7 +153,7 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T
   storeEight(head.to + half + offset, second);
 }
 
-// Any even headDim: a warp per head.
+// Any even headDim: one warp per head.
 template <typename T, typename K>
 __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T, K> a) {
   letNextBegin();
@@ -169,7 +170,7 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T,
     for (int i = lane; i < a.headDim; i += 32) squares += widen(head.from[i]) * widen(head.from[i]);
     scale = rsqrtf(warpSum(squares) / a.headDim + a.epsilon);
   }
-  // Values i and i + half.
+  // Rotates values i and i + half.
   const auto turned = [&](int i) {
     float x = widen(head.from[i]), y = widen(head.from[i + half]);
     if (head.norm) {

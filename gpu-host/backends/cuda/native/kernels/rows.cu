@@ -1,4 +1,4 @@
-// Embedding, rounding.
+// Embedding and rounding.
 #include "rows.h"
 #include "../device/launch.h"
 #include "vectors.h"
@@ -27,7 +27,7 @@ __global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T*
   }
 }
 
-// The last values, past whole eights, are the first threads'.
+// The first threads convert the remaining values after the last full vector.
 template <typename T>
 __global__ __launch_bounds__(NARROW_THREADS) void narrowEights(T* narrow, const float* wide, size_t count) {
   const size_t thread = static_cast<size_t>(blockIdx.x) * NARROW_THREADS + threadIdx.x;
@@ -51,7 +51,7 @@ void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, int
   const bool eights = hidden % EIGHT == 0 && areAligned(residual, table, inputs.embeds);
   const int units = eights ? hidden / EIGHT : hidden;
   const int threads = min(EMBED_THREADS, divideUp(units, 32) * 32);
-  // Few rows are spread over more blocks.
+  // Few rows are spread over more blocks to fill the device.
   const dim3 grid(rows, rows < 64 ? divideUp(units, threads) : 1);
   if (eights)
     LAUNCH_CHAINED((embed<T, true>), grid, threads, 0, stream, residual, table, inputs, hidden);

@@ -16,13 +16,13 @@ std::vector<double> wide(const std::vector<T>& values) {
   return result;
 }
 
-// What rounding to T may cost a value of this size.
+// Largest rounding error of T for a value of this size.
 template <typename T>
 double rounding(double size) {
   return size * (sizeof(T) == 2 ? 0x1p-8 : 0x1p-23);
 }
 
-// Relative to each value's size, with what float sums may cost.
+// Compares relative to each value's size, plus the error of float sums.
 template <typename T>
 void checkRounded(const char* what, const std::vector<T>& actual, const std::vector<double>& expected) {
   REQUIRE(actual.size() == expected.size());
@@ -36,7 +36,7 @@ void checkRounded(const char* what, const std::vector<T>& actual, const std::vec
   }
 }
 
-// `shift` values in: not aligned to 16 bytes when it is 1.
+// Values stored `shift` elements into the allocation: not 16-byte aligned if shift is 1.
 template <typename T>
 struct Shifted {
   DeviceArray<T> all;
@@ -153,7 +153,7 @@ ModelShape shapeOf(int heads, int kvHeads, int headDim, int layers = 1) {
   return shape;
 }
 
-// `head` is one head's values: normalised, when there is a weight, then turned by `angle(i)`.
+// `head` is one head's values: normalised if there is a weight, then rotated by `angle(i)`.
 template <typename T>
 void turn(std::vector<double>& head, const T* norm, float epsilon, double position, const std::vector<double>& frequencies) {
   const size_t half = head.size() / 2;
@@ -212,7 +212,7 @@ void testRotateAndStore(int rows, const ModelShape& shape, bool norms) {
   checkRounded("pool", base.host(), pool);
 }
 
-// Slots of all layers are copied one after another from a copy of the pool, in double.
+// Reference: copies the slots of all layers one after another from a copy of the pool, in double.
 template <typename T>
 void testCopySlots(const ModelShape& shape, int slots, const std::vector<int>& sources, const std::vector<int>& destinations, const std::vector<int>& shifts) {
   Random random(shape.headDim + slots);
@@ -237,7 +237,7 @@ void testCopySlots(const ModelShape& shape, int slots, const std::vector<int>& s
   DeviceArray<int> shift(shifts);
   launchCopySlots<T>(pool, scratch, DeviceArray<int>(sources), DeviceArray<int>(destinations), shifts.empty() ? nullptr : shift.get(),
                      DeviceArray<double>(frequencies), pairs, slots, shape, nullptr);
-  // In double and rounded once: at most where sine and cosine of two libraries differ is the last bit another one.
+  // Both sides compute in double and round once: results differ at most in the last bit, where two libraries' sine and cosine differ.
   const auto actual = pool.host();
   for (size_t i = 0; i < expected.size(); i++) {
     const double bound = rounding<T>(std::fabs(expected[i])) * (sizeof(T) == 2 ? 1 : 2);
@@ -252,7 +252,7 @@ template <typename T>
 void testNarrow(size_t count, int shift) {
   Random random(count);
   auto values = random.normals<float>(count);
-  if (count > 3) values[1] = 1.00390625f, values[2] = 1.01171875f, values[3] = -0.0f;  // Two ties, of bf16.
+  if (count > 3) values[1] = 1.00390625f, values[2] = 1.01171875f, values[3] = -0.0f;  // Two ties for bf16.
   std::vector<float> padded(values);
   padded.insert(padded.begin(), shift, 0.0f);
   DeviceArray<float> from(padded);
@@ -269,7 +269,7 @@ void testNarrow(size_t count, int shift) {
 
 }  // namespace
 
-TEST("embedding takes rows of the table, and given ones where there is no token") {
+TEST("embedding takes rows of the table, and given embeds where there is no token") {
   for (const int hidden : {64, 104, 33, 2}) {
     testEmbed<bf16>(5, hidden);
     testEmbed<float>(5, hidden);
@@ -279,7 +279,7 @@ TEST("embedding takes rows of the table, and given ones where there is no token"
   testEmbed<float>(0, 64);
 }
 
-TEST("the norm is that of the sum, which is kept") {
+TEST("the norm applies to the sum, which is stored") {
   for (const bool delta : {true, false}) {
     for (const int hidden : {64, 200, 45, 8, 1}) {
       testAddNorm<bf16>(3, hidden, delta, true);
@@ -292,7 +292,7 @@ TEST("the norm is that of the sum, which is kept") {
   testAddNorm<float>(0, 64, true, true);
 }
 
-TEST("the norm of wide rows, and of rows that are not aligned") {
+TEST("the norm of wide rows, and of unaligned rows") {
   testAddNorm<bf16>(1, 4096, true, true);
   testAddNorm<bf16>(1, 5000, true, true);
   testAddNorm<bf16>(1, 16384, true, true);
@@ -301,7 +301,7 @@ TEST("the norm of wide rows, and of rows that are not aligned") {
   testAddNorm<bf16>(2, 64, true, true, 1);
 }
 
-TEST("a row of zeros stays one") {
+TEST("a row of zeros stays zero") {
   DeviceArray<float> residual(std::vector<float>(64, 0));
   DeviceArray<bf16> out(64);
   launchAddNorm<bf16>(out, residual, nullptr, DeviceArray<bf16>(std::vector<bf16>(64, bf16(1.0f))), 1, 64, 1e-5f, nullptr);
@@ -324,7 +324,7 @@ TEST("queries and keys are rotated, values are not, and each row goes to its slo
     testRotateAndStore<float>(3, shapeOf(3, 1, 128), norms);
     testRotateAndStore<float>(2, shapeOf(2, 2, 16), norms);
     testRotateAndStore<bf16>(2, shapeOf(2, 1, 512), norms);
-    // Plain ones.
+    // Shapes of the plain kernel.
     testRotateAndStore<bf16>(3, shapeOf(3, 1, 48), norms);
     testRotateAndStore<float>(2, shapeOf(5, 5, 6), norms);
     testRotateAndStore<bf16>(2, shapeOf(2, 1, 100), norms);
@@ -333,16 +333,16 @@ TEST("queries and keys are rotated, values are not, and each row goes to its slo
   testRotateAndStore<float>(0, shapeOf(2, 1, 64), true);
 }
 
-TEST("slots are copied as if all were read first") {
+TEST("slots are copied as if all sources were read first") {
   const auto shape = shapeOf(4, 2, 16, 3);
   testCopySlots<bf16>(shape, 9, {0, 1, 2}, {6, 7, 8}, {});
-  testCopySlots<bf16>(shape, 9, {0, 1, 2, 3, 4}, {1, 2, 3, 4, 0}, {});  // A chain that closes.
+  testCopySlots<bf16>(shape, 9, {0, 1, 2, 3, 4}, {1, 2, 3, 4, 0}, {});  // A closed chain.
   testCopySlots<float>(shape, 9, {5, 3, 3}, {3, 5, 4}, {});             // A swap; one source twice.
   testCopySlots<float>(shapeOf(1, 1, 6, 2), 40, {0, 39}, {39, 1}, {});
   testCopySlots<float>(shape, 2, {}, {}, {});
 }
 
-TEST("keys of copied slots are turned on by their shifts") {
+TEST("keys of copied slots are rotated by their shifts") {
   const auto shape = shapeOf(4, 2, 16, 2);
   testCopySlots<bf16>(shape, 9, {0, 1, 2, 2}, {2, 0, 1, 5}, {5, -3, 0, 100000});
   testCopySlots<float>(shape, 9, {0, 1, 2}, {0, 1, 2}, {1, 0, -70000});  // In place.
@@ -351,7 +351,7 @@ TEST("keys of copied slots are turned on by their shifts") {
   testCopySlots<bf16>(shapeOf(1, 1, 512, 1), 3, {0}, {2}, {9});
 }
 
-TEST("a key that is turned there and back is the same within its rounding") {
+TEST("a key rotated forth and back is unchanged within its rounding") {
   const auto shape = shapeOf(1, 1, 64, 1);
   Random random(5);
   const auto before = random.normals<float>(shape.slotWidth() * 2);
@@ -364,7 +364,7 @@ TEST("a key that is turned there and back is the same within its rounding") {
   for (int i = 0; i < shape.slotWidth(); i++) CHECK_CLOSE(after[shape.slotWidth() + i], before[i], 5e-7);
 }
 
-TEST("narrowing rounds to nearest even, whatever the count") {
+TEST("narrowing rounds to nearest even, for any count") {
   for (const int count : {0, 1, 7, 8, 9, 2051}) {
     testNarrow<bf16>(count, 0);
     testNarrow<float>(count, 0);

@@ -1,4 +1,4 @@
-// What every kernel and the engine agree on: scalar types, the model's shape, the layout of the KV pool.
+// Shared by all kernels and the engine: scalar types, the model's shape, the layout of the KV pool.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace pie {
 
-// Two builds of every kernel: bf16 weights, activations and KV, or float (the debug mode). The residual stream and logits are always float.
+// Every kernel exists in two builds: bf16 weights, activations and KV, or float (for debugging). The residual stream and logits are always float.
 using bf16 = __nv_bfloat16;
-// Of keys and values beside bf16: see ../device/float8.h.
+// Storage type of keys and values in the bf16 build; see ../device/float8.h.
 struct float8 {
   uint8_t code;
 };
@@ -19,34 +19,34 @@ struct ModelShape {
   int layers = 0;
   int heads = 0;
   int kvHeads = 0;
-  // Even. The fast kernels take 64 and 128; others run on plain ones.
+  // Even. The fast kernels support 64 and 128; other sizes use the plain kernels.
   int headDim = 0;
   int vocabulary = 0;
   float rmsEpsilon = 0;
 
   int queryWidth() const { return heads * headDim; }
   int kvWidth() const { return kvHeads * headDim; }
-  // One row of the joint projection: queries, then keys, then values.
+  // Width of a row of the joint projection: queries, then keys, then values.
   int qkvWidth() const { return queryWidth() + 2 * kvWidth(); }
-  // Values of one slot of one layer: keys of all heads, then values of all heads.
+  // Values per slot and layer: keys of all heads, then values of all heads.
   int slotWidth() const { return 2 * kvWidth(); }
 };
 
-// The pool is `layers × slots × slotWidth`: a page's slots are neighbours, so that a page of one layer is one piece of memory. The engine has some
-// slots past those of the pages: for keys that live during one call only, and one that takes what padding rows write.
+// The pool is `layers × slots × slotWidth`. A page's slots are adjacent, so a page of one layer is contiguous. Beyond the slots of the pages the
+// engine has slots for keys that live during one call only, and one slot that receives the writes of padding rows.
 template <typename K>
 struct KvLayer {
-  K* base;  // Of this layer.
+  K* base;  // Start of this layer.
   int slotWidth;
 };
-// In float8 a slot has the codes of all keys, those of all values, and for each key head two scales in float16: its keys', then its values'. A scale is a
-// power of two, found when the head is written (kv-rows.h), so that a code times its scale is exact in bf16. Slots are whole sectors of 32 bytes.
+// A float8 slot has the codes of all keys, those of all values, and for each KV head two float16 scales: the keys', then the values'. A scale is a
+// power of two, chosen when the head is written (kv-rows.h), so that code × scale is exact in bf16. Slots are padded to 32-byte sectors.
 template <>
 struct KvLayer<float8> {
   float8* base;
-  int slotWidth;  // From a slot to the next, padding included.
-  int values;     // Where values begin in a slot,
-  int scales;     // and where scales do.
+  int slotWidth;  // Stride between slots, including padding.
+  int values;     // Offset of the values in a slot.
+  int scales;     // Offset of the scales in a slot.
 };
 
 template <typename K>

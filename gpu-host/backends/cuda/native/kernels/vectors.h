@@ -1,4 +1,4 @@
-// Eight values at a time: 16 bytes of bf16, or twice that of floats. Sums over a block.
+// Vectors of eight values: 16 bytes of bf16, or 32 bytes of floats. Sums over a block.
 #pragma once
 #include "types.h"
 
@@ -6,7 +6,7 @@ namespace pie {
 
 constexpr int EIGHT = 8;
 
-// Whether eights can be read from here.
+// True if vectors can be loaded from all of these addresses.
 template <typename... P>
 bool areAligned(const P*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
@@ -23,7 +23,6 @@ __device__ __forceinline__ Eight loadEight(const float* from) {
 }
 
 __device__ __forceinline__ Eight widenEight(const uint4& words) {
-  // A bf16 is the upper half of a float.
   return {{__uint_as_float(words.x << 16), __uint_as_float(words.x & 0xffff0000u), __uint_as_float(words.y << 16), __uint_as_float(words.y & 0xffff0000u),
            __uint_as_float(words.z << 16), __uint_as_float(words.z & 0xffff0000u), __uint_as_float(words.w << 16), __uint_as_float(words.w & 0xffff0000u)}};
 }
@@ -51,7 +50,7 @@ __device__ __forceinline__ float widen(bf16 value) { return __bfloat162float(val
 __device__ __forceinline__ void storeRounded(float* to, float value) { *to = value; }
 __device__ __forceinline__ void storeRounded(bf16* to, float value) { *to = __float2bfloat16(value); }
 
-// Sum over a warp, the same in every lane.
+// Sum over a warp; every lane gets the same result.
 __device__ __forceinline__ float warpSum(float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
@@ -64,7 +63,7 @@ __device__ __forceinline__ float warpMax(float value) {
   return value;
 }
 
-// Sum over a block of whole warps, the same in every thread. `warps` is shared memory of 32 floats that nobody uses meanwhile.
+// Sum over a block of full warps; every thread gets the same result. `warps` is shared memory for 32 floats, used exclusively during the call.
 __device__ __forceinline__ float blockSum(float value, float* warps) {
   const int lane = threadIdx.x % 32;
   value = warpSum(value);

@@ -11,7 +11,7 @@ inline void cudaOk(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
 }
 
-// An array on the device, freed at the end of its scope. Without values it holds whatever was there (in the emulation: NaN everywhere).
+// An array on the device, freed at the end of its scope. Uninitialised unless constructed from values (the emulation fills it with NaN).
 template <typename T>
 class DeviceArray {
  public:
@@ -27,7 +27,7 @@ class DeviceArray {
   size_t size() const { return count; }
   void set(const std::vector<T>& values) {
     if (!values.empty()) cudaOk(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-    // From pageable memory it may return before all has landed, and streams of a test's own do not wait for it.
+    // A copy from pageable memory may return before it has completed, and a test's own streams do not wait for it.
     cudaOk(cudaDeviceSynchronize());
   }
   // Waits for all streams.

@@ -1,5 +1,6 @@
-// Runs the cases that are linked in. Arguments are parts of names or files: only cases with one of them run. --list names them, --slow says how long each
-// took, --announce says which one begins (for who reads what a crash has left), --part=I/N runs every Nth from the Ith on, counted from 0.
+// Runs the linked test cases. Arguments are substrings of names or files and select cases. --list prints the names, --slow prints each case's time,
+// --announce prints a case's name when it begins (to identify the case after a crash), --part=I/N runs every Nth case starting at the Ith, counted
+// from 0.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,7 +16,7 @@ std::vector<Case>& cases() {
 }
 
 namespace {
-int failures = 0;  // Of the case that runs.
+int failures = 0;  // Of the running case.
 constexpr int SHOWN = 10;
 
 const char* base(const char* file) {
@@ -79,7 +80,7 @@ int main(int count, char** arguments) {
     const double start = now();
     try {
       one.body();
-      // What a case started must have ended well before the next one.
+      // A case's device work must end without an error before the next case begins.
       const cudaError_t left = cudaDeviceSynchronize();
       if (left != cudaSuccess) fail(one.file, 0, std::string("the device ends with: ") + cudaGetErrorString(left));
       (void)cudaGetLastError();
@@ -98,6 +99,6 @@ int main(int count, char** arguments) {
   }
   std::printf("1..%d\n", number);
   if (bad > 0) std::printf("# %d of %d failed\n", bad, number);
-  if (number == 0) std::printf("# no case has such a name\n");
+  if (number == 0) std::printf("# no test case matches the arguments\n");
   return bad > 0 || number == 0 ? 1 : 0;
 }

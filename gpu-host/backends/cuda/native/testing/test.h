@@ -1,4 +1,4 @@
-// Tests in C++: TEST("what is true") { CHECK(…); CHECK_CLOSE(actual, expected, tolerance); }. A file registers its cases by being linked in.
+// C++ test framework: TEST("what is true") { CHECK(…); CHECK_CLOSE(actual, expected, tolerance); }. Linking a file registers its cases.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -20,9 +20,9 @@ struct Register {
   Register(const char* file, const char* name, void (*body)()) { cases().push_back({file, name, body}); }
 };
 
-// Notes a failure of the case that runs; the case goes on.
+// Records a failure of the running case; the case continues.
 void fail(const char* file, int line, const std::string& message);
-// Ends the case that runs, quietly: for what cannot be tested where it runs.
+// Thrown to end the running case as skipped, if it cannot run in this environment.
 struct Skipped {
   std::string why;
 };
@@ -47,7 +47,7 @@ void checkEqual(const char* file, int line, const char* what, const A& actual, c
 
 inline bool isClose(double actual, double expected, double tolerance) {
   if (std::isnan(expected)) return std::isnan(actual);
-  return actual == expected || std::fabs(actual - expected) <= tolerance;  // A NaN is close to nothing.
+  return actual == expected || std::fabs(actual - expected) <= tolerance;  // False for NaN.
 }
 
 inline void checkClose(const char* file, int line, const char* what, double actual, double expected, double tolerance) {
@@ -55,7 +55,7 @@ inline void checkClose(const char* file, int line, const char* what, double actu
     fail(file, line, std::string(what) + " is " + text(actual) + ", not " + text(expected) + " ± " + text(tolerance));
 }
 
-// Two sequences of numbers, element by element; says where they differ most.
+// Compares two sequences element by element; reports the largest difference.
 template <typename A, typename E>
 void checkAllClose(const char* file, int line, const char* what, const A& actual, const E& expected, double tolerance) {
   if (actual.size() != expected.size()) {
@@ -77,7 +77,7 @@ void checkAllClose(const char* file, int line, const char* what, const A& actual
              text(static_cast<double>(actual[worst])) + ", not " + text(static_cast<double>(expected[worst])) + " ± " + text(tolerance));
 }
 
-// The same numbers for the same seed, everywhere (SplitMix64: Steele, Lea and Flood, 2014).
+// A generator with the same sequence for the same seed on every platform (SplitMix64: Steele, Lea and Flood, 2014).
 class Random {
  public:
   explicit Random(uint64_t seed) : state(seed) {}
@@ -92,7 +92,7 @@ class Random {
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   // In [low, high], both included.
   int64_t integer(int64_t low, int64_t high) { return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1)); }
-  // Mean 0, deviation 1 (Box and Muller, 1958).
+  // Mean 0, standard deviation 1 (Box and Muller, 1958).
   double normal() { return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(6.283185307179586 * uniform()); }
   template <typename T = float>
   std::vector<T> normals(size_t count, double deviation = 1) {
@@ -119,7 +119,7 @@ class Random {
   do {                                                                     \
     if (!(__VA_ARGS__)) testing::fail(__FILE__, __LINE__, "false: " #__VA_ARGS__); \
   } while (0)
-// As CHECK, and ends the case.
+// CHECK that also ends the case on failure.
 #define REQUIRE(...)                                               \
   do {                                                             \
     if (!(__VA_ARGS__)) {                                          \
@@ -130,7 +130,7 @@ class Random {
 #define CHECK_EQUAL(actual, expected) testing::checkEqual(__FILE__, __LINE__, #actual, actual, expected)
 #define CHECK_CLOSE(actual, expected, tolerance) testing::checkClose(__FILE__, __LINE__, #actual, actual, expected, tolerance)
 #define CHECK_ALL_CLOSE(actual, expected, tolerance) testing::checkAllClose(__FILE__, __LINE__, #actual, actual, expected, tolerance)
-// The expression throws a std::exception whose message contains `part`.
+// Checks that the expression throws a std::exception whose message contains `part`.
 #define CHECK_THROWS(expression, part)                                                                              \
   do {                                                                                                              \
     bool threw_ = false;                                                                                            \

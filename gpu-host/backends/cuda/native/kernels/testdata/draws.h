@@ -1,4 +1,4 @@
-// Written by draws.ts (seed 20261): what the sampler in TypeScript and V8's Math.exp give. Floats are given by their bits.
+// Written by draws.ts (seed 20261): results of the TypeScript sampler and of V8's Math.exp. Floats are written as bits.
 #pragma once
 #include <cstdint>
 

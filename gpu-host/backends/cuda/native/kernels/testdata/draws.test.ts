@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { DRAWS_FILE, drawsHeader } from './draws.ts';
 
-test('the draws that the kernels are held to are those of the sampler', () => {
+test('draws.h, the reference of the kernels, matches the sampler', () => {
   assert.ok(
     readFileSync(DRAWS_FILE, 'utf8') === drawsHeader,
-    'draws.h differs: run testdata/draws.ts, and change head-draw.h with the sampler',
+    'draws.h differs from the sampler: run testdata/draws.ts, and update head-draw.h to match',
   );
 });

@@ -1,6 +1,6 @@
 /**
- * Makes `draws.h`: results of `gpu-host/handlers/sampler.ts` (`gpu-host/backends/draw.ts`) and of this Node's `Math.exp`, for tests of
- * the device's draws. Run it again when the sampler changes: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
+ * Generates `draws.h`: results of `gpu-host/handlers/sampler.ts` (`gpu-host/backends/draw.ts`) and of this Node's `Math.exp`, for the tests of the
+ * device's draws. Run it again when the sampler changes: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,7 @@ import { pick } from '#gpu-host/handlers/sampler.ts';
 
 const SEED = 20_261;
 let calls = 0;
-/** A number in [0, 1), from the sampler's own generator at positions that no case uses. */
+/** A number in [0, 1) from the sampler's own generator, at positions that no case uses. */
 const random = (): number => uniform(SEED, 0x4000_0000 + calls++);
 const integer = (below: number): number => Math.floor(random() * below);
 const word = (): number => integer(2 ** 32);
@@ -36,7 +36,7 @@ const exponents = [
 ];
 for (const size of [0.3, 1, 20, 700, 745]) for (let i = 0; i < 20; i++) exponents.push(-size * random());
 
-/** Log-probabilities of `logits`, most probable first, as floats. */
+/** Log-probabilities of `logits` as floats, in descending order. */
 function distribution(logits: readonly number[]): Float32Array {
   const sorted = Float32Array.from(logits).sort().reverse();
   const sum = sorted.reduce((all, logit) => all + Math.exp(logit - (sorted[0] as number)), 0);
@@ -47,11 +47,11 @@ const spread = (count: number, scale: number): Float32Array =>
 const infinite = Number.NEGATIVE_INFINITY;
 const distributions = [
   ...[1, 2, 3, 40, 65, 200].flatMap((count) => [0.5, 6].map((scale) => spread(count, scale))),
-  // Equal logits: sums meet the cuts exactly.
+  // Equal logits: cumulative sums meet the cuts exactly.
   distribution(new Array(4).fill(1)),
   distribution(new Array(10).fill(-3)),
   distribution([2, 2, 1, 1, 0]),
-  // A few allowed tokens, one, none.
+  // Few allowed tokens, one, none.
   distribution([1, 0, 0.5, infinite, infinite, infinite]),
   Float32Array.of(0, infinite, infinite),
   Float32Array.of(infinite, infinite),
@@ -86,7 +86,7 @@ for (const logProbabilities of distributions) {
   }
 }
 
-/** Lines of up to 150 columns. */
+/** Wraps lines at 150 columns. */
 function wrapped(items: readonly string[]): string {
   const lines = [''];
   for (const item of items) {
@@ -98,7 +98,7 @@ function wrapped(items: readonly string[]): string {
 }
 
 /** Contents of `draws.h`. */
-export const drawsHeader = `// Written by draws.ts (seed ${SEED}): what the sampler in TypeScript and V8's Math.exp give. Floats are given by their bits.
+export const drawsHeader = `// Written by draws.ts (seed ${SEED}): results of the TypeScript sampler and of V8's Math.exp. Floats are written as bits.
 #pragma once
 #include <cstdint>
 
