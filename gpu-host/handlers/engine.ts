@@ -169,6 +169,7 @@ export class ModelEngine {
         this.#closing.length === 0 &&
         !this.#instants.isWaiting &&
         !this.#gaps.isWaiting &&
+        !this.memory.relief.isDue &&
         this.batcher.isAlone(performance.now()),
       stepped: async () => {
         this.batcher.stepped(performance.now());

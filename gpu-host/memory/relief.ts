@@ -35,6 +35,13 @@ export interface ReliefStats {
   readonly preempted: number;
 }
 
+/** Why a family could not return. */
+interface Refusal {
+  readonly family: Contender;
+  readonly available: number;
+  readonly inTheWay: number;
+}
+
 /**
  * Makes room when frames run out, in this order: evicts cached prefixes that no inferlet uses; moves pages of inferlets that wait on I/O, of
  * preempted families and of unmapped snapshots to swap; preempts the newest families; ends the newest inferlets (Pie, SOSP '25, section
@@ -49,9 +56,10 @@ export class Relief {
   #swapsOut = 0;
   #preemptions = 0;
   #terminations = 0;
-  /** False when nothing has changed for the better since no family could return. */
+  /** True when something was reported that may let a family return. */
   #mayReturn = false;
-  #lastAvailable = 0;
+  /** The family that was next and could not return, as things stand since. */
+  #refused: Refusal | undefined;
 
   constructor(options: ReliefOptions) {
     this.#options = options;
@@ -81,14 +89,11 @@ export class Relief {
   /** The preempted family that may go on now, first come, first served: it counts as returned. Undefined when there is none. */
   next(): Contender | undefined {
     const { available, total } = this.#pool;
-    if (!this.#mayReturn && available <= this.#lastAvailable) {
-      this.#lastAvailable = available;
-      return undefined;
-    }
-    this.#lastAvailable = available;
-    this.#mayReturn = false;
     const family = oldestOf(this.#held());
-    if (!family) return undefined;
+    const isDue = this.#isDue(family);
+    this.#refused = family && { family, available, inTheWay: this.#inTheWay(family) };
+    if (!family || !isDue) return undefined;
+    this.#mayReturn = false;
     const others = this.#running(family);
     const olderRuns = others.some((other) => isNewer(family, other) || other.isPinned);
     const needed = Math.min(total, family.needed);
@@ -99,8 +104,13 @@ export class Relief {
     };
     if (!mayReturn({ needed, available: olderRuns ? gained() : 0, total, olderRuns })) return undefined;
     family.return();
-    this.#mayReturn = true;
+    this.#refused = undefined;
     return family;
+  }
+
+  /** True when `next` has a family to consider. */
+  get isDue(): boolean {
+    return this.#isDue(oldestOf(this.#held()));
   }
 
   /** Preempts all families: none has a call that could go, so one of those that are held returns. @returns false when no call is held */
@@ -148,6 +158,20 @@ export class Relief {
   /** Preempted families with held calls. */
   *#held(): Generator<Contender> {
     for (const family of this.#options.contenders) if (family.isAway && family.heldCalls > 0) yield family;
+  }
+
+  /** True when things are better for the family than when it could not return, or it was not considered. */
+  #isDue(family: Contender | undefined): boolean {
+    if (!family) return false;
+    const refused = this.#refused;
+    if (this.#mayReturn || refused?.family !== family || this.#pool.available > refused.available) return true;
+    return this.#inTheWay(family) < refused.inTheWay;
+  }
+
+  /** Number of other families whose pages `own` cannot have now. */
+  #inTheWay(own: Contender): number {
+    return this.#running(own).filter((other) => isNewer(own, other) || other.protectedSteps > 0 || other.isPinned)
+      .length;
   }
 
   /** Other families that hold pages and may go on by themselves, or whose pages are in use. */

@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Backend } from '../backends/backend.ts';
+import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import { GREEDY, must, NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+
+/*
+ * The device of these tests is never idle while an older inferlet runs, and a step takes longer than a turn: a held call must go when its
+ * pages fit, and not when the run is done.
+ */
+
+const PAGES = 16;
+
+interface Guest {
+  readonly inferlet: GpuInferlet;
+  readonly queue: number;
+}
+
+function guest(connection: GpuHostConnection, arrival: number): Guest {
+  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 100, arrival });
+  return { inferlet, queue: inferlet.createQueue('tiny') };
+}
+
+/** @param stepMs time of a step of one input */
+function slowHost(stepMs: number, pageCount = PAGES): Promise<TestHost> {
+  const slow = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
+    if (batch.every(({ positions }) => positions.length === 1)) await sleep(stepMs);
+    return inner.forward(batch);
+  };
+  return startTestHost({
+    ...{ pageCount, shape: { contextLength: 512 }, model: { swapMemoryBytes: 1 << 20, prefixCache: false } },
+    wrap: (inner) => wrapBackend(inner, { forward: (batch) => slow(inner, batch) }),
+  });
+}
+
+async function step({ inferlet, queue }: Guest, pages: Uint32Array, from: number, to: number): Promise<void> {
+  const made = await inferlet.step(queue, {
+    ...{ tokens: range(from + 1, to + 1), positions: range(from, to), mask: undefined },
+    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  });
+  must(made);
+}
+
+/** A run of `tokens` tokens, which is under way on return. */
+async function startRun({ inferlet, queue }: Guest, pages: Uint32Array, position: number, maxTokens: number) {
+  const request = { token: 1, position, pages, maxTokens, sampler: GREEDY, stopTokens: NONE };
+  const run = inferlet.run(queue, request);
+  must(await run.next());
+  let ended = false;
+  const done = (async () => {
+    while (!must(await run.next()).finished);
+    ended = true;
+  })();
+  return { run, done, hasEnded: () => ended };
+}
+
+const statsOf = (host: TestHost) => host.host.stats().models[0]!;
+
+test('an inferlet that left while it had no calls comes back with its next call when there is room', async () => {
+  await using host = await slowHost(5);
+  const connection = await host.connect();
+  const [older, newer] = [guest(connection, 1), guest(connection, 2)];
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 3));
+  await step(newer, pages, 0, 20);
+  const own = must(older.inferlet.allocatePages(older.queue, 15));
+  await step(older, own, 0, 8);
+  assert.deepEqual([statsOf(host).preemptions, statsOf(host).preempted], [1, 0]);
+  older.inferlet.freePages(older.queue, own.slice(8));
+  const run = await startRun(older, own.slice(0, 8), 8, 50);
+  await step(newer, pages, 20, 21);
+  assert.ok(!run.hasEnded(), 'the call waited for the run');
+  await run.done;
+});
+
+test('a held inferlet goes on when an older one begins to wait', async () => {
+  await using host = await slowHost(5);
+  const connection = await host.connect();
+  const [older, second, newer] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
+  const own = must(older.inferlet.allocatePages(older.queue, 8));
+  const run = await startRun(older, own, 0, 60);
+  const pages = must(second.inferlet.allocatePages(second.queue, 5));
+  await step(second, pages, 0, 40);
+  // The allocation is held, and the step behind it.
+  const held = step(newer, must(newer.inferlet.allocatePages(newer.queue, 4)), 0, 20);
+  await sleep(20);
+  assert.equal(statsOf(host).preempted, 1);
+  second.inferlet.setWaiting(true);
+  await held;
+  assert.ok(!run.hasEnded(), 'the call waited for the run');
+  await run.done;
+});
