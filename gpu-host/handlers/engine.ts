@@ -138,13 +138,13 @@ export class ModelEngine {
       gaps: this.#gaps,
       resume: (run) => {
         const { space } = run.hostQueue;
-        if (space.parked.has(run)) {
-          if (run.stopped) this.#preemption.release(run);
-        } else {
+        if (!space.parked.has(run)) {
           space.held--;
           space.noteBusy();
           this.#preemption.resume(run);
         }
+        // It ends without a step, so it needs no memory.
+        if (run.stopped) this.#preemption.release(run);
         this.wake();
       },
       told: (call) => {

@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
 import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { GREEDY, must, NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
@@ -89,5 +90,22 @@ test('a held inferlet goes on when an older one begins to wait', async () => {
   second.inferlet.setWaiting(true);
   await held;
   assert.ok(!run.hasEnded(), 'the call waited for the run');
+  await run.done;
+});
+
+test('a run that waits for its consumer ends when it is stopped, although its family is preempted', async () => {
+  await using host = await slowHost(2, 48);
+  const connection = await host.connect();
+  const [older, newer] = [guest(connection, 1), guest(connection, 2)];
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 40));
+  const request = { token: 1, position: 0, pages, maxTokens: 300, sampler: GREEDY, stopTokens: NONE };
+  const stopped = newer.inferlet.run(newer.queue, request);
+  while (statsOf(host).decodeTokens < RUN_WINDOW_TOKENS) await sleep(5);
+  const own = must(older.inferlet.allocatePages(older.queue, 40));
+  const run = await startRun(older, own, 0, 250);
+  assert.equal(statsOf(host).preemptions, 1);
+  stopped.stop();
+  while (newer.inferlet.pendingCalls > 0 && !run.hasEnded()) await sleep(5);
+  assert.ok(!run.hasEnded(), 'the stop waited for the run');
   await run.done;
 });
