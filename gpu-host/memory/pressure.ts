@@ -59,6 +59,46 @@ export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, r
   return freed + Math.min(moved, places);
 }
 
+/** As `framesGained` while none ends, for holders that come and go one by one: choosing among many of them asks often. */
+export class IdleGain {
+  readonly #counts = new Map<Page, number>();
+  readonly #room: SwapRoom;
+  #freed = 0;
+  #moved = 0;
+
+  constructor({ spaces, snapshots }: IdleHolders, room: SwapRoom) {
+    this.#room = room;
+    this.#change(snapshots, 1);
+    for (const { held } of spaces) this.#change(held, 1);
+  }
+
+  get frames(): number {
+    return this.#freed + Math.min(this.#moved, this.#room.pages);
+  }
+
+  add({ held }: PageHolding): void {
+    this.#change(held, 1);
+  }
+
+  remove({ held }: PageHolding): void {
+    this.#change(held, -1);
+  }
+
+  #change(held: ReadonlyMap<Page, number>, sign: 1 | -1): void {
+    for (const [page, references] of held) {
+      if (page.frame < 0) continue;
+      const before = this.#counts.get(page) ?? 0;
+      const after = before + sign * references;
+      this.#counts.set(page, after);
+      const all = holders(page);
+      const gained = Number(after === all) - Number(before === all);
+      // An empty page has nothing to keep.
+      if (page.filled === 0) this.#freed += gained;
+      else this.#moved += gained;
+    }
+  }
+}
+
 /**
  * Pages that may be swapped out, in order: each has only idle holders (and the prefix tree). Pages of unmapped snapshots come first, since
  * no inferlet waits for them; then those of one inferlet alone; last the shared ones.

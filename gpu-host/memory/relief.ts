@@ -4,7 +4,15 @@ import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
 import { isCached, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
-import { type FrameNeed, framesGained, framesNeeded, type IdleHolders, type SwapRoom, swappable } from './pressure.ts';
+import {
+  type FrameNeed,
+  framesGained,
+  framesNeeded,
+  IdleGain,
+  type IdleHolders,
+  type SwapRoom,
+  swappable,
+} from './pressure.ts';
 import type { PageSpace } from './space.ts';
 import type { FrozenPages } from './space-snapshot.ts';
 import type { SwapStore, SwapTicket } from './swap/store.ts';
@@ -233,7 +241,7 @@ export class Relief {
     if (!this.#preempts) return false;
     const own = requester.contender;
     const running = this.#running(own);
-    const missing = (gone: readonly Contender[]) => this.#missing(requester, need, [], gone, room);
+    const missing = this.#missingWithout(requester, need, room);
     const mayLeave = running.filter((other) => isNewer(own, other) || (!other.isAway && !other.isPinned));
     const gone = choosePreempted(own, mayLeave, missing);
     for (const family of gone ?? []) this.#preempt(family);
@@ -255,6 +263,29 @@ export class Relief {
   ): number {
     const gained = framesGained(ended, this.#movable(gone, requester), room);
     return framesNeeded(need, ended) - this.#pool.free - gained;
+  }
+
+  /** As `#missing`, when none ends: cheap to ask again for nearly the same families. */
+  #missingWithout(requester: PageSpace, need: FrameNeed, room: SwapRoom): (gone: readonly Contender[]) => number {
+    const gain = new IdleGain(this.#movable([], requester), room);
+    const short = framesNeeded(need, []) - this.#pool.free;
+    const left = new Set<Contender>();
+    const spacesOf = ({ spaces }: Contender) =>
+      [...spaces].filter((space) => space !== requester && space.pins === 0 && !space.movable);
+    return (gone) => {
+      const wanted = new Set(gone);
+      for (const family of left) {
+        if (wanted.has(family)) continue;
+        left.delete(family);
+        for (const space of spacesOf(family)) gain.remove(space);
+      }
+      for (const family of wanted) {
+        if (left.has(family)) continue;
+        left.add(family);
+        for (const space of spacesOf(family)) gain.add(space);
+      }
+      return short - gain.frames;
+    };
   }
 
   /** True when the request fits once none of `running` uses its pages. */
