@@ -259,7 +259,6 @@ export class ModelEngine {
     this.#pause.wake();
     if (this.#running || this.#stopped) return;
     this.#running = true;
-    this.#preemption.stopWatching();
     setImmediate(() => void this.#work());
   }
 
@@ -284,6 +283,8 @@ export class ModelEngine {
       const more = this.#gaps.run() || isCut;
       this.#context.round++;
       const decision = this.batcher.next(performance.now());
+      // Calls that need no step do not end a stall.
+      if (more || decision.kind !== 'idle') this.#preemption.stopWatching();
       if (more && decision.kind !== 'batch') {
         this.#flush();
         await nextTurn();

@@ -109,3 +109,26 @@ test('a run that waits for its consumer ends when it is stopped, although its fa
   assert.ok(!run.hasEnded(), 'the stop waited for the run');
   await run.done;
 });
+
+test('a held inferlet goes on when the older one is quiet, whoever else makes calls that need no step', async () => {
+  await using host = await slowHost(1);
+  const connection = await host.connect();
+  const [older, newer, other] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
+  await step(older, must(older.inferlet.allocatePages(older.queue, 12)), 0, 90);
+  let ended = false;
+  const busy = (async () => {
+    while (!ended) {
+      const embeds = must(other.inferlet.allocateEmbeds(other.queue, 1));
+      other.inferlet.freeEmbeds(other.queue, embeds);
+      must(await other.inferlet.synchronize(other.queue));
+      await sleep(3);
+    }
+  })();
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 8));
+  await Promise.race([
+    step(newer, pages, 0, 60),
+    sleep(2000, undefined, { ref: false }).then(() => assert.fail('held')),
+  ]);
+  ended = true;
+  await busy;
+});
