@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
 import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
 import { GREEDY, generate, must, NONE, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
@@ -67,9 +68,13 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   const gate = new Promise<void>((resolve) => {
     opens = resolve;
   });
-  // The older one is at work until the others were held.
-  const wrap = (inner: Backend): Backend =>
-    wrapBackend(inner, { forward: (batch) => gate.then(() => inner.forward(batch)) });
+  // The older one is at work until the others are held, and then until the gate opens.
+  const held = () => host.host.engines[0]?.memory.stats().preempted === 2;
+  const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
+    await (held() ? gate : sleep(5));
+    return inner.forward(batch);
+  };
+  const wrap = (inner: Backend): Backend => wrapBackend(inner, { forward: (batch) => forward(inner, batch) });
   await using host = await startTestHost({ pageCount: PAGES, model: SWAP, wrap });
   const connection = await host.connect();
   const [older, second, third] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
@@ -78,7 +83,6 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   const run = older.inferlet.run(older.queue, {
     ...{ token: 1, position: 0, pages: own, maxTokens: 90, sampler: GREEDY, stopTokens: NONE },
   });
-  // Both allocate in turn with the run's first step.
   const [first, last] = [second, third].map(({ inferlet, queue }) => {
     const pages = must(inferlet.allocatePages(queue, 8));
     return inferlet.step(queue, {
@@ -86,7 +90,7 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
       ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
     });
   });
-  await until(() => statsOf(host).preempted === 2);
+  await until(held);
   const closed = third.inferlet.close();
   opens();
   await closed;

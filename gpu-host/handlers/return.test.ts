@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
-import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import { type GpuHostConnection, type GpuInferlet, SharedPages } from '../protocol/client.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
-import { GREEDY, must, NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { GREEDY, must, NONE, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
@@ -131,4 +131,26 @@ test('a held inferlet goes on when the older one is quiet, whoever else makes ca
   ]);
   ended = true;
   await busy;
+});
+
+test('a held call of a child that is closed holds its family no more', async () => {
+  await using host = await slowHost(5);
+  const connection = await host.connect();
+  const older = guest(connection, 1);
+  const sharedPages = new SharedPages('root', PAGES);
+  const [parent, child] = ['parent', 'child'].map((id): Guest => {
+    const inferlet = connection.openInferlet({ id, maxPages: PAGES, arrival: 2, sharedPages });
+    return { inferlet, queue: inferlet.createQueue('tiny') };
+  });
+  const run = await startRun(older, must(older.inferlet.allocatePages(older.queue, 14)), 0, 100);
+  await step(parent!, must(parent!.inferlet.allocatePages(parent!.queue, 1)), 0, 4);
+  const held = child!.inferlet.allocatePages(child!.queue, 4);
+  const done = child!.inferlet.synchronize(child!.queue);
+  while (statsOf(host).preempted === 0) await sleep(1);
+  must(held);
+  await child!.inferlet.close();
+  assert.equal(tagOf(await done), 'cancelled');
+  assert.equal(statsOf(host).preempted, 0);
+  assert.ok(!run.hasEnded());
+  await run.done;
 });
