@@ -165,7 +165,7 @@ function computeOf({ name, precision, kv, device }: Backend): ModelCompute {
 
 function modelStats(engine: ModelEngine): ModelStats {
   const { stats, model, memory, registry, batcher, spaces } = engine;
-  const { free, cached, owned, total, swappedOut, prefix, swapsOut, swapsIn, terminations, idle } = memory.stats();
+  const { free, cached, owned, total, swappedOut, prefix, idle, ...relief } = memory.stats();
   const { exports, files } = registry.stats();
   return {
     name: model.name,
@@ -174,9 +174,7 @@ function modelStats(engine: ModelEngine): ModelStats {
     swappedOutPages: swappedOut,
     idlePages: idle,
     prefix,
-    swapsOut,
-    swapsIn,
-    terminations,
+    ...relief,
     exports: exports + files,
     inferlets: spaces.size,
     queues: batcher.queues,

@@ -1,14 +1,11 @@
-import { AwaitedQueues } from './awaited.ts';
 import type { Batch, Grant } from './batch.ts';
-import { type BatchCall, isDeviceCall, leavesWith } from './call.ts';
+import { type BatchCall, leavesWith } from './call.ts';
+import { Departure, type WaitingCalls } from './departure.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
 import { postponeWaiters } from './pages-ahead.ts';
-import { DEFAULT_GRACE, type GracePolicy, graceMs, longestGraceMs } from './policies/adaptive.ts';
+import { DEFAULT_GRACE, type GracePolicy } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
-import { kOnlyWaitMs } from './policies/k-only.ts';
-import { type BatchPolicy, checkPolicy } from './policies/policy.ts';
-import { ArrivalRate, rateWaitMs } from './policies/rate.ts';
-import { tOnlyWaitMs } from './policies/t-only.ts';
+import type { BatchPolicy } from './policies/policy.ts';
 import { BatchQueue } from './queue.ts';
 import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
@@ -68,7 +65,6 @@ export class Batcher {
   readonly limits: BatchLimits;
   readonly rides: RideCounts = { softJoins: 0, projections: 0 };
   #policy: BatchPolicy;
-  #grace: GracePolicy;
   #arrivals = 0;
   #instants = new Rotation<BatchCall>();
   #idles = new Rotation<BatchCall>();
@@ -83,12 +79,9 @@ export class Batcher {
   #busy: Batch | undefined;
   /** Projections of the forward batch under construction. */
   #riders: BatchCall[] | undefined;
-  #awaited: AwaitedQueues;
-  #rate = new ArrivalRate();
+  readonly #departure: Departure;
   /** First `next` at which the device was free and calls were ready; undefined otherwise. */
   #waitingSinceMs: number | undefined;
-  #lastEndMs = Number.NEGATIVE_INFINITY;
-  #lastStepMs = 0;
   #startedMs = 0;
   #queues = new Set<BatchQueue>();
   /** Queues whose priority changed since the last batch. */
@@ -98,9 +91,7 @@ export class Batcher {
   constructor(options: BatcherOptions = {}) {
     this.limits = { ...DEFAULT_LIMITS, ...options.limits };
     this.#policy = options.policy ?? { kind: 'adaptive' };
-    checkPolicy(this.#policy);
-    this.#grace = options.grace ?? DEFAULT_GRACE;
-    this.#awaited = new AwaitedQueues(this.#grace.maxMs);
+    this.#departure = new Departure(this.#policy, options.grace ?? DEFAULT_GRACE, this.limits.maxCalls);
   }
 
   get busy(): boolean {
@@ -137,7 +128,7 @@ export class Batcher {
   closeQueue(queue: BatchQueue): BatchCall[] {
     this.#queues.delete(queue);
     this.#repriced.delete(queue);
-    this.#awaited.forget(queue);
+    this.#departure.forget(queue);
     const dropped = queue.clear();
     for (const call of dropped) {
       if (call.state === 'ready') this.#withdraw(call);
@@ -153,8 +144,7 @@ export class Batcher {
     const { scoreboard } = queue;
     call.arrival = ++this.#arrivals;
     call.arrivedMs = nowMs;
-    this.#awaited.came(queue, nowMs);
-    if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
+    this.#departure.came(call, nowMs);
     scoreboard.add(call);
     if (scoreboard.ranked && call.blockers > 0) lendUrgency(call, this.limits.agingMs);
     queue.push(call);
@@ -183,7 +173,7 @@ export class Batcher {
       return IDLE;
     }
     this.#waitingSinceMs ??= nowMs;
-    const waitMs = this.#waitMs(nowMs, this.#waitingSinceMs);
+    const waitMs = this.#departure.waitMs(this.#waitingCalls(), this.#waitingSinceMs, nowMs);
     // The clock and its rounding are coarser than a microsecond.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
     const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent();
@@ -195,7 +185,7 @@ export class Batcher {
 
   /** True while a queue that was just answered is likely to be back within `WATCH_MS`: then the engine watches the sockets. */
   expects(nowMs: number): boolean {
-    return this.#awaited.size > 0 && nowMs - this.#lastEndMs < WATCH_MS;
+    return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
   /**
@@ -204,8 +194,7 @@ export class Batcher {
    */
   isAlone(nowMs: number): boolean {
     if (this.waiting > 0 || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
-    const { kind } = this.#policy;
-    return (kind === 'adaptive' || kind === 'eager') && !this.#awaited.expects(nowMs);
+    return !this.#departure.gathers(nowMs);
   }
 
   /** Call when one of several steps of the batch on the device is done and the next one has begun. */
@@ -223,8 +212,7 @@ export class Batcher {
   /** Call when the device is free again. Every call of the batch must have been finished, resumed or paused before. */
   ended(nowMs: number): void {
     this.#busy = undefined;
-    this.#lastStepMs = nowMs - this.#startedMs;
-    this.#lastEndMs = nowMs;
+    this.#departure.ended(nowMs, nowMs - this.#startedMs);
   }
 
   /** Completes a call and unblocks the calls that waited only for it. Calls of one batch may be finished in any order. */
@@ -232,12 +220,13 @@ export class Batcher {
     const { queue } = call;
     if (call.state === 'ready') this.#withdraw(call);
     call.state = 'done';
+    queue.back.delete(call);
     if (queue.front === call) queue.shift();
     else queue.outstanding--;
     this.#unblock(call);
     if (queue.length > 0) this.#advance(queue);
     else if (queue.outstanding === 0 && call.kind !== 'instant' && this.#queues.has(queue))
-      this.#awaited.answered(queue, nowMs);
+      this.#departure.answered(queue, nowMs);
   }
 
   /**
@@ -256,15 +245,35 @@ export class Batcher {
     if (call.state !== 'done') call.state = 'paused';
   }
 
+  /**
+   * Holds a call that was chosen and could not go. It keeps its place: later calls wait for it as before. It goes again once `resume` was
+   * called, or, where it follows another held call, after that one.
+   */
+  hold(call: BatchCall): void {
+    if (call.queue.front !== call) call.queue.back.add(call);
+    call.state = call.blockers > 0 ? 'queued' : 'paused';
+    for (const later of call.dependents ?? []) this.#goBack(later);
+    for (const { later } of call.links?.softDependents ?? []) this.#goBack(later);
+  }
+
+  /** A call became ready behind one that went, and found no room in the batch: it is not ready when that one did not go after all. */
+  #goBack(later: BatchCall): void {
+    if (later.state !== 'ready' || later.blockers === 0) return;
+    this.#withdraw(later);
+    later.state = 'queued';
+  }
+
   #advance(queue: BatchQueue): void {
     const call = queue.front;
     if (call?.state !== 'queued' || call.blockers > 0) return;
     if (call.kind === 'barrier' && queue.outstanding > 0) return;
-    if (!call.acquire()) {
-      call.state = 'paused';
-      return;
-    }
-    if (call.kind === 'project' && this.#riders && this.#riders.length < this.limits.maxCalls) this.#ride(call);
+    this.#admit(call);
+  }
+
+  /** Lets a call go whose turn has come. */
+  #admit(call: BatchCall): void {
+    if (!call.acquire()) call.state = 'paused';
+    else if (call.kind === 'project' && this.#riders && this.#riders.length < this.limits.maxCalls) this.#ride(call);
     else this.#makeReady(call);
   }
 
@@ -301,10 +310,12 @@ export class Batcher {
     if (index >= 0) list.splice(index, 1);
   }
 
-  /** Removes a call from its queue for good: the next one comes to the front. */
+  /** Removes a call from its queue: the next one comes to the front. */
   #leave(call: BatchCall): void {
     const { queue } = call;
     call.state = 'running';
+    // A call that was held has left already.
+    if (queue.back.delete(call)) return;
     queue.shift();
     queue.outstanding++;
     this.#advance(queue);
@@ -316,7 +327,12 @@ export class Batcher {
 
   #unblocked = (call: BatchCall): void => {
     if (call.queue.front === call) this.#advance(call.queue);
+    else if (call.state === 'queued' && call.queue.back.has(call)) this.#admit(call);
   };
+
+  #waitingCalls(): WaitingCalls {
+    return { forwards: this.#forwards, projections: this.#projections, encodings: this.#encodings };
+  }
 
   #takeEarliest(): Batch {
     const call = earliest(this.#forwards, this.#projections, this.#encodings);
@@ -409,51 +425,5 @@ export class Batcher {
     this.rides.projections++;
     this.#riders?.push(call);
     this.#leave(call);
-  }
-
-  /** Milliseconds that the policy wants to wait for more calls. */
-  #waitMs(nowMs: number, sinceMs: number): number {
-    const policy = this.#policy;
-    switch (policy.kind) {
-      case 'adaptive':
-        return this.#graceMs(nowMs);
-      case 'eager':
-        return 0;
-      case 'k-only':
-        return this.#full ? 0 : kOnlyWaitMs(policy, this.waiting, this.#longestWaitMs(nowMs));
-      case 't-only':
-        return tOnlyWaitMs(policy, sinceMs, nowMs);
-      case 'rate':
-        if (this.#full) return 0;
-        return rateWaitMs(policy, {
-          ready: this.waiting,
-          waitedMs: this.#longestWaitMs(nowMs),
-          stepMs: this.#lastStepMs,
-          gapMs: this.#rate.gapMs,
-          sinceMs: this.#rate.sinceMs(nowMs),
-        });
-    }
-  }
-
-  #graceMs(nowMs: number): number {
-    if (this.#awaited.size === 0) return 0;
-    const sinceMs = nowMs - this.#lastEndMs;
-    if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
-    const longestMs = longestGraceMs(this.#grace, this.#lastStepMs);
-    // Queues that usually come later than the wait may last do not count.
-    const awaited = this.#awaited.within(longestMs);
-    return Math.max(0, graceMs(this.#grace, this.waiting, awaited, this.#lastStepMs) - sinceMs);
-  }
-
-  /** True when no more calls would fit. */
-  get #full(): boolean {
-    return this.#forwards.length >= this.limits.maxCalls || this.#projections.length >= this.limits.maxCalls;
-  }
-
-  #longestWaitMs(nowMs: number): number {
-    let oldestMs = nowMs;
-    for (const calls of [this.#forwards, this.#projections, this.#encodings])
-      for (const call of calls) oldestMs = Math.min(oldestMs, call.arrivedMs);
-    return nowMs - oldestMs;
   }
 }

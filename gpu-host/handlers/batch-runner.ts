@@ -1,8 +1,8 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { checkInputs, checkSequence, InvalidInput } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
-import type { BatchCall } from '../batcher/call.ts';
-import { dependencyFault } from '../memory/fault.ts';
+import { CallHeld } from '../memory/fault.ts';
+import type { PageSpace } from '../memory/space.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import type { BatchTracer } from '../telemetry/batch-trace.ts';
 import { type RowUnderWay, rowsAhead } from './ahead.ts';
@@ -10,6 +10,7 @@ import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import { DeviceStep, type StepPart } from './device-step.ts';
 import type { EmbedImageCall } from './embed-image.ts';
 import { ForwardCall } from './forward.ts';
+import { checkBefore, oldestFirst, ridersOf } from './grants.ts';
 import type { Payer } from './meter.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
@@ -27,6 +28,8 @@ export interface BatchTurns {
   finish(call: HostCall): void;
   /** The call has inputs left. */
   resume(call: HostCall): void;
+  /** The call waits for memory; it changed nothing, and goes again later. */
+  hold(call: HostCall): void;
   /** The run waits for its consumer. */
   pause(call: HostCall): void;
 }
@@ -42,6 +45,8 @@ export class BatchRunner {
   readonly #stats: StepStats;
   readonly #traces: BatchTracer | undefined;
   readonly #turns: BatchTurns;
+  /** Spaces whose pages the batch uses where they are. */
+  readonly #pinned: PageSpace[] = [];
   /** Device time is charged up to this moment. */
   #chargedMs = 0;
 
@@ -53,10 +58,18 @@ export class BatchRunner {
   }
 
   async run(batch: Batch): Promise<void> {
+    try {
+      await this.#runPinned(batch);
+    } finally {
+      for (const pages of this.#pinned.splice(0)) pages.pins--;
+    }
+  }
+
+  async #runPinned(batch: Batch): Promise<void> {
     await this.#encode(batch.encodings as readonly EmbedImageCall[]);
     const projections = this.#checked(batch.projections as readonly ProjectCall[]);
     const answered = await this.#forward(batch.forwards, projections);
-    const left = projections.filter((call) => !answered.has(call));
+    const left = projections.filter((call) => !answered.has(call) && !this.#followsHeld(call));
     await this.#distributions(left.filter((call) => call instanceof DistributionCall));
     await this.#scores(left.filter((call) => call instanceof ScoreCall));
   }
@@ -181,26 +194,41 @@ export class BatchRunner {
   }
 
   #prepare(grants: readonly Grant[], projections: readonly ProjectCall[]): StepPart[] {
-    const prepared: StepPart[] = [];
-    for (const grant of grants) {
+    const prepared = new Map<Grant, StepPart>();
+    for (const grant of oldestFirst(grants)) {
       const call = grant.call as DeviceCall;
+      const { closed, pages } = call.hostQueue.space;
       if (call instanceof RunCall && call.stopped) {
         call.endStopped();
         this.#turns.finish(call);
         continue;
       }
+      if (pages.contender.isAway && !closed) {
+        this.#turns.hold(call);
+        continue;
+      }
       if (call instanceof ForwardCall) call.ride(ridersOf(call, projections));
       this.#try(call, () => {
         checkBefore(grant);
-        prepared.push({ call, grant, sequence: this.#sequence(call, grant.tokens) });
+        prepared.set(grant, { call, grant, sequence: this.#sequence(call, grant.tokens) });
+        pages.pins++;
+        this.#pinned.push(pages);
       });
     }
     // Making room for one call may have ended another call's inferlet, whose slots then belong to others.
-    return prepared.filter(({ call }) => {
+    const parts = grants.flatMap((grant) => prepared.get(grant) ?? []);
+    return parts.filter(({ call }) => {
       if (!call.hostQueue.space.closed) return true;
       this.#turns.finish(call);
       return false;
     });
+  }
+
+  /** Holds a projection whose forward was held. */
+  #followsHeld(call: ProjectCall): boolean {
+    if (call.blockers === 0 || call.hostQueue.space.closed) return false;
+    this.#turns.hold(call);
+    return true;
   }
 
   #sequence(call: DeviceCall, tokens: number): SequenceInput {
@@ -232,6 +260,7 @@ export class BatchRunner {
     this.#try(call, () => {
       checkBefore(grant);
       const progress = call.accept(output);
+      call.hostQueue.space.pages.contender.stepped();
       if (call instanceof ForwardCall) this.#answerRiders(call, output, answered);
       if (progress === 'done') this.#turns.finish(call);
       else if (progress === 'more' && isUnderWay) this.#turns.goesOn(call);
@@ -349,13 +378,14 @@ export class BatchRunner {
     }
   }
 
-  /** Runs `action` for a call. When it throws, fails the call and returns false. */
+  /** Runs `action` for a call. When it throws, fails or holds the call and returns false. */
   #try(call: HostCall, action: () => void): boolean {
     try {
       action();
       return true;
     } catch (error) {
-      this.#fail(call, error);
+      if (error instanceof CallHeld && !call.hostQueue.space.closed) this.#turns.hold(call);
+      else this.#fail(call, error);
       return false;
     }
   }
@@ -386,25 +416,4 @@ const payerOf = ({ hostQueue }: HostCall): Payer => hostQueue.space.port.meter;
 /** The device's failure as an internal error. Arguments were checked before, so no caller is to blame, whatever the backend says. */
 function deviceError(error: unknown): Error {
   return new Error(error instanceof Error ? error.message : String(error));
-}
-
-/** The distributions over states that a forward makes. */
-function ridersOf(forward: ForwardCall, projections: readonly ProjectCall[]): DistributionCall[] {
-  const { space } = forward.hostQueue;
-  const riders: DistributionCall[] = [];
-  for (const call of projections) {
-    if (call instanceof DistributionCall && call.hostQueue.space === space && forward.makes(call.embed))
-      riders.push(call);
-  }
-  return riders;
-}
-
-/** Checks the calls that this one needs in its batch. @throws CallFault with the cause of the one that failed */
-function checkBefore({ after }: Grant): void {
-  const failed = after?.find((call) => failureOf(call) !== undefined);
-  if (failed) throw dependencyFault(failureOf(failed) as NonNullable<HostCall['failure']>);
-}
-
-function failureOf(call: BatchCall): HostCall['failure'] {
-  return (call as HostCall).failure;
 }

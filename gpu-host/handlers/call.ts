@@ -62,6 +62,18 @@ export abstract class HostCall extends BatchCall {
     return false;
   }
 
+  /** True when the call needs pages on the device, so that it is held while its family is preempted. */
+  get claims(): boolean {
+    return false;
+  }
+
+  /** Called when the call begins to be held, between two steps of it: its pages may move. */
+  parked(): void {}
+
+  override acquire(): boolean {
+    return !this.hostQueue.space.park(this);
+  }
+
   /** Gives back what the call holds of the host. Called when it is done or dropped. */
   release(): void {}
 
@@ -128,12 +140,16 @@ export abstract class DeviceCall extends HostCall {
     this.#hold = hold;
   }
 
+  override get claims(): boolean {
+    return true;
+  }
+
   override get variant(): string | undefined {
     return this.#hold?.variant;
   }
 
   override acquire(): boolean {
-    return this.#hold?.acquire() ?? true;
+    return super.acquire() && (this.#hold?.acquire() ?? true);
   }
 
   /** True when a token is picked from the output. */

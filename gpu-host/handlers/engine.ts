@@ -14,8 +14,9 @@ import type { AdapterWant } from './adapter-line.ts';
 import { Adapters } from './adapters.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
-import { type HostCall, InstantCall } from './call.ts';
+import type { HostCall } from './call.ts';
 import { EmbedImageCall } from './embed-image.ts';
+import { Instants } from './instants.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
 import type { Payer } from './meter.ts';
 import {
@@ -28,6 +29,7 @@ import {
 } from './model.ts';
 import { namedPages } from './named-pages.ts';
 import { nextTurn, Pause } from './pause.ts';
+import { Preemption } from './preemption.ts';
 import { RunCall } from './run.ts';
 import { RunSlices } from './run-slices.ts';
 import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
@@ -63,8 +65,8 @@ export class ModelEngine {
   readonly #gaps: StepGaps;
   /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
   #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
-  /** Completions of calls (for example on a disk), to be handled between two batches. */
-  #ended: (() => void)[] = [];
+  readonly #instants: Instants;
+  readonly #preemption: Preemption;
   #idle: (() => void)[] = [];
   /** Number of refused graphs that the log has reported. */
   #refusalsTold = 0;
@@ -88,6 +90,7 @@ export class ModelEngine {
       swap: this.#swap,
       rotates: true,
       terminate: (pages, cause) => this.#terminate(pages, cause),
+      preempt: (family) => this.#preemption.preempt(family),
       tenants,
       timed: (pages, work) => this.#timed(pages, work),
       freed: (pages, frames) => {
@@ -101,6 +104,17 @@ export class ModelEngine {
       ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
     };
     this.batcher = new Batcher({ limits, ...(model.batchPolicy ? { policy: model.batchPolicy } : {}) });
+    this.#preemption = new Preemption(this.memory.relief, {
+      batcher: this.batcher,
+      spaceOf: (pages) => this.#byPages.get(pages),
+      wanted: () => this.wake(),
+    });
+    this.#instants = new Instants(this.batcher, this.stats.time, {
+      finish: (call) => this.#finish(call),
+      fail: (call, error) => this.#fail(call, error),
+      hold: (call) => this.#preemption.hold(call),
+      wanted: () => this.wake(),
+    });
     const context = {
       backend,
       maxTopK: maxTopK(backend),
@@ -124,13 +138,17 @@ export class ModelEngine {
       gaps: this.#gaps,
       resume: (run) => {
         const { space } = run.hostQueue;
-        space.held--;
-        space.noteBusy();
-        this.batcher.resume(run, performance.now());
+        if (!space.parked.has(run)) {
+          space.held--;
+          space.noteBusy();
+          this.#preemption.resume(run);
+        }
+        // It ends without a step, so it needs no memory.
+        if (run.stopped) this.#preemption.release(run);
         this.wake();
       },
       told: (call) => {
-        this.batcher.resume(call, performance.now());
+        this.#preemption.resume(call);
         this.wake();
       },
       arrived: (call, bytes) => {
@@ -149,8 +167,9 @@ export class ModelEngine {
       isAlone: () =>
         !this.#stopped &&
         this.#closing.length === 0 &&
-        this.#ended.length === 0 &&
+        !this.#instants.isWaiting &&
         !this.#gaps.isWaiting &&
+        !this.memory.relief.isDue &&
         this.batcher.isAlone(performance.now()),
       stepped: async () => {
         this.batcher.stepped(performance.now());
@@ -159,7 +178,8 @@ export class ModelEngine {
       },
       goesOn: (call) => this.batcher.goesOn(call, performance.now()),
       finish: (call) => this.#finish(call),
-      resume: (call) => this.batcher.resume(call, performance.now()),
+      resume: (call) => this.#preemption.resume(call),
+      hold: (call) => this.#preemption.hold(call),
       pause: (call) => {
         const { space } = call.hostQueue;
         this.batcher.pause(call);
@@ -187,6 +207,7 @@ export class ModelEngine {
   /** Sets whether the inferlet waits for something else: its pages may then leave the device while none of its calls is pending. */
   setWaiting(space: ModelSpace, waiting: boolean): void {
     space.pages.waiting = waiting;
+    if (waiting && this.memory.relief.holds) this.wake();
   }
 
   /** Takes a call with `bytes` of arguments; its turn comes after the queue's earlier calls. */
@@ -200,7 +221,7 @@ export class ModelEngine {
     space.pendingBytes += call.bytes;
     this.batcher.push(call, startedMs);
     space.noteBusy();
-    this.#chargeSince(startedMs, space);
+    this.#instants.chargeSince(startedMs, call);
     if (space.scoreboard.size > MAX_PENDING_CALLS || space.pendingBytes > MAX_PENDING_BYTES) space.port.overrun(space);
     this.wake();
   }
@@ -244,6 +265,7 @@ export class ModelEngine {
   /** Starts no further batch; resolves when the device is free and all writes to disk are done. */
   async stop(): Promise<void> {
     this.#stopped = true;
+    this.#preemption.stopWatching();
     this.#pause.wake();
     if (this.batcher.busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
     this.#serveGaps();
@@ -256,10 +278,13 @@ export class ModelEngine {
   /** Runs batch after batch, until nothing is ready. Between two it lets the sockets be read, so that fresh calls join the next one. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
-      const isCut = this.#instants();
+      this.#preemption.admit();
+      const isCut = this.#instants.run();
       const more = this.#gaps.run() || isCut;
       this.#context.round++;
       const decision = this.batcher.next(performance.now());
+      // Calls that need no step do not end a stall.
+      if (more || decision.kind !== 'idle') this.#preemption.stopWatching();
       if (more && decision.kind !== 'batch') {
         this.#flush();
         await nextTurn();
@@ -267,7 +292,7 @@ export class ModelEngine {
       }
       if (decision.kind === 'idle') {
         this.#flush();
-        if (!MAY_WATCH || !this.batcher.expects(performance.now())) break;
+        if (!this.#preemption.idle() && (!MAY_WATCH || !this.batcher.expects(performance.now()))) break;
         await nextTurn();
         continue;
       }
@@ -281,7 +306,7 @@ export class ModelEngine {
       await this.#runner.run(decision.batch);
       this.batcher.ended(performance.now());
       this.#releaseClosed();
-      this.#instants();
+      this.#instants.run();
       this.#flush();
       for (const resolve of this.#idle.splice(0)) resolve();
       await nextTurn();
@@ -307,17 +332,6 @@ export class ModelEngine {
     console.error(`gpu-host: ${this.model.name}: ${text}`);
   }
 
-  /** Executes the calls that need no step. Returns true when it stopped before the last one: other work has its turn first. */
-  #instants(): boolean {
-    for (const tell of this.#ended.splice(0)) tell();
-    const untilMs = performance.now() + INSTANTS_MS;
-    for (let call = this.batcher.takeInstant(); call; call = this.batcher.takeInstant()) {
-      if (call instanceof InstantCall || call instanceof BarrierCall) this.#execute(call);
-      if (performance.now() > untilMs) return true;
-    }
-    return false;
-  }
-
   /** After a stop there are no steps any more, so the gaps need no loop. */
   #serveGaps(): void {
     if (!this.#stopped) this.wake();
@@ -326,31 +340,6 @@ export class ModelEngine {
         if (this.#gaps.run()) this.#serveGaps();
       });
     }
-  }
-
-  #execute(call: InstantCall | BarrierCall): void {
-    const [startedMs, spentNs] = [performance.now(), this.stats.time.spentNs];
-    this.#start(call);
-    this.#chargeSince(startedMs, call.hostQueue.space, (this.stats.time.spentNs - spentNs) / 1e6);
-  }
-
-  #start(call: InstantCall | BarrierCall): void {
-    try {
-      const pending = call.execute();
-      if (!pending) this.#finish(call);
-      else
-        pending.then(
-          () => this.#later(() => this.#finish(call)),
-          (error: unknown) => this.#later(() => this.#fail(call, error)),
-        );
-    } catch (error) {
-      this.#fail(call, error);
-    }
-  }
-
-  #later(tell: () => void): void {
-    this.#ended.push(tell);
-    this.wake();
   }
 
   #fail(call: HostCall, error: unknown): void {
@@ -363,6 +352,7 @@ export class ModelEngine {
     const { space } = call.hostQueue;
     space.pendingBytes -= call.bytes;
     call.release();
+    space.unpark(call);
     if (call instanceof RunCall) space.runs.delete(call.id);
     if (call instanceof EmbedImageCall) space.images.delete(call.id);
     this.batcher.finish(call, performance.now());
@@ -380,14 +370,8 @@ export class ModelEngine {
     pages.releaseAll();
     this.#forget(space);
     // Memory is in the middle of a claim.
-    this.#later(() => this.memory.closeSpace(pages));
+    this.#instants.later(() => this.memory.closeSpace(pages));
     space.port.terminated(space, { cause, retryAfterMs });
-  }
-
-  /** Charges an inferlet for the thread's time since then, beyond what was spent meanwhile, unless it is short. */
-  #chargeSince(startedMs: number, space: ModelSpace, spentMs = 0): void {
-    const ms = performance.now() - startedMs - spentMs;
-    if (ms > FREE_MS) this.stats.time.spendFor(ms, space.port.meter);
   }
 
   /** Runs device work for one inferlet alone and charges it. */
@@ -410,6 +394,7 @@ export class ModelEngine {
         dropped.answerEnded();
       }
     }
+    for (const call of [...space.parked]) space.unpark(call);
     this.#maker.context.adapters.forget(space);
     for (const tell of space.whenClosed) tell();
     space.whenClosed.clear();
@@ -440,11 +425,6 @@ const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
 
 /** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;
-
-/** Time of the thread for one call that is not charged: reading the clock costs more than the charge is worth. */
-const FREE_MS = 0.1;
-/** Time for calls that need no step, before sockets are read and the next step starts. */
-const INSTANTS_MS = 4;
 
 /** Watching the sockets saves the sleep and the wake-up, some 30 µs a step, but takes a core. On a single core the runtime needs it. */
 const MAY_WATCH = availableParallelism() > 1;

@@ -79,6 +79,10 @@ export class ExportCall extends NamedPagesCall {
     this.#operation = operation;
   }
 
+  override get claims(): boolean {
+    return this.#operation.op === 'import-pages';
+  }
+
   override execute(): undefined | Promise<void> {
     const { pages, owner } = this.hostQueue.space;
     const { registry } = this.names;

@@ -21,6 +21,10 @@ export class FileCall extends NamedPagesCall {
     this.#operation = operation;
   }
 
+  override get claims(): boolean {
+    return this.#operation.op === 'file-open';
+  }
+
   override execute(): undefined | Promise<void> {
     const { pages } = this.hostQueue.space;
     const { registry } = this.names;

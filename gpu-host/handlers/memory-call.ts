@@ -19,12 +19,19 @@ export class MemoryCall extends InstantCall {
   readonly operation: MemoryOperation;
   readonly #vocabularySize: number;
   readonly #gaps: StepGaps;
+  /** A copy of tokens under way. */
+  #copying: TokenCopying | undefined;
 
   constructor(queue: HostQueue, id: number, operation: MemoryOperation, vocabularySize: number, gaps: StepGaps) {
     super(copies(operation) ? 'idle' : 'instant', queue, id);
     this.operation = operation;
     this.#vocabularySize = vocabularySize;
     this.#gaps = gaps;
+  }
+
+  override get claims(): boolean {
+    const { op } = this.operation;
+    return op === 'allocate-pages' || op === 'copy-slots' || op === 'copy-tokens';
   }
 
   override execute(): undefined | Promise<void> {
@@ -50,7 +57,8 @@ export class MemoryCall extends InstantCall {
         pages.copySlots(operation);
         break;
       case 'copy-tokens':
-        return this.#copyTokens(new TokenCopying(pages, operation));
+        this.#copying ??= new TokenCopying(pages, operation);
+        return this.#copyTokens(this.#copying);
       case 'copy-embeds':
         embeds.copy(operation.sources, operation.destinations);
         break;

@@ -114,7 +114,7 @@ function hostFor(factor: number, prefixCache: boolean, swap: boolean): Promise<T
   return startTestHost({
     backend: 'onnx',
     pageCount: Math.ceil(demand / factor),
-    model: { prefixCache, ...(swap ? { swapMemoryBytes: 1 << 18, swapDiskBytes: 1 << 20 } : {}) },
+    model: { prefixCache, ...(swap ? { swapMemoryBytes: 1 << 18, swapDiskBytes: 1 << 22 } : {}) },
   });
 }
 
@@ -147,6 +147,7 @@ for (const factor of [2, 4, 8]) {
         }
       }
       assert.ok('tokens' in ends[0]!, 'the oldest');
+      if (swap) assert.equal(results, INFERLETS, 'swap had room for all');
       const { pages, terminations, swapsOut } = host.host.stats().models[0]!;
       assert.equal(pages.owned, 0);
       assert.equal(pages.free + pages.cached, pages.total);

@@ -2,8 +2,9 @@ import type { InputRows, OutputRequest, SequenceInput } from '../backends/backen
 import { fault } from '../memory/fault.ts';
 import { fillSlot, unfillSlot } from '../memory/pool.ts';
 import type { PrefixRun } from '../memory/prefix-run.ts';
-import type { ContextPages, EmptySlot, PageSpace } from '../memory/space.ts';
+import type { ContextPages, Mapping, PageSpace } from '../memory/space.ts';
 import type { PrefixRequest } from '../memory/space-prefix.ts';
+import type { EmptySlot } from '../memory/space-write.ts';
 import type { ModelConfig } from '../models/config.ts';
 import type { Mask } from '../protocol/calls.ts';
 import { isChunkable } from './chunkable.ts';
@@ -35,9 +36,16 @@ export function uncutInputs(heads: number): number {
 
 const NO_SLOTS = new Uint32Array(0);
 
+/** Where a page was after a part of a call. */
+interface Place {
+  readonly mapping: Mapping;
+  readonly frame: number;
+}
+
 /**
  * A forward resolved to physical slots, to be computed at once or in chunks. The call makes it when its turn has come. The pages that it
- * names cannot change before the call is done, and keep their frames as long as calls of their inferlet are pending.
+ * names cannot change before the call is done, and keep their frames as long as calls of their inferlet are
+ * pending, unless it is preempted between two parts of the call.
  */
 export class ForwardPlan {
   readonly positions: Uint32Array;
@@ -48,11 +56,16 @@ export class ForwardPlan {
   /** Inputs that came from the prefix cache; the rest have slots. */
   readonly taken: number;
   readonly #prefix: PrefixRun | undefined;
+  readonly #pages: ContextPages;
   readonly #context: Context;
   readonly #slots: EmptySlot[];
   readonly #writes: Uint32Array;
   readonly #matrix: Uint8Array | 'causal';
   readonly #keepsParts: boolean;
+  readonly #space: PageSpace;
+  readonly #outPages: Uint32Array;
+  /** The pages of a call with inputs left, and their frames after its last part: before the next one they may leave and come back. */
+  #places: readonly Place[] = [];
 
   /**
    * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
@@ -65,6 +78,9 @@ export class ForwardPlan {
     const keys = checkContext(space, pages);
     checkScores(request, keys, config.heads);
     this.positions = positions;
+    this.#space = space;
+    this.#outPages = request.outPages;
+    this.#pages = pages;
     this.#keepsParts = request.keepsParts;
     space.makeResident(pages.rest);
     const asked = prefixRequest(request);
@@ -90,8 +106,10 @@ export class ForwardPlan {
   /**
    * The next `count` inputs in the device's form. Their slots count as filled from here on, so that the next call of the batch reads them;
    * `commit` or `rollback` follows. Later inputs may begin before that.
+   * @throws CallHeld or CallFault when pages have left the device since the last part and find no room, and changes nothing then
    */
   begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
+    this.#settle();
     const first = this.done + this.reserved;
     const from = first - this.taken;
     const to = from + count;
@@ -128,6 +146,36 @@ export class ForwardPlan {
     if (this.#keepsParts || this.left === 0) this.#prefix?.commit();
     else this.#prefix?.give();
     if (this.left === 0) this.#prefix?.keep();
+    else if (!this.#keepsParts) this.#places = this.#used();
+  }
+
+  /** The pages that the next parts read and write. A run has new plans instead. */
+  #used(): Place[] {
+    const { text, rest } = this.#prefix?.context ?? this.#pages;
+    const mappings = new Set([...text.mappings, ...rest, ...this.#space.peekAll(this.#outPages)]);
+    const places = Array.from(mappings, (mapping) => ({ mapping, frame: mapping.page.frame }));
+    return places.filter(({ frame }) => frame >= 0);
+  }
+
+  /** Brings the pages back, and follows them to other frames. */
+  #settle(): void {
+    const places = this.#places;
+    if (places.length === 0) return;
+    this.#space.makeResident(places.map(({ mapping }) => mapping));
+    this.#places = [];
+    const moved = new Map<number, number>();
+    for (const { mapping, frame } of places) if (mapping.page.frame !== frame) moved.set(frame, mapping.page.frame);
+    if (moved.size === 0) return;
+    const { pageSize } = this.#space.pool;
+    const follow = (slots: Uint32Array, count: number): void => {
+      for (let i = 0; i < count; i++) {
+        const slot = slots[i] as number;
+        const frame = moved.get(Math.floor(slot / pageSize));
+        if (frame !== undefined) slots[i] = frame * pageSize + (slot % pageSize);
+      }
+    };
+    follow(this.#context.slots, this.#context.count + this.#writes.length);
+    follow(this.#writes, this.#writes.length);
   }
 
   /** Gives up the last `count` reserved inputs, whose tokens are not known yet. They may begin again. */

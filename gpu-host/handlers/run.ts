@@ -137,8 +137,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     else this.#model.slices.add(this);
     if (finished) return 'done';
     if (this.#hasRoom) return 'more';
-    // While the run waits its pages may be swapped out, and come back in other frames.
-    this.#plan = undefined;
+    this.parked();
     return 'held';
   }
 
@@ -163,6 +162,11 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   protected override replyError(error: HandlerError): void {
     this.handOver();
     super.replyError(error);
+  }
+
+  override parked(): void {
+    // While the run waits its pages may be swapped out, and come back in other frames.
+    this.#plan = undefined;
   }
 
   override release(): void {

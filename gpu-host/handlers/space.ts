@@ -5,6 +5,7 @@ import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Termination } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
+import type { HostCall } from './call.ts';
 import type { Meter } from './meter.ts';
 import { EMBED_LIMITS } from './model.ts';
 
@@ -65,6 +66,8 @@ export class ModelSpace {
   readonly images = new Map<number, OpenImage>();
   /** Number of runs that wait for their consumer, and of images that wait for their pixels. */
   held = 0;
+  /** Calls that are held while the family is preempted. */
+  readonly parked = new Set<HostCall>();
   /** Bytes of pending calls: their arguments, and their keys on the scoreboard. */
   pendingBytes = 0;
   /** Set when no result is wanted any more. The memory goes back as soon as the device does not use it. */
@@ -79,6 +82,21 @@ export class ModelSpace {
     this.owner = owner;
     this.pages = pages;
     this.holder = `${owner.id} ${owner.epoch} ${pages.order}`;
+  }
+
+  /** Holds a call that needs pages while the family is preempted; returns false otherwise. */
+  park(call: HostCall): boolean {
+    if (!call.claims || !this.pages.contender.isAway) return false;
+    if (this.parked.has(call)) return true;
+    this.parked.add(call);
+    this.pages.contender.heldCalls++;
+    call.parked();
+    return true;
+  }
+
+  /** The call is held no longer. */
+  unpark(call: HostCall): void {
+    if (this.parked.delete(call)) this.pages.contender.heldCalls--;
   }
 
   /** Tells memory whether calls are pending. A held call does not count: it resolves its pages anew when it goes on. */

@@ -20,7 +20,7 @@ withWorkbench('usage', (handler) => {
 });
 
 test('usage is told while an inferlet runs, when it is ended for others, and with swap-ins', async () => {
-  await using host = await startTestHost({ pageCount: 16, model: { swapMemoryBytes: 1 << 20, prefixCache: false } });
+  await using host = await startTestHost({ pageCount: 16, model: { swapMemoryBytes: 4 * 4096, prefixCache: false } });
   const connection = await host.connect();
   const opened = openedBy(connection);
   const fill = async (inferlet: (typeof opened)[number], queue: number, pages: number) => {
@@ -43,7 +43,7 @@ test('usage is told while an inferlet runs, when it is ended for others, and wit
   });
   const newestQueue = newest.createQueue('tiny');
   await fill(newest, newestQueue, 10);
-  // The pages come back from swap, and the newest inferlet gives way.
+  // The pages come back from swap, which is full, and the newest inferlet gives way.
   const probe = {
     tokens: ids(1),
     positions: ids(80),

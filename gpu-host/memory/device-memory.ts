@@ -1,9 +1,9 @@
-import { chooseVictims, isNewer } from '#scheduler/policies/victims.ts';
+import { type Contender, Contenders } from './contender.ts';
 import { Families } from './family.ts';
 import { fault } from './fault.ts';
 import { isCached, type Page, PagePool, type PoolCounts } from './pool.ts';
 import { type PrefixStats, PrefixTree } from './prefix/tree.ts';
-import { type FrameNeed, framesFreed, framesNeeded, type IdleHolders, swappable } from './pressure.ts';
+import { Relief, type ReliefStats } from './relief.ts';
 import { PageRestoration } from './restoration.ts';
 import { PageSpace, type SpaceMemory, type SpaceOwner } from './space.ts';
 import { SpaceLimits } from './space-limits.ts';
@@ -37,6 +37,11 @@ export interface MemoryOptions {
   readonly rotates: boolean;
   /** Ends an inferlet to make room, during a claim. Must call `space.releaseAll()` before it returns, and nothing else of memory. */
   terminate(space: PageSpace, cause: string): void;
+  /**
+   * Holds the calls of a family that gives way, during a claim: none takes part in a step until the family returns (`Relief.next`). Without
+   * this or without swap, memory ends inferlets instead.
+   */
+  readonly preempt?: ((family: Contender) => void) | undefined;
   /** Pages that each tenant holds on all models of the host; by default on this model only. */
   readonly tenants?: Tenants;
   /** Runs and measures `work`, which uses the device for `space` (copies, and pages that move to or from the device). */
@@ -45,23 +50,17 @@ export interface MemoryOptions {
   readonly freed?: (space: PageSpace, frames: number) => void;
 }
 
-export interface MemoryStats extends PoolCounts {
+export interface MemoryStats extends PoolCounts, ReliefStats {
   readonly prefix: PrefixStats;
-  /** Totals since the start: pages moved out and back, and inferlets ended to make room. */
-  readonly swapsOut: number;
+  /** Pages moved back from swap since the start. */
   readonly swapsIn: number;
-  readonly terminations: number;
-  /** Frames that waiting inferlets could let go to swap, as far as it has room; a page that several share counts for each. */
-  readonly idle: number;
 }
 
 const NO_COPIES: ReadonlyMap<Page, number> = new Map();
 const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evictions: 0 };
 
 /**
- * All pages of one model on one device. When frames run out, memory frees them in this order: cached prefixes that no inferlet uses; pages
- * of inferlets that wait on I/O and of unmapped snapshots (moved to swap); the newest inferlets (ended; Pie, SOSP '25, section 5.3). All of
- * this happens between device steps, so no call waits for it.
+ * All pages of one model on one device. When frames run out, `Relief` frees some, between device steps.
  *
  * free + cached + owned = frames, always. The oldest inferlet's claims succeed unless they pass its limit or the pool, less the pages of
  * snapshots that swap has no room for.
@@ -72,20 +71,20 @@ export class DeviceMemory implements SpaceMemory {
   /** Pages that exports and KV files hold. */
   readonly snapshots: FrozenPages;
   readonly rotates: boolean;
+  /** Makes room, and brings preempted inferlets back. */
+  readonly relief: Relief;
   readonly #device: PageDevice;
   readonly #swap: SwapStore | undefined;
-  readonly #terminate: (space: PageSpace, cause: string) => void;
   readonly #timed: NonNullable<MemoryOptions['timed']>;
   readonly #freed: NonNullable<MemoryOptions['freed']>;
   readonly #tenants: Tenants;
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
+  readonly #contenders = new Contenders();
   /** Holds one page while it moves between the device and swap. */
   readonly #buffer: Uint8Array;
   #opened = 0;
-  #swapsOut = 0;
   #swapsIn = 0;
-  #terminations = 0;
 
   constructor(options: MemoryOptions) {
     const { pageSize, pageCount, device, swap } = options;
@@ -96,10 +95,20 @@ export class DeviceMemory implements SpaceMemory {
     this.rotates = options.rotates;
     this.#device = device;
     this.#swap = swap;
-    this.#terminate = options.terminate;
     this.#timed = options.timed ?? ((_space, work) => work());
     this.#freed = options.freed ?? (() => undefined);
     this.#buffer = device.allocatePinned?.(device.pageBytes) ?? new Uint8Array(device.pageBytes);
+    this.relief = new Relief({
+      pool: this.pool,
+      prefixes: this.prefixes,
+      snapshots: this.snapshots,
+      spaces: this.#spaces,
+      contenders: this.#contenders,
+      swap,
+      put: (requester, page) => this.#put(requester, page),
+      terminate: options.terminate,
+      preempt: options.preempt,
+    });
   }
 
   get spaces(): ReadonlySet<PageSpace> {
@@ -117,7 +126,9 @@ export class DeviceMemory implements SpaceMemory {
       tenant: this.#tenants.join(owner.tenant, owner.tenantPages),
       changed,
     });
-    const space = new PageSpace(this, owner, this.#opened++, limits);
+    const order = this.#opened++;
+    const space = new PageSpace(this, owner, order, limits, this.#contenders.of(owner.arrival, order, owner.family));
+    this.#contenders.add(space);
     this.#spaces.add(space);
     return space;
   }
@@ -126,26 +137,19 @@ export class DeviceMemory implements SpaceMemory {
   closeSpace(space: PageSpace): void {
     space.leaveLimits();
     space.releaseAll();
+    this.#contenders.remove(space);
     this.#spaces.delete(space);
+    this.relief.changed();
   }
 
   /**
    * Frees `frames` frames, and one more for each copy that a write through so many mappings of each of `copies` needs.
    * Never swaps out pages of the requester.
-   * @throws CallFault `limit-exceeded` when they can never fit (ends no inferlet then); `terminated` when the requester must end.
+   * @throws CallHeld when the call must wait until older inferlets give pages back; CallFault `limit-exceeded` when they can never fit (ends
+   * no inferlet then), `terminated` when the requester must end.
    */
   claim(requester: PageSpace, frames: number, copies: ReadonlyMap<Page, number> = NO_COPIES): void {
-    const need: FrameNeed = { frames, copies };
-    for (;;) {
-      if (this.#fits(need)) return;
-      this.#evictCached(need);
-      if (this.#fits(need)) return;
-      const idle = this.#idleBut(requester);
-      const swapFull = !this.#swapOut(requester, need, idle);
-      if (this.#fits(need)) return;
-      // Each turn ends an inferlet or throws, so there are no more turns than spaces.
-      this.#endNewest(requester, need, swapFull ? undefined : idle);
-    }
+    this.relief.claim(requester, { frames, copies });
   }
 
   /**
@@ -192,17 +196,15 @@ export class DeviceMemory implements SpaceMemory {
   uncache(page: Page): void {
     const node = page.prefix?.node;
     if (!page.inTree || !this.prefixes || node?.page !== page) throw new Error('a page is not in the prefix tree');
-    this.#abandon(this.prefixes.remove(node));
+    for (const each of this.prefixes.remove(node)) this.pool.abandon(each);
   }
 
   stats(): MemoryStats {
     return {
       ...this.pool.counts(),
       prefix: this.prefixes?.stats() ?? NO_LOOKUPS,
-      swapsOut: this.#swapsOut,
+      ...this.relief.stats(),
       swapsIn: this.#swapsIn,
-      terminations: this.#terminations,
-      idle: this.#idleFrames(),
     };
   }
 
@@ -246,64 +248,6 @@ export class DeviceMemory implements SpaceMemory {
     }
   }
 
-  #fits(need: FrameNeed): boolean {
-    return framesNeeded(need, []) <= this.pool.free;
-  }
-
-  #evictCached(need: FrameNeed): void {
-    const tree = this.prefixes;
-    if (!tree) return;
-    while (!this.#fits(need)) {
-      // No claim copies leaves that are only cached, so that the need stays the same.
-      const needed = framesNeeded(need, []);
-      for (const page of tree.evictLeaves(isCached)) {
-        this.pool.abandon(page);
-        if (needed <= this.pool.free) return;
-      }
-      if (this.pool.cached === 0) return;
-      this.#abandon(tree.evictBlocked(isCached));
-    }
-  }
-
-  #abandon(pages: readonly Page[]): void {
-    for (const page of pages) this.pool.abandon(page);
-  }
-
-  /** Holders whose pages may go to swap when `requester` claims. The requester's own pages stay. */
-  #idleBut(requester: PageSpace): IdleHolders {
-    const spaces = [...this.#spaces].filter((space) => space !== requester && space.idle);
-    return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.snapshots.held };
-  }
-
-  #idleFrames(): number {
-    const swap = this.#swap?.stats();
-    if (!swap) return 0;
-    const { owned, swappedOut } = this.pool.counts();
-    let held = -swappedOut;
-    for (const space of this.#spaces) if (space.idle) held += space.heldPages;
-    return Math.max(0, Math.min(held, owned, swap.capacity - swap.memoryPages - swap.diskPages));
-  }
-
-  /** @returns true when swap took every page it was given */
-  #swapOut(requester: PageSpace, need: FrameNeed, idle: IdleHolders): boolean {
-    let room = this.#swap !== undefined;
-    for (const page of swappable(idle)) {
-      if (this.#fits(need)) break;
-      let ticket: SwapTicket | undefined;
-      // An empty page has nothing to keep.
-      if (page.filled !== 0) {
-        ticket = room ? this.#put(requester, page) : undefined;
-        if (!ticket) {
-          room = false;
-          continue;
-        }
-        this.#swapsOut++;
-      }
-      this.pool.swapOut(page, ticket);
-    }
-    return room;
-  }
-
   /** Moves a page to swap. The requester pays for the time, because it needs the frame. */
   #put(requester: PageSpace, page: Page): SwapTicket | undefined {
     let ticket: SwapTicket | undefined;
@@ -311,43 +255,6 @@ export class DeviceMemory implements SpaceMemory {
       ticket = this.#swap?.putFrom((into) => this.#device.readPage(page.frame, into));
     });
     return ticket;
-  }
-
-  #endNewest(requester: PageSpace, need: FrameNeed, idle: IdleHolders | undefined): void {
-    const others = [...this.#spaces].filter((space) => space !== requester && space.heldPages > 0);
-    const { free, total } = this.pool;
-    const decision = chooseVictims(
-      requester,
-      others,
-      (ended) => framesNeeded(need, ended) - free - framesFreed(ended, idle),
-    );
-    const pages = framesNeeded(need, []);
-    switch (decision.kind) {
-      case 'refuse':
-        throw fault(
-          'limit-exceeded',
-          `${pages} pages more are needed; of the pool's ${total} the call's own inferlet and exports hold too many for that`,
-        );
-      case 'requester': {
-        const cause = `memory pressure: the newest of ${others.length + 1} inferlets found no room for ${pages} pages more`;
-        this.#end(requester, cause);
-        throw fault('terminated', cause);
-      }
-      case 'terminate':
-        for (const victim of decision.victims) {
-          this.#end(
-            victim,
-            `memory pressure: the newest of ${others.length + 1} inferlets gave way to ${nameFor(victim, requester)}`,
-          );
-        }
-    }
-  }
-
-  #end(space: PageSpace, cause: string): void {
-    this.#terminations++;
-    space.terminated = cause;
-    this.#terminate(space, cause);
-    if (space.heldPages > 0) throw new Error('an inferlet was ended and kept its pages');
   }
 
   /** @throws CallFault `internal` when swap lost the page */
@@ -364,10 +271,4 @@ export class DeviceMemory implements SpaceMemory {
       throw error;
     }
   }
-}
-
-/** Names the inferlet that `victim` gave way to. Names of other tenants' functions stay secret. */
-function nameFor(victim: PageSpace, { owner }: PageSpace): string {
-  if (owner.tenant !== victim.owner.tenant) return 'an earlier invocation of another tenant';
-  return owner.functionName ? `an earlier invocation of ${owner.functionName}` : 'an earlier invocation';
 }

@@ -26,3 +26,11 @@ export function dependencyFault(cause: HandlerError): CallFault {
     `an earlier call that this one depends on failed (${cause.tag}: ${cause.val}); synchronize reports it and goes on`,
   );
 }
+
+/**
+ * The outcome of a claim that must wait: the call is neither refused nor changed anything, and its inferlet is preempted. The call is made
+ * again when the inferlet returns.
+ */
+export class CallHeld extends Error {
+  override readonly name = 'CallHeld';
+}

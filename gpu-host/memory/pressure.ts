@@ -1,4 +1,5 @@
 import { holders, type Page } from './pool.ts';
+import type { SwapTicket } from './swap/store.ts';
 
 /** A holder of pages, with its references by page. */
 export interface PageHolding {
@@ -11,7 +12,7 @@ export interface FrameNeed {
   readonly copies: ReadonlyMap<Page, number>;
 }
 
-/** Holders whose pages may go to swap: the spaces of waiting inferlets, newest first, and the snapshots. */
+/** Holders whose pages may go to swap: the spaces of waiting and of preempted inferlets, newest first, and the snapshots. */
 export interface IdleHolders {
   readonly spaces: readonly PageHolding[];
   readonly snapshots: ReadonlyMap<Page, number>;
@@ -29,23 +30,73 @@ export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): nu
   return frames;
 }
 
-/** Frames that come free when all of `ended` let go. With `idle`, includes pages whose other holders could then all be swapped out. */
-export function framesFreed(ended: readonly PageHolding[], idle: IdleHolders | undefined): number {
+/** Room in swap: `pages` are free, and those of the ended whose tickets `reusable` accepts come free. */
+export interface SwapRoom {
+  readonly pages: number;
+  reusable(ticket: SwapTicket): boolean;
+}
+
+/** Frames that come free when all of `ended` let go and the pages of all of `idle` move to swap, as far as it has room. */
+export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, room: SwapRoom): number {
   const gone = countHeld(ended);
-  let freed = 0;
-  if (!idle) {
-    for (const [page, count] of gone) if (page.frame >= 0 && holders(page) === count) freed++;
-    return freed;
-  }
   const others = new Set(ended);
   const movable = countHeld(
     idle.spaces.filter((space) => !others.has(space)),
     idle.snapshots,
   );
+  let [freed, moved, places] = [0, 0, room.pages];
   for (const [page, count] of gone) {
-    if (page.frame >= 0 && holders(page) === count + (movable.get(page) ?? 0)) freed++;
+    if (holders(page) !== count) continue;
+    if (page.frame >= 0) freed++;
+    else if (page.swapped && room.reusable(page.swapped)) places++;
   }
-  return freed;
+  for (const [page, count] of movable) {
+    if (page.frame < 0 || holders(page) !== count + (gone.get(page) ?? 0)) continue;
+    // An empty page has nothing to keep.
+    if (page.filled === 0) freed++;
+    else moved++;
+  }
+  return freed + Math.min(moved, places);
+}
+
+/** As `framesGained` while none ends, for holders that come and go one by one: choosing among many of them asks often. */
+export class IdleGain {
+  readonly #counts = new Map<Page, number>();
+  readonly #room: SwapRoom;
+  #freed = 0;
+  #moved = 0;
+
+  constructor({ spaces, snapshots }: IdleHolders, room: SwapRoom) {
+    this.#room = room;
+    this.#change(snapshots, 1);
+    for (const { held } of spaces) this.#change(held, 1);
+  }
+
+  get frames(): number {
+    return this.#freed + Math.min(this.#moved, this.#room.pages);
+  }
+
+  add({ held }: PageHolding): void {
+    this.#change(held, 1);
+  }
+
+  remove({ held }: PageHolding): void {
+    this.#change(held, -1);
+  }
+
+  #change(held: ReadonlyMap<Page, number>, sign: 1 | -1): void {
+    for (const [page, references] of held) {
+      if (page.frame < 0) continue;
+      const before = this.#counts.get(page) ?? 0;
+      const after = before + sign * references;
+      this.#counts.set(page, after);
+      const all = holders(page);
+      const gained = Number(after === all) - Number(before === all);
+      // An empty page has nothing to keep.
+      if (page.filled === 0) this.#freed += gained;
+      else this.#moved += gained;
+    }
+  }
 }
 
 /**

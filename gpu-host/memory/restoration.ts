@@ -17,17 +17,19 @@ export interface RestorationOptions {
 
 /**
  * Pages on their way from disk. The space holds them without an address: no call sees them before they are whole, they count against its
- * limits, and they go when it ends. A space with a call under way is not idle, so that they stay on the device.
+ * limits, and they go when it ends. They stay on the device meanwhile.
  */
 export class PageRestoration implements Restoration<PageSnapshot> {
   readonly #options: RestorationOptions;
   readonly #pages: Page[] = [];
   /** Bit `s` set hides slot `s`; by page. */
   readonly #masks: number[] = [];
+  #ended = false;
 
   constructor(options: RestorationOptions) {
     this.#options = options;
     const { space, pages } = options;
+    space.pins++;
     for (let i = 0; i < pages; i++) {
       const page = space.pool.take();
       if (!page) throw new Error('a snapshot is restored without free frames');
@@ -57,7 +59,10 @@ export class PageRestoration implements Restoration<PageSnapshot> {
   }
 
   end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
     const { space } = this.#options;
+    space.pins--;
     for (const page of this.#pages.splice(0)) space.letGo(page);
   }
 }

@@ -1,6 +1,7 @@
 import { fault } from './fault.ts';
 import { bitCount, fillSlot, type Page } from './pool.ts';
-import type { EmptySlot, Mapping, PageSpace } from './space.ts';
+import type { Mapping, PageSpace } from './space.ts';
+import { checkCopies, type EmptySlot, slotsIn } from './space-write.ts';
 
 /** `copy-slots` of wit/allocate.wit. */
 export interface SlotCopy {
@@ -137,17 +138,17 @@ export class TokenCopying {
     this.#positions = positions;
     this.#shifts = positions.length > 0 ? shiftsTo(space, this.#tokens, positions) : undefined;
     this.#rooms = space.roomIn(destinations, indices.length);
-    space.checkCopies(this.#rooms);
+    checkCopies(space, this.#rooms);
   }
 
-  /** Does one part; false when it was the last. @throws what a copy-on-write or a swapped-out page throws */
+  /** Does one part; false when it was the last. After CallHeld it may be called again. @throws what a copy-on-write or a swapped-out page throws */
   next(): boolean {
     if (this.#writable < this.#rooms.length) {
       const end = Math.min(this.#writable + ROOMS_A_PART, this.#rooms.length);
       this.#space.makeWritable(this.#rooms.slice(this.#writable, end));
       this.#writable = end;
     } else if (!this.#slots) {
-      this.#slots = this.#space.slotsIn(this.#rooms, this.#tokens.length);
+      this.#slots = slotsIn(this.#space.pool, this.#rooms, this.#tokens.length);
       setMasks(this.#tokens, this.#rooms, this.#slots);
       for (const { page } of this.#slots) page.prefix = undefined;
     } else this.#move(this.#slots);
@@ -158,7 +159,10 @@ export class TokenCopying {
     const space = this.#space;
     const first = this.#copied;
     const tokens = this.#tokens.slice(first, first + TOKENS_A_PART);
-    space.makeResident(tokens.map(({ address }) => space.peek(address)));
+    // Between two parts the inferlet may have been preempted, so the destinations may have left the device, too.
+    const used = new Set(slots.slice(first, first + tokens.length).map(({ page }) => page));
+    const rooms = this.#rooms.filter(({ page }) => used.has(page));
+    space.makeResident([...tokens.map(({ address }) => space.peek(address)), ...rooms]);
     const moves = tokens.map(({ address, slot, position }, i): SlotMove => {
       const { page: to, slot: toSlot } = slots[first + i] as EmptySlot;
       const from = space.mapping(address).page;

@@ -1,16 +1,18 @@
 import type { TenantLimit } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { Contender } from './contender.ts';
 import { Failures } from './failures.ts';
 import type { FamilyName } from './family.ts';
 import { dependencyFault, fault } from './fault.ts';
 import { KnownText } from './known-text.ts';
-import { bitCount, holders, type Page, type PagePool } from './pool.ts';
+import type { Page, PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import type { PrefixRun } from './prefix-run.ts';
-import { copyPage, copySlots, type SlotCopy } from './space-copy.ts';
+import { copySlots, type SlotCopy } from './space-copy.ts';
 import type { SpaceLimits } from './space-limits.ts';
 import { beginPrefix, type PrefixPeek, type PrefixRequest, peekPrefix } from './space-prefix.ts';
 import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
+import { copyShared, type EmptySlot, roomIn, slotsIn } from './space-write.ts';
 
 /** Owner of a space. */
 export interface SpaceOwner {
@@ -46,19 +48,16 @@ export interface ContextPages {
   readonly rest: readonly Mapping[];
 }
 
-/** An empty slot that a call will fill. */
-export interface EmptySlot {
-  readonly page: Page;
-  readonly slot: number;
-}
-
 /** The memory of one model, as its spaces see it. */
 export interface SpaceMemory {
   readonly pool: PagePool;
   readonly prefixes: PrefixTree<Page> | undefined;
   /** True when keys can be rotated to other positions. */
   readonly rotates: boolean;
-  /** Frees `frames` frames, and one more for each copy that a write through so many mappings of each page needs. */
+  /**
+   * Frees `frames` frames, and one more for each copy that a write through so many mappings of each page needs.
+   * @throws CallFault, or CallHeld when the call has to wait
+   */
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
   /** Brings a page back, to a free frame or to that of `donor`, which is about to go. @throws CallFault `internal` when swap lost it */
   swapIn(requester: PageSpace, page: Page, donor?: Page): void;
@@ -74,8 +73,9 @@ export interface SpaceMemory {
  * through an address whose page has other holders moves the address to a copy first. A method that throws has changed nothing, except that
  * pages may have been swapped in.
  *
- * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`), and ends this space when it is the newest. It
- * then throws CallFault `terminated`, as every method does from then on.
+ * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`). It throws CallHeld when its call has to wait
+ * until others have gone on. It ends this space when that does not help; it then throws CallFault `terminated`, as every method does from
+ * then on.
  */
 export class PageSpace {
   readonly owner: SpaceOwner;
@@ -89,6 +89,10 @@ export class PageSpace {
   waiting = false;
   /** True while calls of the inferlet are pending. */
   busy = false;
+  /** Number of uses of the pages' frames under way: a step, or pages on their way from disk. The pages stay on the device. */
+  pins = 0;
+  /** The family, as preemption sees it. */
+  readonly contender: Contender;
   /** Set when memory ended the inferlet to make room. */
   terminated: string | undefined;
   readonly #mappings = new Map<number, Mapping>();
@@ -99,7 +103,8 @@ export class PageSpace {
   readonly limits: SpaceLimits;
 
   /** Made by `DeviceMemory.openSpace`. */
-  constructor(memory: SpaceMemory, owner: SpaceOwner, order: number, limits: SpaceLimits) {
+  constructor(memory: SpaceMemory, owner: SpaceOwner, order: number, limits: SpaceLimits, contender: Contender) {
+    this.contender = contender;
     this.limits = limits;
     this.memory = memory;
     this.pool = memory.pool;
@@ -136,9 +141,14 @@ export class PageSpace {
     this.limits.leave(this.#held);
   }
 
-  /** True when the pages may be swapped out. */
+  /** True while the inferlet waits on I/O and none of its calls is pending. */
   get idle(): boolean {
     return this.waiting && !this.busy;
+  }
+
+  /** True when the pages may be swapped out. */
+  get movable(): boolean {
+    return this.pins === 0 && (this.idle || this.contender.isAway);
   }
 
   /**
@@ -221,42 +231,12 @@ export class PageSpace {
   emptySlots(addresses: Uint32Array, count: number): EmptySlot[] {
     const wanted = this.roomIn(addresses, count);
     this.makeWritable(wanted);
-    return this.slotsIn(wanted, count);
-  }
-
-  /** The first `count` empty slots of pages that may be written, as `roomIn` found them. */
-  slotsIn(rooms: readonly Mapping[], count: number): EmptySlot[] {
-    const slots: EmptySlot[] = [];
-    for (const { page } of rooms) {
-      for (let slot = 0; slot < this.pool.pageSize && slots.length < count; slot++) {
-        if ((page.filled & (1 << slot)) === 0) slots.push({ page, slot });
-      }
-    }
-    return slots;
+    return slotsIn(this.pool, wanted, count);
   }
 
   /** The mappings whose pages have the first `count` empty slots; they need be neither resident nor writable. @throws as `emptySlots` */
   roomIn(addresses: Uint32Array, count: number): Mapping[] {
-    const wanted = new Set<Mapping>();
-    // After the write no two mappings share a page, so each counts against the limit.
-    const { most } = this.limits;
-    let room = 0;
-    for (const address of addresses) {
-      const mapping = this.#lookup(address);
-      if (room >= count || mapping.page.filled === this.pool.fullBits) continue;
-      if (wanted.has(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
-      if (wanted.size === most)
-        throw fault('limit-exceeded', `more than ${most} pages to write, which is all that the inferlet may hold`);
-      wanted.add(mapping);
-      room += this.pool.pageSize - bitCount(mapping.page.filled);
-    }
-    if (room < count) {
-      throw fault(
-        'context-overflow',
-        `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`,
-      );
-    }
-    return [...wanted];
+    return roomIn(this, addresses, count);
   }
 
   /** Copies slots with their flags and keys rotated on by `shift`; source and destination may be the same page. */
@@ -353,16 +333,8 @@ export class PageSpace {
 
   /** Brings pages in and moves mappings of shared ones to copies of their own. All or nothing. */
   makeWritable(mappings: readonly Mapping[]): void {
-    let absent: Set<Page> | undefined;
-    let shared = false;
-    for (const { page } of mappings) {
-      if (page.references > 1) shared = true;
-      if (page.frame >= 0) continue;
-      absent ??= new Set();
-      absent.add(page);
-    }
-    if (absent) this.#bringIn(absent);
-    if (shared) this.#copyShared(mappings);
+    this.makeResident(mappings);
+    if (mappings.some(({ page }) => page.references > 1)) copyShared(this, mappings);
   }
 
   /**
@@ -379,36 +351,6 @@ export class PageSpace {
     release();
     const frames = this.pool.available - before;
     if (frames > 0) this.memory.freed(this, frames);
-  }
-
-  /** Checks the limits for a copy of each shared page; returns the number of mappings of each page. @throws CallFault `limit-exceeded` */
-  checkCopies(mappings: readonly Mapping[]): Map<Page, number> {
-    const wanted = new Map<Page, number>();
-    for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
-    let growth = 0;
-    let tenantGrowth = 0;
-    for (const [page, count] of wanted) {
-      const stays = (this.#held.get(page) ?? 0) > count;
-      growth += stays ? count : count - 1;
-      tenantGrowth += stays || this.limits.tenantHolders(page) > 1 ? count : count - 1;
-    }
-    this.checkLimit(growth, tenantGrowth);
-    return wanted;
-  }
-
-  #copyShared(mappings: readonly Mapping[]): void {
-    this.memory.claim(this, 0, this.checkCopies(mappings));
-    for (const mapping of mappings) if (holders(mapping.page) > 1) this.#moveToCopy(mapping);
-    for (const mapping of mappings) {
-      if (!mapping.page.inTree) continue;
-      // Copy to keep the cached page only while a frame is free: it is not worth memory pressure.
-      if (this.pool.free > 0) this.#moveToCopy(mapping);
-      else this.memory.uncache(mapping.page);
-    }
-  }
-
-  #moveToCopy(mapping: Mapping): void {
-    this.#move(mapping, copyPage(this, mapping.page));
   }
 
   #bringIn(pages: ReadonlySet<Page>): void {

@@ -72,6 +72,18 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
       direction: { out: ({ swapsOut }) => swapsOut, in: ({ swapsIn }) => swapsIn },
     }),
     counter(
+      'pie.kv.preemptions',
+      '{invocation}',
+      'Invocations preempted to take their memory.',
+      ({ preemptions }) => preemptions,
+    ),
+    gauge(
+      'pie.kv.preempted',
+      '{invocation}',
+      'Preempted invocations that wait for memory.',
+      ({ preempted }) => preempted,
+    ),
+    counter(
       'pie.kv.terminations',
       '{inferlet}',
       'Inferlets ended to take their memory.',

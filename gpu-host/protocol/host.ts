@@ -82,6 +82,9 @@ export interface ModelStats extends ModelCompute {
   /** Pages moved to the swap store, and back. */
   readonly swapsOut: number;
   readonly swapsIn: number;
+  /** Invocations, each with its children, preempted to take their memory; and those of them that wait now. */
+  readonly preemptions: number;
+  readonly preempted: number;
   /** Inferlets ended to take their memory. */
   readonly terminations: number;
   /** Names in the registry: exports and files. */

@@ -33,12 +33,17 @@ most. Throughput counts the tokens of results, over the time until every inferle
     const rounds = quick ? 1 : Math.min(3, repetitions);
     const inferlets = quick ? 32 : INFERLETS;
     const samples = new Map<number, Sample[]>(FACTORS.map((factor) => [factor, []]));
+    const admitted = new Map<number, Sample[]>(FACTORS.map((factor) => [factor, []]));
     for (let round = 0; round < rounds; round++) {
       for (const i of rotated(FACTORS.length, round)) {
         const factor = FACTORS[i] ?? 1;
         const sample = await measure(factor, inferlets);
         samples.get(factor)?.push(sample);
-        progress(`round ${round + 1}, ${factor}×: ${sample.finished} finished, ${format(sample.goodput, 0)} tokens/s`);
+        const inTurn = factor === 1 ? sample : await measure(factor, inferlets, Math.floor(inferlets / factor));
+        admitted.get(factor)?.push(inTurn);
+        progress(
+          `round ${round + 1}, ${factor}×: ${sample.finished} finished, ${format(sample.goodput, 0)} tokens/s; admitted in turn ${format(inTurn.goodput, 0)}`,
+        );
       }
     }
     const alone = samples.get(1) ?? [];
@@ -51,6 +56,7 @@ most. Throughput counts the tokens of results, over the time until every inferle
         'else',
         'tokens/s of the finished',
         'over uncontended',
+        'over admitted in turn',
       ],
       rows: FACTORS.map((factor) => {
         const own = samples.get(factor) ?? [];
@@ -62,18 +68,23 @@ most. Throughput counts the tokens of results, over the time until every inferle
           of((sample) => sample.other),
           of((sample) => sample.goodput),
           formatSpread(spread(own.map((sample, i) => sample.goodput / (alone[i]?.goodput ?? Number.NaN)))),
+          formatSpread(
+            spread(own.map((sample, i) => sample.goodput / (admitted.get(factor)?.[i]?.goodput ?? Number.NaN))),
+          ),
         ];
       }),
       notes: [
-        'All are admitted at once (admission.overcommit is as large), grow page by page, and the newest are ended first when memory is out.',
+        'All are admitted at once (admission.overcommit is as large), grow page by page, and the newest are preempted when memory is out.',
+        'Admitted in turn: the client starts only as many at once as the memory holds at their ends.',
         'Throughput counts the tokens in the results of inferlets that finished, over the time until all had ended.',
       ],
-      data: Object.fromEntries(samples),
+      data: { pressed: Object.fromEntries(samples), admitted: Object.fromEntries(admitted) },
     };
   },
 };
 
-async function measure(factor: number, inferlets: number): Promise<Sample> {
+/** @param atOnce number of inferlets that the client lets run at once; all by default */
+async function measure(factor: number, inferlets: number, atOnce = inferlets): Promise<Sample> {
   const pages = Math.ceil((inferlets * PAGES_EACH) / factor);
   const config = `[[model]]\nname = "stories15m"\npages = ${pages}\nprefix_cache = false\n\n[admission]\novercommit = ${factor * 2}\n`;
   await using platform = await Platform.start({ functions: false, config });
@@ -82,7 +93,12 @@ async function measure(factor: number, inferlets: number): Promise<Sample> {
     terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS, prompt: `Story ${i}` }));
   for (let i = 0; i < WARM_RUNS; i++) await run(i);
   const start = performance.now();
-  const ends: (StreamEvent | undefined)[] = await Promise.all(Array.from({ length: inferlets }, (_, i) => run(i)));
+  const ends: (StreamEvent | undefined)[] = [];
+  let next = 0;
+  const client = async (): Promise<void> => {
+    while (next < inferlets) ends.push(await run(next++));
+  };
+  await Promise.all(Array.from({ length: atOnce }, client));
   const elapsedMs = performance.now() - start;
   const stats = await modelStats(platform);
   if (stats.pages.free !== stats.pages.total) throw new Error('pages were lost');

@@ -1,0 +1,110 @@
+import { AwaitedQueues } from './awaited.ts';
+import { type BatchCall, isDeviceCall } from './call.ts';
+import { type GracePolicy, graceMs, longestGraceMs } from './policies/adaptive.ts';
+import { kOnlyWaitMs } from './policies/k-only.ts';
+import { type BatchPolicy, checkPolicy } from './policies/policy.ts';
+import { ArrivalRate, rateWaitMs } from './policies/rate.ts';
+import { tOnlyWaitMs } from './policies/t-only.ts';
+import type { BatchQueue } from './queue.ts';
+
+/** Calls that are ready for the device, by kind. */
+export interface WaitingCalls {
+  readonly forwards: readonly BatchCall[];
+  readonly projections: readonly BatchCall[];
+  readonly encodings: readonly BatchCall[];
+}
+
+/** Decides when a batch leaves: keeps what the policies want to know of arrivals, answers and steps. */
+export class Departure {
+  readonly #policy: BatchPolicy;
+  readonly #grace: GracePolicy;
+  readonly #maxCalls: number;
+  readonly #awaited: AwaitedQueues;
+  readonly #rate = new ArrivalRate();
+  #lastEndMs = Number.NEGATIVE_INFINITY;
+  #lastStepMs = 0;
+
+  /** @throws RangeError when a bound of the policy is not a positive number */
+  constructor(policy: BatchPolicy, grace: GracePolicy, maxCalls: number) {
+    checkPolicy(policy);
+    this.#policy = policy;
+    this.#grace = grace;
+    this.#maxCalls = maxCalls;
+    this.#awaited = new AwaitedQueues(grace.maxMs);
+  }
+
+  came(call: BatchCall, nowMs: number): void {
+    this.#awaited.came(call.queue, nowMs);
+    if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
+  }
+
+  /** Call when the queue has got its results. */
+  answered(queue: BatchQueue, nowMs: number): void {
+    this.#awaited.answered(queue, nowMs);
+  }
+
+  forget(queue: BatchQueue): void {
+    this.#awaited.forget(queue);
+  }
+
+  /** Call when the device is free again, after a step of `stepMs`. */
+  ended(nowMs: number, stepMs: number): void {
+    this.#lastEndMs = nowMs;
+    this.#lastStepMs = stepMs;
+  }
+
+  /** True when the last step ended less than `ms` ago and a queue that was just answered is likely to be back. */
+  expectsWithin(ms: number, nowMs: number): boolean {
+    return this.#awaited.size > 0 && nowMs - this.#lastEndMs < ms;
+  }
+
+  /** True when the next batch should wait for calls that are not there yet. */
+  gathers(nowMs: number): boolean {
+    const { kind } = this.#policy;
+    return (kind !== 'adaptive' && kind !== 'eager') || this.#awaited.expects(nowMs);
+  }
+
+  /** Milliseconds that the policy wants to wait for more calls. */
+  waitMs(calls: WaitingCalls, sinceMs: number, nowMs: number): number {
+    const policy = this.#policy;
+    const { forwards, projections, encodings } = calls;
+    const waiting = forwards.length + projections.length + encodings.length;
+    const isFull = forwards.length >= this.#maxCalls || projections.length >= this.#maxCalls;
+    switch (policy.kind) {
+      case 'adaptive':
+        return this.#graceMs(waiting, nowMs);
+      case 'eager':
+        return 0;
+      case 'k-only':
+        return isFull ? 0 : kOnlyWaitMs(policy, waiting, longestWaitMs(calls, nowMs));
+      case 't-only':
+        return tOnlyWaitMs(policy, sinceMs, nowMs);
+      case 'rate':
+        if (isFull) return 0;
+        return rateWaitMs(policy, {
+          ready: waiting,
+          waitedMs: longestWaitMs(calls, nowMs),
+          stepMs: this.#lastStepMs,
+          gapMs: this.#rate.gapMs,
+          sinceMs: this.#rate.sinceMs(nowMs),
+        });
+    }
+  }
+
+  #graceMs(waiting: number, nowMs: number): number {
+    if (this.#awaited.size === 0) return 0;
+    const sinceMs = nowMs - this.#lastEndMs;
+    if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
+    const longestMs = longestGraceMs(this.#grace, this.#lastStepMs);
+    // Queues that usually come later than the wait may last do not count.
+    const awaited = this.#awaited.within(longestMs);
+    return Math.max(0, graceMs(this.#grace, waiting, awaited, this.#lastStepMs) - sinceMs);
+  }
+}
+
+function longestWaitMs({ forwards, projections, encodings }: WaitingCalls, nowMs: number): number {
+  let oldestMs = nowMs;
+  for (const calls of [forwards, projections, encodings])
+    for (const call of calls) oldestMs = Math.min(oldestMs, call.arrivedMs);
+  return nowMs - oldestMs;
+}

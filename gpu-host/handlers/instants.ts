@@ -1,0 +1,91 @@
+import type { Batcher } from '../batcher/batcher.ts';
+import { CallHeld } from '../memory/fault.ts';
+import { BarrierCall } from './barrier.ts';
+import { type HostCall, InstantCall } from './call.ts';
+import type { DeviceTime } from './meter.ts';
+
+/** The engine, as the calls that need no step see it. */
+export interface InstantTurns {
+  /** The call is complete. */
+  finish(call: HostCall): void;
+  /** The call failed with this error. */
+  fail(call: HostCall, error: unknown): void;
+  /** The call waits for memory; it changed nothing, and is executed again later. */
+  hold(call: HostCall): void;
+  /** There is work between two batches. */
+  wanted(): void;
+}
+
+/** Time for calls that need no step, before sockets are read and the next step starts. */
+const INSTANTS_MS = 4;
+/** Time of the thread for one call that is not charged: reading the clock costs more than the charge is worth. */
+const FREE_MS = 0.1;
+
+/** Executes the calls of one model that need no step. All of this happens between two batches. */
+export class Instants {
+  readonly #batcher: Batcher;
+  readonly #time: DeviceTime;
+  readonly #turns: InstantTurns;
+  /** Completions of calls (for example on a disk), to be handled between two batches. */
+  #ended: (() => void)[] = [];
+
+  constructor(batcher: Batcher, time: DeviceTime, turns: InstantTurns) {
+    this.#batcher = batcher;
+    this.#time = time;
+    this.#turns = turns;
+  }
+
+  /** True when completions wait to be handled. */
+  get isWaiting(): boolean {
+    return this.#ended.length > 0;
+  }
+
+  /** Handles `tell` between two batches. */
+  later(tell: () => void): void {
+    this.#ended.push(tell);
+    this.#turns.wanted();
+  }
+
+  /** Executes what is ready. Returns true when it stopped before the last call: other work has its turn first. */
+  run(): boolean {
+    for (const tell of this.#ended.splice(0)) tell();
+    const untilMs = performance.now() + INSTANTS_MS;
+    for (let call = this.#batcher.takeInstant(); call; call = this.#batcher.takeInstant()) {
+      if (call instanceof InstantCall || call instanceof BarrierCall) this.#execute(call);
+      if (performance.now() > untilMs) return true;
+    }
+    return false;
+  }
+
+  /** Charges an inferlet for the thread's time since then, beyond what was spent meanwhile, unless it is short. */
+  chargeSince(startedMs: number, { hostQueue: { space } }: HostCall, spentMs = 0): void {
+    const ms = performance.now() - startedMs - spentMs;
+    if (ms > FREE_MS) this.#time.spendFor(ms, space.port.meter);
+  }
+
+  #execute(call: InstantCall | BarrierCall): void {
+    const [startedMs, spentNs] = [performance.now(), this.#time.spentNs];
+    this.#start(call);
+    this.chargeSince(startedMs, call, (this.#time.spentNs - spentNs) / 1e6);
+  }
+
+  #start(call: InstantCall | BarrierCall): void {
+    try {
+      const pending = call.execute();
+      if (!pending) this.#turns.finish(call);
+      else
+        pending.then(
+          () => this.later(() => this.#turns.finish(call)),
+          (error: unknown) => this.later(() => this.#fail(call, error)),
+        );
+    } catch (error) {
+      this.#fail(call, error);
+    }
+  }
+
+  #fail(call: HostCall, error: unknown): void {
+    if (!(error instanceof CallHeld)) this.#turns.fail(call, error);
+    else if (call.hostQueue.space.closed) this.#turns.finish(call);
+    else this.#turns.hold(call);
+  }
+}

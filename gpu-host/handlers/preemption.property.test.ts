@@ -1,0 +1,384 @@
+import assert from 'node:assert/strict';
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Dice } from '../batcher/testing/dice.ts';
+import {
+  type GpuHostConnection,
+  type GpuInferlet,
+  type HandlerError,
+  type Outcome,
+  type Sampler,
+  SharedPages,
+} from '../protocol/client.ts';
+import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
+
+/*
+ * Inferlets that together want several times the pool live random lives: prefills that are cut, steps, runs, forks, copies, embeds, waits and
+ * children. Some are closed amid their lives; swap has room for all, for half, or its disk fails. Each must say what it says alone, and the
+ * oldest must come to its end.
+ */
+
+const SEEDS = process.env.PIE_TEST_ALL ? 160 : 24;
+const PAGE_SIZE = 8;
+/** Of the reference backend: keys and values of two layers with two heads of eight numbers. */
+const PAGE_BYTES = PAGE_SIZE * 2 * 2 * 2 * 8 * 8;
+const CONTEXT = 160;
+
+type Chapter =
+  | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
+  | { readonly kind: 'steps' | 'run' | 'embeds' | 'fork'; readonly count: number }
+  | { readonly kind: 'copy' }
+  | { readonly kind: 'wait'; readonly turns: number }
+  | { readonly kind: 'child'; readonly tokens: readonly number[]; readonly count: number };
+
+interface Story {
+  readonly chapters: readonly Chapter[];
+  readonly sampler: Sampler;
+  readonly tenant: string;
+  readonly delay: number;
+  /** Turns of the event loop until the inferlet is closed; undefined for most. */
+  readonly closeAfter: number | undefined;
+}
+
+interface Plot {
+  readonly stories: readonly Story[];
+  readonly pageCount: number;
+  readonly swap: 'plenty' | 'half' | 'failing disk';
+  readonly prefixCache: boolean;
+  readonly maxBatchTokens: number;
+}
+
+interface Told {
+  readonly tokens: readonly number[];
+  readonly end: string;
+  readonly why: string;
+}
+
+function plotOf(seed: number): Plot {
+  const dice = new Dice(seed);
+  const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
+  const common = text(30);
+  const mayClose = dice.roll(3) === 0;
+  const chapter = (): Chapter => {
+    const count = 1 + dice.roll(12);
+    switch (dice.roll(9)) {
+      case 0:
+        return { kind: 'prefill', tokens: text(1 + dice.roll(40)) };
+      case 1:
+      case 2:
+        return { kind: 'run', count: count * 2 };
+      case 3:
+        return { kind: 'embeds', count: 1 + dice.roll(3) };
+      case 4:
+        return { kind: 'fork', count: 1 + dice.roll(5) };
+      case 5:
+        return { kind: 'copy' };
+      case 6:
+        return { kind: 'wait', turns: dice.roll(20) };
+      case 7:
+        return { kind: 'child', tokens: text(1 + dice.roll(20)), count };
+      default:
+        return { kind: 'steps', count };
+    }
+  };
+  return {
+    stories: Array.from({ length: 12 + dice.roll(14) }, (_, i) => ({
+      chapters: [
+        { kind: 'prefill', tokens: dice.roll(2) ? [...common, ...text(1 + dice.roll(8))] : text(1 + dice.roll(40)) },
+        ...Array.from({ length: 2 + dice.roll(5) }, chapter),
+      ],
+      sampler: { temperature: dice.roll(2), topK: 0, topP: 1, minP: 0, seed: dice.roll(1000) },
+      tenant: `tenant-${dice.roll(2)}`,
+      delay: dice.roll(2) * dice.roll(12),
+      closeAfter: i > 0 && mayClose && dice.roll(3) === 0 ? dice.roll(60) : undefined,
+    })),
+    pageCount: 40 + dice.roll(20),
+    swap: (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!,
+    prefixCache: dice.roll(2) === 0,
+    maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
+  };
+}
+
+class Ended extends Error {
+  readonly error: HandlerError;
+  constructor(error: HandlerError) {
+    super(error.val);
+    this.error = error;
+  }
+}
+
+function take<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'err') throw new Ended(outcome.val);
+  return outcome.val;
+}
+
+/** One life on one or two queues. Every page is taken when it is needed. */
+class Life {
+  readonly tokens: number[] = [];
+  readonly #inferlet: GpuInferlet;
+  readonly #queue: number;
+  readonly #sampler: Sampler;
+  readonly #openChild: () => GpuInferlet;
+  #pages: number[] = [];
+  #position = 0;
+  #last = 1;
+
+  constructor(inferlet: GpuInferlet, sampler: Sampler, openChild: () => GpuInferlet) {
+    this.#inferlet = inferlet;
+    this.#queue = inferlet.createQueue('tiny');
+    this.#sampler = sampler;
+    this.#openChild = openChild;
+  }
+
+  async live(chapters: readonly Chapter[]): Promise<void> {
+    for (const chapter of chapters) {
+      if (this.#position + 45 > CONTEXT) return;
+      await this.#live(chapter);
+    }
+  }
+
+  async #live(chapter: Chapter): Promise<void> {
+    switch (chapter.kind) {
+      case 'prefill':
+        return this.#step(chapter.tokens);
+      case 'steps':
+        for (let i = 0; i < chapter.count; i++) await this.#step([this.#last]);
+        return;
+      case 'run':
+        return this.#run(chapter.count);
+      case 'embeds':
+        for (let i = 0; i < chapter.count; i++) await this.#embeds();
+        return;
+      case 'fork':
+        return this.#fork(chapter.count);
+      case 'copy':
+        return this.#copy();
+      case 'wait':
+        this.#inferlet.setWaiting(true);
+        for (let turn = 0; turn < chapter.turns; turn++) await nextTurn();
+        return;
+      case 'child':
+        return this.#child(chapter);
+    }
+  }
+
+  #room(tokens: number): Uint32Array {
+    const needed = Math.ceil((this.#position + tokens) / PAGE_SIZE) - this.#pages.length;
+    if (needed > 0) this.#pages = [...this.#pages, ...take(this.#inferlet.allocatePages(this.#queue, needed))];
+    return Uint32Array.from(this.#pages);
+  }
+
+  async #step(tokens: readonly number[], pages = this.#room(tokens.length), queue = this.#queue): Promise<void> {
+    const position = this.#position;
+    this.#position += tokens.length;
+    const step = await this.#inferlet.step(queue, {
+      ...{ tokens: Uint32Array.from(tokens), positions: range(position, position + tokens.length), mask: undefined },
+      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+    });
+    this.#said(take(step).tokens);
+  }
+
+  async #run(maxTokens: number): Promise<void> {
+    const run = this.#inferlet.run(this.#queue, {
+      ...{ token: this.#last, position: this.#position, pages: this.#room(maxTokens), maxTokens },
+      ...{ sampler: this.#sampler, stopTokens: NONE },
+    });
+    this.#position += maxTokens;
+    for (let finished: string | undefined; !finished; ) {
+      const chunk = take(await run.next());
+      this.#said(chunk.tokens);
+      finished = chunk.finished;
+    }
+  }
+
+  async #embeds(): Promise<void> {
+    const [inferlet, queue] = [this.#inferlet, this.#queue];
+    const [input, state] = take(inferlet.allocateEmbeds(queue, 2));
+    const pages = this.#room(1);
+    inferlet.embedText(queue, Uint32Array.of(this.#last), Uint32Array.of(this.#position++), Uint32Array.of(input!));
+    inferlet.forward(queue, pages, Uint32Array.of(input!), pages, Uint32Array.of(state!), undefined);
+    const { tokens } = take(await inferlet.nextDistribution(queue, state!, 1));
+    inferlet.freeEmbeds(queue, Uint32Array.of(input!, state!));
+    this.#said(tokens);
+  }
+
+  /** Goes on twice at once over the same pages, and drops one branch. */
+  async #fork(count: number): Promise<void> {
+    const [inferlet, position, last] = [this.#inferlet, this.#position, this.#last];
+    const own = this.#room(count);
+    const branch = take(inferlet.sharePages(this.#queue, own));
+    const other = inferlet.createQueue('tiny');
+    const branched: number[] = [];
+    const going = (async () => {
+      let token = (last + 1) % 96;
+      for (let i = 0; i < count; i++) {
+        const step = await inferlet.step(other, {
+          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(position + i), mask: undefined },
+          ...{ inPages: branch, outPages: branch, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+        });
+        token = take(step).tokens[0]!;
+        branched.push(token);
+      }
+    })();
+    const both = await Promise.allSettled([going, this.#steps(count, own)]);
+    for (const each of both) if (each.status === 'rejected') throw each.reason;
+    this.tokens.push(...branched);
+    inferlet.freePages(this.#queue, branch);
+    inferlet.closeQueue(other);
+  }
+
+  async #steps(count: number, pages: Uint32Array): Promise<void> {
+    for (let i = 0; i < count; i++) await this.#step([this.#last], pages);
+  }
+
+  /** Goes on over copies of the last tokens, two steps without waiting for the first. */
+  async #copy(): Promise<void> {
+    const [inferlet, queue] = [this.#inferlet, this.#queue];
+    const kept = Math.min(this.#position, 12);
+    const copy = take(inferlet.allocatePages(queue, 2));
+    const own = Uint32Array.from(this.#pages);
+    inferlet.copyTokens(queue, own, range(this.#position - kept, this.#position), copy, range(0, kept));
+    const step = (token: number, at: number) =>
+      inferlet.step(queue, {
+        ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(kept + at), mask: undefined },
+        ...{ inPages: copy, outPages: copy, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+      });
+    for (const told of await Promise.all([step(this.#last, 0), step(7, 1)])) this.#said(take(told).tokens);
+    inferlet.freePages(queue, copy);
+  }
+
+  /** A child of the family tells its own story meanwhile. */
+  async #child({ tokens, count }: Extract<Chapter, { kind: 'child' }>): Promise<void> {
+    const child = this.#openChild();
+    const life = new Life(child, this.#sampler, this.#openChild);
+    const told = life.live([
+      { kind: 'prefill', tokens },
+      { kind: 'run', count },
+    ]);
+    const both = await Promise.allSettled([told, this.#run(count)]);
+    await child.close();
+    for (const each of both) if (each.status === 'rejected') throw each.reason;
+    this.tokens.push(...life.tokens);
+  }
+
+  #said(tokens: Uint32Array): void {
+    this.tokens.push(...tokens);
+    this.#last = tokens.at(-1)!;
+  }
+}
+
+const opened: GpuInferlet[] = [];
+
+async function tell(connection: GpuHostConnection, story: Story, arrival: number): Promise<Told> {
+  const sharedPages = new SharedPages(`root-${arrival}`, 40);
+  const open = (id: string): GpuInferlet => {
+    const inferlet = connection.openInferlet({ id, tenant: story.tenant, maxPages: 40, arrival, sharedPages });
+    opened.push(inferlet);
+    return inferlet;
+  };
+  const inferlet = open(`${arrival}`);
+  let children = 0;
+  const life = new Life(inferlet, story.sampler, () => open(`${arrival}-${++children}`));
+  try {
+    await life.live(story.chapters);
+    return { tokens: life.tokens, end: 'done', why: '' };
+  } catch (error) {
+    if (!(error instanceof Ended)) throw error;
+    return { tokens: life.tokens, end: error.error.tag, why: error.error.val };
+  } finally {
+    await inferlet.close();
+  }
+}
+
+function hostFor(plot: Plot | undefined): Promise<TestHost> {
+  const { pageCount = 400, swap = 'plenty', prefixCache = false, maxBatchTokens = 512 } = plot ?? {};
+  const pages = { plenty: 4000, half: pageCount, 'failing disk': pageCount }[swap];
+  return startTestHost({
+    ...{ seed: 3, pageSize: PAGE_SIZE, pageCount, shape: { contextLength: CONTEXT }, kv: true },
+    model: {
+      prefixCache,
+      maxBatchTokens,
+      swapMemoryBytes: pages * (PAGE_BYTES / 2),
+      swapDiskBytes: pages * (PAGE_BYTES / 2),
+    },
+  });
+}
+
+/** Makes the disk refuse every page: a file is where the directory should be. */
+function breakDisk(host: TestHost): void {
+  const directory = join(host.directory, 'kv');
+  rmSync(directory, { recursive: true, force: true });
+  writeFileSync(directory, '');
+}
+
+async function play(plot: Plot): Promise<{ told: Told[]; preemptions: number; terminations: number }> {
+  await using host = await hostFor(plot);
+  if (plot.swap === 'failing disk') breakDisk(host);
+  const connection = await host.connect();
+  opened.length = 0;
+  const told = await Promise.all(
+    plot.stories.map(async (story, i) => {
+      for (let turn = 0; turn < story.delay; turn++) await nextTurn();
+      const telling = tell(connection, story, i);
+      if (story.closeAfter !== undefined) {
+        const inferlet = opened.at(-1)!;
+        for (let turn = 0; turn < story.closeAfter; turn++) await nextTurn();
+        await inferlet.close();
+      }
+      return telling;
+    }),
+  );
+  for (const inferlet of opened) await inferlet.close();
+  const engine = host.host.engines[0]!;
+  for (const inferlet of opened) assert.equal(inferlet.pendingCalls, 0);
+  assert.equal(engine.batcher.waiting, 0);
+  assert.equal(engine.batcher.queues, 0);
+  assert.equal(engine.spaces.size, 0);
+  engine.memory.audit();
+  const { owned, swappedOut, free, cached, total, preemptions, terminations, preempted } = engine.memory.stats();
+  assert.deepEqual([owned, free + cached, preempted], [0, total, 0]);
+  if (!plot.prefixCache) assert.equal(swappedOut, 0);
+  return { told, preemptions, terminations };
+}
+
+/** Every story, told alone. */
+async function alone({ stories }: Plot): Promise<Told[]> {
+  await using host = await hostFor(undefined);
+  const connection = await host.connect();
+  const told: Told[] = [];
+  for (const [i, story] of stories.entries()) told.push(await tell(connection, story, i));
+  return told;
+}
+
+test('whatever is preempted, swapped, closed or refused by a disk: each says what it says alone', {
+  timeout: 280_000,
+}, async (t) => {
+  const counts = { done: 0, closed: 0, terminated: 0, preemptions: 0 };
+  for (let seed = 0; seed < SEEDS; seed++) {
+    const plot = plotOf(seed);
+    const [{ told, preemptions, terminations }, expected] = [await play(plot), await alone(plot)];
+    for (const [i, { tokens, end, why }] of told.entries()) {
+      const what = `seed ${seed}, story ${i} (${plot.swap}): ${end} ${why}`;
+      assert.equal(expected[i]?.end, 'done', `alone, ${what} ${expected[i]?.why}`);
+      assert.deepEqual(tokens, expected[i]!.tokens.slice(0, tokens.length), what);
+      if (end === 'done') {
+        assert.equal(tokens.length, expected[i]?.tokens.length, what);
+        counts.done++;
+      } else if (end === 'terminated') {
+        assert.match(why, /^memory pressure: /, what);
+        assert.ok(i > 0, `the oldest was ended: ${what}`);
+        counts.terminated++;
+      } else {
+        assert.ok(plot.stories[i]?.closeAfter !== undefined, what);
+        counts.closed++;
+      }
+    }
+    if (plot.swap === 'plenty')
+      assert.equal(terminations, 0, `seed ${seed}: swap had room: ${told.map(({ why }) => why)}`);
+    counts.preemptions += preemptions;
+  }
+  t.diagnostic(`seeds 0 to ${SEEDS - 1}: ${JSON.stringify(counts)}`);
+  assert.ok(counts.preemptions > SEEDS && counts.terminated > 0 && counts.closed > 0);
+});

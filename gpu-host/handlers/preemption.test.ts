@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Backend } from '../backends/backend.ts';
+import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import { GREEDY, generate, must, NONE, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+
+const PAGES = 16;
+const SWAP = { swapMemoryBytes: 1 << 18, prefixCache: false };
+
+interface Guest {
+  readonly inferlet: GpuInferlet;
+  readonly queue: number;
+}
+
+function guest(connection: GpuHostConnection, arrival: number): Guest {
+  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 16, arrival });
+  return { inferlet, queue: inferlet.createQueue('tiny') };
+}
+
+/** A step of `tokens` from position 0 on, with the best token after them. */
+async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[]): Promise<number> {
+  const step = await inferlet.step(queue, {
+    ...{ tokens: Uint32Array.from(tokens), positions: range(0, tokens.length), mask: undefined },
+    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  });
+  return must(step).tokens[0]!;
+}
+
+const statsOf = (host: TestHost) => host.host.stats().models[0]!;
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 1));
+}
+
+test('a run of the newest leaves for an older inferlet and goes on with the same tokens when that one has ended', async () => {
+  await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 128 }, model: SWAP });
+  const connection = await host.connect();
+  const [older, newer] = [guest(connection, 1), guest(connection, 2)];
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 10));
+  const run = newer.inferlet.run(newer.queue, {
+    ...{ token: 1, position: 0, pages, maxTokens: 80, sampler: GREEDY, stopTokens: NONE },
+  });
+  const made = [...must(await run.next()).tokens];
+  const own = must(older.inferlet.allocatePages(older.queue, 14));
+  await prefill(older, own, new Array(112).fill(9));
+  const { preemptions, preempted, terminations } = statsOf(host);
+  assert.deepEqual([preemptions, preempted, terminations], [1, 1, 0]);
+  const { decodeTokens } = statsOf(host);
+  await prefill(older, must(older.inferlet.allocatePages(older.queue, 1)), [3]);
+  assert.ok(statsOf(host).decodeTokens <= decodeTokens + 1, 'the run stands still');
+  await older.inferlet.close();
+  for (let finished: string | undefined; !finished; ) {
+    const chunk = must(await run.next());
+    made.push(...chunk.tokens);
+    finished = chunk.finished;
+  }
+  await newer.inferlet.close();
+  const alone = guest(connection, 3);
+  assert.deepEqual(made, await generate(alone.inferlet, alone.queue, [1], 80));
+  await alone.inferlet.close();
+  assert.deepEqual([statsOf(host).pages.free, statsOf(host).preempted], [PAGES, 0]);
+});
+
+test('a call that needs pages of an older inferlet waits for them, and ends with its inferlet', async () => {
+  let opens = (): void => {};
+  const gate = new Promise<void>((resolve) => {
+    opens = resolve;
+  });
+  // The older one is at work until the others are held, and then until the gate opens.
+  const held = () => host.host.engines[0]?.memory.stats().preempted === 2;
+  const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
+    await (held() ? gate : sleep(5));
+    return inner.forward(batch);
+  };
+  const wrap = (inner: Backend): Backend => wrapBackend(inner, { forward: (batch) => forward(inner, batch) });
+  await using host = await startTestHost({ pageCount: PAGES, model: SWAP, wrap });
+  const connection = await host.connect();
+  const [older, second, third] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
+  const own = must(older.inferlet.allocatePages(older.queue, 12));
+  const text = range(1, 90);
+  const run = older.inferlet.run(older.queue, {
+    ...{ token: 1, position: 0, pages: own, maxTokens: 90, sampler: GREEDY, stopTokens: NONE },
+  });
+  const [first, last] = [second, third].map(({ inferlet, queue }) => {
+    const pages = must(inferlet.allocatePages(queue, 8));
+    return inferlet.step(queue, {
+      ...{ tokens: text.slice(0, 60), positions: range(0, 60), mask: undefined },
+      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    });
+  });
+  await until(held);
+  const closed = third.inferlet.close();
+  opens();
+  await closed;
+  assert.notEqual(tagOf(await last!), 'ok');
+  while (!must(await run.next()).finished);
+  await older.inferlet.close();
+  must(await first!);
+  await second.inferlet.close();
+  host.host.engines[0]!.memory.audit();
+  assert.equal(statsOf(host).pages.free, PAGES);
+  assert.equal(statsOf(host).terminations, 0);
+});
+
+test('a held inferlet goes on when the older ones neither call nor wait, and these have their pages back later', async () => {
+  await using host = await startTestHost({ pageCount: PAGES, model: SWAP });
+  const connection = await host.connect();
+  const [older, newer] = [guest(connection, 1), guest(connection, 2)];
+  const own = must(older.inferlet.allocatePages(older.queue, 12));
+  const text = [...range(1, 80)];
+  await prefill(older, own, text);
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 10));
+  const said = await prefill(newer, pages, text.slice(0, 70));
+  assert.ok(statsOf(host).swapsOut > 0, 'the older one made room');
+  const again = await older.inferlet.step(older.queue, {
+    ...{ tokens: Uint32Array.of(5), positions: Uint32Array.of(79), mask: undefined },
+    ...{ inPages: own, outPages: own, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  });
+  await Promise.all([older.inferlet.close(), newer.inferlet.close()]);
+  const alone = guest(connection, 3);
+  assert.deepEqual(await generate(alone.inferlet, alone.queue, [...text, 5], 1), [...must(again).tokens]);
+  assert.deepEqual(await generate(alone.inferlet, alone.queue, text.slice(0, 70), 1), [said]);
+  assert.equal(statsOf(host).terminations, 0);
+});

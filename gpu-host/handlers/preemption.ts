@@ -1,0 +1,106 @@
+import type { Batcher } from '../batcher/batcher.ts';
+import type { Contender } from '../memory/contender.ts';
+import type { Relief } from '../memory/relief.ts';
+import type { PageSpace } from '../memory/space.ts';
+import type { HostCall } from './call.ts';
+import type { ModelSpace } from './space.ts';
+
+/**
+ * Time that the device does nothing although calls are held, before every family counts as one that waits: then the oldest with a held call
+ * goes on. Long beside the time between a result and the next call, short beside a wait that an inferlet announces.
+ */
+const STALL_MS = 20;
+
+/** The engine, as preemption sees it. */
+export interface PreemptionTurns {
+  readonly batcher: Batcher;
+  spaceOf(pages: PageSpace): ModelSpace | undefined;
+  /** Held calls may go on. */
+  wanted(): void;
+}
+
+/** Holds the calls of preempted families on one model, and lets them go when their family returns. */
+export class Preemption {
+  readonly #relief: Relief;
+  readonly #turns: PreemptionTurns;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(relief: Relief, turns: PreemptionTurns) {
+    this.#relief = relief;
+    this.#turns = turns;
+  }
+
+  /** Holds the calls of a family that could go. Those that the family issues from now on, or that are on the device, are held in their turn. */
+  preempt(family: Contender): void {
+    for (const pages of family.spaces) {
+      const space = this.#turns.spaceOf(pages);
+      for (const { order } of space?.queues ?? []) {
+        for (const call of [order.front, ...order.back]) {
+          if (call?.state !== 'ready' || !space?.park(call as HostCall)) continue;
+          this.#turns.batcher.pause(call);
+        }
+      }
+    }
+  }
+
+  /** Holds a call that was chosen to go and needs more memory than there is. */
+  hold(call: HostCall): void {
+    this.#turns.batcher.hold(call);
+    // A call that follows a held one is not held itself.
+    if (call.state !== 'paused' || call.hostQueue.space.park(call)) return;
+    // The family has returned since, while the call was on a disk.
+    this.#turns.batcher.resume(call, performance.now());
+  }
+
+  /** Lets a paused call go, or holds it while its family is preempted. */
+  resume(call: HostCall): void {
+    const { batcher } = this.#turns;
+    if (call.hostQueue.space.park(call)) batcher.pause(call);
+    else batcher.resume(call, performance.now());
+  }
+
+  /** Lets a held call go although its family is preempted: it needs no memory any more. Returns false when it is not held. */
+  release(call: HostCall): boolean {
+    const { space } = call.hostQueue;
+    if (!space.parked.has(call)) return false;
+    space.unpark(call);
+    this.#turns.batcher.resume(call, performance.now());
+    return true;
+  }
+
+  /** Lets families return whose pages fit. Returns true when there were any. */
+  admit(): boolean {
+    let some = false;
+    for (let family = this.#relief.next(); family; family = this.#relief.next()) {
+      some = true;
+      for (const pages of family.spaces) this.#goOn(this.#turns.spaceOf(pages));
+    }
+    return some;
+  }
+
+  /** Call when the device finds nothing to do. Returns true when a family returned. */
+  idle(): boolean {
+    if (!this.#relief.holds) return false;
+    this.#relief.changed();
+    if (this.admit()) return true;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      if (this.#relief.stalled()) this.#turns.wanted();
+    }, STALL_MS);
+    return false;
+  }
+
+  /** Call when the device has something to do, or stops for good. */
+  stopWatching(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #goOn(space: ModelSpace | undefined): void {
+    if (!space) return;
+    for (const call of [...space.parked]) {
+      space.unpark(call);
+      if (call.state === 'paused' && call.acquire()) this.#turns.batcher.resume(call, performance.now());
+    }
+  }
+}

@@ -1,0 +1,110 @@
+import { PROTECTED_TOKENS, type Preemptible } from '#scheduler/policies/preemption.ts';
+import type { FamilyName } from './family.ts';
+import type { PageSpace } from './space.ts';
+
+/**
+ * An invocation and its children on one model, as preemption sees them: all leave the device and return together. While they are away,
+ * their calls are held and their pages may go to swap.
+ */
+export class Contender implements Preemptible {
+  readonly arrival: number;
+  readonly order: number;
+  readonly spaces = new Set<PageSpace>();
+  /** Number of held calls. A family that is away and has none needs no memory. */
+  heldCalls = 0;
+  /** Frames that the claim needed which could not be met. */
+  wanted = 0;
+  #isAway = false;
+  #protectedSteps = 0;
+
+  constructor(arrival: number, order: number) {
+    this.arrival = arrival;
+    this.order = order;
+  }
+
+  /** True from when the family is preempted until it returns. */
+  get isAway(): boolean {
+    return this.#isAway;
+  }
+
+  get protectedSteps(): number {
+    return this.#protectedSteps;
+  }
+
+  /** True when the family holds pages and may go on by itself. */
+  get runs(): boolean {
+    if (this.#isAway) return false;
+    for (const space of this.spaces) if (space.heldPages > 0 && !space.idle) return true;
+    return false;
+  }
+
+  /** True while frames of the family's pages are in use. */
+  get isPinned(): boolean {
+    for (const { pins } of this.spaces) if (pins > 0) return true;
+    return false;
+  }
+
+  leave(): void {
+    this.#isAway = true;
+  }
+
+  return(): void {
+    this.#isAway = false;
+    this.#protectedSteps = PROTECTED_TOKENS;
+  }
+
+  /** Counts a step of one of the family's calls. */
+  stepped(): void {
+    this.wanted = 0;
+    if (this.#protectedSteps > 0) this.#protectedSteps--;
+  }
+
+  /** Frames that the family needs to go on: its pages that have left the device, without those of members that wait, and those claimed. */
+  get needed(): number {
+    let frames = this.wanted;
+    for (const space of this.spaces) {
+      if (space.idle) continue;
+      for (const page of space.held.keys()) if (page.frame < 0) frames++;
+    }
+    return frames;
+  }
+
+  /** Frames that the family may still take of those into which it returned a short while ago: its pages come back as calls need them. */
+  get promised(): number {
+    return this.#protectedSteps > 0 && !this.#isAway ? this.needed : 0;
+  }
+}
+
+/** The contenders of one model. */
+export class Contenders implements Iterable<Contender> {
+  readonly #contenders = new Set<Contender>();
+  readonly #families = new Map<string, Contender>();
+
+  [Symbol.iterator](): Iterator<Contender> {
+    return this.#contenders.values();
+  }
+
+  /** The contender of a space that is being opened: that of its family, or a new one. */
+  of(arrival: number, order: number, family: FamilyName | undefined): Contender {
+    const known = family && this.#families.get(keyOf(family));
+    if (known) return known;
+    const made = new Contender(arrival, order);
+    this.#contenders.add(made);
+    if (family) this.#families.set(keyOf(family), made);
+    return made;
+  }
+
+  add(space: PageSpace): void {
+    space.contender.spaces.add(space);
+  }
+
+  remove(space: PageSpace): void {
+    const { contender, owner } = space;
+    contender.spaces.delete(space);
+    if (contender.spaces.size > 0) return;
+    this.#contenders.delete(contender);
+    if (owner.family) this.#families.delete(keyOf(owner.family));
+  }
+}
+
+const keyOf = ({ name, epoch }: FamilyName): string => `${epoch} ${name}`;

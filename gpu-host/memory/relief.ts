@@ -1,0 +1,367 @@
+import { choosePreempted, mayReturn, oldestOf } from '#scheduler/policies/preemption.ts';
+import { chooseVictims, isNewer } from '#scheduler/policies/victims.ts';
+import type { Contender } from './contender.ts';
+import { CallHeld, fault } from './fault.ts';
+import { isCached, type Page, type PagePool } from './pool.ts';
+import type { PrefixTree } from './prefix/tree.ts';
+import {
+  type FrameNeed,
+  framesGained,
+  framesNeeded,
+  IdleGain,
+  type IdleHolders,
+  type SwapRoom,
+  swappable,
+} from './pressure.ts';
+import type { PageSpace } from './space.ts';
+import type { FrozenPages } from './space-snapshot.ts';
+import type { SwapStore, SwapTicket } from './swap/store.ts';
+
+export interface ReliefOptions {
+  readonly pool: PagePool;
+  readonly prefixes: PrefixTree<Page> | undefined;
+  readonly snapshots: FrozenPages;
+  readonly spaces: ReadonlySet<PageSpace>;
+  readonly contenders: Iterable<Contender>;
+  readonly swap: SwapStore | undefined;
+  /** Copies a page to swap; undefined when swap took it not. */
+  put(requester: PageSpace, page: Page): SwapTicket | undefined;
+  /** As `MemoryOptions.terminate`. */
+  terminate(space: PageSpace, cause: string): void;
+  /** As `MemoryOptions.preempt`. */
+  readonly preempt: ((family: Contender) => void) | undefined;
+}
+
+export interface ReliefStats {
+  /** Totals since the start: pages moved to swap, families preempted, and inferlets ended to make room. */
+  readonly swapsOut: number;
+  readonly preemptions: number;
+  readonly terminations: number;
+  /** Frames that waiting and preempted inferlets could let go to swap, as far as it has room; a page that several share counts for each. */
+  readonly idle: number;
+  /** Families that are preempted now and have calls that are held. */
+  readonly preempted: number;
+}
+
+/** Why a family could not return. */
+interface Refusal {
+  readonly family: Contender;
+  readonly available: number;
+  readonly inTheWay: number;
+}
+
+/**
+ * Makes room when frames run out, in this order: evicts cached prefixes that no inferlet uses; moves pages of inferlets that wait on I/O, of
+ * preempted families and of unmapped snapshots to swap; preempts the newest families; ends the newest inferlets (Pie, SOSP '25, section
+ * 5.3), once swap is full.
+ *
+ * A claim that would need pages of older families preempts its own family, and its call is held. Only families with an older one that runs
+ * are held this way, so the oldest that can go on always does, and every hold ends when older families give pages back, wait, or end.
+ */
+export class Relief {
+  readonly #options: ReliefOptions;
+  readonly #pool: PagePool;
+  #swapsOut = 0;
+  #preemptions = 0;
+  #terminations = 0;
+  /** True when something was reported that may let a family return. */
+  #mayReturn = false;
+  /** The family that was next and could not return, as things stand since. */
+  #refused: Refusal | undefined;
+
+  constructor(options: ReliefOptions) {
+    this.#options = options;
+    this.#pool = options.pool;
+  }
+
+  /** As `DeviceMemory.claim`. */
+  claim(requester: PageSpace, need: FrameNeed): void {
+    if (requester.contender.isAway && framesNeeded(need, []) > 0) throw this.#hold(requester, need);
+    for (;;) {
+      if (this.#fits(need)) return;
+      this.#evictCached(need);
+      if (this.#fits(need)) return;
+      const swapFull = !this.#swapOut(requester, need);
+      if (this.#fits(need)) return;
+      // Each turn preempts a family, ends an inferlet, or throws; so the turns are few.
+      const room = this.#room(swapFull);
+      if (!this.#preemptNewest(requester, need, room)) this.#endNewest(requester, need, room);
+    }
+  }
+
+  /** Reports that a family or an inferlet may need less than before. */
+  changed(): void {
+    this.#mayReturn = true;
+  }
+
+  /** The preempted family that may go on now, first come, first served: it counts as returned. Undefined when there is none. */
+  next(): Contender | undefined {
+    const { available, total } = this.#pool;
+    const family = oldestOf(this.#held());
+    const isDue = this.#isDue(family);
+    this.#refused = family && { family, available, inTheWay: this.#inTheWay(family) };
+    if (!family || !isDue) return undefined;
+    this.#mayReturn = false;
+    const others = this.#running(family);
+    const olderRuns = others.some((other) => isNewer(family, other) || other.isPinned);
+    const needed = Math.min(total, family.needed);
+    const gained = (): number => {
+      const newer = others.filter((other) => isNewer(other, family) && other.protectedSteps === 0);
+      const promised = others.reduce((sum, other) => sum + other.promised, 0);
+      return available - promised + framesGained([], this.#movable(newer, family), this.#room(false));
+    };
+    if (!mayReturn({ needed, available: olderRuns ? gained() : 0, total, olderRuns })) return undefined;
+    family.return();
+    this.#refused = undefined;
+    return family;
+  }
+
+  /** True when `next` has a family to consider. */
+  get isDue(): boolean {
+    return this.#isDue(oldestOf(this.#held()));
+  }
+
+  /** Preempts all families: none has a call that could go, so one of those that are held returns. @returns false when no call is held */
+  stalled(): boolean {
+    if (!this.holds) return false;
+    for (const family of this.#options.contenders) if (family.runs && !family.isPinned) this.#preempt(family);
+    this.changed();
+    return true;
+  }
+
+  /** True when calls are held. */
+  get holds(): boolean {
+    return !this.#held().next().done;
+  }
+
+  stats(): ReliefStats {
+    return {
+      swapsOut: this.#swapsOut,
+      preemptions: this.#preemptions,
+      terminations: this.#terminations,
+      idle: this.#idleFrames(),
+      preempted: [...this.#held()].length,
+    };
+  }
+
+  #fits(need: FrameNeed): boolean {
+    return framesNeeded(need, []) <= this.#pool.free;
+  }
+
+  #evictCached(need: FrameNeed): void {
+    const tree = this.#options.prefixes;
+    if (!tree) return;
+    while (!this.#fits(need)) {
+      // No claim copies leaves that are only cached, so that the need stays the same.
+      const needed = framesNeeded(need, []);
+      for (const page of tree.evictLeaves(isCached)) {
+        this.#pool.abandon(page);
+        if (needed <= this.#pool.free) return;
+      }
+      if (this.#pool.cached === 0) return;
+      for (const page of tree.evictBlocked(isCached)) this.#pool.abandon(page);
+    }
+  }
+
+  /** Preempted families with held calls. */
+  *#held(): Generator<Contender> {
+    for (const family of this.#options.contenders) if (family.isAway && family.heldCalls > 0) yield family;
+  }
+
+  /** True when things are better for the family than when it could not return, or it was not considered. */
+  #isDue(family: Contender | undefined): boolean {
+    if (!family) return false;
+    const refused = this.#refused;
+    if (this.#mayReturn || refused?.family !== family || this.#pool.available > refused.available) return true;
+    return this.#inTheWay(family) < refused.inTheWay;
+  }
+
+  /** Number of other families whose pages `own` cannot have now. */
+  #inTheWay(own: Contender): number {
+    return this.#running(own).filter((other) => isNewer(own, other) || other.protectedSteps > 0 || other.isPinned)
+      .length;
+  }
+
+  /** Other families that hold pages and may go on by themselves, or whose pages are in use. */
+  #running(own: Contender): Contender[] {
+    return [...this.#options.contenders].filter((family) => family !== own && (family.runs || family.isPinned));
+  }
+
+  /** Holders whose pages may go to swap, once `gone` are preempted, without those of `but`. */
+  #movable(gone: readonly Contender[], but: PageSpace | Contender): IdleHolders {
+    const spaces = [...this.#options.spaces].filter((space) => {
+      if (space === but || space.contender === but) return false;
+      return space.movable || (space.pins === 0 && gone.includes(space.contender));
+    });
+    return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.#options.snapshots.held };
+  }
+
+  /** @param full true when swap refused a page just now, though it may have room: its disk fails */
+  #room(full: boolean): SwapRoom {
+    const { memoryPages = 0, diskPages = 0, capacity = 0 } = this.#options.swap?.stats() ?? {};
+    const pages = capacity - memoryPages - diskPages;
+    return full
+      ? { pages: 0, reusable: ({ place }) => pages === 0 || place === 'memory' }
+      : { pages, reusable: () => true };
+  }
+
+  #idleFrames(): number {
+    const { pages } = this.#room(false);
+    const { owned, swappedOut } = this.#pool.counts();
+    let held = -swappedOut;
+    for (const space of this.#options.spaces) if (space.movable) held += space.heldPages;
+    return Math.max(0, Math.min(held, owned, pages));
+  }
+
+  /** @returns true when swap took every page it was given */
+  #swapOut(requester: PageSpace, need: FrameNeed): boolean {
+    let room = this.#options.swap !== undefined;
+    for (const page of swappable(this.#movable([], requester))) {
+      if (this.#fits(need)) break;
+      let ticket: SwapTicket | undefined;
+      // An empty page has nothing to keep.
+      if (page.filled !== 0) {
+        ticket = room ? this.#options.put(requester, page) : undefined;
+        if (!ticket) {
+          room = false;
+          continue;
+        }
+        this.#swapsOut++;
+      }
+      this.#pool.swapOut(page, ticket);
+    }
+    return room;
+  }
+
+  /**
+   * Preempts the newest families whose pages then find room in swap. Returns false when that is not enough.
+   * @throws CallHeld when only families that returned a short while ago could give enough
+   */
+  #preemptNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): boolean {
+    if (!this.#preempts) return false;
+    const own = requester.contender;
+    const running = this.#running(own);
+    const missing = this.#missingWithout(requester, need, room);
+    const mayLeave = running.filter((other) => isNewer(own, other) || (!other.isAway && !other.isPinned));
+    const gone = choosePreempted(own, mayLeave, missing);
+    for (const family of gone ?? []) this.#preempt(family);
+    if (gone && gone.length > 0) return true;
+    if (missing(running.filter((other) => isNewer(other, own))) <= 0) throw this.#hold(requester, need);
+    return false;
+  }
+
+  get #preempts(): boolean {
+    return this.#options.swap !== undefined && this.#options.preempt !== undefined;
+  }
+
+  #missing(
+    requester: PageSpace,
+    need: FrameNeed,
+    ended: readonly PageSpace[],
+    gone: readonly Contender[],
+    room: SwapRoom,
+  ): number {
+    const gained = framesGained(ended, this.#movable(gone, requester), room);
+    return framesNeeded(need, ended) - this.#pool.free - gained;
+  }
+
+  /** As `#missing`, when none ends: cheap to ask again for nearly the same families. */
+  #missingWithout(requester: PageSpace, need: FrameNeed, room: SwapRoom): (gone: readonly Contender[]) => number {
+    const gain = new IdleGain(this.#movable([], requester), room);
+    const short = framesNeeded(need, []) - this.#pool.free;
+    const left = new Set<Contender>();
+    const spacesOf = ({ spaces }: Contender) =>
+      [...spaces].filter((space) => space !== requester && space.pins === 0 && !space.movable);
+    return (gone) => {
+      const wanted = new Set(gone);
+      for (const family of left) {
+        if (wanted.has(family)) continue;
+        left.delete(family);
+        for (const space of spacesOf(family)) gain.remove(space);
+      }
+      for (const family of wanted) {
+        if (left.has(family)) continue;
+        left.add(family);
+        for (const space of spacesOf(family)) gain.add(space);
+      }
+      return short - gain.frames;
+    };
+  }
+
+  /** True when the request fits once none of `running` uses its pages. */
+  #fitsLater(requester: PageSpace, need: FrameNeed, running: readonly Contender[], room: SwapRoom): boolean {
+    const spaces = [...this.#options.spaces].filter(
+      (space) => space !== requester && (space.movable || running.includes(space.contender)),
+    );
+    const gained = framesGained([], { spaces, snapshots: this.#options.snapshots.held }, room);
+    return framesNeeded(need, []) - this.#pool.free - gained <= 0;
+  }
+
+  #preempt(family: Contender): void {
+    if (family.isAway) return;
+    this.#preemptions++;
+    family.leave();
+    this.#options.preempt?.(family);
+  }
+
+  /** Preempts the requester's own family. @returns the outcome of its call */
+  #hold(requester: PageSpace, need: FrameNeed): CallHeld {
+    const { contender } = requester;
+    contender.wanted = Math.max(contender.wanted, framesNeeded(need, []));
+    this.#preempt(contender);
+    return new CallHeld('the call waits for memory');
+  }
+
+  /** @throws CallHeld when older families are in the way, and CallFault as `DeviceMemory.claim` */
+  #endNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): void {
+    const own = requester.contender;
+    const others = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);
+    const running = this.#preempts ? this.#running(own) : [];
+    const newer = running.filter((other) => isNewer(other, own));
+    const decision = chooseVictims(requester, others, (ended) => this.#missing(requester, need, ended, newer, room));
+    // Older families end or wait some day. Where the own family holds too much, that does not help.
+    const mayWait = (): boolean => running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS);
+    const pages = framesNeeded(need, []);
+    switch (decision.kind) {
+      case 'refuse':
+        throw fault(
+          'limit-exceeded',
+          `${pages} pages more are needed; of the pool's ${this.#pool.total} the call's own inferlet and exports hold too many for that`,
+        );
+      case 'requester': {
+        if (mayWait()) throw this.#hold(requester, need);
+        const cause = `memory pressure: the newest of ${others.length + 1} inferlets found no room for ${pages} pages more`;
+        this.#end(requester, cause);
+        throw fault('terminated', cause);
+      }
+      case 'terminate':
+        // Pages that come from disk for a newer family can move in a moment.
+        if (newer.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, newer, room))
+          throw this.#hold(requester, need);
+        // A family ends none of its own members for pages that it can have by waiting.
+        if (decision.victims.some(({ contender }) => contender === own) && mayWait()) throw this.#hold(requester, need);
+        for (const victim of decision.victims) {
+          this.#end(
+            victim,
+            `memory pressure: the newest of ${others.length + 1} inferlets gave way to ${nameFor(victim, requester)}`,
+          );
+        }
+    }
+  }
+
+  #end(space: PageSpace, cause: string): void {
+    this.#terminations++;
+    space.terminated = cause;
+    this.#options.terminate(space, cause);
+    if (space.heldPages > 0) throw new Error('an inferlet was ended and kept its pages');
+    this.changed();
+  }
+}
+
+const ENDLESS: SwapRoom = { pages: Number.POSITIVE_INFINITY, reusable: () => true };
+
+/** Names the inferlet that `victim` gave way to. Names of other tenants' functions stay secret. */
+function nameFor(victim: PageSpace, { owner }: PageSpace): string {
+  if (owner.tenant !== victim.owner.tenant) return 'an earlier invocation of another tenant';
+  return owner.functionName ? `an earlier invocation of ${owner.functionName}` : 'an earlier invocation';
+}

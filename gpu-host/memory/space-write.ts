@@ -1,0 +1,83 @@
+import { fault } from './fault.ts';
+import { bitCount, holders, type Page, type PagePool } from './pool.ts';
+import type { Mapping, PageSpace } from './space.ts';
+import { copyPage } from './space-copy.ts';
+
+/** An empty slot that a call will fill. */
+export interface EmptySlot {
+  readonly page: Page;
+  readonly slot: number;
+}
+
+/** The first `count` empty slots of pages that may be written, as `roomIn` found them. */
+export function slotsIn({ pageSize }: PagePool, rooms: readonly Mapping[], count: number): EmptySlot[] {
+  const slots: EmptySlot[] = [];
+  for (const { page } of rooms) {
+    for (let slot = 0; slot < pageSize && slots.length < count; slot++) {
+      if ((page.filled & (1 << slot)) === 0) slots.push({ page, slot });
+    }
+  }
+  return slots;
+}
+
+/**
+ * The mappings of `addresses` whose pages have the first `count` empty slots; they need be neither resident nor writable.
+ * @throws CallFault `context-overflow` when there are fewer, `invalid-argument` when an address is named twice, `limit-exceeded`
+ */
+export function roomIn(space: PageSpace, addresses: Uint32Array, count: number): Mapping[] {
+  const wanted = new Set<Mapping>();
+  const { fullBits, pageSize } = space.pool;
+  // After the write no two mappings share a page, so each counts against the limit.
+  const { most } = space.limits;
+  let room = 0;
+  for (const address of addresses) {
+    const mapping = space.peek(address);
+    if (room >= count || mapping.page.filled === fullBits) continue;
+    if (wanted.has(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
+    if (wanted.size === most)
+      throw fault('limit-exceeded', `more than ${most} pages to write, which is all that the inferlet may hold`);
+    wanted.add(mapping);
+    room += pageSize - bitCount(mapping.page.filled);
+  }
+  if (room < count) {
+    throw fault(
+      'context-overflow',
+      `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`,
+    );
+  }
+  return [...wanted];
+}
+
+/** Checks the limits for a copy of each shared page; returns the number of mappings of each page. @throws CallFault `limit-exceeded` */
+export function checkCopies(space: PageSpace, mappings: readonly Mapping[]): Map<Page, number> {
+  const { held, limits } = space;
+  const wanted = new Map<Page, number>();
+  for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
+  let growth = 0;
+  let tenantGrowth = 0;
+  for (const [page, count] of wanted) {
+    const stays = (held.get(page) ?? 0) > count;
+    growth += stays ? count : count - 1;
+    tenantGrowth += stays || limits.tenantHolders(page) > 1 ? count : count - 1;
+  }
+  space.checkLimit(growth, tenantGrowth);
+  return wanted;
+}
+
+/** Moves mappings of shared pages, which are on the device, to copies of their own. @throws CallFault, and moves none then */
+export function copyShared(space: PageSpace, mappings: readonly Mapping[]): void {
+  space.memory.claim(space, 0, checkCopies(space, mappings));
+  for (const mapping of mappings) if (holders(mapping.page) > 1) moveToCopy(space, mapping);
+  for (const mapping of mappings) {
+    if (!mapping.page.inTree) continue;
+    // Copy to keep the cached page only while a frame is free: it is not worth memory pressure.
+    if (space.pool.free > 0) moveToCopy(space, mapping);
+    else space.memory.uncache(mapping.page);
+  }
+}
+
+function moveToCopy(space: PageSpace, mapping: Mapping): void {
+  const copy = copyPage(space, mapping.page);
+  space.remap(mapping, copy);
+  space.pool.release(copy);
+}

@@ -1,0 +1,64 @@
+import { isNewer, type Place } from './victims.ts';
+
+/** Steps that a family makes after its return before it is preempted for any other family than the oldest. */
+export const PROTECTED_TOKENS = 32;
+
+/** A family returns only when one frame in 2^RESERVE_SHIFT stays free beyond its need: room for the running families to grow. */
+export const RESERVE_SHIFT = 4;
+
+/** An invocation with its children, as the policy sees it. They leave the device and return together. */
+export interface Preemptible extends Place {
+  /** Steps that the family still has to make before it may be preempted again. */
+  readonly protectedSteps: number;
+}
+
+/**
+ * Chooses the families to preempt for a request that does not fit: the newest first, and no more than needed. No family older than the
+ * requester is chosen, so the oldest always advances. One that returned a short while ago is chosen for the oldest family alone, and
+ * last.
+ *
+ * @param running other families that hold memory and may go on, in any order
+ * @param missing pages still missing once `gone` have left, 0 or less when the request fits; never grows as `gone` grows
+ * @returns undefined when that is not enough
+ */
+export function choosePreempted<F extends Preemptible>(
+  requester: Place,
+  running: readonly F[],
+  missing: (gone: readonly F[]) => number,
+): readonly F[] | undefined {
+  const isOldest = !running.some((other) => isNewer(requester, other));
+  const inTurn = running
+    .filter((other) => isNewer(other, requester) && (isOldest || other.protectedSteps === 0))
+    .sort((a, b) => Number(a.protectedSteps > 0) - Number(b.protectedSteps > 0) || (isNewer(a, b) ? -1 : 1));
+  const gone: F[] = [];
+  while (missing(gone) > 0) {
+    const next = inTurn[gone.length];
+    if (!next) return undefined;
+    gone.push(next);
+  }
+  // A family whose pages do not help stays.
+  return gone.filter((one) => missing(gone.filter((other) => other !== one)) > 0);
+}
+
+/** The family to return next: first come, first served. Undefined when there is none. */
+export function oldestOf<F extends Place>(families: Iterable<F>): F | undefined {
+  let oldest: F | undefined;
+  for (const family of families) if (!oldest || isNewer(oldest, family)) oldest = family;
+  return oldest;
+}
+
+export interface Return {
+  /** Pages that the family needs on the device to go on. */
+  readonly needed: number;
+  /** Frames that are free, or would be once no newer family ran. */
+  readonly available: number;
+  /** Frames of the pool. */
+  readonly total: number;
+  /** True when an older family runs. Without one the family is the oldest that can go on, and returns at once. */
+  readonly olderRuns: boolean;
+}
+
+/** True when the family that is next may return. The reserve keeps it from being preempted again right away. */
+export function mayReturn({ needed, available, total, olderRuns }: Return): boolean {
+  return !olderRuns || needed + Math.min(total >> RESERVE_SHIFT, Math.max(0, total - needed)) <= available;
+}
