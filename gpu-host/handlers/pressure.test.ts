@@ -89,7 +89,7 @@ test('the newest gives way: all its calls answer terminated, and the older one h
   assert.equal(pagesOf(host).pages.owned, 0);
 });
 
-test('a requester that is the newest is the one to go; what can never fit ends nobody', async () => {
+test('the newest requester ends itself; a request that can never fit ends no inferlet', async () => {
   await using host = await startTestHost({ pageCount: PAGES });
   const connection = await host.connect();
   const older = guest(connection, 1);

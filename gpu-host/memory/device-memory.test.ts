@@ -23,7 +23,7 @@ function valueAt({ device }: TestMemory, space: PageSpace, address: number): num
   return device.read(space.mapping(address).page.frame * PAGE_SIZE).value;
 }
 
-test('the newest are ended until it fits, never somebody older', () => {
+test('the newest inferlets are ended until the request fits, never an older one', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 9, ended: ({ owner }, cause) => ended.push(`${owner.id}: ${cause}`) });
   const [oldest, middle, newest] = [kit.open(), kit.open(), kit.open()];
@@ -42,7 +42,7 @@ test('the newest are ended until it fits, never somebody older', () => {
   assert.equal(kit.memory.stats().terminations, 2);
   oldest.allocate(8, 2);
   assert.equal(faultOf(() => oldest.allocate(20, 1)).error.tag, 'limit-exceeded');
-  assert.equal(ended.length, 2, 'what never fits ends nobody');
+  assert.equal(ended.length, 2, 'a request that never fits ends no inferlet');
   kit.memory.audit();
 });
 
@@ -94,7 +94,7 @@ test('pages of those who wait go to swap before anybody is ended, and come back 
   kit.swap?.close();
 });
 
-test('a page that somebody who works holds as well stays; one that only waiting ones share goes', () => {
+test('a page that a working inferlet shares stays; one that only waiting inferlets share goes', () => {
   const kit = makeMemory({ pages: 3, swapMemoryPages: 9 });
   const [first, second, third] = [kit.open(), kit.open(), kit.open({ arrival: -1 })];
   first.allocate(1, 2);
@@ -111,7 +111,7 @@ test('a page that somebody who works holds as well stays; one that only waiting 
   kit.memory.audit();
 });
 
-test('snapshots that nobody has mapped go first, and empty pages need no room in swap', () => {
+test('unmapped snapshots go first, and empty pages need no room in swap', () => {
   const kit = makeMemory({ pages: 4, swapMemoryPages: 1 });
   const [owner, working] = [kit.open({ arrival: 9 }), kit.open({ arrival: 1 })];
   owner.allocate(1, 3);
@@ -183,7 +183,7 @@ test('what two inferlets share comes free when both are gone, and counts for nei
   kit.memory.audit();
 });
 
-test('nobody is ended for pages that somebody older keeps', () => {
+test('no inferlet is ended for pages that an older one keeps', () => {
   for (const oldestWaits of [false, true]) {
     const ended: string[] = [];
     const kit = makeMemory({
@@ -203,7 +203,7 @@ test('nobody is ended for pages that somebody older keeps', () => {
   }
 });
 
-test('a page that swap lost fails those who need it and nobody else', () => {
+test('a page that swap lost fails the calls that need it and no others', () => {
   const device = new ArrayDevice(PAGE_SIZE, 1);
   let broken = false;
   const swap = new SwapStore({
@@ -310,7 +310,7 @@ test('an inferlet that keeps its pages when it is ended is a fault of the host',
   assert.throws(() => old.allocate(1, 1), /kept its pages/);
 });
 
-test('nobody makes room for a snapshot that its importer may not hold', () => {
+test('no room is made for a snapshot that its importer may not hold', () => {
   const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
   const [waiting, newest] = [kit.open({ arrival: 8 }), kit.open({ arrival: 9 })];
   waiting.allocate(1, 2);

@@ -24,7 +24,7 @@ export interface ReliefOptions {
   readonly spaces: ReadonlySet<PageSpace>;
   readonly contenders: Iterable<Contender>;
   readonly swap: SwapStore | undefined;
-  /** Copies a page to swap; undefined when swap took it not. */
+  /** Copies a page to swap; undefined when swap refuses it. */
   put(requester: PageSpace, page: Page): SwapTicket | undefined;
   /** As `MemoryOptions.terminate`. */
   terminate(space: PageSpace, cause: string): void;

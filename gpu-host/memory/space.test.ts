@@ -16,7 +16,7 @@ function write({ device }: TestMemory, space: PageSpace, pages: readonly number[
   }
 }
 
-test('a request larger than the pool or the limit claims nothing and ends nobody', () => {
+test('a request larger than the pool or the limit claims nothing and ends no inferlet', () => {
   const kit = makeMemory({ pages: 4 });
   const other = kit.open();
   other.allocate(1, 1);

@@ -359,7 +359,7 @@ test('a tenant may keep half of what the others leave of the memory, so that the
   assertRefused(() => keep('t', 'e', 1), 'unavailable');
 });
 
-test('a save that fails leaves what was there before, and is told to whoever asked', async (t) => {
+test('a failed save leaves the version before, and is reported to the requester', async (t) => {
   const directory = temporaryDirectory(t);
   const { memory, registry } = new Life(directory);
   const tenant = join(directory, directoryNameOf('t'));

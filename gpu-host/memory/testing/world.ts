@@ -167,15 +167,15 @@ export class World {
 
   #ended(space: PageSpace): void {
     const requester = this.#requester;
-    assert.ok(requester, 'somebody was ended and nobody asked for memory');
+    assert.ok(requester, 'an inferlet was ended without a request for memory');
     this.counts.terminated++;
     if (space === requester) {
       const older = [...this.kit.memory.spaces].filter((other) => other !== space && isNewer(space, other));
       assert.ok(
         older.some(({ held }) => [...held.keys()].some((page) => page.frame >= 0)),
-        'ended, though nobody older holds anything',
+        'ended, though no older inferlet holds pages',
       );
-    } else assert.ok(isNewer(space, requester), 'somebody older than the requester was ended');
+    } else assert.ok(isNewer(space, requester), 'an inferlet older than the requester was ended');
     const who = this.actors.findIndex((actor) => actor?.space === space);
     assert.ok(who >= 0);
     this.actors[who] = undefined;
