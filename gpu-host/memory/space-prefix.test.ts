@@ -366,7 +366,11 @@ test('what an adapter computed is found by that adapter only, whatever went befo
   assert.equal(kit.memory.prefixes?.size, 6);
   const mixed = fresh();
   forward(mixed, ALL, 0, TEXT.slice(0, 4));
-  assert.equal(prepare(mixed, ALL, 4, TEXT.slice(4), { adapter: 'x' }).run, undefined, 'a text of both belongs to no adapter');
+  assert.equal(
+    prepare(mixed, ALL, 4, TEXT.slice(4), { adapter: 'x' }).run,
+    undefined,
+    'a text of both belongs to no adapter',
+  );
   assert.equal(kit.memory.prefixes?.size, 6);
   kit.memory.audit();
 });
