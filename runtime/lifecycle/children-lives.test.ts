@@ -123,7 +123,9 @@ describe('the lives of children', () => {
     await platform.scheduler.runtimes.recover(platform.runtime.id);
     await platform.transcript(root);
     for (const record of (await invocations('lasting')).filter((one) => one.root === root || one.id === root)) {
-      assert.equal(record.failure?.code, 'runtime-lost');
+      // The runtime still runs the parent, which may cancel its other children when the first is lost.
+      const codes = record.id === root ? ['runtime-lost'] : ['runtime-lost', 'cancelled'];
+      assert.ok(codes.includes(record.failure?.code ?? ''), `${record.failure?.code}`);
       assert.equal(
         (await platform.scheduler.events.read(record.id, 0)).filter(({ event }) => isTerminal(event)).length,
         1,
