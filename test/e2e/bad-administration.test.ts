@@ -16,8 +16,8 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Keys that change without requests, or with refused ones: leases, metrics, last uses of keys, counts of refusals. */
-const TICKING = /:(alive|runtimes|metrics|capacity|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/;
+/** Keys that change without requests, or with refused ones: leases, metrics, repairs of accounts, last uses of keys, counts of refusals. */
+const TICKING = /:(alive|account-repairs|runtimes|metrics|capacity|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/;
 /** Fields of admission's state that hold the progress of its periodic repair. */
 const REPAIR_FIELDS = ['repairedAt', 'repairedTo', 'repairedTenants'];
 
