@@ -107,7 +107,7 @@ async function openLogs(
 ): Promise<Backwards[]> {
   const logs: Backwards[] = [];
   for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE) {
-    // After a failure, too, all have ended: a read that ends later would hold memory that nobody frees.
+    // Waits for every read of the group, also after one has failed: a later read would take memory that the stream no longer frees.
     const opened = await Promise.allSettled(names.slice(at, at + OPENED_AT_ONCE).map(open));
     for (const each of opened) {
       if (each.status === 'rejected') throw each.reason;

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { Random } from '../backends/testing/scenario.ts';
-import type { GpuHostConnection, GpuInferlet, HandlerError, Outcome } from '../protocol/client.ts';
+import type { GpuHostConnection, GpuInferlet, HandlerError } from '../protocol/client.ts';
 import { bySteps, parting, type Said } from '../testing/decoding.ts';
+import { Ended, take } from '../testing/ended.ts';
 import { GREEDY, must, range, startTestHost, type TestHost } from '../testing/host.ts';
 
 const SEED = 77;
@@ -24,19 +25,6 @@ function promptOf(index: number): number[] {
 }
 
 type End = { readonly tokens: readonly number[] } | { readonly error: HandlerError };
-
-class Ended extends Error {
-  readonly error: HandlerError;
-  constructor(error: HandlerError) {
-    super(error.val);
-    this.error = error;
-  }
-}
-
-function take<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'err') throw new Ended(outcome.val);
-  return outcome.val;
-}
 
 /** Decodes greedily and takes pages one by one; now and then forks, or waits for something else. */
 async function decode(inferlet: GpuInferlet, prompt: readonly number[]): Promise<End> {

@@ -4,14 +4,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Dice } from '../batcher/testing/dice.ts';
-import {
-  type GpuHostConnection,
-  type GpuInferlet,
-  type HandlerError,
-  type Outcome,
-  type Sampler,
-  SharedPages,
-} from '../protocol/client.ts';
+import { type GpuHostConnection, type GpuInferlet, type Sampler, SharedPages } from '../protocol/client.ts';
+import { Ended, take } from '../testing/ended.ts';
 import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
 
 /*
@@ -99,19 +93,6 @@ function plotOf(seed: number): Plot {
     prefixCache: dice.roll(2) === 0,
     maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
   };
-}
-
-class Ended extends Error {
-  readonly error: HandlerError;
-  constructor(error: HandlerError) {
-    super(error.val);
-    this.error = error;
-  }
-}
-
-function take<T>(outcome: Outcome<T>): T {
-  if (outcome.tag === 'err') throw new Ended(outcome.val);
-  return outcome.val;
 }
 
 /** One life on one or two queues. Every page is taken when it is needed. */

@@ -2,22 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
-import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import { type Guest, guest } from '../testing/guest.ts';
 import { GREEDY, generate, must, NONE, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 const PAGES = 16;
 const SWAP = { swapMemoryBytes: 1 << 18, prefixCache: false };
-
-interface Guest {
-  readonly inferlet: GpuInferlet;
-  readonly queue: number;
-}
-
-function guest(connection: GpuHostConnection, arrival: number): Guest {
-  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 16, arrival });
-  return { inferlet, queue: inferlet.createQueue('tiny') };
-}
 
 /** A step of `tokens` from position 0 on, with the best token after them. */
 async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[]): Promise<number> {

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
-import { type GpuHostConnection, type GpuInferlet, SharedPages } from '../protocol/client.ts';
+import { SharedPages } from '../protocol/client.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
+import { type Guest, guest } from '../testing/guest.ts';
 import { GREEDY, must, NONE, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
@@ -13,16 +14,6 @@ import { wrapBackend } from '../testing/wrapped-backend.ts';
  */
 
 const PAGES = 16;
-
-interface Guest {
-  readonly inferlet: GpuInferlet;
-  readonly queue: number;
-}
-
-function guest(connection: GpuHostConnection, arrival: number): Guest {
-  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 100, arrival });
-  return { inferlet, queue: inferlet.createQueue('tiny') };
-}
 
 /** @param stepMs time of a step of one input */
 function slowHost(stepMs: number, pageCount = PAGES): Promise<TestHost> {
@@ -110,7 +101,7 @@ test('a run that waits for its consumer ends when it is stopped, although its fa
   await run.done;
 });
 
-test('a held inferlet goes on when the older one is quiet, whoever else makes calls that need no step', async () => {
+test('a held inferlet goes on when the older one is quiet, while a third makes calls that need no step', async () => {
   await using host = await slowHost(1);
   const connection = await host.connect();
   const [older, newer, other] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];

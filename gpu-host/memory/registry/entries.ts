@@ -4,9 +4,12 @@ import {
   type Entry,
   isWanted,
   type Maker,
+  type NewVersion,
   type Refusal,
   type RegistryLimits,
+  replacedBy,
   type Shelf,
+  spare,
   type Version,
   versionsOf,
 } from './entry.ts';
@@ -14,18 +17,9 @@ import { type FileHeader, fileSize } from './file-format.ts';
 import { SnapshotFiles } from './files.ts';
 import { type EntryKind, fileNameOf } from './names.ts';
 import { Restores, type Use } from './restores.ts';
-import type { Ownership } from './rights.ts';
 import { SavingBytes, writeSnapshot } from './saving.ts';
 import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './snapshot.ts';
 import { readShelf } from './stored.ts';
-
-/** The new content of a name. */
-export interface NewVersion<S> {
-  readonly snapshot: S;
-  readonly persistent: boolean;
-  /** Null for an export. */
-  readonly file: Ownership | null;
-}
 
 interface EntriesDisk<S extends Snapshot> {
   readonly files: SnapshotFiles;
@@ -444,16 +438,4 @@ export class Entries<S extends Snapshot> {
       throw fault('internal', `its file cannot be removed: ${causeText(cause)}`);
     }
   }
-}
-
-/** The version whose pages memory can drop because its file holds them. */
-function spare<S>({ settled }: Entry<S>): Version<S> | undefined {
-  return settled?.snapshot && settled.fileBytes > 0 ? settled : undefined;
-}
-
-/** Versions that a new one makes superfluous at once. Those on disk, or on the way there, stay until a persistent new one is on disk. */
-function replacedBy<S>(entry: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
-  if (!persistent) return versionsOf(entry);
-  const { current, settled, saving } = entry;
-  return current === settled || saving.has(current) ? new Set() : new Set([current]);
 }

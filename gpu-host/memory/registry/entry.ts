@@ -91,3 +91,23 @@ export function isWanted<S>({ current, settled, saving, removed }: Entry<S>, ver
   if (version === current || version === settled) return true;
   return saving.has(version) && version.order > (settled?.order ?? 0);
 }
+
+/** The new content of a name. */
+export interface NewVersion<S> {
+  readonly snapshot: S;
+  readonly persistent: boolean;
+  /** Null for an export. */
+  readonly file: Ownership | null;
+}
+
+/** The version whose pages memory can drop because its file holds them. */
+export function spare<S>({ settled }: Entry<S>): Version<S> | undefined {
+  return settled?.snapshot && settled.fileBytes > 0 ? settled : undefined;
+}
+
+/** Versions that a new one makes superfluous at once. Those on disk, or on the way there, stay until a persistent new one is on disk. */
+export function replacedBy<S>(entry: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
+  if (!persistent) return versionsOf(entry);
+  const { current, settled, saving } = entry;
+  return current === settled || saving.has(current) ? new Set() : new Set([current]);
+}
