@@ -143,7 +143,7 @@ export class ModelEngine {
           space.noteBusy();
           this.#preemption.resume(run);
         }
-        // It ends without a step, so it needs no memory.
+        // A stopped run ends without a step, so it needs no memory.
         if (run.stopped) this.#preemption.release(run);
         this.wake();
       },

@@ -30,7 +30,7 @@ export class Preemption {
     this.#turns = turns;
   }
 
-  /** Holds the calls of a family that could go. Those that the family issues from now on, or that are on the device, are held in their turn. */
+  /** Holds the family's ready calls. Its later calls, and those on the device, are held when their turn comes. */
   preempt(family: Contender): void {
     for (const pages of family.spaces) {
       const space = this.#turns.spaceOf(pages);
@@ -59,7 +59,7 @@ export class Preemption {
     else batcher.resume(call, performance.now());
   }
 
-  /** Lets a held call go although its family is preempted: it needs no memory any more. Returns false when it is not held. */
+  /** Resumes a held call of a preempted family, because it needs no memory any more. Returns false when the call is not held. */
   release(call: HostCall): boolean {
     const { space } = call.hostQueue;
     if (!space.parked.has(call)) return false;
@@ -78,7 +78,7 @@ export class Preemption {
     return some;
   }
 
-  /** Call when the device finds nothing to do. Returns true when a family returned. */
+  /** The engine calls it when the device has no work. Returns true when a family returned. */
   idle(): boolean {
     if (!this.#relief.holds) return false;
     this.#relief.changed();
@@ -90,7 +90,7 @@ export class Preemption {
     return false;
   }
 
-  /** Call when the device has something to do, or stops for good. */
+  /** The engine calls it when the device has work, and when the host stops. */
   stopWatching(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

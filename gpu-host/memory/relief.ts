@@ -64,9 +64,9 @@ export class Relief {
   #swapsOut = 0;
   #preemptions = 0;
   #terminations = 0;
-  /** True when something was reported that may let a family return. */
+  /** True after a change that may let a family return. */
   #mayReturn = false;
-  /** The family that was next and could not return, as things stand since. */
+  /** The family whose return was refused last, with the state of memory at that time. */
   #refused: Refusal | undefined;
 
   constructor(options: ReliefOptions) {
@@ -83,7 +83,7 @@ export class Relief {
       if (this.#fits(need)) return;
       const swapFull = !this.#swapOut(requester, need);
       if (this.#fits(need)) return;
-      // Each turn preempts a family, ends an inferlet, or throws; so the turns are few.
+      // Each iteration preempts a family, ends an inferlet or throws, which bounds the loop.
       const room = this.#room(swapFull);
       if (!this.#preemptNewest(requester, need, room)) this.#endNewest(requester, need, room);
     }
@@ -121,7 +121,7 @@ export class Relief {
     return this.#isDue(oldestOf(this.#held()));
   }
 
-  /** Preempts all families: none has a call that could go, so one of those that are held returns. @returns false when no call is held */
+  /** Preempts all families when none has a call that can run, so that the oldest held one returns. @returns false when no call is held */
   stalled(): boolean {
     if (!this.holds) return false;
     for (const family of this.#options.contenders) if (family.runs && !family.isPinned) this.#preempt(family);
@@ -168,7 +168,7 @@ export class Relief {
     for (const family of this.#options.contenders) if (family.isAway && family.heldCalls > 0) yield family;
   }
 
-  /** True when things are better for the family than when it could not return, or it was not considered. */
+  /** True when memory has improved for the family since its refusal, or it was not considered yet. */
   #isDue(family: Contender | undefined): boolean {
     if (!family) return false;
     const refused = this.#refused;
@@ -288,7 +288,7 @@ export class Relief {
     };
   }
 
-  /** True when the request fits once none of `running` uses its pages. */
+  /** True when the request fits after all of `running` have given their pages back. */
   #fitsLater(requester: PageSpace, need: FrameNeed, running: readonly Contender[], room: SwapRoom): boolean {
     const spaces = [...this.#options.spaces].filter(
       (space) => space !== requester && (space.movable || running.includes(space.contender)),
@@ -319,7 +319,7 @@ export class Relief {
     const running = this.#preempts ? this.#running(own) : [];
     const newer = running.filter((other) => isNewer(other, own));
     const decision = chooseVictims(requester, others, (ended) => this.#missing(requester, need, ended, newer, room));
-    // Older families end or wait some day. Where the own family holds too much, that does not help.
+    // Older families end or wait at some time. This does not help if the requester's own family holds too much.
     const mayWait = (): boolean => running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS);
     const pages = framesNeeded(need, []);
     switch (decision.kind) {
@@ -335,10 +335,10 @@ export class Relief {
         throw fault('terminated', cause);
       }
       case 'terminate':
-        // Pages that come from disk for a newer family can move in a moment.
+        // A newer family's pages that are being restored from disk can move soon.
         if (newer.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, newer, room))
           throw this.#hold(requester, need);
-        // A family ends none of its own members for pages that it can have by waiting.
+        // A family must not end its own member for pages that it gets by waiting.
         if (decision.victims.some(({ contender }) => contender === own) && mayWait()) throw this.#hold(requester, need);
         for (const victim of decision.victims) {
           this.#end(
