@@ -15,8 +15,12 @@ Deploys and invokes components that attack the platform, while another tenant st
   --verbose      prints how each attack ended
   --help         this text
 
+The report lists the attacks beside which the canary's median time per token was more than 10 % longer than alone, and its longest stretches.
 It exits with 1 when an attack harmed the platform or another tenant, ended in another way than expected, or left something behind.
 `;
+
+/** Median time per token of the canary, over the same alone, from which the report lists an attack. */
+const SLOWED = 1.1;
 
 const { values } = readArguments(USAGE, {
   options: {
@@ -46,7 +50,7 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   });
   const failures: string[] = [];
   const held: Record<string, number> = {};
-  const slowest: { name: string; msPerToken: number; aloneMs: number }[] = [];
+  const canaries: { name: string; overAlone: number; slowestOverAlone: number }[] = [];
   let arena = await Arena.start();
   bar.start(chosen.length, 0);
   for (const attack of chosen) {
@@ -57,7 +61,8 @@ async function run(chosen: readonly Attack[]): Promise<number> {
       const wrong = report.ends.filter((end) => !attack.ends.includes(end));
       if (wrong.length > 0) failures.push(`${attack.name}: ${wrong.join(', ')} (${report.message})`);
       for (const end of report.ends) held[end] = (held[end] ?? 0) + 1;
-      slowest.push({ name: attack.name, msPerToken: report.canary.slowestMs, aloneMs: report.canary.aloneMs });
+      const { aloneMs, medianMs, slowestMs } = report.canary;
+      canaries.push({ name: attack.name, overAlone: medianMs / aloneMs, slowestOverAlone: slowestMs / aloneMs });
       if (values.verbose) console.log(lineOf(attack, report, wrong.length > 0, performance.now() - from));
     } catch (error) {
       failures.push(`${attack.name}: ${error instanceof Error ? error.message : String(error)}`);
@@ -70,8 +75,9 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   bar.stop();
   failures.push(...(await arena.leftBehind()).map((left) => `left behind: ${left}`));
   await arena[Symbol.asyncDispose]();
-  slowest.sort((a, b) => b.msPerToken - a.msPerToken);
-  console.log(JSON.stringify({ attacks: chosen.length, ends: held, slowest: slowest.slice(0, 5), failures }, null, 2));
+  const slowed = canaries.filter(({ overAlone }) => overAlone > SLOWED).sort((a, b) => b.overAlone - a.overAlone);
+  const longest = canaries.toSorted((a, b) => b.slowestOverAlone - a.slowestOverAlone).slice(0, 5);
+  console.log(JSON.stringify({ attacks: chosen.length, ends: held, slowed, longest, failures }, null, 2));
   return failures.length === 0 ? 0 : 1;
 }
 

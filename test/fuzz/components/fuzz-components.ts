@@ -16,6 +16,8 @@ export interface FuzzComponentsOptions {
   /** Called with the number of finished mutants. */
   readonly onProgress?: (done: number) => void;
   readonly onOutcome?: (outcome: Outcome) => void;
+  /** Called at once with each finding: a run of hours that is cut short then has told what it found. */
+  readonly onFinding?: (finding: string) => void;
 }
 
 export interface FuzzComponentsReport {
@@ -41,6 +43,10 @@ export async function fuzzComponents(options: FuzzComponentsOptions): Promise<Fu
   const { modules, seed, first = 0, workers = 1 } = options;
   const startedMs = performance.now();
   const findings: string[] = [];
+  const find = (finding: string): void => {
+    findings.push(finding);
+    options.onFinding?.(finding);
+  };
   const ends: Record<string, number> = {};
   const endToEndEnds: Record<string, number> = {};
   const seeds = await readSeeds();
@@ -54,7 +60,7 @@ export async function fuzzComponents(options: FuzzComponentsOptions): Promise<Fu
       options.onOutcome?.(outcome);
       count(ends, outcome.kind === 'ended' ? `${outcome.stage} ${outcome.code}` : outcome.kind);
       const finding = findingIn(outcome);
-      if (finding !== null) findings.push(`${describe(seeds, seed, index)}: ${finding}`);
+      if (finding !== null) find(`${describe(seeds, seed, index)}: ${finding}`);
       options.onProgress?.(++done);
     }
   };
@@ -62,7 +68,7 @@ export async function fuzzComponents(options: FuzzComponentsOptions): Promise<Fu
   if (options.endToEnd > 0) {
     const every = Math.max(1, Math.floor(modules / options.endToEnd));
     const chosen = Array.from({ length: options.endToEnd }, (_, i) => first + i * every);
-    findings.push(...(await throughPlatform(seeds, seed, chosen, endToEndEnds, () => options.onProgress?.(++done))));
+    await throughPlatform(seeds, seed, chosen, endToEndEnds, find, () => options.onProgress?.(++done));
   }
   const seconds = (performance.now() - startedMs) / 1000;
   return { seed, modules, endToEnd: options.endToEnd, seconds, ends, endToEndEnds, findings };
@@ -80,9 +86,9 @@ async function throughPlatform(
   seed: number,
   indexes: readonly number[],
   ends: Record<string, number>,
+  find: (finding: string) => void,
   onDone: () => void,
-): Promise<string[]> {
-  const findings: string[] = [];
+): Promise<void> {
   let arena = await Arena.start();
   try {
     for (const index of indexes) {
@@ -94,20 +100,19 @@ async function throughPlatform(
           count(ends, end);
           const [, code = ''] = end.split(' ');
           const known = code === 'result' || (isErrorCode(code) && !BLAME.has(code));
-          if (!known) findings.push(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
+          if (!known) find(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
         }
       } catch (error) {
-        findings.push(`${describe(seeds, seed, index)}: ${error instanceof Error ? error.message : String(error)}`);
+        find(`${describe(seeds, seed, index)}: ${error instanceof Error ? error.message : String(error)}`);
         await arena[Symbol.asyncDispose]();
         arena = await Arena.start();
       }
       onDone();
     }
-    findings.push(...(await arena.leftBehind()).map((left) => `left behind: ${left}`));
+    for (const left of await arena.leftBehind()) find(`left behind: ${left}`);
   } finally {
     await arena[Symbol.asyncDispose]();
   }
-  return findings;
 }
 
 function describe(seeds: readonly Seed[], seed: number, index: number): string {

@@ -68,6 +68,7 @@ if (values.save !== undefined && only !== null) {
     onOutcome: (outcome) => {
       if (only !== null) console.log(JSON.stringify(outcome, null, 2));
     },
+    onFinding: (finding) => console.error(`\n${finding}`),
   });
   bar.stop();
   console.log(JSON.stringify(report, null, 2));
