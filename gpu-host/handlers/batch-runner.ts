@@ -20,6 +20,8 @@ import type { StepStats } from './stats.ts';
 export interface BatchTurns {
   /** True when only the batch's calls want the device or the memory, so that runs may go on without being chosen again. */
   isAlone(): boolean;
+  /** Called after each step of the device, before its results are handed out. */
+  computed(): void;
   /** Called after one step of several: flushes the results and reads incoming frames. */
   stepped(): Promise<void>;
   /** A run continues with a step that is on the device already. */
@@ -132,6 +134,7 @@ export class BatchRunner {
 
   #acceptStep(step: DeviceStep, startedMs: number, next: DeviceStep | undefined, answered: Set<ProjectCall>): void {
     const { parts, outputs } = step;
+    this.#turns.computed();
     this.#tell(step, startedMs);
     const going = next && new Set(next.parts.map(({ call }) => call));
     for (const [i, { call, grant }] of parts.entries()) {

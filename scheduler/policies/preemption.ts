@@ -3,6 +3,12 @@ import { isNewer, type Place } from './victims.ts';
 /** Steps that a family makes after its return before it is preempted for any other family than the oldest. */
 export const PROTECTED_TOKENS = 32;
 
+/**
+ * Steps of the device after which a returned family has no protection any more, although it made fewer itself: one that computes or waits
+ * for something else must not keep others from its memory. Eight turns for each protected step, for a family that shares the device with many.
+ */
+export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
+
 /** A family returns only when one frame in 2^RESERVE_SHIFT stays free beyond its need: room for the running families to grow. */
 export const RESERVE_SHIFT = 4;
 
