@@ -122,8 +122,8 @@ test('the loss of a host ends its holds', async () => {
   const answers = [step(newer, pages, 3), step(older, own, 3)];
   await until(() => told.length === 1);
   connection.close();
-  assert.deepEqual(told, [true, false]);
   isOver = true;
+  assert.deepEqual(told, [true, false]);
   for (const answer of await Promise.all(answers)) assert.equal(tagOf(answer), 'unavailable');
 });
 
