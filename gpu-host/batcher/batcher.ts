@@ -2,7 +2,7 @@ import type { Batch, Grant } from './batch.ts';
 import { type BatchCall, leavesWith } from './call.ts';
 import { Departure, type WaitingCalls } from './departure.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
-import { postponeWaiters } from './pages-ahead.ts';
+import { NOT_AWAITED, postponeWaiters } from './pages-ahead.ts';
 import { DEFAULT_GRACE, type GracePolicy } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
 import type { BatchPolicy } from './policies/policy.ts';
@@ -47,7 +47,7 @@ export type Decision =
   | { readonly kind: 'wait'; readonly ms: number };
 
 const IDLE: Decision = { kind: 'idle' };
-const NOTHING: Batch = { forwards: [], projections: [], encodings: [] };
+const NOTHING: Batch = { forwards: [], projections: [], encodings: [], awaitedBy: NOT_AWAITED };
 const MAX_PRIORITY = 10;
 /** Maximum milliseconds that the engine watches for an expected call instead of sleeping until it comes. */
 const WATCH_MS = 0.3;
@@ -397,7 +397,7 @@ export class Batcher {
 
   #takeForwards(): Batch {
     const variant = this.#turns.next(this.#forwards);
-    const { going: ready, waiting } = postponeWaiters(this.#forwards, variant, this.limits);
+    const { going: ready, waiting, awaitedBy } = postponeWaiters(this.#forwards, variant, this.limits);
     this.#forwards = ready;
     const forwards: Grant[] = [];
     const projections: BatchCall[] = [];
@@ -417,7 +417,7 @@ export class Batcher {
     this.#riders = undefined;
     for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
     this.#forwards = [...ready.filter((call) => call.state === 'ready'), ...waiting];
-    return { forwards, projections, encodings: [] };
+    return { forwards, projections, encodings: [], awaitedBy };
   }
 
   /** A projection that waits only for forwards of this batch goes with it: embed, forward and next-distribution are one step. */

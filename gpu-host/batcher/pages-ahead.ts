@@ -24,6 +24,8 @@ export interface Candidates {
   readonly going: BatchCall[];
   /** These stay ready: one of `going` computes what they need. */
   readonly waiting: readonly BatchCall[];
+  /** Those that wait, by the call that computes their first page. */
+  readonly awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>;
 }
 
 /**
@@ -41,11 +43,12 @@ export function postponeWaiters(ready: BatchCall[], variant: string | undefined,
   const short = mostShortTokens(limits);
   const isLong = (call: BatchCall): boolean => call.variant === variant && call.tokens > short;
   const longs = ready.filter(isLong);
-  if (longs.length < 2) return { going: ready, waiting: [] };
+  if (longs.length < 2) return { going: ready, waiting: [], awaitedBy: NOT_AWAITED };
   const claims = new PageClaims();
   for (const call of longs) if (call.pagesAhead?.begun) claims.add(call);
   const going: BatchCall[] = [];
   const waiting: BatchCall[] = [];
+  const awaitedBy = new Map<BatchCall, BatchCall[]>();
   const chosen = new Set<BatchCall>();
   let tokens = 0;
   const choose = (call: BatchCall): void => {
@@ -63,12 +66,20 @@ export function postponeWaiters(ready: BatchCall[], variant: string | undefined,
       continue;
     }
     const ahead = claims.worthAwaiting(call, limits.maxTokens);
-    if (ahead) waiting.push(call);
-    if (!ahead) choose(call);
-    else if (!chosen.has(ahead)) choose(ahead);
+    if (!ahead) {
+      choose(call);
+      continue;
+    }
+    waiting.push(call);
+    const others = awaitedBy.get(ahead);
+    if (others) others.push(call);
+    else awaitedBy.set(ahead, [call]);
+    if (!chosen.has(ahead)) choose(ahead);
   }
-  return { going, waiting };
+  return { going, waiting, awaitedBy };
 }
+
+export const NOT_AWAITED: ReadonlyMap<BatchCall, readonly BatchCall[]> = new Map();
 
 /** The pages that the chosen calls, and those that were cut, compute next. */
 class PageClaims {

@@ -20,6 +20,8 @@ import type { StepStats } from './stats.ts';
 export interface BatchTurns {
   /** True when only the batch's calls want the device or the memory, so that runs may go on without being chosen again. */
   isAlone(): boolean;
+  /** Called after each step of the device, before its results are handed out. */
+  computed(): void;
   /** Called after one step of several: flushes the results and reads incoming frames. */
   stepped(): Promise<void>;
   /** A run continues with a step that is on the device already. */
@@ -68,7 +70,7 @@ export class BatchRunner {
   async #runPinned(batch: Batch): Promise<void> {
     await this.#encode(batch.encodings as readonly EmbedImageCall[]);
     const projections = this.#checked(batch.projections as readonly ProjectCall[]);
-    const answered = await this.#forward(batch.forwards, projections);
+    const answered = await this.#forward(batch, projections);
     const left = projections.filter((call) => !answered.has(call) && !this.#followsHeld(call));
     await this.#distributions(left.filter((call) => call instanceof DistributionCall));
     await this.#scores(left.filter((call) => call instanceof ScoreCall));
@@ -85,9 +87,9 @@ export class BatchRunner {
   }
 
   /** Computes the forwards. Returns the projections that the same step answered. */
-  async #forward(grants: readonly Grant[], projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
+  async #forward(batch: Batch, projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
     const answered = new Set<ProjectCall>();
-    const prepared = this.#prepare(grants, projections);
+    const prepared = this.#prepare(batch, projections);
     if (prepared.length > 0) await this.#compute(prepared, answered, projections.length === 0);
     return answered;
   }
@@ -132,6 +134,7 @@ export class BatchRunner {
 
   #acceptStep(step: DeviceStep, startedMs: number, next: DeviceStep | undefined, answered: Set<ProjectCall>): void {
     const { parts, outputs } = step;
+    this.#turns.computed();
     this.#tell(step, startedMs);
     const going = next && new Set(next.parts.map(({ call }) => call));
     for (const [i, { call, grant }] of parts.entries()) {
@@ -193,9 +196,9 @@ export class BatchRunner {
     this.#traces.computed(traced, { startedMs, endedMs, padding: this.#context.backend.batchPadding?.() ?? 0 });
   }
 
-  #prepare(grants: readonly Grant[], projections: readonly ProjectCall[]): StepPart[] {
+  #prepare({ forwards: grants, awaitedBy }: Batch, projections: readonly ProjectCall[]): StepPart[] {
     const prepared = new Map<Grant, StepPart>();
-    for (const grant of oldestFirst(grants)) {
+    for (const grant of oldestFirst(grants, awaitedBy)) {
       const call = grant.call as DeviceCall;
       const { closed, pages } = call.hostQueue.space;
       if (call instanceof RunCall && call.stopped) {

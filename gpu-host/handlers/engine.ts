@@ -171,6 +171,7 @@ export class ModelEngine {
         !this.#gaps.isWaiting &&
         !this.memory.relief.isDue &&
         this.batcher.isAlone(performance.now()),
+      computed: () => this.memory.stepped(),
       stepped: async () => {
         this.batcher.stepped(performance.now());
         this.#flush();

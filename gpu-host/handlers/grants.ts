@@ -1,5 +1,5 @@
-import { isNewer } from '#scheduler/policies/victims.ts';
-import type { Grant } from '../batcher/batcher.ts';
+import { isNewer, type Place } from '#scheduler/policies/victims.ts';
+import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
 import type { Contender } from '../memory/contender.ts';
 import { dependencyFault } from '../memory/fault.ts';
@@ -10,17 +10,32 @@ import { DistributionCall, type ProjectCall } from './project.ts';
 /**
  * The order in which calls get memory: oldest family first, so that no call is preempted after it was prepared. Within a family, the batch's
  * order: later calls build on earlier ones.
+ *
+ * A call that waits until another family's call has computed pages lends its age to that family: a third family between both must not take
+ * the memory in which these pages are about to be. Without enough memory at its own age the call is held all the same, and the one that
+ * waited then computes the pages.
  */
-export function oldestFirst(grants: readonly Grant[]): readonly Grant[] {
-  if (grants.every((grant, i) => i === 0 || !isNewer(familyOf(grants[i - 1] as Grant), familyOf(grant)))) return grants;
+export function oldestFirst(grants: readonly Grant[], awaitedBy: Batch['awaitedBy']): readonly Grant[] {
+  if (awaitedBy.size === 0 && grants.every((grant, i) => i === 0 || !isNewerCall(grants[i - 1] as Grant, grant)))
+    return grants;
+  const ages = new Map<Contender, Place>();
+  for (const { call } of grants) {
+    const family = familyOf(call);
+    let age = ages.get(family) ?? family;
+    for (const waiter of awaitedBy.get(call) ?? []) if (isNewer(age, familyOf(waiter))) age = familyOf(waiter);
+    ages.set(family, age);
+  }
   return grants.toSorted((a, b) => {
-    const [one, other] = [familyOf(a), familyOf(b)];
+    const [one, other] = [familyOf(a.call), familyOf(b.call)];
     if (one === other) return 0;
-    return isNewer(one, other) ? 1 : -1;
+    const [age, otherAge] = [ages.get(one) ?? one, ages.get(other) ?? other];
+    if (age === otherAge) return isNewer(one, other) ? 1 : -1;
+    return isNewer(age, otherAge) ? 1 : -1;
   });
 }
 
-const familyOf = ({ call }: Grant): Contender => (call as HostCall).hostQueue.space.pages.contender;
+const familyOf = (call: BatchCall): Contender => (call as HostCall).hostQueue.space.pages.contender;
+const isNewerCall = (a: Grant, b: Grant): boolean => isNewer(familyOf(a.call), familyOf(b.call));
 
 /** The distributions over states that a forward makes. */
 export function ridersOf(forward: ForwardCall, projections: readonly ProjectCall[]): DistributionCall[] {

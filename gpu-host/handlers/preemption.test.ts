@@ -53,6 +53,80 @@ test('a run of the newest leaves for an older inferlet and goes on with the same
   assert.deepEqual([statsOf(host).pages.free, statsOf(host).preempted], [PAGES, 0]);
 });
 
+test('a host tells when it holds calls of an inferlet, and when it holds none any more, also at the end of either', async () => {
+  await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 512 }, model: SWAP });
+  const connection = await host.connect();
+  const told: string[] = [];
+  const open = (arrival: number): Guest =>
+    guest(connection, arrival, { onHeld: (isHeld) => told.push(`${arrival} ${isHeld}`) });
+  const older = open(1);
+  /** Keeps the device busy, so that held calls stay held. */
+  const own = must(older.inferlet.allocatePages(older.queue, 12));
+  await prefill(older, own, new Array(90).fill(9));
+  const busy = async (ends: () => boolean): Promise<void> => {
+    const again = async () => {
+      while (!ends()) {
+        const step = await older.inferlet.step(older.queue, {
+          ...{ tokens: range(1, 60), positions: range(90, 149), mask: undefined },
+          ...{ inPages: own, outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+        });
+        if (step.tag === 'err') return;
+      }
+    };
+    await Promise.all([again(), again(), again()]);
+  };
+  const grow = ({ inferlet, queue }: Guest): Promise<unknown> => {
+    must(inferlet.allocatePages(queue, 8));
+    must(inferlet.allocatePages(queue, 1));
+    return inferlet.synchronize(queue);
+  };
+
+  let ended = false;
+  const working = busy(() => ended);
+  const [second, third] = [open(2), open(3)];
+  const [grown] = [second, third].map(grow);
+  await until(() => told.length === 2);
+  assert.deepEqual(told.splice(0), ['2 true', '3 true']);
+  await third.inferlet.close();
+  assert.deepEqual(told.splice(0), ['3 false'], 'the end of a held inferlet ends its hold');
+  ended = true;
+  await working;
+  await older.inferlet.close();
+  await grown;
+  assert.deepEqual(told.splice(0), ['2 false']);
+  await second.inferlet.close();
+  assert.deepEqual(told, []);
+});
+
+test('the loss of a host ends its holds', async () => {
+  let isOver = false;
+  // The older one's last step lasts until the host is lost.
+  const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
+    while (!isOver && batch[0]?.positions.length === 1) await sleep(1);
+    return inner.forward(batch);
+  };
+  const wrap = (inner: Backend): Backend => wrapBackend(inner, { forward: (batch) => forward(inner, batch) });
+  await using host = await startTestHost({ pageCount: PAGES, model: SWAP, wrap });
+  const connection = await host.connect();
+  const told: boolean[] = [];
+  const [older, newer] = [guest(connection, 1), guest(connection, 2, { onHeld: (isHeld) => told.push(isHeld) })];
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 8));
+  await prefill(newer, pages, [1, 2, 3]);
+  const own = must(older.inferlet.allocatePages(older.queue, 12));
+  await prefill(older, own, [1, 2, 3]);
+  const step = (by: Guest, at: Uint32Array, position: number) =>
+    by.inferlet.step(by.queue, {
+      ...{ tokens: Uint32Array.of(4), positions: Uint32Array.of(position), mask: undefined },
+      ...{ inPages: at, outPages: at, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    });
+  const answers = [step(newer, pages, 3), step(older, own, 3)];
+  await until(() => told.length === 1);
+  connection.close();
+  isOver = true;
+  assert.deepEqual(told, [true, false]);
+  for (const answer of await Promise.all(answers)) assert.equal(tagOf(answer), 'unavailable');
+});
+
 test('a call that needs pages of an older inferlet waits for them, and ends with its inferlet', async () => {
   let opens = (): void => {};
   const gate = new Promise<void>((resolve) => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { PROTECTED_DEVICE_STEPS } from '#scheduler/policies/preemption.ts';
 import type { Backend } from '../backends/backend.ts';
 import { SharedPages } from '../protocol/client.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
@@ -82,6 +83,35 @@ test('a held inferlet goes on when an older one begins to wait', async () => {
   await held;
   assert.ok(!run.hasEnded(), 'the call waited for the run');
   await run.done;
+});
+
+test('the protection of a family that returned ends, too, when it makes no steps', async () => {
+  await using host = await slowHost(1);
+  const connection = await host.connect();
+  const [older, between, newer] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 6));
+  await step(newer, pages, 0, 40);
+  const own = must(older.inferlet.allocatePages(older.queue, 14));
+  older.inferlet.freePages(older.queue, own.slice(4));
+  await step(older, own.slice(0, 4), 0, 8);
+  // The newer one left, returns with this step, and then does something else.
+  await step(newer, pages, 40, 41);
+  assert.equal(statsOf(host).preemptions, 1);
+  let isHeld = true;
+  must(between.inferlet.allocatePages(between.queue, 8));
+  const done = between.inferlet.synchronize(between.queue).then(() => {
+    isHeld = false;
+  });
+  const { batches } = statsOf(host);
+  while (isHeld && statsOf(host).batches < batches + 3 * PROTECTED_DEVICE_STEPS) {
+    const made = await older.inferlet.step(older.queue, {
+      ...{ tokens: range(1, 2), positions: range(8, 9), mask: undefined },
+      ...{ inPages: own.slice(0, 4), outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    });
+    must(made);
+  }
+  assert.ok(!isHeld, 'the call waits for a family that does nothing');
+  await done;
 });
 
 test('a run that waits for its consumer ends when it is stopped, although its family is preempted', async () => {

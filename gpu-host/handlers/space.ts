@@ -32,6 +32,8 @@ export interface ReplyPort {
   finished(): void;
   /** The inferlet of `space` left more calls pending than the host holds, and must end. */
   overrun(space: ModelSpace): void;
+  /** Calls of `space` are held from now on, because its family is preempted; or are held no longer. */
+  held(space: ModelSpace, isHeld: boolean): void;
   /** Memory took back `space` and dropped its calls without an answer. The port tells the inferlet, and ends it on other models. */
   terminated(space: ModelSpace, termination: Termination): void;
 }
@@ -90,13 +92,16 @@ export class ModelSpace {
     if (this.parked.has(call)) return true;
     this.parked.add(call);
     this.pages.contender.heldCalls++;
+    if (this.parked.size === 1) this.port.held(this, true);
     call.parked();
     return true;
   }
 
   /** The call is held no longer. */
   unpark(call: HostCall): void {
-    if (this.parked.delete(call)) this.pages.contender.heldCalls--;
+    if (!this.parked.delete(call)) return;
+    this.pages.contender.heldCalls--;
+    if (this.parked.size === 0) this.port.held(this, false);
   }
 
   /** Tells memory whether calls are pending. A held call does not count: it resolves its pages anew when it goes on. */

@@ -1,6 +1,11 @@
-import { PROTECTED_TOKENS, type Preemptible } from '#scheduler/policies/preemption.ts';
+import { PROTECTED_DEVICE_STEPS, PROTECTED_TOKENS, type Preemptible } from '#scheduler/policies/preemption.ts';
 import type { FamilyName } from './family.ts';
 import type { PageSpace } from './space.ts';
+
+/** Counts the steps of the device. */
+export interface DeviceSteps {
+  readonly count: number;
+}
 
 /**
  * An invocation and its children on one model, as preemption sees them: all leave the device and return together. While they are away,
@@ -14,12 +19,16 @@ export class Contender implements Preemptible {
   heldCalls = 0;
   /** Frames that the claim needed which could not be met. */
   wanted = 0;
+  readonly #device: DeviceSteps;
   #isAway = false;
   #protectedSteps = 0;
+  /** Number of the device's step at which the protection ends at the latest. */
+  #protectedUntil = 0;
 
-  constructor(arrival: number, order: number) {
+  constructor(arrival: number, order: number, device: DeviceSteps) {
     this.arrival = arrival;
     this.order = order;
+    this.#device = device;
   }
 
   /** True from when the family is preempted until it returns. */
@@ -28,7 +37,7 @@ export class Contender implements Preemptible {
   }
 
   get protectedSteps(): number {
-    return this.#protectedSteps;
+    return this.#device.count < this.#protectedUntil ? this.#protectedSteps : 0;
   }
 
   /** True when the family holds pages and may go on by itself. */
@@ -51,6 +60,7 @@ export class Contender implements Preemptible {
   return(): void {
     this.#isAway = false;
     this.#protectedSteps = PROTECTED_TOKENS;
+    this.#protectedUntil = this.#device.count + PROTECTED_DEVICE_STEPS;
   }
 
   /** Counts a step of one of the family's calls. */
@@ -71,7 +81,7 @@ export class Contender implements Preemptible {
 
   /** Frames that the family may still take of those into which it returned a short while ago: its pages come back as calls need them. */
   get promised(): number {
-    return this.#protectedSteps > 0 && !this.#isAway ? this.needed : 0;
+    return this.protectedSteps > 0 && !this.#isAway ? this.needed : 0;
   }
 }
 
@@ -79,6 +89,7 @@ export class Contender implements Preemptible {
 export class Contenders implements Iterable<Contender> {
   readonly #contenders = new Set<Contender>();
   readonly #families = new Map<string, Contender>();
+  readonly #device = { count: 0 };
 
   [Symbol.iterator](): Iterator<Contender> {
     return this.#contenders.values();
@@ -88,10 +99,15 @@ export class Contenders implements Iterable<Contender> {
   of(arrival: number, order: number, family: FamilyName | undefined): Contender {
     const known = family && this.#families.get(keyOf(family));
     if (known) return known;
-    const made = new Contender(arrival, order);
+    const made = new Contender(arrival, order, this.#device);
     this.#contenders.add(made);
     if (family) this.#families.set(keyOf(family), made);
     return made;
+  }
+
+  /** Counts a step of the device. */
+  stepped(): void {
+    this.#device.count++;
   }
 
   add(space: PageSpace): void {

@@ -115,6 +115,11 @@ export class DeviceMemory implements SpaceMemory {
     return this.#spaces;
   }
 
+  /** Call after each step of the device. */
+  stepped(): void {
+    this.#contenders.stepped();
+  }
+
   /** @param changed called for each distinct page that the space begins (1) or ceases (-1) to hold */
   openSpace(owner: SpaceOwner, changed?: (change: 1 | -1) => void): PageSpace {
     const limits = new SpaceLimits({

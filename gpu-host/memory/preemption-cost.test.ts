@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { test } from 'node:test';
 import { DeviceMemory } from './device-memory.ts';
 import { CallHeld } from './fault.ts';
-import { framesGained, IdleGain, type PageHolding } from './pressure.ts';
+import { FrameGain, framesGained, type PageHolding } from './pressure.ts';
 import type { PageSpace } from './space.ts';
 import { SwapStore } from './swap/store.ts';
 import { ArrayDevice } from './testing/array-device.ts';
@@ -11,6 +11,7 @@ import { seeded } from './testing/random.ts';
 
 const FAMILIES = 500;
 const PAGES = 10_000;
+const TICKET = { place: 'memory' } as const;
 
 test('a claim that preempts hundreds of families counts the pages of each a few times', () => {
   const device = new ArrayDevice(8, PAGES);
@@ -41,6 +42,37 @@ test('a claim that preempts hundreds of families counts the pages of each a few 
   memory.audit();
 });
 
+test('a claim that ends hundreds of inferlets counts the pages of each a few times', () => {
+  const device = new ArrayDevice(8, PAGES);
+  // Swap has room for a hundred pages.
+  const memoryBytes = 100 * device.pageBytes;
+  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes, diskBytes: 0, directory: tmpdir() });
+  const memory = new DeviceMemory({
+    ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
+    terminate: (space) => space.releaseAll(),
+    preempt: () => undefined,
+  });
+  const spaces = Array.from({ length: FAMILIES }, (_, i): PageSpace => {
+    return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: PAGES });
+  });
+  let reads = 0;
+  for (const space of spaces.slice(1)) {
+    space.allocate(0, PAGES / FAMILIES);
+    const { held } = space;
+    for (const page of held.keys()) page.filled = 1;
+    Object.defineProperty(space, 'held', {
+      get() {
+        reads++;
+        return held;
+      },
+    });
+  }
+  spaces[0]?.allocate(0, PAGES / 2);
+  assert.ok(memory.relief.stats().terminations > FAMILIES / 3);
+  assert.ok(reads < 20 * FAMILIES, `the pages of ${FAMILIES} inferlets were counted ${reads} times`);
+  memory.audit();
+});
+
 test('pages that a step uses stay on the device when their family is preempted', () => {
   const device = new ArrayDevice(8, 16);
   const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
@@ -67,21 +99,28 @@ test('pages that a step uses stay on the device when their family is preempted',
 test('an incremental gain equals that of all holders at once', () => {
   const random = seeded(5);
   const { memory, spaces } = sharing(random);
+  memory.audit();
+  // Some pages are in swap; ending their holders gives room there, if it can be used.
+  for (const page of (spaces[0] as PageSpace).held.keys()) if (page.filled) memory.pool.swapOut(page, TICKET);
   for (const pages of [0, 7, 1000]) {
-    const room = { pages, reusable: () => true };
-    const gain = new IdleGain({ spaces: [], snapshots: new Map() }, room);
-    const there = new Set<PageHolding>();
-    for (let i = 0; i < 200; i++) {
+    const room = { pages, reusable: () => pages > 0 };
+    const gain = new FrameGain({ spaces: [], snapshots: new Map() }, room);
+    const [idle, gone] = [new Set<PageHolding>(), new Set<PageHolding>()];
+    for (let i = 0; i < 300; i++) {
       const space = spaces[random(spaces.length)] as PageSpace;
-      if (there.delete(space)) gain.remove(space);
-      else {
-        there.add(space);
-        gain.add(space);
+      if (random(2)) {
+        // An inferlet ends, or does not after all.
+        const ends = !gone.delete(space);
+        if (ends) gone.add(space);
+        gain.end(space, ends ? 1 : -1, idle.has(space));
+      } else if (!gone.has(space)) {
+        const isIdle = !idle.delete(space);
+        if (isIdle) idle.add(space);
+        gain.idle(space, isIdle ? 1 : -1);
       }
-      assert.equal(gain.frames, framesGained([], { spaces: [...there], snapshots: new Map() }, room));
+      assert.equal(gain.frames, framesGained([...gone], { spaces: [...idle], snapshots: new Map() }, room));
     }
   }
-  memory.audit();
 });
 
 /** Spaces that share some of their pages; half of the pages are filled. */

@@ -59,42 +59,64 @@ export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, r
   return freed + Math.min(moved, places);
 }
 
-/** As `framesGained` while none ends, for holders that come and go one by one: choosing among many of them asks often. */
-export class IdleGain {
-  readonly #counts = new Map<Page, number>();
+/** References to a page by the holders that are idle, and by those that are gone. */
+interface Counts {
+  idle: number;
+  gone: number;
+}
+
+/** As `framesGained`, for holders that change one by one: choosing among many of them asks often. */
+export class FrameGain {
+  readonly #counts = new Map<Page, Counts>();
   readonly #room: SwapRoom;
   #freed = 0;
   #moved = 0;
+  #places: number;
 
   constructor({ spaces, snapshots }: IdleHolders, room: SwapRoom) {
     this.#room = room;
-    this.#change(snapshots, 1);
-    for (const { held } of spaces) this.#change(held, 1);
+    this.#places = room.pages;
+    this.#change(snapshots, 1, 0);
+    for (const { held } of spaces) this.#change(held, 1, 0);
   }
 
   get frames(): number {
-    return this.#freed + Math.min(this.#moved, this.#room.pages);
+    return this.#freed + Math.min(this.#moved, this.#places);
   }
 
-  add({ held }: PageHolding): void {
-    this.#change(held, 1);
+  /** A holder becomes idle (1), or is idle no longer (-1). */
+  idle({ held }: PageHolding, change: 1 | -1): void {
+    this.#change(held, change, 0);
   }
 
-  remove({ held }: PageHolding): void {
-    this.#change(held, -1);
+  /** A holder ends (1), or has not ended after all (-1). @param isIdle true when it is idle while it has not ended */
+  end({ held }: PageHolding, change: 1 | -1, isIdle: boolean): void {
+    this.#change(held, isIdle ? (change === 1 ? -1 : 1) : 0, change);
   }
 
-  #change(held: ReadonlyMap<Page, number>, sign: 1 | -1): void {
+  #change(held: ReadonlyMap<Page, number>, idle: 1 | 0 | -1, gone: 1 | 0 | -1): void {
     for (const [page, references] of held) {
-      if (page.frame < 0) continue;
-      const before = this.#counts.get(page) ?? 0;
-      const after = before + sign * references;
-      this.#counts.set(page, after);
-      const all = holders(page);
-      const gained = Number(after === all) - Number(before === all);
+      let counts = this.#counts.get(page);
+      if (counts) this.#count(page, counts, -1);
+      else {
+        counts = { idle: 0, gone: 0 };
+        this.#counts.set(page, counts);
+      }
+      counts.idle += idle * references;
+      counts.gone += gone * references;
+      this.#count(page, counts, 1);
+    }
+  }
+
+  #count(page: Page, counts: Counts, sign: 1 | -1): void {
+    const all = holders(page);
+    if (counts.gone === all) {
+      if (page.frame >= 0) this.#freed += sign;
+      else if (page.swapped && this.#room.reusable(page.swapped)) this.#places += sign;
+    } else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.gone === all) {
       // An empty page has nothing to keep.
-      if (page.filled === 0) this.#freed += gained;
-      else this.#moved += gained;
+      if (page.filled === 0) this.#freed += sign;
+      else this.#moved += sign;
     }
   }
 }

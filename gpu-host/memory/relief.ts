@@ -4,15 +4,8 @@ import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
 import { isCached, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
-import {
-  type FrameNeed,
-  framesGained,
-  framesNeeded,
-  IdleGain,
-  type IdleHolders,
-  type SwapRoom,
-  swappable,
-} from './pressure.ts';
+import { type FrameNeed, framesGained, framesNeeded, type IdleHolders, type SwapRoom, swappable } from './pressure.ts';
+import { type Claim, EndingShortfall, PreemptionShortfall } from './shortfall.ts';
 import type { PageSpace } from './space.ts';
 import type { FrozenPages } from './space-snapshot.ts';
 import type { SwapStore, SwapTicket } from './swap/store.ts';
@@ -189,9 +182,10 @@ export class Relief {
 
   /** Holders whose pages may go to swap, once `gone` are preempted, without those of `but`. */
   #movable(gone: readonly Contender[], but: PageSpace | Contender): IdleHolders {
+    const families = new Set(gone);
     const spaces = [...this.#options.spaces].filter((space) => {
       if (space === but || space.contender === but) return false;
-      return space.movable || (space.pins === 0 && gone.includes(space.contender));
+      return space.movable || (space.pins === 0 && families.has(space.contender));
     });
     return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.#options.snapshots.held };
   }
@@ -241,12 +235,13 @@ export class Relief {
     if (!this.#preempts) return false;
     const own = requester.contender;
     const running = this.#running(own);
-    const missing = this.#missingWithout(requester, need, room);
     const mayLeave = running.filter((other) => isNewer(own, other) || (!other.isAway && !other.isPinned));
-    const gone = choosePreempted(own, mayLeave, missing);
+    const gone = choosePreempted(own, mayLeave, new PreemptionShortfall(this.#claim(requester, need, [], room)));
     for (const family of gone ?? []) this.#preempt(family);
     if (gone && gone.length > 0) return true;
-    if (missing(running.filter((other) => isNewer(other, own))) <= 0) throw this.#hold(requester, need);
+    const newer = running.filter((other) => isNewer(other, own));
+    const { free, idle } = this.#claim(requester, need, newer, room);
+    if (framesNeeded(need, []) - free - framesGained([], idle, room) <= 0) throw this.#hold(requester, need);
     return false;
   }
 
@@ -254,44 +249,16 @@ export class Relief {
     return this.#options.swap !== undefined && this.#options.preempt !== undefined;
   }
 
-  #missing(
-    requester: PageSpace,
-    need: FrameNeed,
-    ended: readonly PageSpace[],
-    gone: readonly Contender[],
-    room: SwapRoom,
-  ): number {
-    const gained = framesGained(ended, this.#movable(gone, requester), room);
-    return framesNeeded(need, ended) - this.#pool.free - gained;
-  }
-
-  /** As `#missing`, when none ends: cheap to ask again for nearly the same families. */
-  #missingWithout(requester: PageSpace, need: FrameNeed, room: SwapRoom): (gone: readonly Contender[]) => number {
-    const gain = new IdleGain(this.#movable([], requester), room);
-    const short = framesNeeded(need, []) - this.#pool.free;
-    const left = new Set<Contender>();
-    const spacesOf = ({ spaces }: Contender) =>
-      [...spaces].filter((space) => space !== requester && space.pins === 0 && !space.movable);
-    return (gone) => {
-      const wanted = new Set(gone);
-      for (const family of left) {
-        if (wanted.has(family)) continue;
-        left.delete(family);
-        for (const space of spacesOf(family)) gain.remove(space);
-      }
-      for (const family of wanted) {
-        if (left.has(family)) continue;
-        left.add(family);
-        for (const space of spacesOf(family)) gain.add(space);
-      }
-      return short - gain.frames;
-    };
+  /** @param gone families that count as preempted */
+  #claim(requester: PageSpace, need: FrameNeed, gone: readonly Contender[], room: SwapRoom): Claim {
+    return { requester, need, free: this.#pool.free, idle: this.#movable(gone, requester), room };
   }
 
   /** True when the request fits after all of `running` have given their pages back. */
   #fitsLater(requester: PageSpace, need: FrameNeed, running: readonly Contender[], room: SwapRoom): boolean {
+    const families = new Set(running);
     const spaces = [...this.#options.spaces].filter(
-      (space) => space !== requester && (space.movable || running.includes(space.contender)),
+      (space) => space !== requester && (space.movable || families.has(space.contender)),
     );
     const gained = framesGained([], { spaces, snapshots: this.#options.snapshots.held }, room);
     return framesNeeded(need, []) - this.#pool.free - gained <= 0;
@@ -318,7 +285,8 @@ export class Relief {
     const others = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);
     const running = this.#preempts ? this.#running(own) : [];
     const newer = running.filter((other) => isNewer(other, own));
-    const decision = chooseVictims(requester, others, (ended) => this.#missing(requester, need, ended, newer, room));
+    const shortfall = new EndingShortfall(this.#claim(requester, need, newer, room));
+    const decision = chooseVictims(requester, others, shortfall);
     // Older families end or wait at some time. This does not help if the requester's own family holds too much.
     const mayWait = (): boolean => running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS);
     const pages = framesNeeded(need, []);

@@ -38,6 +38,8 @@ export class Issuer implements LinkedInferlet {
   #unsentSince = 0;
   #issued = 0;
   #waiting = false;
+  /** True while the host holds calls of the inferlet. */
+  #held = false;
   #closing: Promise<void> | undefined;
   #usage: DeviceUsage = { gpuUs: 0, pageMs: 0 };
 
@@ -164,12 +166,17 @@ export class Issuer implements LinkedInferlet {
   terminated(termination: Termination): void {
     if (this.#dead) return;
     this.#dead = handlerError('terminated', termination.cause);
+    this.#setHeld(false);
     if (this.#link) this.#failPending(this.#link, this.#dead);
     this.#options.onTerminated?.(termination);
   }
 
   used(usage: DeviceUsage): void {
     this.#usage = usage;
+  }
+
+  held(isHeld: boolean): void {
+    if (!this.#dead || !isHeld) this.#setHeld(isHeld);
   }
 
   close(): Promise<void> {
@@ -181,6 +188,7 @@ export class Issuer implements LinkedInferlet {
     const link = this.#link;
     const alreadyDead = this.#dead;
     this.#dead ??= handlerError('cancelled', 'the inferlet has ended');
+    this.#setHeld(false);
     if (!link || link.lost) return;
     this.#failPending(link, alreadyDead ?? handlerError('cancelled', 'the inferlet ended before this call'));
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -204,6 +212,12 @@ export class Issuer implements LinkedInferlet {
       link.inferlets.delete(this.handle);
       this.#link = undefined;
     }
+  }
+
+  #setHeld(isHeld: boolean): void {
+    if (isHeld === this.#held) return;
+    this.#held = isHeld;
+    this.#options.onHeld?.(isHeld);
   }
 
   #failPending(link: Link, error: HandlerError): void {

@@ -6,6 +6,7 @@ import { PageLists } from './page-lists.ts';
 import {
   type DecodedResult,
   type DeviceUsage,
+  decodeHeld,
   decodeResults,
   decodeTerminated,
   decodeUsage,
@@ -27,6 +28,8 @@ export interface LinkedInferlet {
   /** Call when the host has taken the inferlet's memory. */
   terminated(termination: Termination): void;
   used(usage: DeviceUsage): void;
+  /** Call when the host begins or ends to hold calls of the inferlet, and with `false` when the host is lost. */
+  held(isHeld: boolean): void;
 }
 
 export interface LinkEvents {
@@ -99,9 +102,11 @@ export class Link {
     this.lost = error;
     this.#socket.destroy();
     const pending = [...this.pending.values()];
+    const inferlets = [...this.inferlets.values()];
     this.pending.clear();
     this.inferlets.clear();
     for (const call of pending) call.fail(error);
+    for (const inferlet of inferlets) inferlet.held(false);
     this.#events.onLost(text);
   }
 
@@ -117,6 +122,9 @@ export class Link {
             return;
           case FRAME.usage:
             decodeUsage(reader, end, (handle, usage) => this.inferlets.get(handle)?.used(usage));
+            return;
+          case FRAME.held:
+            decodeHeld(reader, end, (handle, isHeld) => this.inferlets.get(handle)?.held(isHeld));
             return;
           case FRAME.hello:
             reader.enter(end);

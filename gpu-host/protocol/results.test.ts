@@ -5,6 +5,7 @@ import { HANDLER_ERROR_TAGS } from './errors.ts';
 import { FrameReader } from './frames.ts';
 import {
   type DecodedResult,
+  decodeHeld,
   decodeResults,
   decodeTerminated,
   decodeUsage,
@@ -12,6 +13,7 @@ import {
   encodeDone,
   encodeError,
   encodeFloats,
+  encodeHeld,
   encodeImported,
   encodeRunTokens,
   encodeStepResult,
@@ -99,6 +101,22 @@ test('usage frames come out as they went in', () => {
       assert.deepEqual(plain(seen), plain(told));
     }),
     { seed: 6, numRuns: 100 },
+  );
+});
+
+test('held frames come out as they went in', () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(u32, fc.boolean()), { maxLength: 20 }), (told) => {
+      const writer = new FrameWriter();
+      for (const [inferlet, isHeld] of told) assert.equal(encodeHeld(writer, inferlet, isHeld), true);
+      const seen: [number, boolean][] = [];
+      new FrameReader().push(writer.take(), (kind, reader, end) => {
+        assert.equal(kind, FRAME.held);
+        decodeHeld(reader, end, (inferlet, isHeld) => seen.push([inferlet, isHeld]));
+      });
+      assert.deepEqual(seen, told);
+    }),
+    { seed: 7, numRuns: 100 },
   );
 });
 

@@ -126,6 +126,14 @@ export function encodeUsage(writer: FrameWriter, inferlet: number, { gpuUs, page
   return writer.end();
 }
 
+/** The frame that reports whether calls of an inferlet are held, because its family is preempted. */
+export function encodeHeld(writer: FrameWriter, inferlet: number, isHeld: boolean): boolean {
+  writer.begin(FRAME.held);
+  writer.put(inferlet);
+  writer.put(isHeld ? 1 : 0);
+  return writer.end();
+}
+
 function putDistribution(writer: FrameWriter, value: Distribution): void {
   writer.putList(value.tokens);
   writer.putFloats(value.logProbabilities);
@@ -175,6 +183,17 @@ export function decodeUsage(
     const pageMs = reader.wide();
     reader.leave(end);
     handle(inferlet, { gpuUs, pageMs });
+  }
+}
+
+/** Reads the inferlets of one held frame's body. */
+export function decodeHeld(reader: WordReader, end: number, handle: (inferlet: number, isHeld: boolean) => void): void {
+  while (!reader.done) {
+    reader.enter(end);
+    const inferlet = reader.u32();
+    const isHeld = reader.u32() !== 0;
+    reader.leave(end);
+    handle(inferlet, isHeld);
   }
 }
 

@@ -3,7 +3,7 @@ import { Meter } from '../handlers/meter.ts';
 import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/space.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
-import { encodeError, encodeTerminated, encodeUsage, type Termination } from '../protocol/results.ts';
+import { encodeError, encodeHeld, encodeTerminated, encodeUsage, type Termination } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
 import type { Attempted } from './attempts.ts';
 
@@ -32,6 +32,8 @@ export class HostInferlet implements ReplyPort, Attempted {
   readonly #line: ResultLine;
   readonly #maxUnreadBytes: number;
   #spaces = new Map<ModelEngine, ModelSpace>();
+  /** Spaces with held calls. */
+  readonly #held = new Set<ModelSpace>();
   /** True while the inferlet waits for something other than the device. */
   #waiting = false;
   #dead: HandlerError | undefined;
@@ -111,6 +113,15 @@ export class HostInferlet implements ReplyPort, Attempted {
   terminated(space: ModelSpace, termination: Termination): void {
     for (const [engine, taken] of this.#spaces) if (taken === space) this.#spaces.delete(engine);
     this.#terminate(termination);
+  }
+
+  held(space: ModelSpace, isHeld: boolean): void {
+    const wasHeld = this.#held.size > 0;
+    if (isHeld) this.#held.add(space);
+    else this.#held.delete(space);
+    if (wasHeld === this.#held.size > 0) return;
+    encodeHeld(this.writer, this.handle, isHeld);
+    this.#line.touched();
   }
 
   superseded(): void {

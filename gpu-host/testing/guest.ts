@@ -1,4 +1,4 @@
-import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import type { GpuHostConnection, GpuInferlet, InferletOptions } from '../protocol/client.ts';
 
 export interface Guest {
   readonly inferlet: GpuInferlet;
@@ -6,7 +6,7 @@ export interface Guest {
 }
 
 /** An inferlet with one queue on the model `tiny`. */
-export function guest(connection: GpuHostConnection, arrival: number): Guest {
-  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 100, arrival });
+export function guest(connection: GpuHostConnection, arrival: number, options: Partial<InferletOptions> = {}): Guest {
+  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 100, arrival, ...options });
   return { inferlet, queue: inferlet.createQueue('tiny') };
 }

@@ -114,6 +114,13 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.signalBehindOpening(KIND.charge, this.#writer.take());
   }
 
+  /** Tells the guest its new deadline, milliseconds since the Unix epoch. */
+  deadline(at: number): void {
+    if (this.#isClosed) return;
+    this.#writer.u64(Math.floor(at));
+    this.#lane?.signalBehindOpening(KIND.deadline, this.#writer.take());
+  }
+
   /** Ends the invocation at once and releases its number. Does not call `ended`. */
   close(trap: LifecycleTrap = { code: 'terminated', message: 'the invocation has ended' }): void {
     if (this.#isClosed) return;

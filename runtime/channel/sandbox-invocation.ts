@@ -89,6 +89,7 @@ export class SandboxInvocation {
   #lastResource = 0;
   #waiting: Waiting | null = null;
   #stopped: HandlerError | null = null;
+  #deadlineAt: number;
   #ended = false;
   /** Trap after which nothing can be sent any more. */
   #closed: GuestTrap | null = null;
@@ -96,6 +97,7 @@ export class SandboxInvocation {
   constructor(lane: Lane, opening: LifecycleOpening, onClosed: (self: SandboxInvocation) => void) {
     this.#lane = lane;
     this.opening = opening;
+    this.#deadlineAt = Number(opening.deadlineAt);
     this.#onClosed = onClosed;
     this.#writer = new MessageWriter((resource, value) => {
       if (value instanceof RemoteResource && value.resource === resource) return value.number;
@@ -112,6 +114,11 @@ export class SandboxInvocation {
   /** Reason for which the guest was asked to stop, or null. */
   get stopped(): HandlerError | null {
     return this.#stopped;
+  }
+
+  /** Time at which the guest is stopped, milliseconds since the Unix epoch. The runtime may move it. */
+  get deadlineAt(): number {
+    return this.#deadlineAt;
   }
 
   /** Number of futures that wait for an answer. */
@@ -199,6 +206,9 @@ export class SandboxInvocation {
         this.#stopped = reason;
         return;
       }
+      case KIND.deadline:
+        this.#deadlineAt = Number(reader.u64());
+        return;
       case KIND.charge:
         this.#owner?.charge(readLifecycleCharge(reader).cpuMs);
         return;

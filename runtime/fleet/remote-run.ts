@@ -125,6 +125,10 @@ export class RemoteRun implements GuestRun {
     }
   }
 
+  deadline(at: number): void {
+    this.#guest?.deadline(at);
+  }
+
   stopping(reason: HandlerError): void {
     this.#moved();
     this.#stopping = reason;
@@ -241,10 +245,10 @@ function trapped({ code, message }: { readonly code: string; readonly message: s
 }
 
 function openingOf(instance: number, { description }: Inferlet, { input, cpuLimitMs }: GuestStart): LifecycleOpening {
-  const { id, tenant, functionName, functionVersion, deadlineAt, models } = description;
+  const { id, tenant, functionName, functionVersion, deadline, models } = description;
   return {
     ...{ instance, cpuLimitMs, id, tenant, functionName, functionVersion, input },
-    deadlineAt: BigInt(Math.floor(deadlineAt)),
+    deadlineAt: BigInt(Math.floor(deadline.at)),
     models: [...models.values()].map((model) => {
       const { name, contextLength, vocabularySize, pageSize } = model.summary;
       return {

@@ -44,7 +44,7 @@ export const localTable = (vocabularyOf: (model: string) => Decoding | undefined
     },
 
     'is-cancelled': ({ stopped }: SandboxInvocation) => stopped !== null,
-    'time-left': ({ opening }: SandboxInvocation) => Math.max(0, Number(opening.deadlineAt) - Date.now()),
+    'time-left': ({ deadlineAt }: SandboxInvocation) => Math.max(0, deadlineAt - Date.now()),
     now: () => Date.now(),
 
     random: (): number => {

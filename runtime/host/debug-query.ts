@@ -4,7 +4,7 @@ import { traitsOf } from './traits.ts';
 const QUERIES = {
   limits: ({ description }: Inferlet) => ({
     ...description.limits,
-    deadlineAt: description.deadlineAt,
+    deadlineAt: description.deadline.at,
   }),
   usage: (inferlet: Inferlet) => ({
     inputTokens: inferlet.inputTokens,

@@ -43,6 +43,12 @@ export interface GrantedModel {
   readonly grammars: Pick<GrammarService, 'compile'>;
 }
 
+/** The time at which an inferlet is stopped. */
+export interface Deadline {
+  /** Milliseconds since the Unix epoch. Later after each time in which the inferlet's family was preempted. */
+  readonly at: number;
+}
+
 /** The identity and limits of an inferlet. */
 export interface InferletDescription {
   /** The invocation's id. */
@@ -55,8 +61,7 @@ export interface InferletDescription {
   /** The request body, JSON text. */
   readonly input: string;
   readonly grants: Grants;
-  /** Time at which the inferlet is stopped, milliseconds since the Unix epoch. */
-  readonly deadlineAt: number;
+  readonly deadline: Deadline;
   /** Place in line of the invocation: the newest inferlet loses its memory first. */
   readonly arrival: number;
   readonly limits: Partial<InvocationLimits> & {
@@ -220,6 +225,7 @@ export class Inferlet {
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
       ...(this.hooks.steps && traceparent !== undefined && { traceparent }),
       onTerminated: (termination) => this.hooks.terminated(termination),
+      onHeld: (isHeld) => this.hooks.held(isHeld),
     });
     this.#devices.set(connection, opened);
     this.hooks.waits.addDevice(opened);

@@ -1,5 +1,6 @@
 import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
+import type { HeldTime } from './held-time.ts';
 import type { GuestRun } from './launch.ts';
 
 /** The parts of an attempt that usage is read from. */
@@ -11,24 +12,38 @@ export interface UsageParts {
   readonly run: Pick<GuestRun, 'cpuMs' | 'calls' | 'memoryBytes'>;
   /** Milliseconds that the invocation waited in line before this attempt began. */
   readonly queuedMs: number;
+  /** Time during which the family was preempted. */
+  readonly held: Pick<HeldTime, 'totalMs'>;
 }
 
 /** Usage of one attempt. Each number counts from the beginning of the attempt and never decreases. */
 export class AttemptUsage {
   readonly #parts: UsageParts;
   readonly #ranFrom = performance.now();
-  #wallMs: number | null = null;
+  readonly #heldBeforeMs: number;
+  #ended: { readonly wallMs: number; readonly heldMs: number } | null = null;
   #input = 0;
   #output = 0;
   #cached = 0;
 
   constructor(parts: UsageParts) {
     this.#parts = parts;
+    this.#heldBeforeMs = parts.held.totalMs;
   }
 
   /** Freezes the wall time: the guest has ended. */
   returned(): void {
-    this.#wallMs = performance.now() - this.#ranFrom;
+    this.#ended = this.#times;
+  }
+
+  /** Milliseconds of the run in which its family was preempted and had calls to make. They are no part of `wallMs`. */
+  get preemptedMs(): number {
+    return rounded((this.#ended ?? this.#times).heldMs);
+  }
+
+  get #times(): { readonly wallMs: number; readonly heldMs: number } {
+    const heldMs = this.#parts.held.totalMs - this.#heldBeforeMs;
+    return { wallMs: performance.now() - this.#ranFrom - heldMs, heldMs };
   }
 
   /** Assigns the tokens counted so far to the next write. It copies three numbers only, because it runs for each event. */
@@ -54,7 +69,7 @@ export class AttemptUsage {
       cachedTokens: this.#cached,
       cpuMs: rounded(run.cpuMs),
       gpuMs: gpuUs / 1000,
-      wallMs: rounded(this.#wallMs ?? performance.now() - this.#ranFrom),
+      wallMs: rounded((this.#ended ?? this.#times).wallMs),
       queuedMs,
       pageSeconds: pageMs / 1000,
       kvPagesPeak: Math.max(0, ...inferlet.pagesPeak.values()),

@@ -62,7 +62,7 @@ export async function checkInput(
 
 /**
  * Makes the job of a child. The child has its root's place in line and its own function's limits, capped by the family's: at most the
- * root's pages and tokens, and no more wall time than its parent has left. CPU time and memory are not capped: they are metered for each
+ * root's pages and tokens, and no more wall time than its parent has left. Its deadline is its root's. CPU time and memory are not capped: they are metered for each
  * inferlet, and an artifact is built for its function's memory.
  */
 export function childJob(
@@ -75,6 +75,7 @@ export function childJob(
 ): InvocationJob {
   const own = resolveLimits(version.manifest, defaults);
   const wallMs = Math.max(1, Math.min(own.wallMs, Math.floor(leftMs)));
+  const now = Date.now();
   return {
     id: newInvocationId(),
     tenant: parent.tenant,
@@ -83,8 +84,9 @@ export function childJob(
     functionOwner: ownerOf(version),
     input,
     arrival: root.arrival,
-    submittedAt: Date.now(),
-    deadlineMs: wallMs,
+    submittedAt: now,
+    // Wall time stands still while the family is preempted; the root's own deadline does not.
+    deadlineMs: Math.max(wallMs, Math.floor(root.submittedAt + root.deadlineMs - now)),
     limits: {
       ...own,
       wallMs,

@@ -4,6 +4,7 @@ import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Ending } from '#wit/generated/host.ts';
 import type { ChildLauncher, RunningChild } from '../host/children.ts';
+import type { Deadline } from '../host/inferlet.ts';
 import type { TextUser } from '../texts/service.ts';
 import { checkInput, childJob, findFunction, referenceOf } from './child-job.ts';
 import type { ChildRun } from './child-run.ts';
@@ -20,8 +21,7 @@ export interface Parent {
   readonly depth: number;
   readonly family: Family;
   readonly grants: Grants;
-  /** Milliseconds since the Unix epoch. */
-  readonly deadlineAt: number;
+  readonly deadline: Deadline;
   /** Pays for the checks of its children's inputs. */
   readonly texts: TextUser;
   /** Takes the parent's places in line on the GPU hosts, so that its children stand behind it. */
@@ -124,7 +124,7 @@ export class Children implements ChildLauncher {
     if (checked.tag === 'err') return failed(checked.val);
     if (this.#stopped) return failed(handlerError('cancelled', this.#stopped.message));
     this.#parent.takePlaces();
-    const leftMs = this.#parent.deadlineAt - Date.now();
+    const leftMs = this.#parent.deadline.at - Date.now();
     const child = childJob(this.#runs.jobs, job, family.root, found.val, input, leftMs);
     const run = this.#runs.create(child);
     this.#running.add(run);

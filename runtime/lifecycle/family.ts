@@ -5,6 +5,7 @@ import type { Peak } from '#scheduler/admission/learned.ts';
 import { Redactor } from '../host/environment/redact.ts';
 import type { SharedLimits } from '../host/own.ts';
 import { FamilyMemory } from './family-memory.ts';
+import { HeldTime } from './held-time.ts';
 
 /** Descendants that one root may have at once. */
 export const MAX_CHILDREN = 64;
@@ -21,6 +22,8 @@ export class Family implements SharedLimits {
   readonly root: InvocationJob;
   readonly pages: SharedPages;
   readonly memory = new FamilyMemory();
+  /** Time during which the family was preempted and had calls to make. */
+  readonly held = new HeldTime();
   /** Secrets of the whole family: a child must not log a secret that its parent told it. */
   readonly redactor = new Redactor();
   /** When a GPU host was chosen for the root, and so for the whole family; milliseconds since the Unix epoch. */

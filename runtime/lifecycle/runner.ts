@@ -39,6 +39,7 @@ import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthTelling } from './usage-reports.ts';
 import { NO_ROOM, refusedByQuota, terminalEvent, type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
+import { WallTime } from './wall-time.ts';
 import { WriteTicks } from './write-ticks.ts';
 
 export interface RunnerOptions {
@@ -251,7 +252,7 @@ export class InvocationRunner {
       return this.#finish(attempt, { kind: 'silent' }, {});
     }
     const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
-    const deadlineAt = Math.min(job.submittedAt + job.deadlineMs, startedAt + limits.wallMs);
+    const wall = new WallTime(job, startedAt, family.held);
     family.redactor.add(`${functionName}@${functionVersion}`, variables);
     const { redact } = family.redactor;
     const session = new Session(outbox, inboxSource(this.#options.inbox, id, epoch), redact);
@@ -259,13 +260,14 @@ export class InvocationRunner {
     const cpu = { charge: (cpuMs: number) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs };
     const children = new Children(this.#children, {
       job: { ...job, ...(traceparent !== undefined && { traceparent }) },
-      ...{ epoch, depth, family, grants, deadlineAt },
+      ...{ epoch, depth, family, grants, deadline: wall },
       texts: { tenant, account: new Account(cpu) },
       takePlaces: () => inferlet.takePlaces(),
     });
     const inferlet = new Inferlet(
       {
-        ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, deadlineAt },
+        ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models },
+        deadline: wall,
         ...(traceparent !== undefined && { traceparent }),
         variables,
         ...{ epoch, tenantPages: attempt.kvPages },
@@ -279,6 +281,7 @@ export class InvocationRunner {
         ...(steps && { steps }),
         terminated: ({ cause, retryAfterMs }) =>
           stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
+        held: (isHeld) => family.held.change(isHeld),
         quotaReached: () => stopping.stop(TOKENS_USED_UP),
         // An outbox with events to write learns soon anyway what the quotas leave.
         quotaUnknown: () => outbox.report(snapshot()),
@@ -288,7 +291,7 @@ export class InvocationRunner {
     const stopping = new Stopping(run, inferlet);
     family.memory.enter(run);
     const queuedMs = Math.max(0, startedAt - attempt.queuedAt);
-    const used = new AttemptUsage({ inferlet, run, queuedMs });
+    const used = new AttemptUsage({ inferlet, run, queuedMs, held: family.held });
     inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
     const snapshot = () => used.snapshot();
     meter.usage = snapshot;
@@ -320,21 +323,16 @@ export class InvocationRunner {
     };
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
-    const wallTimer = setTimeout(
-      () =>
-        stopping.stop({
-          code: 'deadline-exceeded',
-          cause: 'wall-time',
-          message: `The inferlet ran longer than its ${limits.wallMs} ms (manifest: limits.wallMs${job.parent === undefined ? '' : ', or what its parent had left'}).`,
-        }),
-      Math.min(limits.wallMs, 2 ** 31 - 1),
+    const endWall = wall.limit(
+      (reason) => stopping.stop(reason),
+      (at) => run.deadline(at),
     );
     const unwatch = this.#reports.watch(outbox, snapshot);
     let end: GuestEnd;
     try {
       end = await run.start(inferlet, { input: job.input, cpuLimitMs: limits.cpuMs });
     } finally {
-      clearTimeout(wallTimer);
+      endWall();
       unwatch();
       used.returned();
       // Do not stop an ended inferlet, even if its last events exceed a quota.
@@ -352,7 +350,8 @@ export class InvocationRunner {
 
     // Times of the steps before the inferlet's first host call; numbers only.
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
-    outbox.add('metric', JSON.stringify({ queuedMs, ...roundedTimings(launched.timings), ...firstCall }));
+    const preempted = used.preemptedMs > 0 ? { preemptedMs: used.preemptedMs } : {};
+    outbox.add('metric', JSON.stringify({ queuedMs, ...preempted, ...roundedTimings(launched.timings), ...firstCall }));
     // Write an invocation's end only after the ends of its children.
     const [fault] = await Promise.all([
       resultFault(this.#options.services.texts, end.ending, tenant, cpu.charge),

@@ -24,6 +24,8 @@ export interface InferletHooks {
   usage(): { readonly cpuMs: number; readonly calls: number; readonly memoryBytes: number };
   /** Called when a GPU host has taken the inferlet's memory. */
   terminated(termination: Termination): void;
+  /** Called with `true` when a GPU host begins to hold calls of the inferlet, and with `false` when it holds none any more. */
+  held(isHeld: boolean): void;
   /** Called when a quota has no room for the tokens that the inferlet asked for. */
   quotaReached(): void;
   /** Called when the tokens left in a quota are no longer known: the runner asks the store. */
@@ -36,6 +38,7 @@ export const NO_HOOKS: InferletHooks = {
   cpu: ENDLESS,
   usage: () => ({ cpuMs: 0, calls: 0, memoryBytes: 0 }),
   terminated: () => undefined,
+  held: () => undefined,
   quotaReached: () => undefined,
   quotaUnknown: () => undefined,
 };

@@ -70,3 +70,61 @@ export const HOLDING = `
     return JSON.stringify(outcome.tag);
   }
 `;
+
+/**
+ * Steps over pages that it fills first, until it gets a message. It says when its pages are full, and returns the time that it has left.
+ * With `child`, a child of the function `stepping` does that, and the inferlet passes the message on. With `busy`,
+ * it waits for a first message before it begins, and then has a call of 101 tokens ready whenever one ends.
+ * Input: `{pages, child?, busy?}`.
+ */
+export const STEPPING = `
+  import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
+  import { Child } from 'pie:inferlet/children@0.1.0';
+  import { step } from 'pie:inferlet/fused@0.1.0';
+  import { Queue } from 'pie:inferlet/queue@0.1.0';
+  import { models, timeLeft } from 'pie:inferlet/runtime@0.1.0';
+  import { flush, receive, send } from 'pie:inferlet/session@0.1.0';
+
+  const say = async (text) => {
+    send({ tag: 'text', val: text });
+    await flush().read();
+  };
+
+  export async function run(input) {
+    const { pages, child, busy } = JSON.parse(input);
+    if (child) return lead(pages);
+    if (busy) {
+      await say('ready');
+      await receive().read();
+    }
+    const queue = new Queue(models()[0].name);
+    const held = allocatePages(queue, pages);
+    const last = pages * 16 - 1;
+    const go = async (from, to, outPages) => {
+      const positions = Array.from({ length: to - from }, (_, i) => from + i);
+      const tokens = positions.map((i) => 3 + ((i * 7 + pages * 13) % 90));
+      const request = { tokens, positions, inPages: held, outPages, mask: undefined, rows: 0, output: { tag: 'none' } };
+      const made = await step(queue, request).read();
+      if (made.tag === 'err') throw new Error(made.val.val);
+    };
+    await go(0, last, held);
+    await say('full');
+    let told = false;
+    receive().read().then(() => (told = true));
+    const again = async () => {
+      while (!told) await go(busy ? last - 100 : last, last + 1, []);
+    };
+    await Promise.all(busy ? [again(), again()] : [again()]);
+    return JSON.stringify(Number(timeLeft()));
+  }
+
+  async function lead(pages) {
+    const stepper = new Child('stepping', JSON.stringify({ pages }));
+    await stepper.receive().read();
+    await say('full');
+    await receive().read();
+    await stepper.send({ tag: 'text', val: 'end' }).read();
+    const ending = await stepper.wait().read();
+    return JSON.stringify({ left: Number(timeLeft()), child: ending.val });
+  }
+`;

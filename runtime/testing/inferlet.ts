@@ -66,7 +66,7 @@ export class TestInferlet {
           arrival: 0,
           input: '{}',
           grants: { ...NO_GRANTS, ...options.grants },
-          deadlineAt: options.deadlineAt ?? Number.MAX_SAFE_INTEGER,
+          deadline: { at: options.deadlineAt ?? Number.MAX_SAFE_INTEGER },
           ...(options.traceparent !== undefined && { traceparent: options.traceparent }),
         },
         ...{ limits: { pages, tokens }, models: new Map(granted) },

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { DEFAULT_LIMITS, type Manifest, manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { Retention } from '#scheduler/invocations/retention.ts';
@@ -24,6 +24,8 @@ const LEASE_MS = 8000;
 
 export interface TestPlatformOptions {
   readonly pageCount?: number;
+  /** Further settings of the GPU host's model. */
+  readonly gpuModel?: Readonly<Record<string, unknown>>;
   readonly runtime?: Partial<RuntimeOptions>;
   readonly retention?: Partial<Retention>;
   /** Time in ms that a lease of its runtimes lasts. */
@@ -74,7 +76,10 @@ export class TestPlatform {
   static async start(options: TestPlatformOptions = {}): Promise<TestPlatform> {
     const [redis, gpuHost] = await Promise.all([
       TestRedis.start({ appendOnly: true }),
-      TestGpuHost.start(options.pageCount === undefined ? {} : { pages: options.pageCount }),
+      TestGpuHost.start({
+        ...(options.pageCount !== undefined && { pages: options.pageCount }),
+        ...(options.gpuModel && { settings: options.gpuModel }),
+      }),
     ]);
     const platform = new TestPlatform(redis, gpuHost, options);
     platform.runtime = await platform.startRuntime(options.runtime);
@@ -183,9 +188,14 @@ export class TestPlatform {
 
   /** KV pages that no inferlet holds, including cached ones. */
   async freePages(): Promise<number> {
-    this.#probe ??= await GpuHostConnection.connect(this.#gpuHost.address);
-    const { free, cached } = (await this.#probe.stats()).models[0]?.pages ?? { free: -1, cached: 0 };
+    const { free, cached } = (await this.gpuStats())?.pages ?? { free: -1, cached: 0 };
     return free + cached;
+  }
+
+  /** The GPU host's counters of its model. */
+  async gpuStats(): Promise<ModelStats | undefined> {
+    this.#probe ??= await GpuHostConnection.connect(this.#gpuHost.address);
+    return (await this.#probe.stats()).models[0];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -11,7 +11,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   model: 'The models that it may use, the first by default; all of the platform without it',
   limits: 'Most that one invocation may use',
   'limits.cpuMs': 'CPU time of its own code, milliseconds; waiting for the model does not count',
-  'limits.wallMs': 'Time from its start to its end, milliseconds',
+  'limits.wallMs': 'Time from its start to its end, milliseconds; time while it is preempted does not count',
   'limits.memoryMb': 'Memory of its instance, MiB',
   'limits.pages': 'KV pages that it may hold at once, its children included',
   'limits.tokens': 'Tokens that it may embed and sample, its children included',

@@ -9,6 +9,7 @@ import {
   type Preemptible,
   RESERVE_SHIFT,
 } from './preemption.ts';
+import { CountedShortfall } from './testing/shortfall.ts';
 import { isNewer } from './victims.ts';
 
 interface Family extends Preemptible {
@@ -22,7 +23,7 @@ const family = (name: string, arrival: number, pages: number, protectedSteps = 0
 
 function chosen(requester: Family, running: readonly Family[], needed: number): string | undefined {
   const missing = (gone: readonly Family[]): number => gone.reduce((left, { pages }) => left - pages, needed);
-  return choosePreempted(requester, running, missing)
+  return choosePreempted(requester, running, new CountedShortfall(missing))
     ?.map(({ name }) => name)
     .join(' ');
 }
@@ -32,6 +33,10 @@ test('the newest families leave, only as many as help, and none that is older th
   assert.equal(chosen(a, [b, c, d], 1), 'd');
   assert.equal(chosen(a, [b, c, d], 5), 'd b', 'a family without pages stays');
   assert.equal(chosen(a, [b, c, d], 6), undefined);
+  const [e, f, g] = [family('e', 5, 1), family('f', 6, 1), family('g', 7, 2)];
+  assert.equal(chosen(a, [e, f, g], 3), 'g f');
+  const [h, i, j] = [family('h', 5, 2), family('i', 6, 1), family('j', 7, 1)];
+  assert.equal(chosen(a, [h, i, j], 3), 'j h', 'of two that are not both needed, the newer one leaves');
   assert.equal(chosen(c, [a, b, d], 2), 'd');
   assert.equal(chosen(c, [a, b, d], 3), undefined, 'the others are older');
   assert.equal(chosen(a, [b, c, d], 0), '');
@@ -112,7 +117,7 @@ test('in any schedule all families come to their end, the oldest that can go on 
             taken -
             total +
             others.filter((other) => !gone.includes(other)).reduce((sum, other) => sum + pagesOf(other), 0);
-          const gone = missing([]) > 0 ? choosePreempted(one, others, missing) : [];
+          const gone = missing([]) > 0 ? choosePreempted(one, others, new CountedShortfall(missing)) : [];
           for (const other of gone ?? []) {
             const mayGo = other.protectedSteps === 0 || !others.some((older) => isNewer(one, older));
             assert.ok(mayGo, 'a family left again too soon, and not for the oldest');

@@ -1,7 +1,13 @@
-import { isNewer, type Place } from './victims.ts';
+import { isNewer, leaveInTurn, type Place, type Shortfall, withoutSpared } from './victims.ts';
 
 /** Steps that a family makes after its return before it is preempted for any other family than the oldest. */
 export const PROTECTED_TOKENS = 32;
+
+/**
+ * Steps of the device after which a returned family has no protection any more, although it made fewer itself: one that computes or waits
+ * for something else must not keep others from its memory. Eight turns for each protected step, for a family that shares the device with many.
+ */
+export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
 
 /** A family returns only when one frame in 2^RESERVE_SHIFT stays free beyond its need: room for the running families to grow. */
 export const RESERVE_SHIFT = 4;
@@ -18,26 +24,22 @@ export interface Preemptible extends Place {
  * last.
  *
  * @param running other families that hold memory and may go on, in any order
- * @param missing pages still missing once `gone` have left, 0 or less when the request fits; never grows as `gone` grows
+ * @param shortfall of the request while all of them stay; the choice changes it
  * @returns undefined when that is not enough
  */
 export function choosePreempted<F extends Preemptible>(
   requester: Place,
   running: readonly F[],
-  missing: (gone: readonly F[]) => number,
+  shortfall: Shortfall<F>,
 ): readonly F[] | undefined {
   const isOldest = !running.some((other) => isNewer(requester, other));
   const inTurn = running
     .filter((other) => isNewer(other, requester) && (isOldest || other.protectedSteps === 0))
     .sort((a, b) => Number(a.protectedSteps > 0) - Number(b.protectedSteps > 0) || (isNewer(a, b) ? -1 : 1));
-  const gone: F[] = [];
-  while (missing(gone) > 0) {
-    const next = inTurn[gone.length];
-    if (!next) return undefined;
-    gone.push(next);
-  }
-  // A family whose pages do not help stays.
-  return gone.filter((one) => missing(gone.filter((other) => other !== one)) > 0);
+  const gone = leaveInTurn(inTurn, shortfall);
+  if (shortfall.missing > 0) return undefined;
+  // A family whose pages are not needed stays.
+  return withoutSpared(gone, shortfall, () => shortfall.missing <= 0);
 }
 
 /** The family to return next: first come, first served. Undefined when there is none. */

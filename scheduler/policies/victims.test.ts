@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { CountedShortfall } from './testing/shortfall.ts';
 import { chooseVictims, isNewer, type Place } from './victims.ts';
 
 interface Holder extends Place {
@@ -22,7 +23,7 @@ function freed(all: readonly Holder[], ended: readonly Holder[]): number {
 
 function decide(requester: Holder, others: readonly Holder[], needed: number, free: number): string {
   const all = [requester, ...others];
-  const decision = chooseVictims(requester, others, (ended) => needed - free - freed(all, ended));
+  const decision = chooseVictims(requester, others, new CountedShortfall((ended) => needed - free - freed(all, ended)));
   return decision.kind === 'terminate' ? decision.victims.map(({ id }) => id).join(' ') : decision.kind;
 }
 
@@ -70,7 +71,9 @@ test('only newer holders that free pages end, and the oldest gets every request 
         const requester = holder('r', asking.arrival, asking.pages, 100);
         const all = [requester, ...others];
         const missing = (ended: readonly Holder[]): number => needed - free - freed(all, ended);
-        const decision = chooseVictims(requester, others, missing);
+        const shortfall = new CountedShortfall(missing);
+        const decision = chooseVictims(requester, others, shortfall);
+        assert.ok(shortfall.changes <= 3 * others.length, 'each holder leaves, stays and leaves again at most');
         const newer = others.filter((other) => isNewer(other, requester));
         if (missing(others) > 0) assert.equal(decision.kind, 'refuse');
         else if (missing(newer) > 0) assert.equal(decision.kind, 'requester');

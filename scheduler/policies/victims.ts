@@ -20,37 +20,60 @@ export function isNewer(a: Place, b: Place): boolean {
 }
 
 /**
+ * Pages that a request lacks, as holders leave and stay. It is a sum that the choice changes by one holder at a time: to count all pages
+ * again for each question would take time with the square of the holders.
+ */
+export interface Shortfall<H> {
+  /** Pages still missing once those that left are gone, 0 or less when the request fits. Never grows as holders leave. */
+  readonly missing: number;
+  /** Counts the holder, which stays now, among those that are gone. */
+  leave(holder: H): void;
+  /** Counts the holder, which left, among those that stay. */
+  stay(holder: H): void;
+}
+
+/**
  * First come, first served: chooses the inferlets to end when a request for memory does not fit. The newest goes first. No inferlet older
  * than the requester is ended, so the oldest always advances (Pie, SOSP '25, section 5.3). No inferlet is ended in vain: neither when the
  * request would still not fit, nor when its memory does not help.
  *
  * @param others all other inferlets that hold memory, in any order
- * @param missing pages still missing after all of `ended` are gone, 0 or less when the request fits; never grows as `ended` grows
+ * @param shortfall of the request while all of them stay; the choice changes it
  */
 export function chooseVictims<H extends Place>(
   requester: Place,
   others: readonly H[],
-  missing: (ended: readonly H[]) => number,
+  shortfall: Shortfall<H>,
 ): MemoryDecision<H> {
-  if (missing(others) > 0) return { kind: 'refuse' };
   const newestFirst = others.filter((other) => isNewer(other, requester)).sort((a, b) => (isNewer(a, b) ? -1 : 1));
-  if (missing(newestFirst) > 0) return { kind: 'requester' };
-  const needed = newestFirst.slice(0, fewest(newestFirst, missing));
-  const left = missing(needed);
-  return {
-    kind: 'terminate',
-    victims: needed.filter((one) => missing(needed.filter((other) => other !== one)) !== left),
-  };
+  const needed = leaveInTurn(newestFirst, shortfall);
+  if (shortfall.missing > 0) {
+    for (const other of others) if (!isNewer(other, requester)) shortfall.leave(other);
+    return { kind: shortfall.missing > 0 ? 'refuse' : 'requester' };
+  }
+  const left = shortfall.missing;
+  return { kind: 'terminate', victims: withoutSpared(needed, shortfall, () => shortfall.missing === left) };
 }
 
-/** The smallest number of first victims that is enough; all of them together are enough. */
-function fewest<H>(newestFirst: readonly H[], missing: (ended: readonly H[]) => number): number {
-  let tooFew = -1;
-  let enough = newestFirst.length;
-  while (enough - tooFew > 1) {
-    const middle = (enough + tooFew) >> 1;
-    if (missing(newestFirst.slice(0, middle)) > 0) tooFew = middle;
-    else enough = middle;
+/** Lets holders leave one after another until the request fits. @returns those that left */
+export function leaveInTurn<H>(inTurn: readonly H[], shortfall: Shortfall<H>): readonly H[] {
+  let count = 0;
+  for (; shortfall.missing > 0 && count < inTurn.length; count++) shortfall.leave(inTurn[count] as H);
+  return inTurn.slice(0, count);
+}
+
+/**
+ * Lets each holder stay, from the last to the first, while the rest is still enough without it.
+ *
+ * @returns those that must leave, in their order
+ */
+export function withoutSpared<H>(needed: readonly H[], shortfall: Shortfall<H>, isEnough: () => boolean): readonly H[] {
+  const gone: H[] = [];
+  for (const one of needed.toReversed()) {
+    shortfall.stay(one);
+    if (isEnough()) continue;
+    shortfall.leave(one);
+    gone.push(one);
   }
-  return enough;
+  return gone.reverse();
 }

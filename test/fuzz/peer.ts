@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { FrameReader } from '#gpu-host/protocol/frames.ts';
 import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
-import { decodeResults, decodeTerminated, decodeUsage } from '#gpu-host/protocol/results.ts';
+import { decodeHeld, decodeResults, decodeTerminated, decodeUsage } from '#gpu-host/protocol/results.ts';
 import { FRAME, MAX_JSON_BYTES } from '#gpu-host/protocol/wire.ts';
 import { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { Mirror } from './mirror.ts';
@@ -155,6 +155,7 @@ export class HostilePeer {
           });
         } else if (kind === FRAME.terminated) decodeTerminated(reader, end, () => this.#observations.terminated++);
         else if (kind === FRAME.usage) decodeUsage(reader, end, () => undefined);
+        else if (kind === FRAME.held) decodeHeld(reader, end, () => undefined);
         else if (kind === FRAME.stats) {
           reader.enter(end);
           this.#answered = reader.u32();

@@ -116,7 +116,10 @@ declare module 'pie:inferlet/runtime@0.1.0' {
   export function log(level: LogLevel, message: string): void;
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   export function isCancelled(): boolean;
-  /** Wall time until the deadline, in milliseconds. */
+  /**
+   * Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count: the deadline then moves, except that
+   * of the invocation itself.
+   */
   export function timeLeft(): number;
   /** Milliseconds since the Unix epoch. */
   export function now(): number;

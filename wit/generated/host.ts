@@ -455,7 +455,10 @@ export interface RuntimeHost {
   log(level: LogLevel, message: string): void;
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   isCancelled(): boolean;
-  /** Wall time until the deadline, in milliseconds. */
+  /**
+   * Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count: the deadline then moves, except that
+   * of the invocation itself.
+   */
   timeLeft(): bigint;
   /** Milliseconds since the Unix epoch. */
   now(): bigint;

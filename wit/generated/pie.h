@@ -250,7 +250,8 @@ static inline bool pie_runtime_is_cancelled(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
-/* Wall time until the deadline, in milliseconds. */
+/* Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count: the deadline then moves, except that
+ * of the invocation itself. */
 static inline uint64_t pie_runtime_time_left(void) {
   return (uint64_t)pie_raw_runtime_time_left();
 }

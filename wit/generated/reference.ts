@@ -305,7 +305,7 @@ export const reference: ContractReference = {
     {
      "name": "time-left",
      "signature": "time-left: func() -> u64",
-     "docs": "Wall time until the deadline, in milliseconds.",
+     "docs": "Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count: the deadline then moves, except that\nof the invocation itself.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_time_left"

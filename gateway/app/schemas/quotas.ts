@@ -32,7 +32,7 @@ export const UsageRowSchema = z
     cachedTokens: count.openapi({ description: 'Input tokens that the prefix cache had' }),
     gpuMs: milliseconds,
     cpuMs: milliseconds,
-    wallMs: milliseconds,
+    wallMs: milliseconds.openapi({ description: 'Time of the runs, without time while they were preempted' }),
     queuedMs: milliseconds,
     pageSeconds: z.number().min(0).openapi({ description: 'KV pages held, times the seconds they were held' }),
   })

@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { GpuHostConnection, InferletOptions, StepResult } from '../protocol/client.ts';
+import { SharedPages } from '../protocol/client.ts';
+import { type Guest, guest } from '../testing/guest.ts';
+import { GREEDY, generate, must, range, startTestHost, type TestHost } from '../testing/host.ts';
+
+/*
+ * The calls of these tests are in one batch and need frames when it is prepared: their pages left the device while their inferlets waited.
+ */
+
+const PAGES = 16;
+const SIZE = 8;
+
+interface Holder extends Guest {
+  readonly pages: Uint32Array;
+  readonly text: Uint32Array;
+}
+
+/** Sends a step over the text's inputs from `from` on. */
+function step({ inferlet, queue, pages, text }: Holder, from: number): Promise<StepResult> {
+  const made = inferlet.step(queue, {
+    ...{ tokens: text.subarray(from), positions: range(from, text.length), mask: undefined },
+    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  });
+  return made.then(must);
+}
+
+/** Opens inferlets by their arrivals, and notes which have held calls. */
+class Scene {
+  readonly told: string[] = [];
+  readonly #connection: GpuHostConnection;
+
+  constructor(connection: GpuHostConnection) {
+    this.#connection = connection;
+  }
+
+  open(name: string, arrival: number, options: Partial<InferletOptions> = {}): Guest {
+    const onHeld = (isHeld: boolean) => this.told.push(`${name} ${isHeld ? 'waits' : 'goes on'}`);
+    return guest(this.#connection, arrival, { id: name, onHeld, ...options });
+  }
+}
+
+/** Fills `count` pages but for the last slot, and lets them leave when others need room. */
+async function fill(own: Guest, count: number, first: number): Promise<Holder> {
+  const pages = must(own.inferlet.allocatePages(own.queue, count));
+  const text = Uint32Array.from({ length: count * SIZE }, (_, i) => (first + i * 7) % 90);
+  await step({ ...own, pages, text: text.subarray(0, -1) }, 0);
+  own.inferlet.setWaiting(true);
+  return { ...own, pages, text };
+}
+
+/** Takes the frames of the inferlets that wait, and keeps some. */
+async function squeeze({ inferlet, queue }: Guest, taken: number, kept: number): Promise<Uint32Array> {
+  const pages = must(inferlet.allocatePages(queue, taken));
+  inferlet.freePages(queue, pages.slice(kept));
+  must(await inferlet.synchronize(queue));
+  return pages.slice(0, kept);
+}
+
+async function said(connection: GpuHostConnection, { text }: Holder): Promise<number[]> {
+  const alone = guest(connection, 99);
+  const tokens = await generate(alone.inferlet, alone.queue, [...text], 1);
+  await alone.inferlet.close();
+  return tokens;
+}
+
+const swapping = (prefixCache: boolean): Promise<TestHost> =>
+  startTestHost({ pageCount: PAGES, pageSize: SIZE, model: { swapMemoryBytes: 1 << 18, prefixCache } });
+
+test('the older of two calls of a batch gets memory first, whichever came first', async () => {
+  await using host = await swapping(false);
+  const connection = await host.connect();
+  const scene = new Scene(connection);
+  const [oldest, older, newer] = [scene.open('oldest', 1), scene.open('older', 2), scene.open('newer', 3)];
+  const [six, eight] = [await fill(older, 6, 1), await fill(newer, 8, 2)];
+  await squeeze(oldest, 16, 4);
+  const [late, early] = [step(eight, 63), step(six, 47)];
+  assert.deepEqual([...(await early).tokens], await said(connection, six));
+  await oldest.inferlet.close();
+  await older.inferlet.close();
+  assert.deepEqual([...(await late).tokens], await said(connection, eight));
+  assert.deepEqual(scene.told, ['newer waits', 'newer goes on']);
+});
+
+test('pages that a call of the batch uses stay where they are when a later call of its family is held', async () => {
+  await using host = await swapping(false);
+  const connection = await host.connect();
+  const scene = new Scene(connection);
+  const [oldest, last] = [scene.open('oldest', 1), scene.open('last', 3)];
+  const sharedPages = new SharedPages('root', PAGES);
+  const [parent, child] = [scene.open('parent', 2, { sharedPages }), scene.open('child', 2, { sharedPages })];
+  const [four, six, other] = [await fill(parent, 4, 1), await fill(child, 6, 2), await fill(last, 4, 3)];
+  // The parent's pages are in use meanwhile.
+  parent.inferlet.setWaiting(false);
+  await squeeze(oldest, 12, 10);
+  const [first, held, next] = [step(four, 31), step(six, 47), step(other, 31)];
+  assert.deepEqual([...(await first).tokens], await said(connection, four));
+  await oldest.inferlet.close();
+  assert.deepEqual([...(await held).tokens], await said(connection, six));
+  await Promise.all([parent, child].map(({ inferlet }) => inferlet.close()));
+  assert.deepEqual([...(await next).tokens], await said(connection, other));
+  assert.deepEqual(scene.told.slice(0, 2), ['child waits', 'last waits']);
+});
+
+test('a call that computes pages for an older inferlet gets memory before those of inferlets between both', async () => {
+  await using host = await swapping(true);
+  const connection = await host.connect();
+  const scene = new Scene(connection);
+  const [older, between, newer] = [scene.open('older', 1), scene.open('between', 2), scene.open('newer', 3)];
+  const eight = await fill(between, 8, 1);
+  // A page without content needs a frame as well when a call writes it.
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 6));
+  newer.inferlet.setWaiting(true);
+  const own = await squeeze(older, 16, 4);
+  const text = range(1, 49);
+  const [computing, other, waiting] = [
+    step({ ...newer, pages, text }, 0),
+    step(eight, 63),
+    step({ ...older, pages: own, text: text.subarray(0, 32) }, 0),
+  ];
+  const [mine, theirs] = await Promise.all([computing, waiting]);
+  assert.ok(theirs.cachedTokens >= 24, `${theirs.cachedTokens} tokens came from the newer one`);
+  assert.equal(mine.cachedTokens, 0);
+  await Promise.all([older, newer].map(({ inferlet }) => inferlet.close()));
+  await other;
+  assert.deepEqual(scene.told, ['between waits', 'between goes on']);
+});

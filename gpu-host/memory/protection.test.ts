@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { tmpdir } from 'node:os';
+import { test } from 'node:test';
+import { PROTECTED_DEVICE_STEPS } from '#scheduler/policies/preemption.ts';
+import { DeviceMemory } from './device-memory.ts';
+import { CallHeld } from './fault.ts';
+import type { PageSpace } from './space.ts';
+import { SwapStore } from './swap/store.ts';
+import { ArrayDevice } from './testing/array-device.ts';
+
+const PAGES = 16;
+
+/** Three inferlets by age, in a pool of 16 pages with enough swap. */
+function opened(): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
+  const device = new ArrayDevice(8, PAGES);
+  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
+  const memory = new DeviceMemory({
+    ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
+    terminate: () => assert.fail('swap has room'),
+    preempt: () => undefined,
+  });
+  const spaces = [0, 1, 2].map((arrival) =>
+    memory.openSpace({ id: `${arrival}`, tenant: 'tenant', arrival, maxPages: PAGES }),
+  );
+  return { memory, spaces: spaces as [PageSpace, PageSpace, PageSpace] };
+}
+
+/** Takes pages, and returns as one that was preempted. */
+function returned(space: PageSpace, pages: number): void {
+  space.allocate(0, pages);
+  space.contender.leave();
+  space.contender.return();
+}
+
+test('an inferlet that waits is not the oldest: the next one may have the memory of a protected family', () => {
+  for (const waits of [false, true]) {
+    const { memory, spaces } = opened();
+    const [oldest, second, third] = spaces;
+    oldest.allocate(0, 2);
+    for (const page of oldest.held.keys()) page.filled = 1;
+    oldest.waiting = waits;
+    returned(third, 10);
+    if (waits) second.allocate(0, 8);
+    else assert.throws(() => second.allocate(0, 8), CallHeld);
+    assert.equal(third.contender.isAway, waits);
+    memory.audit();
+  }
+});
+
+test('the protection ends after a number of steps of the device', () => {
+  const { memory, spaces } = opened();
+  const [oldest, second, third] = spaces;
+  oldest.allocate(0, 2);
+  returned(third, 10);
+  for (let i = 1; i < PROTECTED_DEVICE_STEPS; i++) memory.stepped();
+  assert.throws(() => second.allocate(0, 8), CallHeld);
+  assert.equal(third.contender.isAway, false);
+  second.contender.return();
+  memory.stepped();
+  second.allocate(0, 8);
+  assert.equal(third.contender.isAway, true);
+  memory.audit();
+});
+
+test('a family that returned and waits keeps no frames for itself', () => {
+  for (const waits of [false, true]) {
+    const { memory, spaces } = opened();
+    const [oldest, second, third] = spaces;
+    oldest.allocate(0, 4);
+    second.contender.wanted = 8;
+    returned(second, 1);
+    second.waiting = waits;
+    third.contender.wanted = 6;
+    third.contender.heldCalls = 1;
+    third.contender.leave();
+    assert.equal(memory.relief.next(), waits ? third.contender : undefined);
+    memory.audit();
+  }
+});

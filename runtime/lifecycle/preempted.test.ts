@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { STEPPING } from '../testing/guests.ts';
+import { TestPlatform, type Transcript } from '../testing/platform.ts';
+
+const WALL_MS = 5000;
+/** Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. */
+const gpuModel = { swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 128 };
+
+describe('an inferlet that a GPU host has preempted', () => {
+  let platform: TestPlatform;
+  let lasting: FunctionVersion;
+  let brief: FunctionVersion;
+  before(async () => {
+    platform = await TestPlatform.start({ pageCount: 16, gpuModel });
+    const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16 };
+    lasting = await platform.deploy(STEPPING, {
+      name: 'lasting',
+      limits: { ...limits, wallMs: 60_000 },
+      expectedPages: 1,
+    });
+    const manifest = { name: 'stepping', limits: { ...limits, wallMs: WALL_MS }, expectedPages: 1 };
+    brief = await platform.deploy(STEPPING, { ...manifest, grants: { launch: ['stepping'] } });
+  });
+  after(() => platform.stop());
+
+  /** Starts an inferlet and waits for its first message. */
+  async function speaks(of: FunctionVersion, input: unknown, deadlineMs?: number): Promise<string> {
+    const id = await platform.submit(of, input, deadlineMs);
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+      if (event === 'message') return id;
+      assert.notEqual(event, 'error', data);
+    }
+    throw new Error('the invocation ended before it said anything');
+  }
+
+  const tell = (id: string) => platform.scheduler.inbox.push(id, { text: 'end' });
+  const isPreempted = async () => ((await platform.gpuStats())?.preempted ?? 0) > 0;
+
+  /** An older inferlet takes the memory of a newer one and keeps it. */
+  async function preempt(input: object, deadlineMs?: number): Promise<{ older: string; newer: string }> {
+    // The older one has its place in line from its submission on, and its pages later.
+    const older = await speaks(lasting, { pages: 12, busy: true });
+    const newer = await speaks(brief, { pages: 6, ...input }, deadlineMs);
+    await platform.scheduler.inbox.push(older, { text: 'fill' });
+    await eventually(isPreempted, 'the newer one is preempted');
+    return { older, newer };
+  }
+
+  /** Waits until the wall time would be over if it ran. */
+  async function outlast(id: string): Promise<void> {
+    const { startedAt } = (await platform.scheduler.invocations.get(id)) ?? {};
+    assert.ok(startedAt);
+    await sleep(Math.max(0, startedAt + WALL_MS + 500 - Date.now()));
+    assert.ok(await isPreempted(), 'the older one keeps the memory');
+  }
+
+  const metricOf = ({ events }: Transcript) =>
+    JSON.parse(events.find(({ event }) => event === 'metric')?.data ?? '{}') as Record<string, number>;
+
+  it('has the wall time left that it had before, and usage tells both times', async () => {
+    const { older, newer } = await preempt({});
+    await outlast(newer);
+    await tell(older);
+    await eventually(async () => !(await isPreempted()), 'it goes on');
+    await tell(newer);
+    const ended = await platform.transcript(newer);
+    assert.equal(ended.end.event, 'result', JSON.stringify(ended.end.data));
+    const leftMs = Number(ended.end.data.output);
+    assert.ok(leftMs > 0 && leftMs < WALL_MS, `${leftMs} ms are left`);
+    const { wallMs = Number.NaN } = ended.end.data.usage ?? {};
+    const { preemptedMs = 0 } = metricOf(ended);
+    assert.ok(wallMs < WALL_MS, `${wallMs} ms of wall time`);
+    assert.ok(wallMs + preemptedMs > WALL_MS, `${wallMs} and ${preemptedMs} ms`);
+    assert.equal((await platform.transcript(older)).end.event, 'result');
+  });
+
+  it('extends the time of its parents, and a child ends with its family', async () => {
+    const { older, newer } = await preempt({ child: true });
+    await outlast(newer);
+    await tell(older);
+    await eventually(async () => !(await isPreempted()), 'it goes on');
+    await tell(newer);
+    const { end } = await platform.transcript(newer);
+    assert.equal(end.event, 'result', JSON.stringify(end.data));
+    const { left, child } = end.data.output as { left: number; child: { tag: string; val: string } };
+    assert.ok(left > 0 && left < WALL_MS);
+    assert.equal(child.tag, 'success', JSON.stringify(child));
+    assert.ok(Number(child.val) > 0, 'the child has time left, too');
+    assert.equal((await platform.transcript(older)).end.event, 'result');
+  });
+
+  it('ends at the deadline of the invocation, and when its client cancels it', async () => {
+    const first = await preempt({}, WALL_MS + 1500);
+    const { end } = await platform.transcript(first.newer);
+    assert.equal(end.data.code, 'deadline-exceeded', JSON.stringify(end.data));
+    assert.notEqual(end.data.cause, 'wall-time');
+    await tell(first.older);
+    await platform.transcript(first.older);
+    const second = await preempt({});
+    await platform.scheduler.cancel(second.newer, 'by its client');
+    assert.equal((await platform.transcript(second.newer)).end.data.code, 'cancelled');
+    await tell(second.older);
+    assert.equal((await platform.transcript(second.older)).end.event, 'result');
+    await eventually(async () => (await platform.freePages()) === 16, 'the GPU host holds nothing');
+    assert.deepEqual(platform.errors, []);
+  });
+});

@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import type { InvocationJob } from '#scheduler/admission/job.ts';
+import { HeldTime } from './held-time.ts';
+import type { Stop } from './stopping.ts';
+import { WallTime } from './wall-time.ts';
+
+const LIMITS = { cpuMs: 1, wallMs: 1000, memoryMb: 1, pages: 1, tokens: 1 };
+const JOB: InvocationJob = {
+  ...{ id: 'one', tenant: 'default', function: 'f', version: '1', input: '{}', arrival: 1 },
+  ...{ submittedAt: 0, deadlineMs: 1e9, limits: LIMITS },
+};
+
+/** A clock whose timers and `now` move together. */
+function clock(timers: { enable(options: { apis: ['setTimeout'] }): void; tick(ms: number): void }) {
+  timers.enable({ apis: ['setTimeout'] });
+  let now = 0;
+  return {
+    now: () => now,
+    pass: (ms: number): void => {
+      for (let i = 0; i < ms; i++) {
+        now++;
+        timers.tick(1);
+      }
+    },
+  };
+}
+
+test('wall time stands still while the family is held, in any schedule of holds', (t) => {
+  const { now, pass } = clock(t.mock.timers);
+  const phases = fc.array(fc.record({ ms: fc.integer({ min: 1, max: 400 }), holds: fc.nat({ max: 2 }) }), {
+    minLength: 1,
+    maxLength: 12,
+  });
+  fc.assert(
+    fc.property(phases, fc.nat({ max: 2 }), (schedule, before) => {
+      const held = new HeldTime(now);
+      let holds = 0;
+      const hold = (wanted: number): void => {
+        for (; holds < wanted; holds++) held.change(true);
+        for (; holds > wanted; holds--) held.change(false);
+      };
+      hold(before);
+      pass(7);
+      const startedAt = now();
+      const wall = new WallTime(JOB, startedAt, held);
+      let stoppedAt = -1;
+      const moved: number[] = [];
+      const end = wall.limit(
+        () => {
+          stoppedAt = now();
+        },
+        (at) => moved.push(at),
+      );
+      let [ran, heldMs, due] = [0, 0, -1];
+      for (const { ms, holds: wanted } of schedule) {
+        const moves = moved.length;
+        const ends = holds > 0 && wanted === 0;
+        hold(wanted);
+        assert.equal(moved.length - moves, ends ? 1 : 0);
+        if (ends) assert.equal(moved.at(-1), startedAt + LIMITS.wallMs + heldMs);
+        if (wanted > 0) heldMs += ms;
+        else if (due < 0 && ran + ms >= LIMITS.wallMs) due = now() + LIMITS.wallMs - ran;
+        if (wanted === 0) ran += ms;
+        pass(ms);
+        assert.equal(wall.at, startedAt + LIMITS.wallMs + heldMs);
+      }
+      assert.equal(stoppedAt, due);
+      end();
+      hold(0);
+      pass(2000);
+      assert.equal(stoppedAt, due, 'an ended time stops nothing');
+    }),
+    { seed: 20261122, numRuns: 60 },
+  );
+});
+
+test('a child whose family is held at its start has all of its time, and the deadline of the invocation stays', (t) => {
+  const { now, pass } = clock(t.mock.timers);
+  const held = new HeldTime(now);
+  held.change(true);
+  const stops: Stop[] = [];
+  const job = { ...JOB, parent: 'root', deadlineMs: 1500 };
+  const wall = new WallTime(job, now(), held);
+  wall.limit(
+    (stop) => stops.push(stop),
+    () => undefined,
+  );
+  pass(1200);
+  assert.equal(wall.at, 1500);
+  held.change(false);
+  pass(999);
+  assert.deepEqual(stops, []);
+  pass(1);
+  assert.deepEqual(
+    stops.map(({ code, cause, message }) => [code, cause, message]),
+    [
+      [
+        'deadline-exceeded',
+        'wall-time',
+        'The inferlet ran longer than its 1000 ms (manifest: limits.wallMs, or what its parent had left).',
+      ],
+    ],
+  );
+});
