@@ -12,6 +12,7 @@ export type Request =
   | { readonly kind: 'accept'; readonly matcher: number; readonly tokens: Uint32Array }
   | { readonly kind: 'mask'; readonly matcher: number }
   | { readonly kind: 'status'; readonly matcher: number }
+  | { readonly kind: 'forced'; readonly matcher: number }
   | { readonly kind: 'rollback'; readonly matcher: number; readonly tokens: number }
   /** Forgets a grammar or a matcher. */
   | { readonly kind: 'forget'; readonly grammar: number }
@@ -23,7 +24,15 @@ export interface MatchStatus {
   readonly mustEnd: boolean;
 }
 
-export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | undefined;
+/** The text that must come next. */
+export interface Forced {
+  /** UTF-8 of whole characters; empty where there is a choice. */
+  readonly bytes: Uint8Array;
+  /** Offsets of the bytes at which a token may begin that reaches past the last byte, in order. */
+  readonly reaching: readonly number[];
+}
+
+export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | Forced | undefined;
 
 export type Reply = { readonly tag: 'ok'; readonly val: Answer } | { readonly tag: 'err'; readonly val: HandlerError };
 

@@ -1,3 +1,4 @@
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
@@ -71,6 +72,18 @@ class InferletMatcher implements Droppable {
     return this.#ask((matcher) => matcher.status());
   }
 
+  jump(most: number): Promise<Outcome<Uint32Array>> {
+    const { description, services, textUser } = this.#inferlet;
+    const granted = description.models.get(this.#model);
+    return this.#ask((matcher) => {
+      // A matcher exists for models with a tokenizer only.
+      const { tokenizer, summary } = granted as GrantedModel & { tokenizer: Tokenizer };
+      const model = { tokenizer, directory: summary.directory };
+      const encode = (text: string) => services.texts.tokenize(textUser, model, text, false);
+      return matcher.jump({ tokenizer, encode }, most);
+    });
+  }
+
   rollback(tokens: number): Promise<Outcome<undefined>> {
     return this.#ask((matcher) => matcher.rollback(tokens));
   }
@@ -132,6 +145,8 @@ export const grammar = {
   '[method]matcher.status': (_inferlet: Inferlet, self: InferletMatcher): Promise<Outcome<MatchStatus>> =>
     self.status(),
   '[method]matcher.fork': (_inferlet: Inferlet, self: InferletMatcher): InferletMatcher => self.fork(),
+  '[method]matcher.jump': (_inferlet: Inferlet, self: InferletMatcher, most: number): Promise<Outcome<Uint32Array>> =>
+    self.jump(most),
   '[method]matcher.rollback': (
     _inferlet: Inferlet,
     self: InferletMatcher,

@@ -1064,6 +1064,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult(r): Outcome<MatchStatus, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readGrammarMatchStatus(r) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
+    interface: 'grammar', name: '[method]matcher.jump', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, number]) { w.handle(3, a0); w.u32(a1); },
+    readArguments(r) { return [r.handle(3), r.u32()]; },
+    writeResult(w, v: Outcome<Uint32Array, HandlerError>) { if (v.tag === 'ok') { w.case(0); w.numbers(v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Uint32Array, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.u32List() } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
     interface: 'grammar', name: '[method]matcher.fork', answering: 'makes', resource: 3, fallible: false,
     writeArguments(w, [a0]: readonly [unknown]) { w.handle(3, a0); },
     readArguments(r) { return [r.handle(3)]; },

@@ -533,6 +533,12 @@ declare module 'pie:inferlet/grammar@0.1.0' {
     mask(): Future<Outcome<number[]>>;
     /** Reports if the text may or must end now. */
     status(): Future<Outcome<MatchStatus>>;
+    /**
+     * Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
+     * the text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become
+     * others with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.
+     */
+    jump(most: number): Future<Outcome<number[]>>;
     /** A separate matcher in the same state. */
     fork(): Matcher;
     /** Undoes the last `tokens` accepted tokens. */

@@ -137,6 +137,7 @@ export interface HostFunctions {
     readonly '[method]matcher.accept': (context: unknown, a0: Matcher, a1: Uint32Array) => Promise<Outcome<boolean, HandlerError>>;
     readonly '[method]matcher.mask': (context: unknown, a0: Matcher) => Promise<Outcome<Uint32Array, HandlerError>>;
     readonly '[method]matcher.status': (context: unknown, a0: Matcher) => Promise<Outcome<MatchStatus, HandlerError>>;
+    readonly '[method]matcher.jump': (context: unknown, a0: Matcher, a1: number) => Promise<Outcome<Uint32Array, HandlerError>>;
     readonly '[method]matcher.fork': (context: unknown, a0: Matcher) => Matcher;
     readonly '[method]matcher.rollback': (context: unknown, a0: Matcher, a1: number) => Promise<Outcome<undefined, HandlerError>>;
     readonly '[resource-drop]compiled': (context: unknown, self: Compiled) => void;
@@ -287,6 +288,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['grammar', '[method]matcher.accept'],
   ['grammar', '[method]matcher.mask'],
   ['grammar', '[method]matcher.status'],
+  ['grammar', '[method]matcher.jump'],
   ['grammar', '[method]matcher.fork'],
   ['grammar', '[method]matcher.rollback'],
   ['grammar', '[resource-drop]compiled'],
@@ -416,65 +418,66 @@ export function lower(host: HostFunctions): Lowering {
   const h63 = host['grammar']['[method]matcher.accept'];
   const h64 = host['grammar']['[method]matcher.mask'];
   const h65 = host['grammar']['[method]matcher.status'];
-  const h66 = host['grammar']['[method]matcher.fork'];
-  const h67 = host['grammar']['[method]matcher.rollback'];
-  const h68 = host['grammar']['[resource-drop]compiled'];
-  const h69 = host['grammar']['[resource-drop]matcher'];
-  const h70 = host['introspect']['forward-scores'];
-  const h71 = host['kv-files']['remove'];
-  const h72 = host['kv-files']['files'];
-  const h73 = host['kv-files']['[constructor]file'];
-  const h74 = host['kv-files']['[method]file.ready'];
-  const h75 = host['kv-files']['[method]file.tokens'];
-  const h76 = host['kv-files']['[method]file.next-position'];
-  const h77 = host['kv-files']['[method]file.pages'];
-  const h78 = host['kv-files']['[method]file.reserve'];
-  const h79 = host['kv-files']['[method]file.filled'];
-  const h80 = host['kv-files']['[method]file.pred'];
-  const h81 = host['kv-files']['[method]file.fork'];
-  const h82 = host['kv-files']['[method]file.extract'];
-  const h83 = host['kv-files']['[method]file.merge'];
-  const h84 = host['kv-files']['[method]file.save'];
-  const h85 = host['kv-files']['[method]file.unlock'];
-  const h86 = host['kv-files']['[resource-drop]file'];
-  const h87 = host['input-image']['image-dimensions'];
-  const h88 = host['input-image']['image-embeds'];
-  const h89 = host['input-image']['embed-image'];
-  const h90 = host['adapter']['list-adapters'];
-  const h91 = host['adapter']['load-adapter'];
-  const h92 = host['adapter']['forward-with-adapter'];
-  const h93 = host['adapter']['step'];
-  const h94 = host['store']['get'];
-  const h95 = host['store']['set'];
-  const h96 = host['store']['compare-and-set'];
-  const h97 = host['store']['delete-key'];
-  const h98 = host['store']['exists'];
-  const h99 = host['store']['list-keys'];
-  const h100 = host['messaging']['broadcast'];
-  const h101 = host['messaging']['push'];
-  const h102 = host['messaging']['pull'];
-  const h103 = host['messaging']['[constructor]subscription'];
-  const h104 = host['messaging']['[method]subscription.ready'];
-  const h105 = host['messaging']['[method]subscription.next'];
-  const h106 = host['messaging']['[method]subscription.unsubscribe'];
-  const h107 = host['messaging']['[resource-drop]subscription'];
-  const h108 = host['http']['[constructor]exchange'];
-  const h109 = host['http']['[method]exchange.head'];
-  const h110 = host['http']['[method]exchange.read'];
-  const h111 = host['http']['[resource-drop]exchange'];
-  const h112 = host['children']['[constructor]child'];
-  const h113 = host['children']['[method]child.started'];
-  const h114 = host['children']['[method]child.send'];
-  const h115 = host['children']['[method]child.close'];
-  const h116 = host['children']['[method]child.receive'];
-  const h117 = host['children']['[method]child.wait'];
-  const h118 = host['children']['[method]child.cancel'];
-  const h119 = host['children']['[resource-drop]child'];
-  const h120 = host['file-exchange']['send-file'];
-  const h121 = host['file-exchange']['receive-file'];
-  const h122 = host['file-exchange']['list-files'];
-  const h123 = host['environment']['get-variable'];
-  const h124 = host['environment']['list-variables'];
+  const h66 = host['grammar']['[method]matcher.jump'];
+  const h67 = host['grammar']['[method]matcher.fork'];
+  const h68 = host['grammar']['[method]matcher.rollback'];
+  const h69 = host['grammar']['[resource-drop]compiled'];
+  const h70 = host['grammar']['[resource-drop]matcher'];
+  const h71 = host['introspect']['forward-scores'];
+  const h72 = host['kv-files']['remove'];
+  const h73 = host['kv-files']['files'];
+  const h74 = host['kv-files']['[constructor]file'];
+  const h75 = host['kv-files']['[method]file.ready'];
+  const h76 = host['kv-files']['[method]file.tokens'];
+  const h77 = host['kv-files']['[method]file.next-position'];
+  const h78 = host['kv-files']['[method]file.pages'];
+  const h79 = host['kv-files']['[method]file.reserve'];
+  const h80 = host['kv-files']['[method]file.filled'];
+  const h81 = host['kv-files']['[method]file.pred'];
+  const h82 = host['kv-files']['[method]file.fork'];
+  const h83 = host['kv-files']['[method]file.extract'];
+  const h84 = host['kv-files']['[method]file.merge'];
+  const h85 = host['kv-files']['[method]file.save'];
+  const h86 = host['kv-files']['[method]file.unlock'];
+  const h87 = host['kv-files']['[resource-drop]file'];
+  const h88 = host['input-image']['image-dimensions'];
+  const h89 = host['input-image']['image-embeds'];
+  const h90 = host['input-image']['embed-image'];
+  const h91 = host['adapter']['list-adapters'];
+  const h92 = host['adapter']['load-adapter'];
+  const h93 = host['adapter']['forward-with-adapter'];
+  const h94 = host['adapter']['step'];
+  const h95 = host['store']['get'];
+  const h96 = host['store']['set'];
+  const h97 = host['store']['compare-and-set'];
+  const h98 = host['store']['delete-key'];
+  const h99 = host['store']['exists'];
+  const h100 = host['store']['list-keys'];
+  const h101 = host['messaging']['broadcast'];
+  const h102 = host['messaging']['push'];
+  const h103 = host['messaging']['pull'];
+  const h104 = host['messaging']['[constructor]subscription'];
+  const h105 = host['messaging']['[method]subscription.ready'];
+  const h106 = host['messaging']['[method]subscription.next'];
+  const h107 = host['messaging']['[method]subscription.unsubscribe'];
+  const h108 = host['messaging']['[resource-drop]subscription'];
+  const h109 = host['http']['[constructor]exchange'];
+  const h110 = host['http']['[method]exchange.head'];
+  const h111 = host['http']['[method]exchange.read'];
+  const h112 = host['http']['[resource-drop]exchange'];
+  const h113 = host['children']['[constructor]child'];
+  const h114 = host['children']['[method]child.started'];
+  const h115 = host['children']['[method]child.send'];
+  const h116 = host['children']['[method]child.close'];
+  const h117 = host['children']['[method]child.receive'];
+  const h118 = host['children']['[method]child.wait'];
+  const h119 = host['children']['[method]child.cancel'];
+  const h120 = host['children']['[resource-drop]child'];
+  const h121 = host['file-exchange']['send-file'];
+  const h122 = host['file-exchange']['receive-file'];
+  const h123 = host['file-exchange']['list-files'];
+  const h124 = host['environment']['get-variable'];
+  const h125 = host['environment']['list-variables'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -1956,24 +1959,30 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 3) as Matcher);
       return g.addFuture(h65(g.context, v0), F[12]);
     }],
+    ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 3) as Matcher);
+      const v1 = (a1_0 >>> 0);
+      return g.addFuture(h66(g.context, v0, v1), F[11]);
+    }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h66(g.context, v0));
+      return g.addResource(3, h67(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h67(g.context, v0, v1), F[0]);
+      return g.addFuture(h68(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h68(g.context, g.takeResource(h, 4) as Compiled);
+      h69(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h69(g.context, g.takeResource(h, 3) as Matcher);
+      h70(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -1983,7 +1992,7 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = lift45(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h70(g.context, v0, v1, v2, v3, v4, v5), F[5]);
+      const v = g.addFuture(h71(g.context, v0, v1, v2, v3, v4, v5), F[5]);
       g.leave();
       return v;
     }],
@@ -1991,7 +2000,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h71(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h72(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -1999,7 +2008,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h72(g.context, v0, v1), F[13]);
+      const v = g.addFuture(h73(g.context, v0, v1), F[13]);
       g.leave();
       return v;
     }],
@@ -2008,30 +2017,30 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift46(g, a1_0, a1_1, a1_2);
       const v2 = lift47(g, a2_0);
-      const v = g.addResource(5, h73(g.context, v0, v1, v2));
+      const v = g.addResource(5, h74(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h74(g.context, v0), F[0]);
+      return g.addFuture(h75(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h75(g.context, v0);
+      return h76(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h76(g.context, v0);
+      return h77(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h77(g.context, v0);
+      const v = h78(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2040,7 +2049,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h78(g.context, v0, v1);
+      const v = h79(g.context, v0, v1);
       store48(g, r, v);
       g.leave();
     }],
@@ -2049,7 +2058,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h79(g.context, v0, v1, v2);
+      h80(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2057,21 +2066,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h80(g.context, v0, v1, v2, v3), F[14]);
+      const v = g.addFuture(h81(g.context, v0, v1, v2, v3), F[14]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h81(g.context, v0));
+      return g.addResource(5, h82(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = lift49(g, a2_0, a2_1);
-      const v = g.addResource(5, h82(g.context, v0, v1, v2));
+      const v = g.addResource(5, h83(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2080,7 +2089,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h83(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h84(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
@@ -2088,24 +2097,24 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       const v3 = lift50(g, a3_0);
-      const v = g.addFuture(h84(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h85(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h85(g.context, v0);
+      h86(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h86(g.context, g.takeResource(h, 5) as File);
+      h87(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h87(g.context, v0);
+      const v = h88(g.context, v0);
       store51(g, r, v);
       g.leave();
     }],
@@ -2114,7 +2123,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift53(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h88(g.context, v0, v1);
+      const v = h89(g.context, v0, v1);
       store54(g, r, v);
       g.leave();
     }],
@@ -2124,20 +2133,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h89(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h90(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h90(g.context, v0), F[15]);
+      return g.addFuture(h91(g.context, v0), F[15]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h91(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h92(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2150,21 +2159,21 @@ export function lower(host: HostFunctions): Lowering {
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
       const v6 = lift55(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h92(g.context, v0, v1, v2, v3, v4, v5, v6);
+      h93(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
       const t = load56(g, p);
-      const v = g.addFuture(h93(g.context, t[0], t[1], t[2]), F[7]);
+      const v = g.addFuture(h94(g.context, t[0], t[1], t[2]), F[7]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h94(g.context, v0), F[16]);
+      const v = g.addFuture(h95(g.context, v0), F[16]);
       g.leave();
       return v;
     }],
@@ -2173,7 +2182,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = lift57(g, a2_0, a2_1);
-      const v = g.addFuture(h95(g.context, v0, v1, v2), F[17]);
+      const v = g.addFuture(h96(g.context, v0, v1, v2), F[17]);
       g.leave();
       return v;
     }],
@@ -2182,21 +2191,21 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift58(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h96(g.context, v0, v1, v2), F[18]);
+      const v = g.addFuture(h97(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h97(g.context, v0), F[10]);
+      const v = g.addFuture(h98(g.context, v0), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h98(g.context, v0), F[10]);
+      const v = g.addFuture(h99(g.context, v0), F[10]);
       g.leave();
       return v;
     }],
@@ -2205,7 +2214,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift59(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h99(g.context, v0, v1, v2), F[19]);
+      const v = g.addFuture(h100(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
@@ -2213,7 +2222,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h100(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h101(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2221,141 +2230,141 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h101(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h102(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h102(g.context, v0), F[21]);
+      const v = g.addFuture(h103(g.context, v0), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h103(g.context, v0));
+      const v = g.addResource(6, h104(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h104(g.context, v0), F[0]);
+      return g.addFuture(h105(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h105(g.context, v0), F[21]);
+      return g.addFuture(h106(g.context, v0), F[21]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h106(g.context, v0);
+      h107(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h107(g.context, g.takeResource(h, 6) as Subscription);
+      h108(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
       const v0 = lift60(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h108(g.context, v0));
+      const v = g.addResource(7, h109(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h109(g.context, v0), F[22]);
+      return g.addFuture(h110(g.context, v0), F[22]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h110(g.context, v0), F[23]);
+      return g.addFuture(h111(g.context, v0), F[23]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h111(g.context, g.takeResource(h, 7) as Exchange);
+      h112(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h112(g.context, v0, v1));
+      const v = g.addResource(8, h113(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h113(g.context, v0), F[24]);
+      return g.addFuture(h114(g.context, v0), F[24]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h114(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h115(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h115(g.context, v0);
+      h116(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h116(g.context, v0), F[1]);
+      return g.addFuture(h117(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h117(g.context, v0), F[25]);
+      return g.addFuture(h118(g.context, v0), F[25]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h118(g.context, v0);
+      h119(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h119(g.context, g.takeResource(h, 8) as Child);
+      h120(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h120(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h121(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h121(g.context, v0), F[26]);
+      const v = g.addFuture(h122(g.context, v0), F[26]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h122(g.context), F[27]);
+      return g.addFuture(h123(g.context), F[27]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h123(g.context, v0);
+      const v = h124(g.context, v0);
       store65(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h124(g.context);
+      const v = h125(g.context);
       store66(g, r, v);
       g.leave();
     }],
@@ -2381,6 +2390,7 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', [F[10]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', [F[11]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', [F[12]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.jump', [F[11]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', [F[0]]],
     ['pie:inferlet/introspect@0.1#forward-scores', [F[5]]],
     ['pie:inferlet/kv-files@0.1#remove', [F[0]]],

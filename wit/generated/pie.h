@@ -1022,6 +1022,24 @@ static inline pie_grammar_matcher_status_future pie_grammar_matcher_status(pie_g
   return (pie_grammar_matcher_status_future){pie_raw_grammar_matcher_status(self.handle)};
 }
 
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.jump") int32_t pie_raw_grammar_matcher_jump(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0][method]matcher.jump") int32_t pie_raw_grammar_matcher_jump_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0][method]matcher.jump") void pie_raw_grammar_matcher_jump_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_matcher_jump_future;
+static inline pie_result_list_u32 pie_grammar_matcher_jump_wait(pie_grammar_matcher_jump_future future) {
+  pie_result_list_u32 result;
+  pie_raw_grammar_matcher_jump_read(future.handle, &result);
+  pie_raw_grammar_matcher_jump_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_matcher_jump_forget(pie_grammar_matcher_jump_future future) { pie_raw_grammar_matcher_jump_forget(future.handle); }
+/* Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
+ * the text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become
+ * others with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other. */
+static inline pie_grammar_matcher_jump_future pie_grammar_matcher_jump(pie_grammar_matcher self, uint32_t most) {
+  return (pie_grammar_matcher_jump_future){pie_raw_grammar_matcher_jump(self.handle, most)};
+}
+
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.fork") int32_t pie_raw_grammar_matcher_fork(int32_t);
 /* A separate matcher in the same state. */
 static inline pie_grammar_matcher pie_grammar_matcher_fork(pie_grammar_matcher self) {

@@ -1319,6 +1319,14 @@ export const reference: ContractReference = {
      "c": "pie_grammar_matcher_status"
     },
     {
+     "name": "matcher.jump",
+     "signature": "jump: func(most: u32) -> future<result<list<u32>, error>>",
+     "docs": "Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where\nthe text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become\nothers with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_grammar_matcher_jump"
+    },
+    {
      "name": "matcher.fork",
      "signature": "fork: func() -> matcher",
      "docs": "A separate matcher in the same state.",

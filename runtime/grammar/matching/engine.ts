@@ -57,6 +57,8 @@ export class Engine {
         return this.#matcher(request.matcher).mask();
       case 'status':
         return this.#matcher(request.matcher).status();
+      case 'forced':
+        return this.#matcher(request.matcher).forced();
       case 'rollback':
         return this.#matcher(request.matcher).rollback(request.tokens);
       case 'forget': {

@@ -1,6 +1,7 @@
-import type { MatchStatus } from '../messages.ts';
+import type { Forced, MatchStatus } from '../messages.ts';
 import { invalid } from '../translate/error.ts';
 import type { Vocabulary } from '../vocabulary.ts';
+import { forcedAt, NOT_FORCED } from './forced.ts';
 import type { Place, Places } from './places.ts';
 import type { TokenTree } from './token-tree.ts';
 
@@ -60,6 +61,17 @@ export class TokenMatcher {
       );
     }
     return mask;
+  }
+
+  /** The text that must come next, at whole characters: empty where there is a choice, where the text may end, and within a character. */
+  forced(): Forced {
+    const place = this.#place;
+    if (place === null) return NOT_FORCED;
+    if (place.forced) return place.forced;
+    const { tree, places } = this.#compiled;
+    const forced = forcedAt(place, places, tree);
+    places.keepForced(place, forced);
+    return forced;
   }
 
   status(): MatchStatus {
