@@ -1,6 +1,6 @@
+import type { Forced } from '../messages.ts';
 import { tooLarge } from '../translate/error.ts';
 import type { Rule, State } from './automaton.ts';
-import type { Forced } from '../messages.ts';
 import { Frame, KnownFrames, OpenFrame } from './frames.ts';
 import { MemoryBound } from './memory.ts';
 
