@@ -19,6 +19,8 @@ export interface Decoder {
   next(left: number, pipe?: PipeRequest): Promise<readonly number[]>;
   /** The part of the last tokens' text that the platform has sent to the client. */
   readonly piped?: string;
+  /** True when the device has not computed the last tokens. By default it has computed all but the last one. */
+  readonly uncomputed?: boolean;
   /** True when no token may follow. */
   readonly over?: boolean;
   /** True while a call may enter its queue later than it was made. The caller must not take tokens back before that call has ended. */
@@ -31,12 +33,15 @@ export interface Decoder {
   stop(rollBack: boolean): void;
 }
 
+/** Takes forced tokens by sampling them, without sampling, or without sampling and in pieces of one token. */
+export type Jump = 'none' | 'at-once' | 'one-by-one';
+
 /** A rule that a generated text must fit, with a decoder that enforces it. */
 export interface Constraint<T = unknown> {
   /** The value of a finished text. Throws when the text has none. */
   parse(text: string): T;
   /** @internal A fresh decoder for one generation. `seed` applies if the sampler has none. */
-  decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder;
+  decoder(sequence: Sequence, sampler: Sampler, seed: number, jump: Jump): Decoder;
 }
 
 /** Tokens of one run. A longer text takes several runs, so that pages are not reserved long before their use. */

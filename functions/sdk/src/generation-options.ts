@@ -22,6 +22,11 @@ export interface GenerateOptions<T = unknown> {
   readonly decode?: DecodeMode;
   /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when no token may follow. */
   readonly constraint?: Constraint<T>;
+  /**
+   * Append the tokens that the constraint leaves no choice about without sampling them: one pass computes them with the token before. They
+   * are the tokens of the forced text as the model's tokenizer makes them. By default true, except with a custom sampler or a window.
+   */
+  readonly jumpForward?: boolean;
   /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a constraint or a speculator. */
   readonly logProbabilities?: boolean;
   /** Limits the part of the text that stays in sight: `slidingWindow` or `attentionSink`. */

@@ -2,6 +2,7 @@ import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { abortable, abortError } from './abort.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
+import { checkOptions, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
 import type {
   FinishReason,
   GenerateOptions,
@@ -90,28 +91,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** @internal Constructed by `Context.generate`. `claim` tells the context which generation is under way. */
   constructor(sequence: Sequence, options: GenerateOptions<T>, claim: (generation: Claim | undefined) => void) {
-    const { maxTokens, decode, constraint, window, speculator } = options;
-    if (speculator && (constraint || window || decode !== undefined)) {
-      throw new InferletError(
-        'invalid-argument',
-        'A speculator has a way of decoding of its own: it goes with no constraint, window or `decode`.',
-      );
-    }
-    if ((constraint || window) && decode !== undefined && decode !== 'step') {
-      throw new InferletError(
-        'invalid-argument',
-        `With a constraint or a window tokens come one by one, not by "${decode}".`,
-      );
-    }
-    if (options.logProbabilities && (constraint || speculator)) {
-      throw new InferletError('unsupported', 'Log-probabilities are not told with a constraint or a speculator.');
-    }
-    if (window?.endless && maxTokens === undefined) {
-      throw new InferletError('invalid-argument', 'A text that never leaves its window has no end: say maxTokens.');
-    }
-    if (maxTokens !== undefined && !(Number.isInteger(maxTokens) && maxTokens >= 0)) {
-      throw new InferletError('invalid-argument', `maxTokens must be a whole number, 0 or more, not ${maxTokens}.`);
-    }
+    checkOptions(options);
     this.#sequence = sequence;
     this.#options = options;
     this.#claim = claim;
@@ -312,7 +292,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
       throw new InferletError('unsupported', NO_MORE_CANDIDATES);
     }
     const stops = [...this.#stopTokens];
-    if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed);
+    if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, jumpOf(this.#options));
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
     else this.#decoder = decoderFor(this.#sequence, asked, decode, seed, stops, logProbabilities);
     if (this.#left <= 0) this.finishReason = this.#full ? 'context-length' : 'max-tokens';
@@ -398,7 +378,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   }
 
   #accept(tokens: readonly number[]): void {
-    this.#sequence.accept(tokens);
+    this.#sequence.accept(tokens, this.#decoder?.uncomputed);
     this.#accepted += tokens.length;
   }
 
@@ -442,6 +422,3 @@ interface Undecided {
   readonly after: number;
   readonly logProbability: number | undefined;
 }
-
-const NO_MORE_CANDIDATES =
-  'With a constraint or a speculator a sampler sees the most probable tokens only: a bias above 0, and whatever else asks for certain tokens, goes with neither.';

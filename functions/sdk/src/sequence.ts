@@ -196,10 +196,10 @@ export class Sequence {
     });
   }
 
-  /** Appends tokens that a run sampled. The run has cached all of them but the last. */
-  accept(tokens: readonly number[]): void {
+  /** Appends decoded tokens. The device has cached all tokens but the last one or, with `uncomputed`, none of these. */
+  accept(tokens: readonly number[], uncomputed = false): void {
     for (const token of tokens) this.tokens.push(token);
-    this.cache.advance(this.pending - 1);
+    if (!uncomputed) this.cache.advance(this.pending - 1);
   }
 
   /** Drops cached tokens from `kept` on. Also needed when the device may have written further than `cached`. */
