@@ -9,8 +9,6 @@ import { format, formatSpread, type Spread, spread } from './statistics.ts';
 const WAYS = ['jump', 'oracle', 'step'] as const;
 /** Texts of one way in a round, one after the other. */
 const TEXTS = 10;
-const PROMPT = '{"name":"Tim","age":5,"happy":true}\n{"name":"Lily","age":6,"happy":false}\n';
-
 /** JSON of a fixed schema: long names, few free values. */
 const FIXED = object({
   customer_identifier: { type: 'integer', minimum: 1, maximum: 99_999 },
@@ -19,12 +17,21 @@ const FIXED = object({
   preferred_language: { enum: ['english', 'german', 'japanese'] },
   satisfaction_score: { type: 'integer', minimum: 0, maximum: 10 },
 });
+const RECORD = {
+  customer_identifier: 204,
+  subscription_status: 'active',
+  requires_follow_up: true,
+  preferred_language: 'german',
+  satisfaction_score: 7,
+};
 /** JSON of short names and free strings, where little is forced. */
 const FREE = object({
   name: { type: 'string', maxLength: 20 },
   hair: { type: 'string', maxLength: 20 },
   age: { type: 'integer', minimum: 0, maximum: 120 },
 });
+
+const PERSON = { name: 'Tim', hair: 'brown', age: 5 };
 
 interface Output {
   readonly texts: readonly { readonly text: string; readonly tokens: readonly number[] }[];
@@ -58,7 +65,8 @@ round and take turns in going first; one more round before warms all. Time is by
       faster: Spread;
       same: string;
     }[] = [];
-    for (const [schema, value] of Object.entries({ fixed: FIXED, free: FREE })) {
+    const cases = { fixed: { schema: FIXED, example: RECORD }, free: { schema: FREE, example: PERSON } };
+    for (const [schema, value] of Object.entries(cases)) {
       const rounds: Record<(typeof WAYS)[number], Sample>[] = [];
       for (let i = 0; i <= (quick ? 1 : repetitions); i++) {
         const [jump, oracle, step] = await inTurn(i, [
@@ -108,9 +116,15 @@ function object(properties: Readonly<Record<string, object>>): object {
   return { type: 'object', properties, required: Object.keys(properties), additionalProperties: false };
 }
 
-async function measure(platform: Platform, way: string, schema: object): Promise<Sample> {
+interface Case {
+  readonly schema: object;
+  /** A value in the prompt, so that a small model writes no spaces. */
+  readonly example: object;
+}
+
+async function measure(platform: Platform, way: string, { schema, example }: Case): Promise<Sample> {
   await modelStats(platform, { reset: true });
-  const input = { way, schema, prompt: PROMPT, times: TEXTS };
+  const input = { way, schema, prompt: `${JSON.stringify(example)}\n`, times: TEXTS };
   const { texts, elapsedMs } = outputOf<Output>(await invoke(platform, 'constrained', input));
   const { batches } = await modelStats(platform);
   const [first] = texts;

@@ -27,8 +27,16 @@ const SCHEMA = {
   ],
   additionalProperties: false,
 };
-/** Examples, so that a small model writes no spaces. */
-const PROMPT = '{"name":"Tim","age":5,"happy":true}\n{"name":"Lily","age":6,"happy":false}\n';
+/** An example, so that a small model writes no spaces. */
+const EXAMPLE = {
+  customer_identifier: 204,
+  subscription_status: 'active',
+  requires_follow_up: true,
+  preferred_language: 'german',
+  satisfaction_score: 7,
+  source: 'https://support.example.com/conversations/v2',
+};
+const PROMPT = `${JSON.stringify(EXAMPLE)}\n`;
 
 interface Text {
   readonly text: string;
