@@ -90,6 +90,21 @@ export class Matcher {
     });
   }
 
+  /**
+   * The mask, and the masks after each of `guesses`, one behind the other. Masks behind a guess that does not fit allow every token.
+   *
+   * @param guesses copied; may be a view of a guest's memory
+   */
+  masks(guesses: Uint32Array): Promise<Outcome<Uint32Array>> {
+    const matcher = this.#id;
+    const own = guesses.slice();
+    return this.#call(async () => {
+      const masks = await this.#ask({ kind: 'masks', matcher, guesses: own });
+      if (masks.tag === 'err') return masks;
+      return masks.val instanceof Uint32Array ? ok(masks.val) : unexpected();
+    }, own.byteLength);
+  }
+
   status(): Promise<Outcome<MatchStatus>> {
     const matcher = this.#id;
     return this.#call(async () => {

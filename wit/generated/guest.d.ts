@@ -552,6 +552,12 @@ declare module 'pie:inferlet/grammar@0.1.0' {
    * must follow it.
    */
   export function step(queue: Queue, matcher: Matcher, request: StepRequest): Future<Outcome<StepResult>>;
+  /**
+   * Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
+   * tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
+   * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
+   */
+  export function verify(queue: Queue, matcher: Matcher, adapter: string | null | undefined, request: StepRequest): Future<Outcome<StepResult>>;
   export {};
 }
 

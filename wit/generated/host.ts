@@ -633,6 +633,12 @@ export interface GrammarHost {
    * must follow it.
    */
   step(queue: Queue, matcher: Matcher, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
+  /**
+   * Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
+   * tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
+   * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
+   */
+  verify(queue: Queue, matcher: Matcher, adapter: string | undefined, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
 }
 
 /**

@@ -1268,6 +1268,16 @@ export const reference: ContractReference = {
      "c": "pie_grammar_step"
     },
     {
+     "name": "verify",
+     "signature": "verify: func(queue: borrow<queue>, matcher: borrow<matcher>, adapter: option<string>, request: step-request) -> future<result<step-result, error>>",
+     "docs": "Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the\ntokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not\nfit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "limit-exceeded"
+     ],
+     "c": "pie_grammar_verify"
+    },
+    {
      "name": "compiled.constructor",
      "signature": "constructor(model: string, source: source)",
      "docs": "Starts compiling. `ready` and the matchers report failures.",

@@ -182,6 +182,7 @@ export const grammarInterface: WitInterface = {
   ] }],
   functions: [
     { name: 'step', js: 'step', kind: 'function', resource: null, coreName: 'step', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'matcher', js: 'matcher', type: { kind: 'borrow', interface: 'grammar', resource: 'matcher' } }, { name: 'request', js: 'request', type: fusedStepRequestType }], result: { kind: 'future', value: { kind: 'result', ok: fusedStepResultType, err: typesErrorType } }, async: false },
+    { name: 'verify', js: 'verify', kind: 'function', resource: null, coreName: 'verify', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'matcher', js: 'matcher', type: { kind: 'borrow', interface: 'grammar', resource: 'matcher' } }, { name: 'adapter', js: 'adapter', type: { kind: 'option', value: { kind: 'string' } } }, { name: 'request', js: 'request', type: fusedStepRequestType }], result: { kind: 'future', value: { kind: 'result', ok: fusedStepResultType, err: typesErrorType } }, async: false },
   ],
 };
 export const introspectInterface: WitInterface = {

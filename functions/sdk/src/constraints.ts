@@ -1,10 +1,10 @@
-import type { Compiled, Matcher, Source } from 'pie:inferlet/grammar@0.1.0';
-import { Chooser } from './chooser.ts';
-import { type Constraint, type Decoder, type Jump, wireSampler } from './decoders.ts';
+import type { Compiled, Source } from 'pie:inferlet/grammar@0.1.0';
+import { constrainedDecoder } from './constrained-decoder.ts';
+import type { Constraint, ConstraintOptions, Decoder } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { grammar, settle } from './raw.ts';
+import { grammar } from './raw.ts';
 import type { Sampler } from './samplers.ts';
-import type { Sequence, StepCall } from './sequence.ts';
+import type { Sequence } from './sequence.ts';
 
 /**
  * Constrains the text to JSON that fits a schema.
@@ -49,114 +49,16 @@ class GrammarConstraint<T> implements Constraint<T> {
     this.parse = parse;
   }
 
-  decoder(sequence: Sequence, sampler: Sampler, seed: number, jump: Jump): Decoder {
+  decoder(sequence: Sequence, sampler: Sampler, seed: number, options: ConstraintOptions): Decoder {
     const { name, traits } = sequence.model;
     if (!traits.includes('grammar') || !traits.includes('fused')) {
       throw new InferletError('unsupported', `${name} cannot hold a text to a constraint (traits grammar and fused).`);
-    }
-    if (sequence.adapter !== undefined) {
-      throw new InferletError('unsupported', 'A text cannot be held to a constraint with an adapter.');
     }
     let compiled = this.#compiled.get(name);
     if (!compiled) {
       compiled = new grammar.Compiled(name, this.#source);
       this.#compiled.set(name, compiled);
     }
-    return new ConstrainedDecoder(sequence, sampler, seed, compiled, jump);
-  }
-}
-
-/** Most tokens of one jump. */
-const MAX_JUMP = 4096;
-
-/** Decodes by one fused call per token, masked by a matcher that accepts each token. Forced tokens need no call. */
-class ConstrainedDecoder implements Decoder {
-  readonly late = true;
-  readonly uncomputed = true;
-  readonly #sequence: Sequence;
-  readonly #sampler: Sampler;
-  readonly #seed: number;
-  readonly #chooser: Chooser | undefined;
-  readonly #compiled: Compiled;
-  readonly #jump: Jump;
-  readonly #call: StepCall;
-  #matcher: Matcher | undefined;
-  #begun = false;
-  /** Tokens that the matcher has accepted and the generation does not have yet. */
-  #accepted: readonly number[] = [];
-  #mustEnd = false;
-
-  constructor(sequence: Sequence, sampler: Sampler, seed: number, compiled: Compiled, jump: Jump) {
-    this.#sequence = sequence;
-    this.#sampler = sampler;
-    this.#seed = sampler.seed ?? seed;
-    this.#chooser = sampler.kind === 'guest' ? new Chooser(sampler, this.#seed) : undefined;
-    this.#compiled = compiled;
-    this.#jump = jump;
-    const matcher = new grammar.Matcher(compiled);
-    this.#matcher = matcher;
-    this.#call = (queue, request) => grammar.step(queue, matcher, request);
-  }
-
-  get over(): boolean {
-    return this.#mustEnd && this.#accepted.length === 0;
-  }
-
-  async next(left: number): Promise<readonly number[]> {
-    const matcher = this.#matcher;
-    if (!matcher) return [];
-    if (this.#accepted.length === 0) {
-      // Report a grammar that does not compile before computing anything.
-      await settle(this.#compiled.ready());
-      // The decoder may have been stopped during each wait.
-      if (this.#matcher !== matcher) return [];
-      // A text may be forced from its beginning.
-      if (!this.#begun && this.#jump !== 'none') this.#accepted = await this.#accept(matcher, [], left);
-      this.#begun = true;
-      if (this.#matcher !== matcher) return [];
-    }
-    if (this.#accepted.length === 0) {
-      const token = await this.#decode();
-      if (this.#matcher !== matcher) return [];
-      this.#accepted = await this.#accept(matcher, [token], left - 1);
-      if (this.#matcher !== matcher) return [];
-    }
-    const count = this.#jump === 'one-by-one' ? 1 : this.#accepted.length;
-    const tokens = this.#accepted.slice(0, count);
-    this.#accepted = this.#accepted.slice(count);
-    return tokens;
-  }
-
-  stop(): void {
-    this.#matcher?.drop();
-    this.#matcher = undefined;
-  }
-
-  /** Accepts decoded tokens, and up to `most` forced ones behind them. Returns all of them. */
-  async #accept(matcher: Matcher, tokens: readonly number[], most: number): Promise<readonly number[]> {
-    const jump = this.#jump !== 'none' && most > 0;
-    const [fits, jumped, { mustEnd }] = await Promise.all([
-      settle(matcher.accept(tokens)),
-      jump ? settle(matcher.jump(Math.min(most, MAX_JUMP))) : [],
-      settle(matcher.status()),
-    ]);
-    if (!fits) {
-      const fault = this.#chooser ? 'invalid-argument' : 'internal';
-      throw new InferletError(fault, `Token ${tokens} was chosen, which the grammar does not allow.`);
-    }
-    this.#chooser?.skip(jumped.length);
-    this.#mustEnd = mustEnd;
-    return [...tokens, ...jumped];
-  }
-
-  async #decode(): Promise<number> {
-    const sampler = this.#sampler;
-    if (sampler.kind === 'guest') {
-      const distribution = await this.#sequence.distribution(sampler.candidates, this.#call);
-      return (this.#chooser as Chooser).choose(distribution, this.#sequence);
-    }
-    const [token] = await this.#sequence.sample(wireSampler(sampler, this.#sequence, this.#seed), this.#call);
-    if (token === undefined) throw new InferletError('internal', 'The device sampled no token.');
-    return token;
+    return constrainedDecoder(sequence, sampler, seed, compiled, options);
   }
 }

@@ -3,15 +3,15 @@ import { InferletError } from './errors.ts';
 import type { GenerateOptions } from './generation-options.ts';
 
 export const NO_MORE_CANDIDATES =
-  'With a constraint or a speculator a sampler sees the most probable tokens only: a bias above 0, and whatever else asks for certain tokens, goes with neither.';
+  'With a speculator a sampler sees the most probable tokens only: a bias above 0, and whatever else asks for certain tokens, does not go with it.';
 
 /** Throws when options of a generation exclude each other or have no meaning. */
 export function checkOptions(options: GenerateOptions): void {
   const { maxTokens, decode, constraint, window, speculator, logProbabilities, jumpForward } = options;
-  if (speculator && (constraint || window || decode !== undefined)) {
+  if (speculator && (window || decode !== undefined)) {
     throw new InferletError(
       'invalid-argument',
-      'A speculator has a way of decoding of its own: it goes with no constraint, window or `decode`.',
+      'A speculator has a way of decoding of its own: it goes with no window or `decode`.',
     );
   }
   if ((constraint || window) && decode !== undefined && decode !== 'step') {
@@ -20,11 +20,13 @@ export function checkOptions(options: GenerateOptions): void {
       `With a constraint or a window tokens come one by one, not by "${decode}".`,
     );
   }
-  if (logProbabilities && (constraint || speculator)) {
-    throw new InferletError('unsupported', 'Log-probabilities are not told with a constraint or a speculator.');
+  if (logProbabilities && speculator) {
+    throw new InferletError('unsupported', 'Log-probabilities are not told with a speculator.');
   }
-  if (jumpForward && window) {
-    throw new InferletError('invalid-argument', 'A window moves token by token: it goes with no `jumpForward`.');
+  if (jumpForward && (window || logProbabilities)) {
+    const text =
+      'A window moves token by token, and log-probabilities come with sampled tokens: neither goes with `jumpForward`.';
+    throw new InferletError('invalid-argument', text);
   }
   if (window?.endless && maxTokens === undefined) {
     throw new InferletError('invalid-argument', 'A text that never leaves its window has no end: say maxTokens.');
@@ -34,9 +36,10 @@ export function checkOptions(options: GenerateOptions): void {
   }
 }
 
-/** The way in which a constraint's decoder takes forced tokens. A custom sampler has to see every token, and a window every step. */
-export function jumpOf({ jumpForward, sampler, window, until }: GenerateOptions): Jump {
-  const jumps = jumpForward ?? (sampler?.kind !== 'guest' && !window);
+/** The way in which a constraint's decoder takes forced tokens. A custom sampler has to see every token,
+ * a window every step, and log-probabilities come with sampled tokens. */
+export function jumpOf({ jumpForward, sampler, window, until, logProbabilities }: GenerateOptions): Jump {
+  const jumps = jumpForward ?? (sampler?.kind !== 'guest' && !window && !logProbabilities);
   if (!jumps) return 'none';
   return until ? 'one-by-one' : 'at-once';
 }

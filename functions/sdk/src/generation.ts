@@ -288,11 +288,12 @@ export class Generation<T = string> implements AsyncIterable<string> {
     attempt(() => primer.push(tokens.slice(-PRIMING_TOKENS)));
     const seed = runtime.random();
     const asked = sampler.kind === 'guest' ? (sampler.begin?.(model) ?? sampler) : sampler;
-    if (asked.kind === 'guest' && asked.also?.length && (constraint || speculator)) {
+    if (asked.kind === 'guest' && asked.also?.length && speculator) {
       throw new InferletError('unsupported', NO_MORE_CANDIDATES);
     }
     const stops = [...this.#stopTokens];
-    if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, jumpOf(this.#options));
+    const held = { jump: jumpOf(this.#options), speculator, stopTokens: stops, logProbabilities };
+    if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
     else this.#decoder = decoderFor(this.#sequence, asked, decode, seed, stops, logProbabilities);
     if (this.#left <= 0) this.finishReason = this.#full ? 'context-length' : 'max-tokens';
@@ -339,7 +340,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** Takes tokens that cannot end the generation except by reaching the token limit. */
   #take(decoded: readonly number[], told: readonly number[]): string {
-    this.#accept(decoded);
+    this.#accept(decoded, decoded.length);
     this.#left -= decoded.length;
     for (const [i, token] of decoded.entries()) {
       this.#undecided.push({ token, after: this.#decoded, logProbability: told[i] });
@@ -373,12 +374,15 @@ export class Generation<T = string> implements AsyncIterable<string> {
         break;
       }
     }
-    this.#accept(decoded.slice(0, taken));
+    this.#accept(decoded, taken);
     return text;
   }
 
-  #accept(tokens: readonly number[]): void {
-    this.#sequence.accept(tokens, this.#decoder?.uncomputed);
+  /** Gives the first `taken` decoded tokens to the sequence. */
+  #accept(decoded: readonly number[], taken: number): void {
+    const tokens = taken < decoded.length ? decoded.slice(0, taken) : decoded;
+    const uncomputed = this.#decoder?.uncomputed ?? 1;
+    this.#sequence.accept(tokens, Math.max(1, uncomputed - (decoded.length - taken)));
     this.#accepted += tokens.length;
   }
 

@@ -55,6 +55,8 @@ export class Engine {
         return this.#matcher(request.matcher).accept(request.tokens);
       case 'mask':
         return this.#matcher(request.matcher).mask();
+      case 'masks':
+        return this.#matcher(request.matcher).masks(request.guesses);
       case 'status':
         return this.#matcher(request.matcher).status();
       case 'forced':
