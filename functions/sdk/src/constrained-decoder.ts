@@ -12,7 +12,7 @@ const MAX_JUMP = 4096;
 
 /** A decoder whose tokens may be followed by tokens that it did not decode. */
 interface Source extends Decoder {
-  /** Counts tokens that are part of the generation without having been decoded. */
+  /** Counts tokens that are part of the generation without having been decoded, less those that were decoded in vain. */
   skip(tokens: number): void;
 }
 
@@ -118,30 +118,34 @@ class ConstrainedDecoder implements Decoder {
     this.#source.stop(rollBack);
   }
 
-  /** Accepts decoded tokens and the forced ones behind them, `most` together. The device has computed all decoded tokens but the last. */
+  /**
+   * Accepts decoded tokens, at most `most` with the forced ones behind them. The device has computed all decoded tokens but the last. Ends
+   * behind the first decoded token that nothing may follow, or that forced tokens follow: what was decoded there has no meaning.
+   */
   async #accept(matcher: Matcher, decoded: readonly number[], most: number): Promise<void> {
     const guessed = decoded.slice(0, -1);
-    const room = Math.min(most - decoded.length, MAX_JUMP);
-    const [fit, ended, fits, jumped, { mustEnd }] = await Promise.all([
-      guessed.length > 0 ? settle(matcher.accept(guessed)) : true,
-      guessed.length > 0 ? settle(matcher.status()) : undefined,
-      settle(matcher.accept(decoded.slice(-1))),
-      this.#options.jump !== 'none' && room > 0 ? settle(matcher.jump(room)) : [],
-      settle(matcher.status()),
-    ]);
-    this.#computed = guessed.length;
-    this.#mustEnd = mustEnd || (ended?.mustEnd ?? false);
-    // Nothing may follow the right guesses: the token after them is the model's end, or has no meaning.
-    if (fit && ended?.mustEnd) {
-      this.#accepted = guessed;
-      return;
+    const jumps = this.#options.jump !== 'none';
+    const parts = jumps ? guessed.map((token) => [token]) : guessed.length > 0 ? [guessed] : [];
+    const tokens: number[] = [];
+    for (const part of [...parts, decoded.slice(-1)]) {
+      const room = Math.min(most - tokens.length - part.length, MAX_JUMP);
+      const [fits, jumped, { mustEnd }] = await Promise.all([
+        settle(matcher.accept(part)),
+        jumps && room > 0 ? settle(matcher.jump(room)) : [],
+        settle(matcher.status()),
+      ]);
+      if (!fits) {
+        const fault = this.#guest ? 'invalid-argument' : 'internal';
+        throw new InferletError(fault, `Token ${part} was chosen, which the grammar does not allow.`);
+      }
+      tokens.push(...part);
+      this.#computed = Math.min(tokens.length, guessed.length);
+      for (const token of jumped) tokens.push(token);
+      this.#mustEnd = mustEnd;
+      if (mustEnd || jumped.length > 0) break;
     }
-    if (!fit || !fits) {
-      const fault = this.#guest ? 'invalid-argument' : 'internal';
-      throw new InferletError(fault, `Token ${decoded} was chosen, which the grammar does not allow.`);
-    }
-    this.#source.skip(jumped.length);
-    this.#accepted = [...decoded, ...jumped];
+    this.#source.skip(tokens.length - decoded.length);
+    this.#accepted = tokens;
   }
 }
 
