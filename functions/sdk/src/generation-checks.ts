@@ -7,7 +7,7 @@ export const NO_MORE_CANDIDATES =
 
 /** Throws when options of a generation exclude each other or have no meaning. */
 export function checkOptions(options: GenerateOptions): void {
-  const { maxTokens, decode, constraint, window, speculator, logProbabilities, jumpForward } = options;
+  const { maxTokens, decode, constraint, window, speculator, logProbabilities, jumpForward, healing } = options;
   if (speculator && (window || decode !== undefined)) {
     throw new InferletError(
       'invalid-argument',
@@ -19,6 +19,9 @@ export function checkOptions(options: GenerateOptions): void {
       'invalid-argument',
       `With a constraint or a window tokens come one by one, not by "${decode}".`,
     );
+  }
+  if (healing && (constraint || window)) {
+    throw new InferletError('invalid-argument', 'Healing a prompt goes with no constraint and no window.');
   }
   if (logProbabilities && speculator) {
     throw new InferletError('unsupported', 'Log-probabilities are not told with a speculator.');

@@ -11,6 +11,7 @@ import type {
   Piece,
   PipeOptions,
 } from './generation-options.ts';
+import { type Healing, HealingDecoder, heal } from './healing.ts';
 import { specialTokens } from './models.ts';
 import { attempt, Detokenizer, runtime } from './raw.ts';
 import { greedy } from './samplers.ts';
@@ -77,6 +78,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #begun = false;
   #ended = false;
   #abandoned: InferletError | undefined;
+  #healing: Healing | undefined;
+  /** Characters of the prompt that the generated tokens have not repeated yet. */
+  #unhealed = 0;
   #waiting: Promise<readonly number[]> | undefined;
   #finishing: Promise<void> | undefined;
   #forwardCalls = 0;
@@ -249,6 +253,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
       try {
         if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
         decoder?.stop(!gone);
+        // No token took the place of the removed one.
+        if (!gone && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
       } finally {
         this.#claim(undefined);
       }
@@ -273,6 +279,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const { decode = (window || until) && (logProbabilities ? 'calls' : 'step') } = this.#options;
     const { bos, eos } = specialTokens(model.name);
     beginText(this.#sequence);
+    if (this.#options.healing) this.#healing = heal(this.#sequence);
+    this.#unhealed = this.#healing?.text.length ?? 0;
     // Some models end a text with the begin-of-text token of the next one.
     const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
     this.#stopTokens = new Set([...own, ...stopTokens]);
@@ -296,6 +304,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
     else this.#decoder = decoderFor(this.#sequence, asked, decode, seed, stops, logProbabilities);
+    if (this.#healing && this.#decoder) {
+      this.#decoder = new HealingDecoder(this.#sequence, asked, seed, this.#healing, this.#decoder, logProbabilities);
+    }
     if (this.#left <= 0) this.finishReason = this.#full ? 'context-length' : 'max-tokens';
   }
 
@@ -400,7 +411,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   #push(tokens: readonly number[]): string {
     const detokenizer = this.#detokenizer;
-    const text = detokenizer ? attempt(() => detokenizer.push(tokens)) : '';
+    const whole = detokenizer ? attempt(() => detokenizer.push(tokens)) : '';
+    // The first token repeats text of the prompt.
+    const text = whole.slice(this.#unhealed);
+    this.#unhealed -= whole.length - text.length;
     this.#decoded += text.length;
     return text;
   }

@@ -22,6 +22,15 @@ const verify = (queue: Queue, matcher: Matcher, guesses: readonly number[]) => {
   });
 };
 
+async function verified(source: Compiled, guesses: readonly number[]) {
+  const matcher = new Matcher(source);
+  try {
+    return await asked((queue) => verify(queue, matcher, guesses));
+  } finally {
+    matcher.drop();
+  }
+}
+
 async function stepped(rows = 1) {
   const matcher = new Matcher(compiled());
   try {
@@ -119,8 +128,8 @@ export const grammarCases: Cases = {
       return tokens.length === 4 && (await settle(matcher.accept([first, second])));
     },
     fails: {
-      'limit-exceeded': () => asked((queue) => verify(queue, new Matcher(compiled()), Array(64).fill(digit()))),
-      'invalid-argument': () => asked((queue) => verify(queue, new Matcher(compiled('(')), [])),
+      'limit-exceeded': () => verified(compiled(), Array(64).fill(digit())),
+      'invalid-argument': () => verified(compiled('('), []),
     },
   },
 };
