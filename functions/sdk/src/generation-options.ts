@@ -27,7 +27,7 @@ export interface GenerateOptions<T = unknown> {
    * are the tokens of the forced text as the model's tokenizer makes them. By default true, except with a custom sampler or a window.
    */
   readonly jumpForward?: boolean;
-  /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a constraint or a speculator. */
+  /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */
   readonly logProbabilities?: boolean;
   /**
    * Let the first token take the place of the prompt's last one, if it begins with the same text: a prompt may end in the middle of a word,
