@@ -12,7 +12,15 @@ export interface Healing {
   readonly removed: number;
   /** The removed token's text, with which the generated text begins. */
   readonly text: string;
-  /** The tokens whose bytes begin with those of the removed token, itself included. */
+  /** The tokens that are not special: those have no text. Most lists have none, which two calls for all tokens show. */
+function withText(tokens: readonly number[], name: string): readonly number[] {
+  const write = (some: readonly number[], special: boolean) =>
+    attempt(() => tokenize.detokenize(name, some, special));
+  if (write(tokens, false) === write(tokens, true)) return tokens;
+  return tokens.filter((token) => write([token, token], false) === write([token, token], true));
+}
+
+/** The tokens whose bytes begin with those of the removed token, itself included. */
   readonly tokens: readonly number[];
 }
 
@@ -30,16 +38,11 @@ export function heal(sequence: Sequence): Healing | undefined {
   if (!bytes || bytes.length === 0) return undefined;
   const detokenizer = new Detokenizer(name);
   try {
-    const push = (tokens: readonly number[]) => attempt(() => detokenizer.push(tokens));
-    push(sequence.tokens.slice(-1 - PRIMING_TOKENS, -1));
-    const text = push([removed]);
-    // Special tokens have no text. Pushing the removed token completes what a token before has left incomplete.
-    const tokens = extensions(vocabulary, bytes).filter((token) => {
-      const shown = push([token]);
-      push([removed]);
-      return shown.startsWith(text);
-    });
-    if (text === '' || detokenizer.finish() !== '' || tokens.length < 2) return undefined;
+    attempt(() => detokenizer.push(sequence.tokens.slice(-1 - PRIMING_TOKENS, -1)));
+    const text = attempt(() => detokenizer.push([removed]));
+    if (text === '' || detokenizer.finish() !== '') return undefined;
+    const tokens = withText(extensions(vocabulary, bytes), name);
+    if (tokens.length < 2) return undefined;
     sequence.truncate(sequence.length - 1);
     return { removed, text, tokens };
   } finally {
