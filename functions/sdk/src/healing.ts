@@ -12,15 +12,7 @@ export interface Healing {
   readonly removed: number;
   /** The removed token's text, with which the generated text begins. */
   readonly text: string;
-  /** The tokens that are not special: those have no text. Most lists have none, which two calls for all tokens show. */
-function withText(tokens: readonly number[], name: string): readonly number[] {
-  const write = (some: readonly number[], special: boolean) =>
-    attempt(() => tokenize.detokenize(name, some, special));
-  if (write(tokens, false) === write(tokens, true)) return tokens;
-  return tokens.filter((token) => write([token, token], false) === write([token, token], true));
-}
-
-/** The tokens whose bytes begin with those of the removed token, itself included. */
+  /** The tokens whose bytes begin with those of the removed token, itself included. */
   readonly tokens: readonly number[];
 }
 
@@ -48,6 +40,13 @@ export function heal(sequence: Sequence): Healing | undefined {
   } finally {
     detokenizer.drop();
   }
+}
+
+/** The tokens that are not special: those have no text. Most lists have none, which two calls for all tokens show. */
+function withText(tokens: readonly number[], name: string): readonly number[] {
+  const write = (some: readonly number[], special: boolean) => attempt(() => tokenize.detokenize(name, some, special));
+  if (write(tokens, false) === write(tokens, true)) return tokens;
+  return tokens.filter((token) => write([token, token], false) === write([token, token], true));
 }
 
 /** The tokens whose bytes begin with `prefix`. */
