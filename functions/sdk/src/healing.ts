@@ -25,21 +25,34 @@ export function heal(sequence: Sequence): Healing | undefined {
   const { name } = sequence.model;
   const removed = sequence.tokens.at(-1);
   if (removed === undefined || removed < 0 || sequence.tokens.length < 2) return undefined;
-  const vocabulary = attempt(() => tokenize.vocabulary(name));
-  const bytes = vocabulary[removed];
-  if (!bytes || bytes.length === 0) return undefined;
   const detokenizer = new Detokenizer(name);
   try {
     attempt(() => detokenizer.push(sequence.tokens.slice(-1 - PRIMING_TOKENS, -1)));
     const text = attempt(() => detokenizer.push([removed]));
     if (text === '' || detokenizer.finish() !== '') return undefined;
-    const tokens = withText(extensions(vocabulary, bytes), name);
+    const tokens = successors(name, removed);
     if (tokens.length < 2) return undefined;
     sequence.truncate(sequence.length - 1);
     return { removed, text, tokens };
   } finally {
     detokenizer.drop();
   }
+}
+
+/** Lists of {@link successors}, since a list takes a look at the whole vocabulary. */
+const known = new Map<string, readonly number[]>();
+const MAX_KNOWN = 16;
+
+/** The tokens whose bytes begin with those of a token, itself included; none for a special token. */
+function successors(name: string, token: number): readonly number[] {
+  const key = `${token} ${name}`;
+  const before = known.get(key);
+  if (before) return before;
+  const vocabulary = attempt(() => tokenize.vocabulary(name));
+  const found = withText(extensions(vocabulary, vocabulary[token] ?? []), name);
+  if (known.size >= MAX_KNOWN) known.clear();
+  known.set(key, found);
+  return found;
 }
 
 /** The tokens that are not special: those have no text. Most lists have none, which two calls for all tokens show. */
