@@ -1,6 +1,7 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { GrammarAccount } from './account.ts';
 import type { Grammar } from './compiled.ts';
+import { forcedTokens, type Spelling } from './forced-tokens.ts';
 import type { Answer, MatchStatus } from './messages.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 
@@ -8,6 +9,7 @@ import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 const MAX_TOKENS = 131_072;
 
 const TOO_LONG = handlerError('limit-exceeded', `a matcher takes ${MAX_TOKENS} tokens at most; begin a new one`);
+const NO_TOKENS = new Uint32Array(0);
 const CLOSED = handlerError('closed', 'the matcher was dropped');
 
 let lastId = 0;
@@ -54,19 +56,28 @@ export class Matcher {
   accept(tokens: Uint32Array): Promise<Outcome<boolean>> {
     if (tokens.length > MAX_TOKENS) return Promise.resolve(err(TOO_LONG));
     const own = tokens.slice();
+    return this.#call((accepted) => this.#accept(own, accepted), own.byteLength);
+  }
+
+  /**
+   * Accepts the tokens of the text that must come next, and answers them: none where there is a choice. See `forcedTokens`.
+   *
+   * @param most most tokens to accept
+   */
+  jump(spelling: Spelling, most: number): Promise<Outcome<Uint32Array>> {
     const matcher = this.#id;
     return this.#call(async (accepted) => {
-      if (accepted.length + own.length > MAX_TOKENS) return err(TOO_LONG);
-      const refused = this.#account.keep(own.length);
-      if (refused) return err(refused);
-      const taken = await this.#ask({ kind: 'accept', matcher, tokens: own });
-      if (taken.tag === 'ok' && taken.val === true) {
-        for (const token of own) accepted.push(token);
-        return ok(true);
-      }
-      this.#account.give(own.length);
-      return taken.tag === 'ok' ? ok(false) : taken;
-    }, own.byteLength);
+      const forced = await this.#ask({ kind: 'forced', matcher });
+      if (forced.tag === 'err') return forced;
+      if (typeof forced.val !== 'object' || !('reaching' in forced.val)) return unexpected();
+      const tokens = await forcedTokens(forced.val, spelling);
+      if (tokens.tag === 'err') return tokens;
+      const own = tokens.val.slice(0, most);
+      const taken = own.length > 0 ? await this.#accept(own, accepted) : ok(true);
+      if (taken.tag === 'err') return taken;
+      // A tokenizer may spell a text by tokens that no mask allows, such as special tokens.
+      return ok(taken.val ? own : NO_TOKENS);
+    });
   }
 
   /** Tokens that may come next: bit `t % 32` of word `t / 32`. Only the end-of-sequence tokens where only the end may come. */
@@ -77,6 +88,21 @@ export class Matcher {
       if (mask.tag === 'err') return mask;
       return mask.val instanceof Uint32Array ? ok(mask.val) : unexpected();
     });
+  }
+
+  /**
+   * The mask, and the masks after each of `guesses`, one behind the other. Masks behind a guess that does not fit allow every token.
+   *
+   * @param guesses copied; may be a view of a guest's memory
+   */
+  masks(guesses: Uint32Array): Promise<Outcome<Uint32Array>> {
+    const matcher = this.#id;
+    const own = guesses.slice();
+    return this.#call(async () => {
+      const masks = await this.#ask({ kind: 'masks', matcher, guesses: own });
+      if (masks.tag === 'err') return masks;
+      return masks.val instanceof Uint32Array ? ok(masks.val) : unexpected();
+    }, own.byteLength);
   }
 
   status(): Promise<Outcome<MatchStatus>> {
@@ -122,6 +148,19 @@ export class Matcher {
       void this.#link?.request({ kind: 'close', matcher: this.#id }, this.#grammar.job.deadlines.operationMs);
       this.#grammar.release();
     });
+  }
+
+  async #accept(tokens: Uint32Array, accepted: number[]): Promise<Outcome<boolean>> {
+    if (accepted.length + tokens.length > MAX_TOKENS) return err(TOO_LONG);
+    const refused = this.#account.keep(tokens.length);
+    if (refused) return err(refused);
+    const taken = await this.#ask({ kind: 'accept', matcher: this.#id, tokens });
+    if (taken.tag === 'ok' && taken.val === true) {
+      for (const token of tokens) accepted.push(token);
+      return ok(true);
+    }
+    this.#account.give(tokens.length);
+    return taken.tag === 'ok' ? ok(false) : taken;
   }
 
   /** True when no matcher can observe the effects of the calls any more. */

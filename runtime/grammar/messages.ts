@@ -11,7 +11,10 @@ export type Request =
   | { readonly kind: 'open'; readonly matcher: number; readonly grammar: number; readonly tokens: Uint32Array }
   | { readonly kind: 'accept'; readonly matcher: number; readonly tokens: Uint32Array }
   | { readonly kind: 'mask'; readonly matcher: number }
+  /** Asks for the mask and for the masks after each of `guesses`, one behind the other. Masks behind a guess that does not fit allow all. */
+  | { readonly kind: 'masks'; readonly matcher: number; readonly guesses: Uint32Array }
   | { readonly kind: 'status'; readonly matcher: number }
+  | { readonly kind: 'forced'; readonly matcher: number }
   | { readonly kind: 'rollback'; readonly matcher: number; readonly tokens: number }
   /** Forgets a grammar or a matcher. */
   | { readonly kind: 'forget'; readonly grammar: number }
@@ -23,7 +26,15 @@ export interface MatchStatus {
   readonly mustEnd: boolean;
 }
 
-export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | undefined;
+/** The text that must come next. */
+export interface Forced {
+  /** UTF-8 of whole characters; empty where there is a choice. */
+  readonly bytes: Uint8Array;
+  /** Offsets of the bytes at which a token may begin that reaches past the last byte, in order. */
+  readonly reaching: readonly number[];
+}
+
+export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | Forced | undefined;
 
 export type Reply = { readonly tag: 'ok'; readonly val: Answer } | { readonly tag: 'err'; readonly val: HandlerError };
 

@@ -7,6 +7,7 @@ import { Workers } from './workers.ts';
 
 export { GrammarAccount } from './account.ts';
 export type { CompiledGrammar } from './compiled.ts';
+export type { Spelling } from './forced-tokens.ts';
 export type { Matcher } from './matcher.ts';
 export type { MatchStatus } from './messages.ts';
 export type { GrammarSource } from './translate/source.ts';

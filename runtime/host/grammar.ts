@@ -1,3 +1,4 @@
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
@@ -71,6 +72,18 @@ class InferletMatcher implements Droppable {
     return this.#ask((matcher) => matcher.status());
   }
 
+  jump(most: number): Promise<Outcome<Uint32Array>> {
+    const { description, services, textUser } = this.#inferlet;
+    const granted = description.models.get(this.#model);
+    return this.#ask((matcher) => {
+      // A matcher exists for models with a tokenizer only.
+      const { tokenizer, summary } = granted as GrantedModel & { tokenizer: Tokenizer };
+      const model = { tokenizer, directory: summary.directory };
+      const encode = (text: string) => services.texts.tokenize(textUser, model, text, false);
+      return matcher.jump({ tokenizer, encode }, most);
+    });
+  }
+
   rollback(tokens: number): Promise<Outcome<undefined>> {
     return this.#ask((matcher) => matcher.rollback(tokens));
   }
@@ -80,8 +93,8 @@ class InferletMatcher implements Droppable {
     return new InferletMatcher(this.#inferlet, this.#model, self.tag === 'ok' ? ok(() => self.val.fork()) : self);
   }
 
-  /** `fused.step` with the mask of the matcher's current state. Lists of `request` may be views of the guest's memory. */
-  async step(queue: DeviceQueue, request: StepRequest): Promise<Outcome<StepResult>> {
+  /** `fused.step` or, with a name, `adapter.step`, with the matcher's masks. Lists of `request` may be views of the guest's memory. */
+  async step(queue: DeviceQueue, request: StepRequest, adapter?: string): Promise<Outcome<StepResult>> {
     const account = this.#inferlet.grammarAccount;
     const bytes = bytesOf(request);
     const tokens = tokensOf(request);
@@ -91,12 +104,13 @@ class InferletMatcher implements Droppable {
     const own = ownRequest(request);
     queue.retain();
     try {
-      const allowed = await this.mask();
+      const guesses = own.tokens.subarray(own.tokens.length - own.rows + 1);
+      const allowed = await this.#ask((matcher) => (guesses.length > 0 ? matcher.masks(guesses) : matcher.mask()));
       if (allowed.tag === 'err') return allowed;
-      const offered = queue.offering('fused');
+      const offered = queue.offering(adapter === undefined ? 'fused' : 'adapter');
       if (offered.tag === 'err') return offered;
       const step = this.#inferlet.hooks.steps?.begin(queue, own.tokens.length, own.output.tag !== 'none');
-      const result = offered.val.step(queue.id, { ...own, allowed: allowed.val });
+      const result = offered.val.step(queue.id, { ...own, allowed: allowed.val, adapter });
       return await counted(this.#inferlet, tokens, result, step);
     } finally {
       queue.release();
@@ -132,6 +146,8 @@ export const grammar = {
   '[method]matcher.status': (_inferlet: Inferlet, self: InferletMatcher): Promise<Outcome<MatchStatus>> =>
     self.status(),
   '[method]matcher.fork': (_inferlet: Inferlet, self: InferletMatcher): InferletMatcher => self.fork(),
+  '[method]matcher.jump': (_inferlet: Inferlet, self: InferletMatcher, most: number): Promise<Outcome<Uint32Array>> =>
+    self.jump(most),
   '[method]matcher.rollback': (
     _inferlet: Inferlet,
     self: InferletMatcher,
@@ -144,15 +160,29 @@ export const grammar = {
     queue: DeviceQueue,
     matcher: InferletMatcher,
     request: StepRequest,
-  ): Promise<Outcome<StepResult>> => matcher.step(queue, request),
+  ): Promise<Outcome<StepResult>> =>
+    request.rows === 1 ? matcher.step(queue, request) : Promise.resolve(err(ONE_ROW)),
+
+  verify: (
+    _inferlet: Inferlet,
+    queue: DeviceQueue,
+    matcher: InferletMatcher,
+    adapter: string | undefined,
+    request: StepRequest,
+  ): Promise<Outcome<StepResult>> => matcher.step(queue, request, adapter),
 };
 
-function refuseStep(queue: DeviceQueue, model: string, { rows, output }: StepRequest) {
+const MAX_ROWS = 64;
+const ONE_ROW = handlerError('invalid-argument', 'a step with a grammar has one row of output; `verify` takes more');
+
+function refuseStep(queue: DeviceQueue, model: string, { tokens, rows, output }: StepRequest) {
   if (queue.name !== model) {
     return handlerError('invalid-argument', `the grammar was compiled for ${model} and the queue is of ${queue.name}`);
   }
-  if (rows === 1 && output.tag !== 'none') return null;
-  return handlerError('invalid-argument', 'a step with a grammar has one row of output, a sample or distributions');
+  if (rows > MAX_ROWS) return handlerError('limit-exceeded', `${rows} rows with a grammar; ${MAX_ROWS} is the limit`);
+  if (output.tag !== 'none' && rows >= 1 && rows <= tokens.length) return null;
+  const text = 'a step with a grammar has rows of output, samples or distributions, for one or more of its inputs';
+  return handlerError('invalid-argument', text);
 }
 
 /** Bytes of a request's lists. */

@@ -4,6 +4,7 @@ import { admission } from './admission.ts';
 import { batching } from './batching.ts';
 import { type Bench, machine } from './bench.ts';
 import { concurrency } from './concurrency.ts';
+import { constrained } from './constrained.ts';
 import { engine } from './engine/engine.ts';
 import { flood } from './flood.ts';
 import { forks } from './forks.ts';
@@ -21,6 +22,7 @@ import { tenants } from './tenants.ts';
 const BENCHES: readonly Bench[] = [
   http,
   generate,
+  constrained,
   launch,
   concurrency,
   forks,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after } from 'node:test';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
@@ -11,7 +11,7 @@ import { newHome, Platform, ROOT } from './platform.ts';
 export const STORIES = 'stories15m';
 export const CHAT = 'minimind2-small';
 export const STORIES_8BIT = 'stories15m-8bit';
-/** A tiny random model (context length 64, one token per byte), and the same model on the float64 reference backend. */
+/** A tiny random model (context length 64, one token per byte, an adapter `other`), and the same model on the float64 reference backend. */
 export const TINY = 'tiny';
 export const TINY_REFERENCE = 'tiny-reference';
 
@@ -33,6 +33,7 @@ bits = 8
 [[model]]
 name = "${TINY}"
 source = "file:${tiny}"
+adapters = [{ name = "other", source = "file:${tiny}-adapter" }]
 
 [[model]]
 name = "${TINY_REFERENCE}"
@@ -56,7 +57,8 @@ export function functionsPlatform(): Promise<Platform> {
 async function start(): Promise<Platform> {
   const home = await newHome();
   const tiny = path.join(home, 'tiny-model');
-  await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
+  const { config } = await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
+  await randomAdapter(`${tiny}-adapter`, config, 8);
   return Platform.start({ home, functions: false, config: configuration(tiny) });
 }
 

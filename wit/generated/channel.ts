@@ -1022,6 +1022,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult(r): Outcome<StepResult, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readFusedStepResult(r) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
+    interface: 'grammar', name: 'verify', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2, a3]: readonly [unknown, unknown, string | undefined, StepRequest]) { w.handle(0, a0); w.handle(3, a1); if (a2 === undefined) w.case(0); else { w.case(1); w.string(a2); } writeFusedStepRequest(w, a3); },
+    readArguments(r) { return [r.handle(0), r.handle(3), (r.case(2) === 0 ? undefined : r.string()), readFusedStepRequest(r)]; },
+    writeResult(w, v: Outcome<StepResult, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeFusedStepResult(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<StepResult, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readFusedStepResult(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
     interface: 'grammar', name: '[constructor]compiled', answering: 'makes', resource: 2, fallible: false,
     writeArguments(w, [a0, a1]: readonly [string, Source]) { w.string(a0); writeGrammarSource(w, a1); },
     readArguments(r) { return [r.string(), readGrammarSource(r)]; },
@@ -1062,6 +1069,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments(r) { return [r.handle(3)]; },
     writeResult(w, v: Outcome<MatchStatus, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeGrammarMatchStatus(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
     readResult(r): Outcome<MatchStatus, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readGrammarMatchStatus(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'grammar', name: '[method]matcher.jump', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, number]) { w.handle(3, a0); w.u32(a1); },
+    readArguments(r) { return [r.handle(3), r.u32()]; },
+    writeResult(w, v: Outcome<Uint32Array, HandlerError>) { if (v.tag === 'ok') { w.case(0); w.numbers(v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Uint32Array, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.u32List() } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
     interface: 'grammar', name: '[method]matcher.fork', answering: 'makes', resource: 3, fallible: false,

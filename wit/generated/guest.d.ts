@@ -536,6 +536,12 @@ declare module 'pie:inferlet/grammar@0.1.0' {
     mask(): Future<Outcome<number[]>>;
     /** Reports if the text may or must end now. */
     status(): Future<Outcome<MatchStatus>>;
+    /**
+     * Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
+     * the text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become
+     * others with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.
+     */
+    jump(most: number): Future<Outcome<number[]>>;
     /** A separate matcher in the same state. */
     fork(): Matcher;
     /** Undoes the last `tokens` accepted tokens. */
@@ -549,6 +555,12 @@ declare module 'pie:inferlet/grammar@0.1.0' {
    * must follow it.
    */
   export function step(queue: Queue, matcher: Matcher, request: StepRequest): Future<Outcome<StepResult>>;
+  /**
+   * Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
+   * tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
+   * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
+   */
+  export function verify(queue: Queue, matcher: Matcher, adapter: string | null | undefined, request: StepRequest): Future<Outcome<StepResult>>;
   export {};
 }
 

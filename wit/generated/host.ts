@@ -245,6 +245,12 @@ export interface Matcher extends Partial<Disposable> {
   mask(): Promise<Outcome<Uint32Array, HandlerError>>;
   /** Reports if the text may or must end now. */
   status(): Promise<Outcome<MatchStatus, HandlerError>>;
+  /**
+   * Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
+   * the text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become
+   * others with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.
+   */
+  jump(most: number): Promise<Outcome<Uint32Array, HandlerError>>;
   /** A separate matcher in the same state. */
   fork(): Matcher;
   /** Undoes the last `tokens` accepted tokens. */
@@ -630,6 +636,12 @@ export interface GrammarHost {
    * must follow it.
    */
   step(queue: Queue, matcher: Matcher, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
+  /**
+   * Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
+   * tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
+   * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
+   */
+  verify(queue: Queue, matcher: Matcher, adapter: string | undefined, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
 }
 
 /**

@@ -131,12 +131,14 @@ export interface HostFunctions {
   };
   readonly 'grammar': {
     readonly 'step': (context: unknown, a0: Queue, a1: Matcher, a2: StepRequest) => Promise<Outcome<StepResult, HandlerError>>;
+    readonly 'verify': (context: unknown, a0: Queue, a1: Matcher, a2: string | undefined, a3: StepRequest) => Promise<Outcome<StepResult, HandlerError>>;
     readonly '[constructor]compiled': (context: unknown, a0: string, a1: Source) => Compiled;
     readonly '[method]compiled.ready': (context: unknown, a0: Compiled) => Promise<Outcome<undefined, HandlerError>>;
     readonly '[constructor]matcher': (context: unknown, a0: Compiled) => Matcher;
     readonly '[method]matcher.accept': (context: unknown, a0: Matcher, a1: Uint32Array) => Promise<Outcome<boolean, HandlerError>>;
     readonly '[method]matcher.mask': (context: unknown, a0: Matcher) => Promise<Outcome<Uint32Array, HandlerError>>;
     readonly '[method]matcher.status': (context: unknown, a0: Matcher) => Promise<Outcome<MatchStatus, HandlerError>>;
+    readonly '[method]matcher.jump': (context: unknown, a0: Matcher, a1: number) => Promise<Outcome<Uint32Array, HandlerError>>;
     readonly '[method]matcher.fork': (context: unknown, a0: Matcher) => Matcher;
     readonly '[method]matcher.rollback': (context: unknown, a0: Matcher, a1: number) => Promise<Outcome<undefined, HandlerError>>;
     readonly '[resource-drop]compiled': (context: unknown, self: Compiled) => void;
@@ -281,12 +283,14 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['tokenize', '[method]detokenizer.finish'],
   ['tokenize', '[resource-drop]detokenizer'],
   ['grammar', 'step'],
+  ['grammar', 'verify'],
   ['grammar', '[constructor]compiled'],
   ['grammar', '[method]compiled.ready'],
   ['grammar', '[constructor]matcher'],
   ['grammar', '[method]matcher.accept'],
   ['grammar', '[method]matcher.mask'],
   ['grammar', '[method]matcher.status'],
+  ['grammar', '[method]matcher.jump'],
   ['grammar', '[method]matcher.fork'],
   ['grammar', '[method]matcher.rollback'],
   ['grammar', '[resource-drop]compiled'],
@@ -410,71 +414,73 @@ export function lower(host: HostFunctions): Lowering {
   const h57 = host['tokenize']['[method]detokenizer.finish'];
   const h58 = host['tokenize']['[resource-drop]detokenizer'];
   const h59 = host['grammar']['step'];
-  const h60 = host['grammar']['[constructor]compiled'];
-  const h61 = host['grammar']['[method]compiled.ready'];
-  const h62 = host['grammar']['[constructor]matcher'];
-  const h63 = host['grammar']['[method]matcher.accept'];
-  const h64 = host['grammar']['[method]matcher.mask'];
-  const h65 = host['grammar']['[method]matcher.status'];
-  const h66 = host['grammar']['[method]matcher.fork'];
-  const h67 = host['grammar']['[method]matcher.rollback'];
-  const h68 = host['grammar']['[resource-drop]compiled'];
-  const h69 = host['grammar']['[resource-drop]matcher'];
-  const h70 = host['introspect']['forward-scores'];
-  const h71 = host['kv-files']['remove'];
-  const h72 = host['kv-files']['files'];
-  const h73 = host['kv-files']['[constructor]file'];
-  const h74 = host['kv-files']['[method]file.ready'];
-  const h75 = host['kv-files']['[method]file.tokens'];
-  const h76 = host['kv-files']['[method]file.next-position'];
-  const h77 = host['kv-files']['[method]file.pages'];
-  const h78 = host['kv-files']['[method]file.reserve'];
-  const h79 = host['kv-files']['[method]file.filled'];
-  const h80 = host['kv-files']['[method]file.pred'];
-  const h81 = host['kv-files']['[method]file.fork'];
-  const h82 = host['kv-files']['[method]file.extract'];
-  const h83 = host['kv-files']['[method]file.merge'];
-  const h84 = host['kv-files']['[method]file.save'];
-  const h85 = host['kv-files']['[method]file.unlock'];
-  const h86 = host['kv-files']['[resource-drop]file'];
-  const h87 = host['input-image']['image-dimensions'];
-  const h88 = host['input-image']['image-embeds'];
-  const h89 = host['input-image']['embed-image'];
-  const h90 = host['adapter']['list-adapters'];
-  const h91 = host['adapter']['load-adapter'];
-  const h92 = host['adapter']['forward-with-adapter'];
-  const h93 = host['adapter']['step'];
-  const h94 = host['store']['get'];
-  const h95 = host['store']['set'];
-  const h96 = host['store']['compare-and-set'];
-  const h97 = host['store']['delete-key'];
-  const h98 = host['store']['exists'];
-  const h99 = host['store']['list-keys'];
-  const h100 = host['messaging']['broadcast'];
-  const h101 = host['messaging']['push'];
-  const h102 = host['messaging']['pull'];
-  const h103 = host['messaging']['[constructor]subscription'];
-  const h104 = host['messaging']['[method]subscription.ready'];
-  const h105 = host['messaging']['[method]subscription.next'];
-  const h106 = host['messaging']['[method]subscription.unsubscribe'];
-  const h107 = host['messaging']['[resource-drop]subscription'];
-  const h108 = host['http']['[constructor]exchange'];
-  const h109 = host['http']['[method]exchange.head'];
-  const h110 = host['http']['[method]exchange.read'];
-  const h111 = host['http']['[resource-drop]exchange'];
-  const h112 = host['children']['[constructor]child'];
-  const h113 = host['children']['[method]child.started'];
-  const h114 = host['children']['[method]child.send'];
-  const h115 = host['children']['[method]child.close'];
-  const h116 = host['children']['[method]child.receive'];
-  const h117 = host['children']['[method]child.wait'];
-  const h118 = host['children']['[method]child.cancel'];
-  const h119 = host['children']['[resource-drop]child'];
-  const h120 = host['file-exchange']['send-file'];
-  const h121 = host['file-exchange']['receive-file'];
-  const h122 = host['file-exchange']['list-files'];
-  const h123 = host['environment']['get-variable'];
-  const h124 = host['environment']['list-variables'];
+  const h60 = host['grammar']['verify'];
+  const h61 = host['grammar']['[constructor]compiled'];
+  const h62 = host['grammar']['[method]compiled.ready'];
+  const h63 = host['grammar']['[constructor]matcher'];
+  const h64 = host['grammar']['[method]matcher.accept'];
+  const h65 = host['grammar']['[method]matcher.mask'];
+  const h66 = host['grammar']['[method]matcher.status'];
+  const h67 = host['grammar']['[method]matcher.jump'];
+  const h68 = host['grammar']['[method]matcher.fork'];
+  const h69 = host['grammar']['[method]matcher.rollback'];
+  const h70 = host['grammar']['[resource-drop]compiled'];
+  const h71 = host['grammar']['[resource-drop]matcher'];
+  const h72 = host['introspect']['forward-scores'];
+  const h73 = host['kv-files']['remove'];
+  const h74 = host['kv-files']['files'];
+  const h75 = host['kv-files']['[constructor]file'];
+  const h76 = host['kv-files']['[method]file.ready'];
+  const h77 = host['kv-files']['[method]file.tokens'];
+  const h78 = host['kv-files']['[method]file.next-position'];
+  const h79 = host['kv-files']['[method]file.pages'];
+  const h80 = host['kv-files']['[method]file.reserve'];
+  const h81 = host['kv-files']['[method]file.filled'];
+  const h82 = host['kv-files']['[method]file.pred'];
+  const h83 = host['kv-files']['[method]file.fork'];
+  const h84 = host['kv-files']['[method]file.extract'];
+  const h85 = host['kv-files']['[method]file.merge'];
+  const h86 = host['kv-files']['[method]file.save'];
+  const h87 = host['kv-files']['[method]file.unlock'];
+  const h88 = host['kv-files']['[resource-drop]file'];
+  const h89 = host['input-image']['image-dimensions'];
+  const h90 = host['input-image']['image-embeds'];
+  const h91 = host['input-image']['embed-image'];
+  const h92 = host['adapter']['list-adapters'];
+  const h93 = host['adapter']['load-adapter'];
+  const h94 = host['adapter']['forward-with-adapter'];
+  const h95 = host['adapter']['step'];
+  const h96 = host['store']['get'];
+  const h97 = host['store']['set'];
+  const h98 = host['store']['compare-and-set'];
+  const h99 = host['store']['delete-key'];
+  const h100 = host['store']['exists'];
+  const h101 = host['store']['list-keys'];
+  const h102 = host['messaging']['broadcast'];
+  const h103 = host['messaging']['push'];
+  const h104 = host['messaging']['pull'];
+  const h105 = host['messaging']['[constructor]subscription'];
+  const h106 = host['messaging']['[method]subscription.ready'];
+  const h107 = host['messaging']['[method]subscription.next'];
+  const h108 = host['messaging']['[method]subscription.unsubscribe'];
+  const h109 = host['messaging']['[resource-drop]subscription'];
+  const h110 = host['http']['[constructor]exchange'];
+  const h111 = host['http']['[method]exchange.head'];
+  const h112 = host['http']['[method]exchange.read'];
+  const h113 = host['http']['[resource-drop]exchange'];
+  const h114 = host['children']['[constructor]child'];
+  const h115 = host['children']['[method]child.started'];
+  const h116 = host['children']['[method]child.send'];
+  const h117 = host['children']['[method]child.close'];
+  const h118 = host['children']['[method]child.receive'];
+  const h119 = host['children']['[method]child.wait'];
+  const h120 = host['children']['[method]child.cancel'];
+  const h121 = host['children']['[resource-drop]child'];
+  const h122 = host['file-exchange']['send-file'];
+  const h123 = host['file-exchange']['receive-file'];
+  const h124 = host['file-exchange']['list-files'];
+  const h125 = host['environment']['get-variable'];
+  const h126 = host['environment']['list-variables'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -831,7 +837,23 @@ export function lower(host: HostFunctions): Lowering {
       load18(g, p + 8),
     ];
   }
-  function lift44(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
+  function load44(g: LoweredGuest, p: number): readonly [Queue, Matcher, string | undefined, StepRequest] {
+    return [
+      (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
+      (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
+      load45(g, p + 8),
+      load18(g, p + 20),
+    ];
+  }
+  function load45(g: LoweredGuest, p: number): string | undefined {
+    const d = g.u8[p];
+    switch (d) {
+      case 0: return undefined;
+      case 1: return g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]);
+      default: return g.trap(`${d} is no case of option`);
+    }
+  }
+  function lift46(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'json-schema', val: g.string(f1, f2) };
@@ -841,7 +863,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of source`);
     }
   }
-  function lift45(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift47(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -849,7 +871,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift46(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift48(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -857,7 +879,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift47(g: LoweredGuest, f0: number): Access {
+  function lift49(g: LoweredGuest, f0: number): Access {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'read';
@@ -865,14 +887,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of access`);
     }
   }
-  function store48(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store50(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift49(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift51(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -880,7 +902,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift50(g: LoweredGuest, f0: number): Rights {
+  function lift52(g: LoweredGuest, f0: number): Rights {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'private';
@@ -889,31 +911,31 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of rights`);
     }
   }
-  function store51(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
+  function store53(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store52(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store54(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store52(g: LoweredGuest, p: number, v: Dimensions): void {
+  function store54(g: LoweredGuest, p: number, v: Dimensions): void {
     g.u32[(p + 0) >>> 2] = v.width;
     g.u32[(p + 4) >>> 2] = v.height;
   }
-  function lift53(_g: LoweredGuest, f0: number, f1: number): Dimensions {
+  function lift55(_g: LoweredGuest, f0: number, f1: number): Dimensions {
     return {
       width: (f0 >>> 0),
       height: (f1 >>> 0),
     };
   }
-  function store54(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store56(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift55(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift57(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -921,14 +943,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load56(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
+  function load58(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]),
       load18(g, p + 12),
     ];
   }
-  function lift57(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift59(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -936,7 +958,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift58(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift60(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -944,7 +966,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift59(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift61(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -952,33 +974,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift60(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift62(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list61(g, f4, f5),
-      body: lift63(g, f6, f7, f8),
-      timeoutMs: lift64(g, f9, f10),
+      headers: list63(g, f4, f5),
+      body: lift65(g, f6, f7, f8),
+      timeoutMs: lift66(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list61(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list63(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load62(g, e);
+      v[i] = load64(g, e);
     }
     return v;
   }
-  function load62(g: LoweredGuest, p: number): Header {
+  function load64(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift63(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift65(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -986,7 +1008,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift64(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift66(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -994,14 +1016,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store65(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store67(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store66(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store68(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1011,7 +1033,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift67(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift69(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1019,7 +1041,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load68(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load70(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1027,131 +1049,131 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store69(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store71(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store70(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store71(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store71(g: LoweredGuest, p: number, v: Message): void {
-    switch (v.tag) {
-      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store72(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store72(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store73(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store73(g: LoweredGuest, p: number, v: Imported): void {
-    g.putU32(p + 0, v.pages);
-    g.u32[(p + 8) >>> 2] = v.tokens;
-    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  function store73(g: LoweredGuest, p: number, v: Message): void {
+    switch (v.tag) {
+      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
   }
-  function store74(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store74(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store75(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store75(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store75(g: LoweredGuest, p: number, v: Imported): void {
+    g.putU32(p + 0, v.pages);
+    g.u32[(p + 8) >>> 2] = v.tokens;
+    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  }
+  function store76(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store77(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store77(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store76(g, e, (v[i] as ExportInfo));
+      store78(g, e, (v[i] as ExportInfo));
     }
   }
-  function store76(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store78(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store77(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store79(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store78(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store80(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store78(g: LoweredGuest, p: number, v: Distribution): void {
+  function store80(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store79(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store81(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store80(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store82(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store81(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store83(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store82(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store84(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store82(g: LoweredGuest, p: number, v: StepResult): void {
+  function store84(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store83(g, p + 8, v.distributions);
+    store85(g, p + 8, v.distributions);
   }
-  function store83(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store85(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store78(g, e, (v[i] as Distribution));
+      store80(g, e, (v[i] as Distribution));
     }
   }
-  function store84(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store86(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store85(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store87(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store85(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store87(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store86(g, p + 8, v.finished);
+    store88(g, p + 8, v.finished);
   }
-  function store86(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store88(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store87(g, p + 1, v);
+      store89(g, p + 1, v);
     }
   }
-  function store87(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case88(v);
+  function store89(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case90(v);
   }
-  function case88(v: FinishReason): number {
+  function case90(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1159,89 +1181,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store89(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
+  function store91(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store90(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store92(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store90(g: LoweredGuest, p: number, v: Piped): void {
+  function store92(g: LoweredGuest, p: number, v: Piped): void {
     g.putU32(p + 0, v.tokens);
     g.putString(p + 8, v.text);
     g.putString(p + 16, v.held);
-    store91(g, p + 24, v.stop);
-    store92(g, p + 36, v.finished);
+    store93(g, p + 24, v.stop);
+    store94(g, p + 36, v.finished);
   }
-  function store91(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store93(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store92(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store94(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store87(g, p + 1, v);
+      store89(g, p + 1, v);
     }
   }
-  function store93(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
+  function store95(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store94(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store96(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store95(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store96(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store96(g: LoweredGuest, p: number, v: MatchStatus): void {
-    g.u8[p + 0] = v.mayEnd ? 1 : 0;
-    g.u8[p + 1] = v.mustEnd ? 1 : 0;
-  }
-  function store97(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store97(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store98(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store98(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store98(g: LoweredGuest, p: number, v: MatchStatus): void {
+    g.u8[p + 0] = v.mayEnd ? 1 : 0;
+    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  }
+  function store99(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store100(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store100(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store99(g, e, (v[i] as KvFilesFileInfo));
+      store101(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store99(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store101(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store100(g, p + 17, v.rights);
+    store102(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store100(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case101(v);
+  function store102(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case103(v);
   }
-  function case101(v: Rights): number {
+  function case103(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1249,92 +1271,92 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store102(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store103(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store103(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store78(g, e, (v[i] as Distribution));
-    }
-  }
-  function store104(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store104(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store105(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store105(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store105(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store106(g, e, (v[i] as AdapterInfo));
+      store80(g, e, (v[i] as Distribution));
     }
   }
-  function store106(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store106(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store107(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store107(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store108(g, e, (v[i] as AdapterInfo));
+    }
+  }
+  function store108(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store107(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store109(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store108(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store110(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store108(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store110(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store109(g, p + 8, v);
+      store111(g, p + 8, v);
     }
   }
-  function store109(g: LoweredGuest, p: number, v: Entry): void {
+  function store111(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store110(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store112(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store111(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store113(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store112(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store114(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store112(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store114(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store113(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store115(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store114(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store116(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store114(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store116(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1344,151 +1366,151 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store115(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store117(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store116(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store117(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store117(g: LoweredGuest, p: number, v: Envelope): void {
-    g.putString(p + 0, v.sender);
-    store71(g, p + 8, v.message);
-  }
-  function store118(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+  function store118(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store119(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store119(g: LoweredGuest, p: number, v: ResponseHead): void {
+  function store119(g: LoweredGuest, p: number, v: Envelope): void {
+    g.putString(p + 0, v.sender);
+    store73(g, p + 8, v.message);
+  }
+  function store120(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store121(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store121(g: LoweredGuest, p: number, v: ResponseHead): void {
     g.u16[(p + 0) >>> 1] = v.status;
-    store120(g, p + 4, v.headers);
+    store122(g, p + 4, v.headers);
     g.putString(p + 12, v.url);
   }
-  function store120(g: LoweredGuest, p: number, v: readonly Header[]): void {
+  function store122(g: LoweredGuest, p: number, v: readonly Header[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store121(g, e, (v[i] as Header));
+      store123(g, e, (v[i] as Header));
     }
   }
-  function store121(g: LoweredGuest, p: number, v: Header): void {
+  function store123(g: LoweredGuest, p: number, v: Header): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.value);
   }
-  function store122(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store124(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store123(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store125(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store123(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+  function store125(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putU8(p + 4, v);
     }
   }
-  function store124(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store126(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store125(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+  function store127(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store126(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store128(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store126(g: LoweredGuest, p: number, v: Ending): void {
+  function store128(g: LoweredGuest, p: number, v: Ending): void {
     switch (v.tag) {
       case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store127(g, p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store129(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store127(g: LoweredGuest, p: number, v: Failure): void {
+  function store129(g: LoweredGuest, p: number, v: Failure): void {
     g.putString(p + 0, v.code);
     g.putString(p + 8, v.message);
   }
-  function store128(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store129(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store129(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
-  }
-  function store130(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store130(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store131(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store131(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store131(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store132(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store133(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store133(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store132(g, e, (v[i] as FileExchangeFileInfo));
+      store134(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store132(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store134(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store69(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store70(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store72(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store74(g, p, v); } },
-    { id: 4, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store77(g, p, v); } },
-    { id: 5, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store79(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store80(g, p, v); } },
-    { id: 7, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store81(g, p, v); } },
-    { id: 8, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store84(g, p, v); } },
-    { id: 9, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store89(g, p, v); } },
-    { id: 10, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store93(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store94(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store95(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store97(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store102(g, p, v); } },
-    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store104(g, p, v); } },
-    { id: 16, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store107(g, p, v); } },
-    { id: 17, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store110(g, p, v); } },
-    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store111(g, p, v); } },
-    { id: 19, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store113(g, p, v); } },
-    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store115(g, p, v); } },
-    { id: 21, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store116(g, p, v); } },
-    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store118(g, p, v); } },
-    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store122(g, p, v); } },
-    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store124(g, p, v); } },
-    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store125(g, p, v); } },
-    { id: 26, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store128(g, p, v); } },
-    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store130(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store71(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store72(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store74(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store76(g, p, v); } },
+    { id: 4, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store79(g, p, v); } },
+    { id: 5, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store81(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store82(g, p, v); } },
+    { id: 7, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store83(g, p, v); } },
+    { id: 8, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store86(g, p, v); } },
+    { id: 9, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store91(g, p, v); } },
+    { id: 10, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store95(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store96(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store97(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store99(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store104(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store106(g, p, v); } },
+    { id: 16, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store109(g, p, v); } },
+    { id: 17, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store112(g, p, v); } },
+    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store113(g, p, v); } },
+    { id: 19, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store115(g, p, v); } },
+    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store117(g, p, v); } },
+    { id: 21, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store118(g, p, v); } },
+    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store120(g, p, v); } },
+    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store124(g, p, v); } },
+    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store126(g, p, v); } },
+    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store127(g, p, v); } },
+    { id: 26, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store130(g, p, v); } },
+    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store132(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -1920,60 +1942,74 @@ export function lower(host: HostFunctions): Lowering {
       g.leave();
       return v;
     }],
+    ['pie:inferlet/grammar@0.1#verify', (g) => (p: number) => {
+      g.enter();
+      p = g.range(p, 100, 4);
+      const t = load44(g, p);
+      const v = g.addFuture(h60(g.context, t[0], t[1], t[2], t[3]), F[7]);
+      g.leave();
+      return v;
+    }],
     ['pie:inferlet/grammar@0.1#[constructor]compiled', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift44(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h60(g.context, v0, v1));
+      const v1 = lift46(g, a1_0, a1_1, a1_2);
+      const v = g.addResource(4, h61(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h61(g.context, v0), F[0]);
+      return g.addFuture(h62(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h62(g.context, v0));
+      return g.addResource(3, h63(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h63(g.context, v0, v1), F[10]);
+      const v = g.addFuture(h64(g.context, v0, v1), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h64(g.context, v0), F[11]);
+      return g.addFuture(h65(g.context, v0), F[11]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h65(g.context, v0), F[12]);
+      return g.addFuture(h66(g.context, v0), F[12]);
+    }],
+    ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 3) as Matcher);
+      const v1 = (a1_0 >>> 0);
+      return g.addFuture(h67(g.context, v0, v1), F[11]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h66(g.context, v0));
+      return g.addResource(3, h68(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h67(g.context, v0, v1), F[0]);
+      return g.addFuture(h69(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h68(g.context, g.takeResource(h, 4) as Compiled);
+      h70(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h69(g.context, g.takeResource(h, 3) as Matcher);
+      h71(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -1982,8 +2018,8 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift45(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h70(g.context, v0, v1, v2, v3, v4, v5), F[5]);
+      const v5 = lift47(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      const v = g.addFuture(h72(g.context, v0, v1, v2, v3, v4, v5), F[5]);
       g.leave();
       return v;
     }],
@@ -1991,7 +2027,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h71(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h73(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -1999,39 +2035,39 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h72(g.context, v0, v1), F[13]);
+      const v = g.addFuture(h74(g.context, v0, v1), F[13]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[constructor]file', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift46(g, a1_0, a1_1, a1_2);
-      const v2 = lift47(g, a2_0);
-      const v = g.addResource(5, h73(g.context, v0, v1, v2));
+      const v1 = lift48(g, a1_0, a1_1, a1_2);
+      const v2 = lift49(g, a2_0);
+      const v = g.addResource(5, h75(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h74(g.context, v0), F[0]);
+      return g.addFuture(h76(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h75(g.context, v0);
+      return h77(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h76(g.context, v0);
+      return h78(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h77(g.context, v0);
+      const v = h79(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2040,8 +2076,8 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h78(g.context, v0, v1);
-      store48(g, r, v);
+      const v = h80(g.context, v0, v1);
+      store50(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.filled', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2049,7 +2085,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h79(g.context, v0, v1, v2);
+      h81(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2057,21 +2093,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h80(g.context, v0, v1, v2, v3), F[14]);
+      const v = g.addFuture(h82(g.context, v0, v1, v2, v3), F[14]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h81(g.context, v0));
+      return g.addResource(5, h83(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
-      const v2 = lift49(g, a2_0, a2_1);
-      const v = g.addResource(5, h82(g.context, v0, v1, v2));
+      const v2 = lift51(g, a2_0, a2_1);
+      const v = g.addResource(5, h84(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2080,42 +2116,42 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h83(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h85(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
-      const v3 = lift50(g, a3_0);
-      const v = g.addFuture(h84(g.context, v0, v1, v2, v3), F[0]);
+      const v3 = lift52(g, a3_0);
+      const v = g.addFuture(h86(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h85(g.context, v0);
+      h87(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h86(g.context, g.takeResource(h, 5) as File);
+      h88(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h87(g.context, v0);
-      store51(g, r, v);
+      const v = h89(g.context, v0);
+      store53(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#image-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift53(g, a1_0, a1_1);
+      const v1 = lift55(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h88(g.context, v0, v1);
-      store54(g, r, v);
+      const v = h90(g.context, v0, v1);
+      store56(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#embed-image', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
@@ -2124,20 +2160,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h89(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h91(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h90(g.context, v0), F[15]);
+      return g.addFuture(h92(g.context, v0), F[15]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h91(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h93(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2149,22 +2185,22 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
-      const v6 = lift55(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h92(g.context, v0, v1, v2, v3, v4, v5, v6);
+      const v6 = lift57(g, a6_0, a6_1, a6_2, a6_3, a6_4);
+      h94(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
-      const t = load56(g, p);
-      const v = g.addFuture(h93(g.context, t[0], t[1], t[2]), F[7]);
+      const t = load58(g, p);
+      const v = g.addFuture(h95(g.context, t[0], t[1], t[2]), F[7]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h94(g.context, v0), F[16]);
+      const v = g.addFuture(h96(g.context, v0), F[16]);
       g.leave();
       return v;
     }],
@@ -2172,40 +2208,40 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift57(g, a2_0, a2_1);
-      const v = g.addFuture(h95(g.context, v0, v1, v2), F[17]);
+      const v2 = lift59(g, a2_0, a2_1);
+      const v = g.addFuture(h97(g.context, v0, v1, v2), F[17]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift58(g, a1_0, a1_1);
+      const v1 = lift60(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h96(g.context, v0, v1, v2), F[18]);
+      const v = g.addFuture(h98(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h97(g.context, v0), F[10]);
+      const v = g.addFuture(h99(g.context, v0), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h98(g.context, v0), F[10]);
+      const v = g.addFuture(h100(g.context, v0), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift59(g, a1_0, a1_1, a1_2);
+      const v1 = lift61(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h99(g.context, v0, v1, v2), F[19]);
+      const v = g.addFuture(h101(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
@@ -2213,7 +2249,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h100(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h102(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2221,142 +2257,142 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h101(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h103(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h102(g.context, v0), F[21]);
+      const v = g.addFuture(h104(g.context, v0), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h103(g.context, v0));
+      const v = g.addResource(6, h105(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h104(g.context, v0), F[0]);
+      return g.addFuture(h106(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h105(g.context, v0), F[21]);
+      return g.addFuture(h107(g.context, v0), F[21]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h106(g.context, v0);
+      h108(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h107(g.context, g.takeResource(h, 6) as Subscription);
+      h109(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift60(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h108(g.context, v0));
+      const v0 = lift62(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h110(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h109(g.context, v0), F[22]);
+      return g.addFuture(h111(g.context, v0), F[22]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h110(g.context, v0), F[23]);
+      return g.addFuture(h112(g.context, v0), F[23]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h111(g.context, g.takeResource(h, 7) as Exchange);
+      h113(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h112(g.context, v0, v1));
+      const v = g.addResource(8, h114(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h113(g.context, v0), F[24]);
+      return g.addFuture(h115(g.context, v0), F[24]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h114(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h116(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h115(g.context, v0);
+      h117(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h116(g.context, v0), F[1]);
+      return g.addFuture(h118(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h117(g.context, v0), F[25]);
+      return g.addFuture(h119(g.context, v0), F[25]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h118(g.context, v0);
+      h120(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h119(g.context, g.takeResource(h, 8) as Child);
+      h121(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h120(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h122(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h121(g.context, v0), F[26]);
+      const v = g.addFuture(h123(g.context, v0), F[26]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h122(g.context), F[27]);
+      return g.addFuture(h124(g.context), F[27]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h123(g.context, v0);
-      store65(g, r, v);
+      const v = h125(g.context, v0);
+      store67(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h124(g.context);
-      store66(g, r, v);
+      const v = h126(g.context);
+      store68(g, r, v);
       g.leave();
     }],
   ];
@@ -2377,10 +2413,12 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/fused@0.1#[method]run.next', [F[8]]],
     ['pie:inferlet/fused@0.1#[method]run.pipe', [F[9]]],
     ['pie:inferlet/grammar@0.1#step', [F[7]]],
+    ['pie:inferlet/grammar@0.1#verify', [F[7]]],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', [F[0]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', [F[10]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', [F[11]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', [F[12]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.jump', [F[11]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', [F[0]]],
     ['pie:inferlet/introspect@0.1#forward-scores', [F[5]]],
     ['pie:inferlet/kv-files@0.1#remove', [F[0]]],
@@ -2418,8 +2456,8 @@ export function lower(host: HostFunctions): Lowering {
     functions: new Map(functions),
     futures: new Map(futures),
     deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[13], F[14], F[15]],
-    liftResult: (g, f0, f1, f2) => lift67(g, f0, f1, f2),
-    loadResult: (g, p) => load68(g, p),
+    liftResult: (g, f0, f1, f2) => lift69(g, f0, f1, f2),
+    loadResult: (g, p) => load70(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

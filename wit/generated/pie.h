@@ -1023,6 +1023,24 @@ static inline pie_grammar_matcher_status_future pie_grammar_matcher_status(pie_g
   return (pie_grammar_matcher_status_future){pie_raw_grammar_matcher_status(self.handle)};
 }
 
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.jump") int32_t pie_raw_grammar_matcher_jump(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0][method]matcher.jump") int32_t pie_raw_grammar_matcher_jump_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0][method]matcher.jump") void pie_raw_grammar_matcher_jump_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_matcher_jump_future;
+static inline pie_result_list_u32 pie_grammar_matcher_jump_wait(pie_grammar_matcher_jump_future future) {
+  pie_result_list_u32 result;
+  pie_raw_grammar_matcher_jump_read(future.handle, &result);
+  pie_raw_grammar_matcher_jump_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_matcher_jump_forget(pie_grammar_matcher_jump_future future) { pie_raw_grammar_matcher_jump_forget(future.handle); }
+/* Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
+ * the text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become
+ * others with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other. */
+static inline pie_grammar_matcher_jump_future pie_grammar_matcher_jump(pie_grammar_matcher self, uint32_t most) {
+  return (pie_grammar_matcher_jump_future){pie_raw_grammar_matcher_jump(self.handle, most)};
+}
+
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.fork") int32_t pie_raw_grammar_matcher_fork(int32_t);
 /* A separate matcher in the same state. */
 static inline pie_grammar_matcher pie_grammar_matcher_fork(pie_grammar_matcher self) {
@@ -1065,6 +1083,29 @@ static inline pie_grammar_step_future pie_grammar_step(pie_queue queue, pie_gram
   arguments.matcher = matcher;
   arguments.request = (*request);
   return (pie_grammar_step_future){pie_raw_grammar_step(&arguments)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "verify") int32_t pie_raw_grammar_verify(const void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0]verify") int32_t pie_raw_grammar_verify_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0]verify") void pie_raw_grammar_verify_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_verify_future;
+static inline pie_result_fused_step_result pie_grammar_verify_wait(pie_grammar_verify_future future) {
+  pie_result_fused_step_result result;
+  pie_raw_grammar_verify_read(future.handle, &result);
+  pie_raw_grammar_verify_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_verify_forget(pie_grammar_verify_future future) { pie_raw_grammar_verify_forget(future.handle); }
+/* Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
+ * tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
+ * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows. */
+static inline pie_grammar_verify_future pie_grammar_verify(pie_queue queue, pie_grammar_matcher matcher, const pie_string *adapter, const pie_fused_step_request *request) {
+  struct { pie_queue queue; pie_grammar_matcher matcher; pie_option_string adapter; pie_fused_step_request request; } arguments = {0};
+  arguments.queue = queue;
+  arguments.matcher = matcher;
+  if (adapter) arguments.adapter.some = true, arguments.adapter.value = *adapter;
+  arguments.request = (*request);
+  return (pie_grammar_verify_future){pie_raw_grammar_verify(&arguments)};
 }
 
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]compiled") void pie_raw_grammar_compiled_drop(int32_t);

@@ -1268,6 +1268,16 @@ export const reference: ContractReference = {
      "c": "pie_grammar_step"
     },
     {
+     "name": "verify",
+     "signature": "verify: func(queue: borrow<queue>, matcher: borrow<matcher>, adapter: option<string>, request: step-request) -> future<result<step-result, error>>",
+     "docs": "Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the\ntokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not\nfit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "limit-exceeded"
+     ],
+     "c": "pie_grammar_verify"
+    },
+    {
      "name": "compiled.constructor",
      "signature": "constructor(model: string, source: source)",
      "docs": "Starts compiling. `ready` and the matchers report failures.",
@@ -1317,6 +1327,14 @@ export const reference: ContractReference = {
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_status"
+    },
+    {
+     "name": "matcher.jump",
+     "signature": "jump: func(most: u32) -> future<result<list<u32>, error>>",
+     "docs": "Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where\nthe text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become\nothers with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_grammar_matcher_jump"
     },
     {
      "name": "matcher.fork",

@@ -16,6 +16,11 @@ export class Chooser {
     this.#seed = seed;
   }
 
+  /** Counts tokens that are part of the generation without having been chosen. */
+  skip(tokens: number): void {
+    this.#generated += tokens;
+  }
+
   /** Chooses the token after a sequence and `ahead`, the chosen tokens that the sequence does not hold yet. */
   choose(distribution: Distribution, sequence: Sequence, ahead: readonly number[] = []): number {
     const { length, compactions, model } = sequence;

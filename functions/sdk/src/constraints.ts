@@ -1,10 +1,10 @@
-import type { Compiled, Matcher, Source } from 'pie:inferlet/grammar@0.1.0';
-import { Chooser } from './chooser.ts';
-import { type Constraint, type Decoder, wireSampler } from './decoders.ts';
+import type { Compiled, Source } from 'pie:inferlet/grammar@0.1.0';
+import { constrainedDecoder } from './constrained-decoder.ts';
+import type { Constraint, ConstraintOptions, Decoder } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { grammar, settle } from './raw.ts';
+import { grammar } from './raw.ts';
 import type { Sampler } from './samplers.ts';
-import type { Sequence, StepCall } from './sequence.ts';
+import type { Sequence } from './sequence.ts';
 
 /**
  * Constrains the text to JSON that fits a schema.
@@ -49,77 +49,16 @@ class GrammarConstraint<T> implements Constraint<T> {
     this.parse = parse;
   }
 
-  decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder {
+  decoder(sequence: Sequence, sampler: Sampler, seed: number, options: ConstraintOptions): Decoder {
     const { name, traits } = sequence.model;
     if (!traits.includes('grammar') || !traits.includes('fused')) {
       throw new InferletError('unsupported', `${name} cannot hold a text to a constraint (traits grammar and fused).`);
-    }
-    if (sequence.adapter !== undefined) {
-      throw new InferletError('unsupported', 'A text cannot be held to a constraint with an adapter.');
     }
     let compiled = this.#compiled.get(name);
     if (!compiled) {
       compiled = new grammar.Compiled(name, this.#source);
       this.#compiled.set(name, compiled);
     }
-    return new ConstrainedDecoder(sequence, sampler, seed, compiled);
-  }
-}
-
-/** Decodes by one fused call per token, masked by a matcher that accepts each token. */
-class ConstrainedDecoder implements Decoder {
-  over = false;
-  readonly late = true;
-  readonly #sequence: Sequence;
-  readonly #sampler: Sampler;
-  readonly #seed: number;
-  readonly #chooser: Chooser | undefined;
-  readonly #compiled: Compiled;
-  readonly #call: StepCall;
-  #matcher: Matcher | undefined;
-
-  constructor(sequence: Sequence, sampler: Sampler, seed: number, compiled: Compiled) {
-    this.#sequence = sequence;
-    this.#sampler = sampler;
-    this.#seed = sampler.seed ?? seed;
-    this.#chooser = sampler.kind === 'guest' ? new Chooser(sampler, this.#seed) : undefined;
-    this.#compiled = compiled;
-    const matcher = new grammar.Matcher(compiled);
-    this.#matcher = matcher;
-    this.#call = (queue, request) => grammar.step(queue, matcher, request);
-  }
-
-  async next(): Promise<readonly number[]> {
-    const matcher = this.#matcher;
-    if (!matcher) return [];
-    // Report a grammar that does not compile before computing anything.
-    await settle(this.#compiled.ready());
-    // The decoder may have been stopped during each wait.
-    if (this.#matcher !== matcher) return [];
-    const token = await this.#decode();
-    if (this.#matcher !== matcher) return [];
-    const [fits, { mustEnd }] = await Promise.all([settle(matcher.accept([token])), settle(matcher.status())]);
-    if (!fits) {
-      const fault = this.#chooser ? 'invalid-argument' : 'internal';
-      throw new InferletError(fault, `Token ${token} was chosen, which the grammar does not allow.`);
-    }
-    this.over = mustEnd;
-    return [token];
-  }
-
-  stop(): void {
-    this.#matcher?.drop();
-    this.#matcher = undefined;
-  }
-
-  async #decode(): Promise<number> {
-    const sampler = this.#sampler;
-    if (sampler.kind === 'guest') {
-      const distribution = await this.#sequence.distribution(sampler.candidates, this.#call);
-      return (this.#chooser as Chooser).choose(distribution, this.#sequence);
-    }
-    const [token] = await this.#sequence.sample(wireSampler(sampler, this.#sequence, this.#seed), this.#call);
-    if (token === undefined) throw new InferletError('internal', 'The device sampled no token.');
-    return token;
+    return constrainedDecoder(sequence, sampler, seed, compiled, options);
   }
 }

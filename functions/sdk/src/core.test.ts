@@ -22,8 +22,9 @@ describe('the guest library on real models', () => {
       for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
       assert.ok(Object.keys(holds).length > 20);
       assert.deepEqual(errors, {
-        speculatorAndConstraint: 'invalid-argument',
-        logProbabilitiesAndConstraint: 'unsupported',
+        speculatorAndWindow: 'invalid-argument',
+        logProbabilitiesAndSpeculator: 'unsupported',
+        logProbabilitiesAndJumps: 'invalid-argument',
         adapter: 'unsupported',
         image: 'unsupported',
         scriptOutsideGrammar: 'invalid-argument',
@@ -50,7 +51,6 @@ describe('the guest library on real models', () => {
         assert.ok(Object.keys(holds).length > 10);
         assert.deepEqual(errors, {
           adapterAhead: 'unsupported',
-          biasAndConstraint: 'unsupported',
           biasAndSpeculator: 'unsupported',
           appendOpened: 'invalid-argument',
           appendSlid: 'invalid-argument',

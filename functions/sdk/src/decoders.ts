@@ -1,4 +1,5 @@
 import type { Piped, PipeRequest, RunChunk, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
+import type { Matcher } from 'pie:inferlet/grammar@0.1.0';
 import { Chooser } from './chooser.ts';
 import { InferletError } from './errors.ts';
 import { LookingDecoder } from './looking.ts';
@@ -6,6 +7,7 @@ import { reseed } from './random.ts';
 import type { Run } from './raw.ts';
 import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
+import type { Proposal, Speculator } from './speculation.ts';
 
 /**
  * Decoding mode. `ahead`: the device decodes on its own and hands over the tokens (built-in samplers only). `step`: one fused call per
@@ -19,6 +21,8 @@ export interface Decoder {
   next(left: number, pipe?: PipeRequest): Promise<readonly number[]>;
   /** The part of the last tokens' text that the platform has sent to the client. */
   readonly piped?: string;
+  /** With the last tokens, the number of tokens at the sequence's end that the device has not computed; by default 1. */
+  readonly uncomputed?: number;
   /** True when no token may follow. */
   readonly over?: boolean;
   /** True while a call may enter its queue later than it was made. The caller must not take tokens back before that call has ended. */
@@ -31,12 +35,23 @@ export interface Decoder {
   stop(rollBack: boolean): void;
 }
 
+/** Takes forced tokens by sampling them, without sampling, or without sampling and in pieces of one token. */
+export type Jump = 'none' | 'at-once' | 'one-by-one';
+
 /** A rule that a generated text must fit, with a decoder that enforces it. */
 export interface Constraint<T = unknown> {
   /** The value of a finished text. Throws when the text has none. */
   parse(text: string): T;
   /** @internal A fresh decoder for one generation. `seed` applies if the sampler has none. */
-  decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder;
+  decoder(sequence: Sequence, sampler: Sampler, seed: number, options: ConstraintOptions): Decoder;
+}
+
+/** Options of a generation that its constraint's decoder serves. */
+export interface ConstraintOptions {
+  readonly jump: Jump;
+  readonly speculator: Speculator | Proposal | undefined;
+  readonly stopTokens: readonly number[];
+  readonly logProbabilities: boolean;
 }
 
 /** Tokens of one run. A longer text takes several runs, so that pages are not reserved long before their use. */
@@ -63,18 +78,14 @@ export function decoderFor(
     }
     const own = sampler.seed ?? seed;
     if (tells || mode === 'calls' || !fused || sampler.also?.length)
-      return new LookingDecoder(sequence, sampler, own, tells);
+      return lookingDecoder(sequence, sampler, seed, tells);
     return new GuestDecoder(sequence, sampler, own);
   }
   if (tells && mode !== undefined && mode !== 'calls') {
     throw new InferletError('invalid-argument', `Log-probabilities come with tokens one by one, not with "${mode}".`);
   }
   if (tells || !fused || mode === 'calls') {
-    const { temperature, topK } = sampler;
-    const candidates = temperature === 0 ? 1 : topK || DEFAULT_CANDIDATES;
-    const drawn = (distribution: Distribution, state: { random: number }): number =>
-      draw(distribution, sampler, state.random);
-    return new LookingDecoder(sequence, { candidates, choose: drawn }, sampler.seed ?? seed, tells);
+    return lookingDecoder(sequence, sampler, seed, tells);
   }
   // Runs do not support adapters.
   if (mode === 'ahead' && sequence.adapter !== undefined) {
@@ -84,6 +95,23 @@ export function decoderFor(
   if (mode === 'step' || (mode === undefined && sequence.adapter !== undefined))
     return new StepDecoder(sequence, sampler, seed);
   return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens);
+}
+
+/** A decoder that samples in the inferlet. With `tells`, it reports log-probabilities; with `matcher`, it samples under its masks. */
+export function lookingDecoder(
+  sequence: Sequence,
+  sampler: Sampler,
+  seed: number,
+  tells: boolean,
+  matcher?: Matcher,
+): LookingDecoder {
+  const own = sampler.seed ?? seed;
+  if (sampler.kind === 'guest') return new LookingDecoder(sequence, sampler, own, tells, matcher);
+  const { temperature, topK } = sampler;
+  const candidates = temperature === 0 ? 1 : topK || DEFAULT_CANDIDATES;
+  const drawn = (distribution: Distribution, state: { random: number }): number =>
+    draw(distribution, sampler, state.random);
+  return new LookingDecoder(sequence, { candidates, choose: drawn }, own, tells, matcher);
 }
 
 /** A built-in sampler in the device's form, for the present state of a sequence. `seed` applies if the sampler has none. */

@@ -2,6 +2,7 @@ import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { abortable, abortError } from './abort.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
+import { checkOptions, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
 import type {
   FinishReason,
   GenerateOptions,
@@ -10,6 +11,7 @@ import type {
   Piece,
   PipeOptions,
 } from './generation-options.ts';
+import { type Healing, HealingDecoder, heal } from './healing.ts';
 import { specialTokens } from './models.ts';
 import { attempt, Detokenizer, runtime } from './raw.ts';
 import { greedy } from './samplers.ts';
@@ -76,6 +78,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #begun = false;
   #ended = false;
   #abandoned: InferletError | undefined;
+  #healing: Healing | undefined;
+  /** Characters of the prompt that the generated tokens have not repeated yet. */
+  #unhealed = 0;
   #waiting: Promise<readonly number[]> | undefined;
   #finishing: Promise<void> | undefined;
   #forwardCalls = 0;
@@ -90,28 +95,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** @internal Constructed by `Context.generate`. `claim` tells the context which generation is under way. */
   constructor(sequence: Sequence, options: GenerateOptions<T>, claim: (generation: Claim | undefined) => void) {
-    const { maxTokens, decode, constraint, window, speculator } = options;
-    if (speculator && (constraint || window || decode !== undefined)) {
-      throw new InferletError(
-        'invalid-argument',
-        'A speculator has a way of decoding of its own: it goes with no constraint, window or `decode`.',
-      );
-    }
-    if ((constraint || window) && decode !== undefined && decode !== 'step') {
-      throw new InferletError(
-        'invalid-argument',
-        `With a constraint or a window tokens come one by one, not by "${decode}".`,
-      );
-    }
-    if (options.logProbabilities && (constraint || speculator)) {
-      throw new InferletError('unsupported', 'Log-probabilities are not told with a constraint or a speculator.');
-    }
-    if (window?.endless && maxTokens === undefined) {
-      throw new InferletError('invalid-argument', 'A text that never leaves its window has no end: say maxTokens.');
-    }
-    if (maxTokens !== undefined && !(Number.isInteger(maxTokens) && maxTokens >= 0)) {
-      throw new InferletError('invalid-argument', `maxTokens must be a whole number, 0 or more, not ${maxTokens}.`);
-    }
+    checkOptions(options);
     this.#sequence = sequence;
     this.#options = options;
     this.#claim = claim;
@@ -269,6 +253,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
       try {
         if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
         decoder?.stop(!gone);
+        // No token took the place of the removed one.
+        if (!gone && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
       } finally {
         this.#claim(undefined);
       }
@@ -293,6 +279,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const { decode = (window || until) && (logProbabilities ? 'calls' : 'step') } = this.#options;
     const { bos, eos } = specialTokens(model.name);
     beginText(this.#sequence);
+    if (this.#options.healing) this.#healing = heal(this.#sequence);
+    this.#unhealed = this.#healing?.text.length ?? 0;
     // Some models end a text with the begin-of-text token of the next one.
     const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
     this.#stopTokens = new Set([...own, ...stopTokens]);
@@ -308,13 +296,17 @@ export class Generation<T = string> implements AsyncIterable<string> {
     attempt(() => primer.push(tokens.slice(-PRIMING_TOKENS)));
     const seed = runtime.random();
     const asked = sampler.kind === 'guest' ? (sampler.begin?.(model) ?? sampler) : sampler;
-    if (asked.kind === 'guest' && asked.also?.length && (constraint || speculator)) {
+    if (asked.kind === 'guest' && asked.also?.length && speculator) {
       throw new InferletError('unsupported', NO_MORE_CANDIDATES);
     }
     const stops = [...this.#stopTokens];
-    if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed);
+    const held = { jump: jumpOf(this.#options), speculator, stopTokens: stops, logProbabilities };
+    if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
     else this.#decoder = decoderFor(this.#sequence, asked, decode, seed, stops, logProbabilities);
+    if (this.#healing && this.#decoder) {
+      this.#decoder = new HealingDecoder(this.#sequence, asked, seed, this.#healing, this.#decoder, logProbabilities);
+    }
     if (this.#left <= 0) this.finishReason = this.#full ? 'context-length' : 'max-tokens';
   }
 
@@ -359,7 +351,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** Takes tokens that cannot end the generation except by reaching the token limit. */
   #take(decoded: readonly number[], told: readonly number[]): string {
-    this.#accept(decoded);
+    this.#accept(decoded, decoded.length);
     this.#left -= decoded.length;
     for (const [i, token] of decoded.entries()) {
       this.#undecided.push({ token, after: this.#decoded, logProbability: told[i] });
@@ -393,12 +385,15 @@ export class Generation<T = string> implements AsyncIterable<string> {
         break;
       }
     }
-    this.#accept(decoded.slice(0, taken));
+    this.#accept(decoded, taken);
     return text;
   }
 
-  #accept(tokens: readonly number[]): void {
-    this.#sequence.accept(tokens);
+  /** Gives the first `taken` decoded tokens to the sequence. */
+  #accept(decoded: readonly number[], taken: number): void {
+    const tokens = taken < decoded.length ? decoded.slice(0, taken) : decoded;
+    const uncomputed = this.#decoder?.uncomputed ?? 1;
+    this.#sequence.accept(tokens, Math.max(1, uncomputed - (decoded.length - taken)));
     this.#accepted += tokens.length;
   }
 
@@ -416,7 +411,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   #push(tokens: readonly number[]): string {
     const detokenizer = this.#detokenizer;
-    const text = detokenizer ? attempt(() => detokenizer.push(tokens)) : '';
+    const whole = detokenizer ? attempt(() => detokenizer.push(tokens)) : '';
+    // The first token repeats text of the prompt.
+    const text = whole.slice(this.#unhealed);
+    this.#unhealed -= whole.length - text.length;
     this.#decoded += text.length;
     return text;
   }
@@ -442,6 +440,3 @@ interface Undecided {
   readonly after: number;
   readonly logProbability: number | undefined;
 }
-
-const NO_MORE_CANDIDATES =
-  'With a constraint or a speculator a sampler sees the most probable tokens only: a bias above 0, and whatever else asks for certain tokens, goes with neither.';

@@ -1,7 +1,8 @@
+import type { Matcher } from 'pie:inferlet/grammar@0.1.0';
 import { Chooser } from './chooser.ts';
 import type { Decoder } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { allocate, outputText } from './raw.ts';
+import { allocate, outputText, settle } from './raw.ts';
 import type { Distribution, GuestSampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -16,17 +17,25 @@ export class LookingDecoder implements Decoder {
   readonly #chooser: Chooser;
   readonly #also: Uint32Array;
   readonly #tells: boolean;
+  readonly #matcher: Matcher | undefined;
 
   constructor(
     sequence: Sequence,
     sampler: Pick<GuestSampler, 'candidates' | 'choose' | 'also'>,
     seed: number,
     tells: boolean,
+    matcher?: Matcher,
   ) {
     this.#sequence = sequence;
     this.#chooser = new Chooser(sampler, seed);
     this.#also = Uint32Array.from(sampler.also ?? []);
     this.#tells = tells;
+    this.#matcher = matcher;
+  }
+
+  /** Counts tokens that are part of the generation without having been decoded. */
+  skip(tokens: number): void {
+    this.#chooser.skip(tokens);
   }
 
   async next(): Promise<readonly number[]> {
@@ -36,11 +45,14 @@ export class LookingDecoder implements Decoder {
     const state = embeds.at(-1) as number;
     const ask = (tokens: Uint32Array) => sequence.settle(outputText.logProbabilities(queue, state, tokens), cached);
     try {
-      const [distribution, also] = await Promise.all([
-        sequence.settle(outputText.nextDistribution(queue, state, this.#chooser.candidates), cached),
+      const candidates = this.#matcher ? MOST_CANDIDATES : this.#chooser.candidates;
+      const [distribution, also, mask] = await Promise.all([
+        sequence.settle(outputText.nextDistribution(queue, state, candidates), cached),
         this.#also.length > 0 ? ask(this.#also) : [],
+        this.#matcher && settle(this.#matcher.mask()),
       ]);
-      const seen = merge(distribution, this.#also, also);
+      let seen = merge(distribution, this.#also, also);
+      if (mask) seen = await this.#allowed(seen, mask, ask);
       const token = this.#chooser.choose(seen, sequence);
       if (this.#tells) {
         const at = Array.prototype.indexOf.call(seen.tokens, token);
@@ -54,6 +66,45 @@ export class LookingDecoder implements Decoder {
   }
 
   stop(): void {}
+
+  /** The most probable allowed tokens, and the allowed ones that the sampler asked for. */
+  async #allowed(
+    { tokens, logProbabilities }: Distribution,
+    mask: ArrayLike<number>,
+    ask: (tokens: Uint32Array) => Promise<readonly number[]>,
+  ): Promise<Distribution> {
+    const { candidates } = this.#chooser;
+    const allows = (token: number) => (((mask[token >>> 5] ?? 0) >>> (token & 31)) & 1) === 1;
+    const all = idsOf(mask, this.#sequence.model.vocabularySize);
+    const fitting = cut({ tokens, logProbabilities }, (token) => allows(token));
+    // The device lists the most probable tokens. When too few of them are allowed, ask for all allowed ones.
+    const enough = fitting.tokens.length >= Math.min(candidates + this.#also.length, all.length);
+    const seen = enough ? fitting : merge({ tokens: [], logProbabilities: [] }, all, await ask(all));
+    const also = new Set(this.#also);
+    return cut(seen, (token, i) => i < candidates || also.has(token));
+  }
+}
+
+/** The tokens of a distribution that `keeps` keeps. */
+function cut({ tokens, logProbabilities }: Distribution, keeps: (token: number, i: number) => boolean): Distribution {
+  const kept = Array.from(tokens).flatMap((token, i) => (keeps(token, i) ? [i] : []));
+  return {
+    tokens: kept.map((i) => tokens[i] as number),
+    logProbabilities: kept.map((i) => logProbabilities[i] as number),
+  };
+}
+
+/** Candidates to look at under a mask: most of the probable tokens may be forbidden. */
+const MOST_CANDIDATES = 256;
+
+/** The ids of the tokens whose bits are set. */
+function idsOf(mask: ArrayLike<number>, vocabularySize: number): Uint32Array {
+  const ids: number[] = [];
+  for (let word = 0; word < mask.length; word++) {
+    for (let rest = mask[word] as number; rest !== 0; rest &= rest - 1)
+      ids.push(32 * word + 31 - Math.clz32(rest & -rest));
+  }
+  return Uint32Array.from(ids.filter((id) => id < vocabularySize));
 }
 
 /** Adds tokens to a distribution, most probable first. */

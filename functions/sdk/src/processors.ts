@@ -89,7 +89,7 @@ export function presencePenalty(penalty: number): Processor {
   };
 }
 
-/** Adds to the logits of single tokens, by token id. A bias above 0 with a constraint or a speculator throws `unsupported`. */
+/** Adds to the logits of single tokens, by token id. A bias above 0 with a speculator throws `unsupported`. */
 export function logitBias(bias: Readonly<Record<number, number>>): Processor {
   const values = new Map(Object.entries(bias).map(([token, value]) => [Number(token), value]));
   const process = (candidates: Candidates) => adjust(candidates, (token) => values.get(token) ?? 0);

@@ -46,7 +46,7 @@ export interface GuestSampler {
   readonly kind: 'guest';
   /** Number of candidates that the sampler needs. */
   readonly candidates: number;
-  /** Further token ids that the sampler needs, even if improbable; `unsupported` with a constraint or a speculator. */
+  /** Further token ids that the sampler needs, even if improbable; `unsupported` with a speculator. */
   readonly also?: readonly number[];
   readonly seed: number | undefined;
   choose(distribution: Distribution, state: SamplingState): number;

@@ -154,8 +154,8 @@ export class Sequence {
    * draft. The device then holds the drafts' keys and values, but the sequence does not count them: {@link accept} must take the right
    * drafts, and {@link cut} removes the others.
    */
-  verify(drafts: readonly number[], output: Output): Promise<StepResult> {
-    return this.#step(this.#due(), output, true, undefined, drafts);
+  verify(drafts: readonly number[], output: Output, call?: StepCall): Promise<StepResult> {
+    return this.#step(this.#due(), output, true, call, drafts);
   }
 
   /** Computes the pending tokens by embed and forward. @returns the embeds to free; the last one is the state after the last token */
@@ -196,10 +196,10 @@ export class Sequence {
     });
   }
 
-  /** Appends tokens that a run sampled. The run has cached all of them but the last. */
-  accept(tokens: readonly number[]): void {
+  /** Appends decoded tokens. The device has cached all tokens of the sequence but the last `uncomputed`. */
+  accept(tokens: readonly number[], uncomputed = 1): void {
     for (const token of tokens) this.tokens.push(token);
-    this.cache.advance(this.pending - 1);
+    this.cache.advance(Math.max(0, this.pending - uncomputed));
   }
 
   /** Drops cached tokens from `kept` on. Also needed when the device may have written further than `cached`. */

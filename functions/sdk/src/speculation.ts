@@ -3,7 +3,7 @@ import { Chooser } from './chooser.ts';
 import { type Decoder, wireSampler } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import type { Distribution, Sampler } from './samplers.ts';
-import type { Sequence } from './sequence.ts';
+import type { Sequence, StepCall } from './sequence.ts';
 
 /** Returns up to `most` tokens that are likely to follow a text, or none. */
 export type Proposal = (tokens: readonly number[], most: number) => readonly number[] | Promise<readonly number[]>;
@@ -34,14 +34,15 @@ export interface Speculator {
   begin(start: SpeculationStart): Speculation;
 }
 
-/** @internal A decoder that verifies all guesses of a speculator in one fused call. */
+/** @internal A decoder that verifies all guesses of a speculator in one call: `call`, or a fused one. */
 export function speculativeDecoder(
   sequence: Sequence,
   sampler: Sampler,
   speculator: Speculator | Proposal,
   seed: number,
   stopTokens: readonly number[],
-): Decoder {
+  call?: StepCall,
+): SpeculativeDecoder {
   if (!sequence.fused) {
     throw new InferletError(
       'unsupported',
@@ -54,7 +55,16 @@ export function speculativeDecoder(
     typeof speculator === 'function'
       ? { propose: speculator }
       : speculator.begin({ sampler, seed: own, vocabularySize, stopTokens });
-  return new SpeculativeDecoder(sequence, sampler, own, speculation);
+  return new SpeculativeDecoder(sequence, sampler, own, speculation, call && { call, stopTokens });
+}
+
+/** Most guesses under a constraint: `grammar.verify` takes 64 rows. */
+const MAX_CONSTRAINED = 63;
+
+/** A call that verifies under a constraint. */
+interface Constrained {
+  readonly call: StepCall;
+  readonly stopTokens: readonly number[];
 }
 
 /**
@@ -68,16 +78,29 @@ class SpeculativeDecoder implements Decoder {
   readonly #seed: number;
   readonly #chooser: Chooser | undefined;
   readonly #speculation: Speculation;
+  readonly #constrained: Constrained | undefined;
   /** Number of slots that the device has filled, those of rejected guesses included. */
   #written = 0;
   #stopped = false;
 
-  constructor(sequence: Sequence, sampler: Sampler, seed: number, speculation: Speculation) {
+  constructor(
+    sequence: Sequence,
+    sampler: Sampler,
+    seed: number,
+    speculation: Speculation,
+    constrained: Constrained | undefined,
+  ) {
     this.#sequence = sequence;
     this.#sampler = sampler;
     this.#seed = seed;
     this.#chooser = sampler.kind === 'guest' ? new Chooser(sampler, seed) : undefined;
     this.#speculation = speculation;
+    this.#constrained = constrained;
+  }
+
+  /** Counts tokens that are part of the generation without having been verified. */
+  skip(tokens: number): void {
+    this.#chooser?.skip(tokens);
   }
 
   async next(left: number): Promise<readonly number[]> {
@@ -86,12 +109,13 @@ class SpeculativeDecoder implements Decoder {
     // The verifying pass adds one token of its own, so guess one less than `left`.
     const proposal = left > 1 ? await this.#speculation.propose(sequence.tokens, left - 1) : [];
     if (this.#stopped) return [];
-    const drafts = this.#usable(proposal.slice(0, left - 1));
+    const most = this.#constrained ? Math.min(left - 1, MAX_CONSTRAINED) : left - 1;
+    const drafts = this.#usable(proposal.slice(0, most));
     const output: Output =
       this.#sampler.kind === 'guest'
         ? { tag: 'distributions', val: this.#sampler.candidates }
         : { tag: 'sample', val: wireSampler(this.#sampler, sequence, this.#seed) };
-    const verifying = sequence.verify(drafts, output);
+    const verifying = sequence.verify(drafts, output, this.#constrained?.call);
     this.#written = sequence.cached + drafts.length;
     const { tokens, distributions } = await verifying;
     if (this.#stopped) return [];
@@ -108,10 +132,13 @@ class SpeculativeDecoder implements Decoder {
     this.#speculation.stop?.();
   }
 
-  /** The guesses before the first invalid token id. */
+  /** The guesses before the first invalid token id. Under a constraint, a guess at the end has nothing to verify behind it. */
   #usable(drafts: readonly number[]): readonly number[] {
     const { vocabularySize } = this.#sequence.model;
-    const end = drafts.findIndex((token) => !(Number.isInteger(token) && token >= 0 && token < vocabularySize));
+    const { stopTokens = [] } = this.#constrained ?? {};
+    const end = drafts.findIndex(
+      (token) => !(Number.isInteger(token) && token >= 0 && token < vocabularySize) || stopTokens.includes(token),
+    );
     return end < 0 ? drafts : drafts.slice(0, end);
   }
 

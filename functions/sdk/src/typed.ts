@@ -44,7 +44,7 @@ export function typed<Schema extends StandardSchema>(
   const { $schema: _, ...grammar } = whole as Record<string, unknown>;
   const constraint = jsonSchema(grammar);
   return {
-    decoder: (sequence, sampler, seed) => constraint.decoder(sequence, sampler, seed),
+    decoder: (sequence, sampler, seed, options) => constraint.decoder(sequence, sampler, seed, options),
     parse(text) {
       const result = standard.validate(constraint.parse(text));
       if (result instanceof Promise) {

@@ -194,6 +194,27 @@ describe(`masks, seed ${SEED}`, () => {
     }
   });
 
+  it('of guesses are those after each guess, and allow every token behind a guess that does not fit', () => {
+    const vocabulary = vocabularyFrom(
+      [...'abc'].map((letter) => Buffer.from(letter)),
+      [],
+    );
+    ask({ kind: 'vocabulary', vocabulary });
+    const matcher = open(compile(vocabulary.id, { tag: 'regex', val: 'a(b|c)a' }), []);
+    const masks = (...guesses: number[]) => {
+      const reply = ask({ kind: 'masks', matcher, guesses: Uint32Array.from(guesses) });
+      assert.ok(reply instanceof Uint32Array);
+      return [...reply];
+    };
+    const [a, bOrC, every] = [0b001, 0b110, 0xffff_ffff];
+    assert.deepEqual(masks(), [a]);
+    assert.deepEqual(masks(0, 2, 1, 0), [a, bOrC, a, every, every]);
+    // The text must end behind the third guess, and the model has no end.
+    assert.deepEqual(masks(0, 1, 0, 0), [a, bOrC, a, every, every]);
+    assert.deepEqual(masks(99), [a, every]);
+    assert.deepEqual(masks(), [a], 'the matcher has accepted a guess');
+  });
+
   it('are restored after a list of tokens that could only partly be followed', () => {
     const rules = Array.from({ length: 5000 }, (_, index) => `r${index}`);
     const val = `root ::= "a" "b" (${rules.join(' | ')})\n${rules.map((rule) => `${rule} ::= [c]+ "${rule}"`).join('\n')}`;

@@ -55,8 +55,12 @@ export class Engine {
         return this.#matcher(request.matcher).accept(request.tokens);
       case 'mask':
         return this.#matcher(request.matcher).mask();
+      case 'masks':
+        return this.#matcher(request.matcher).masks(request.guesses);
       case 'status':
         return this.#matcher(request.matcher).status();
+      case 'forced':
+        return this.#matcher(request.matcher).forced();
       case 'rollback':
         return this.#matcher(request.matcher).rollback(request.tokens);
       case 'forget': {

@@ -1,3 +1,4 @@
+import type { Forced } from '../messages.ts';
 import { tooLarge } from '../translate/error.ts';
 import type { Rule, State } from './automaton.ts';
 import { Frame, KnownFrames, OpenFrame } from './frames.ts';
@@ -11,6 +12,7 @@ export const MAX_PLACE_BYTES = 128 << 20;
 const PLACE_BYTES = 250;
 const WAY_BYTES = 120;
 const NEXT_BYTES = 256 * 8;
+const FORCED_BYTES = 250;
 
 /** One way to read a text so far: the state in a rule, and the returns of that rule. */
 interface Way {
@@ -27,6 +29,8 @@ export class Place {
   next: (Place | null | undefined)[] | undefined;
   /** The tokens that may come here, once computed. */
   mask: Uint32Array | undefined;
+  /** The text that must come here, once computed. */
+  forced: Forced | undefined;
 
   constructor(ways: readonly Way[], mayEnd: boolean) {
     this.ways = ways;
@@ -88,11 +92,32 @@ export class Places {
     this.#leading.add(place);
   }
 
+  /** The only byte that may come at a place; undefined where the text may end or has a choice. */
+  only({ ways, mayEnd }: Place): number | undefined {
+    let only: number | undefined;
+    if (mayEnd) return undefined;
+    for (const { state } of ways) {
+      for (const { from, to } of state.bytes) {
+        if (from !== to || (only !== undefined && only !== from)) return undefined;
+        only = from;
+      }
+    }
+    return only;
+  }
+
+  /** Remembers the text that must come at a place. */
+  keepForced(place: Place, forced: Forced): void {
+    this.#memory.take(this, FORCED_BYTES + forced.bytes.byteLength);
+    place.forced = forced;
+    this.#leading.add(place);
+  }
+
   /** Forgets all places but the start, and the start's successors. */
   forget(): void {
     for (const place of this.#leading) {
       place.next = undefined;
       place.mask = undefined;
+      place.forced = undefined;
     }
     this.#leading.clear();
     this.#known.clear();

@@ -1,6 +1,7 @@
-import type { MatchStatus } from '../messages.ts';
+import type { Forced, MatchStatus } from '../messages.ts';
 import { invalid } from '../translate/error.ts';
 import type { Vocabulary } from '../vocabulary.ts';
+import { forcedAt, NOT_FORCED } from './forced.ts';
 import type { Place, Places } from './places.ts';
 import type { TokenTree } from './token-tree.ts';
 
@@ -60,6 +61,37 @@ export class TokenMatcher {
       );
     }
     return mask;
+  }
+
+  /** The mask, and the masks after each of `guesses`. Masks behind a guess that does not fit allow every token. */
+  masks(guesses: Uint32Array): Uint32Array<ArrayBuffer> {
+    const { size } = this.#compiled.vocabulary;
+    const words = Math.ceil(size / 32);
+    const masks = new Uint32Array((guesses.length + 1) * words).fill(0xffff_ffff);
+    const length = this.#path.length;
+    try {
+      masks.set(this.mask());
+      for (const [i, guess] of guesses.entries()) {
+        if (guess >= size || !this.#take(guess)) break;
+        // The text must end here, and the model has no token for it.
+        if (this.status().mustEnd && this.#compiled.vocabulary.eos.length === 0) break;
+        masks.set(this.mask(), (i + 1) * words);
+      }
+    } finally {
+      this.#path.length = length;
+    }
+    return masks;
+  }
+
+  /** The text that must come next, at whole characters: empty where there is a choice, where the text may end, and within a character. */
+  forced(): Forced {
+    const place = this.#place;
+    if (place === null) return NOT_FORCED;
+    if (place.forced) return place.forced;
+    const { tree, places } = this.#compiled;
+    const forced = forcedAt(place, places, tree);
+    places.keepForced(place, forced);
+    return forced;
   }
 
   status(): MatchStatus {

@@ -16,6 +16,8 @@ export class TokenTree {
   readonly #twins: Int32Array;
   /** The places on the path to the current node, by depth. */
   readonly #path: Place[] = [];
+  /** Bytes of the longest token. */
+  readonly longest: number;
 
   constructor({ size, bytes, offsets, eos }: Vocabulary) {
     const all = Buffer.from(bytes);
@@ -46,10 +48,39 @@ export class TokenTree {
     }
     for (const node of open) node.end = nodes.length;
     this.#size = size;
+    this.longest = nodes.reduce((most, { depth }) => Math.max(most, depth + 1), 0);
     this.#bytes = Uint8Array.from(nodes, ({ byte }) => byte);
     this.#depths = Uint16Array.from(nodes, ({ depth }) => depth);
     this.#tokens = Int32Array.from(nodes, ({ token }) => token);
     this.#ends = Uint32Array.from(nodes, ({ end }) => end);
+  }
+
+  /** True when a token begins with `prefix`, is longer, and its remaining bytes may come at a place. */
+  reaches(places: Places, prefix: Uint8Array, place: Place): boolean {
+    const count = this.#bytes.length;
+    let node = 0;
+    let depth = 0;
+    // Nodes of the same depth between `node` and the end of their parent's subtree are siblings.
+    for (let end = count; depth < prefix.length; ) {
+      while (node < end && this.#bytes[node] !== prefix[depth]) node = this.#ends[node] as number;
+      if (node >= end) return false;
+      end = this.#ends[node] as number;
+      depth += 1;
+      node += 1;
+    }
+    const end = this.#ends[node - 1] as number;
+    while (node < end) {
+      const at = (this.#depths[node] as number) - depth;
+      const next = places.after(at === 0 ? place : (this.#path[at - 1] as Place), this.#bytes[node] as number);
+      if (next === null) {
+        node = this.#ends[node] as number;
+        continue;
+      }
+      if ((this.#tokens[node] as number) >= 0) return true;
+      this.#path[at] = next;
+      node += 1;
+    }
+    return false;
   }
 
   /** Tokens after which a text of the grammar can continue: bit `t % 32` of word `t / 32`. */

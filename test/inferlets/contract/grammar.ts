@@ -1,5 +1,5 @@
 /** Cases of `grammar`. */
-import { model, tokenize } from '@pie/inferlet';
+import { detokenize, model, tokenize } from '@pie/inferlet';
 import { Compiled, grammar, Matcher, type Queue, settle } from '@pie/inferlet/raw';
 import { type Cases, NO_MODEL, on } from './case.ts';
 import { asked, PROMPT } from './compute.ts';
@@ -13,6 +13,23 @@ const step = (queue: Queue, matcher: Matcher, rows = 1) =>
     ...{ tokens: PROMPT, positions: PROMPT.map((_, i) => i), inPages: [], outPages: [], rows },
     output: { tag: 'sample', val: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 } },
   });
+
+const verify = (queue: Queue, matcher: Matcher, guesses: readonly number[]) => {
+  const tokens = [...PROMPT, ...guesses];
+  return grammar.verify(queue, matcher, undefined, {
+    ...{ tokens, positions: tokens.map((_, i) => i), inPages: [], outPages: [], rows: guesses.length + 1 },
+    output: { tag: 'sample', val: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 } },
+  });
+};
+
+async function verified(source: Compiled, guesses: readonly number[]) {
+  const matcher = new Matcher(source);
+  try {
+    return await asked((queue) => verify(queue, matcher, guesses));
+  } finally {
+    matcher.drop();
+  }
+}
 
 async function stepped(rows = 1) {
   const matcher = new Matcher(compiled());
@@ -50,6 +67,16 @@ export const grammarCases: Cases = {
       return (await settle(matcher.accept([digit()]))) && !(await settle(matcher.accept([letter()])));
     },
     fails: { 'invalid-argument': () => on(new Matcher(compiled()), (matcher) => matcher.accept([1_000_000])) },
+  },
+  'grammar.[method]matcher.jump': {
+    ok: async () => {
+      const matcher = new Matcher(compiled('Once upon a time(a|b)'));
+      const tokens = await settle(matcher.jump(100));
+      const text = detokenize(tokens);
+      // Models with one token a byte hold nothing back.
+      return text !== '' && 'Once upon a time'.startsWith(text) && (await settle(matcher.jump(100))).length === 0;
+    },
+    fails: { 'invalid-argument': () => on(new Matcher(compiled('(')), (matcher) => matcher.jump(100)) },
   },
   'grammar.[method]matcher.mask': {
     ok: async () => {
@@ -91,6 +118,18 @@ export const grammarCases: Cases = {
     },
     fails: {
       'invalid-argument': () => stepped(2),
+    },
+  },
+  'grammar.verify': {
+    ok: async () => {
+      const matcher = new Matcher(compiled());
+      const { tokens } = await asked((queue) => verify(queue, matcher, [digit(), letter(), letter()]));
+      const [first = 0, second = 0] = tokens;
+      return tokens.length === 4 && (await settle(matcher.accept([first, second])));
+    },
+    fails: {
+      'limit-exceeded': () => verified(compiled(), Array(64).fill(digit())),
+      'invalid-argument': () => verified(compiled('('), []),
     },
   },
 };

@@ -1,0 +1,184 @@
+import type { Compiled, Matcher } from 'pie:inferlet/grammar@0.1.0';
+import { Chooser } from './chooser.ts';
+import { type ConstraintOptions, type Decoder, lookingDecoder, wireSampler } from './decoders.ts';
+import { InferletError } from './errors.ts';
+import { grammar, settle } from './raw.ts';
+import type { Sampler } from './samplers.ts';
+import type { Sequence, StepCall } from './sequence.ts';
+import { speculativeDecoder } from './speculation.ts';
+
+/** Most tokens of one jump. */
+const MAX_JUMP = 4096;
+
+/** A decoder whose tokens may be followed by tokens that it did not decode. */
+interface Source extends Decoder {
+  /** Counts tokens that are part of the generation without having been decoded, less those that were decoded in vain. */
+  skip(tokens: number): void;
+}
+
+/** The decoder for a sampler on a sequence under a grammar. `seed` applies if the sampler has none. */
+export function constrainedDecoder(
+  sequence: Sequence,
+  sampler: Sampler,
+  seed: number,
+  compiled: Compiled,
+  options: ConstraintOptions,
+): Decoder {
+  const { speculator, stopTokens, logProbabilities } = options;
+  const matcher = new grammar.Matcher(compiled);
+  const { adapter } = sequence;
+  const call: StepCall = (queue, request) =>
+    adapter === undefined && request.rows === 1
+      ? grammar.step(queue, matcher, request)
+      : grammar.verify(queue, matcher, adapter, request);
+  const make = (): Source => {
+    if (speculator) return speculativeDecoder(sequence, sampler, speculator, seed, stopTokens, call);
+    const also = sampler.kind === 'guest' && sampler.also?.length;
+    if (logProbabilities || also) return lookingDecoder(sequence, sampler, seed, logProbabilities, matcher);
+    return new MaskedSource(sequence, sampler, sampler.seed ?? seed, call);
+  };
+  try {
+    return new ConstrainedDecoder(sequence, make(), compiled, matcher, options, sampler.kind === 'guest');
+  } catch (error) {
+    matcher.drop();
+    throw error;
+  }
+}
+
+/** Decodes masked tokens, which a matcher accepts, and takes forced tokens without decoding them. */
+class ConstrainedDecoder implements Decoder {
+  readonly late = true;
+  uncomputed = 1;
+  readonly #sequence: Sequence;
+  readonly #source: Source;
+  readonly #compiled: Compiled;
+  readonly #options: ConstraintOptions;
+  /** True when a sampler of the program chooses, which may choose what the grammar does not allow. */
+  readonly #guest: boolean;
+  #matcher: Matcher | undefined;
+  #begun = false;
+  /** Tokens that the matcher has accepted and the generation does not have yet. The device has computed the first `#computed`. */
+  #accepted: readonly number[] = [];
+  #computed = 0;
+  #mustEnd = false;
+
+  constructor(
+    sequence: Sequence,
+    source: Source,
+    compiled: Compiled,
+    matcher: Matcher,
+    options: ConstraintOptions,
+    guest: boolean,
+  ) {
+    this.#sequence = sequence;
+    this.#source = source;
+    this.#compiled = compiled;
+    this.#matcher = matcher;
+    this.#options = options;
+    this.#guest = guest;
+  }
+
+  get over(): boolean {
+    return this.#mustEnd && this.#accepted.length === 0;
+  }
+
+  get logProbabilities(): readonly number[] | undefined {
+    return this.#source.logProbabilities;
+  }
+
+  async next(left: number): Promise<readonly number[]> {
+    const matcher = this.#matcher;
+    if (!matcher) return [];
+    if (this.#accepted.length === 0) {
+      // Report a grammar that does not compile before computing anything.
+      await settle(this.#compiled.ready());
+      // The decoder may have been stopped during each wait.
+      if (this.#matcher !== matcher) return [];
+      // A text may be forced from its beginning.
+      if (!this.#begun) await this.#accept(matcher, [], left);
+      this.#begun = true;
+    }
+    if (this.#accepted.length === 0 && this.#matcher === matcher) {
+      const tokens = await this.#source.next(left);
+      if (this.#matcher === matcher) await this.#accept(matcher, tokens, left);
+    }
+    if (this.#matcher !== matcher) return [];
+    const count = this.#options.jump === 'one-by-one' ? 1 : this.#accepted.length;
+    const tokens = this.#accepted.slice(0, count);
+    const computed = Math.min(count, this.#computed);
+    this.#accepted = this.#accepted.slice(count);
+    this.#computed -= computed;
+    this.uncomputed = this.#sequence.pending + count - computed;
+    return tokens;
+  }
+
+  stop(rollBack: boolean): void {
+    this.#matcher?.drop();
+    this.#matcher = undefined;
+    this.#source.stop(rollBack);
+  }
+
+  /**
+   * Accepts decoded tokens, at most `most` with the forced ones behind them. The device has computed all decoded tokens but the last. Ends
+   * behind the first decoded token that nothing may follow, or that forced tokens follow: what was decoded there has no meaning.
+   */
+  async #accept(matcher: Matcher, decoded: readonly number[], most: number): Promise<void> {
+    const guessed = decoded.slice(0, -1);
+    const jumps = this.#options.jump !== 'none';
+    const parts = jumps ? guessed.map((token) => [token]) : guessed.length > 0 ? [guessed] : [];
+    const tokens: number[] = [];
+    for (const part of [...parts, decoded.slice(-1)]) {
+      const room = Math.min(most - tokens.length - part.length, MAX_JUMP);
+      const [fits, jumped, { mustEnd }] = await Promise.all([
+        settle(matcher.accept(part)),
+        jumps && room > 0 ? settle(matcher.jump(room)) : [],
+        settle(matcher.status()),
+      ]);
+      if (!fits) {
+        const fault = this.#guest ? 'invalid-argument' : 'internal';
+        throw new InferletError(fault, `Token ${part} was chosen, which the grammar does not allow.`);
+      }
+      tokens.push(...part);
+      this.#computed = Math.min(tokens.length, guessed.length);
+      for (const token of jumped) tokens.push(token);
+      this.#mustEnd = mustEnd;
+      if (mustEnd || jumped.length > 0) break;
+    }
+    this.#source.skip(tokens.length - decoded.length);
+    this.#accepted = tokens;
+  }
+}
+
+/** One masked call per token. */
+class MaskedSource implements Source {
+  readonly #sequence: Sequence;
+  readonly #sampler: Sampler;
+  readonly #seed: number;
+  readonly #chooser: Chooser | undefined;
+  readonly #call: StepCall;
+
+  constructor(sequence: Sequence, sampler: Sampler, seed: number, call: StepCall) {
+    this.#sequence = sequence;
+    this.#sampler = sampler;
+    this.#seed = seed;
+    this.#chooser = sampler.kind === 'guest' ? new Chooser(sampler, seed) : undefined;
+    this.#call = call;
+  }
+
+  async next(): Promise<readonly number[]> {
+    const sampler = this.#sampler;
+    if (sampler.kind === 'guest') {
+      const distribution = await this.#sequence.distribution(sampler.candidates, this.#call);
+      return [(this.#chooser as Chooser).choose(distribution, this.#sequence)];
+    }
+    const tokens = await this.#sequence.sample(wireSampler(sampler, this.#sequence, this.#seed), this.#call);
+    if (tokens.length === 0) throw new InferletError('internal', 'The device sampled no token.');
+    return tokens;
+  }
+
+  skip(tokens: number): void {
+    this.#chooser?.skip(tokens);
+  }
+
+  stop(): void {}
+}

@@ -1,0 +1,132 @@
+import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
+import { type Decoder, lookingDecoder } from './decoders.ts';
+import { attempt, Detokenizer, tokenize } from './raw.ts';
+import { type Distribution, draw, type Sampler } from './samplers.ts';
+import type { Sequence } from './sequence.ts';
+
+/** Tokens before the last one that the detokenizer needs to write it as a part of the text. */
+const PRIMING_TOKENS = 8;
+
+/** The last token of a prompt, taken back, and the tokens that may stand in its place. */
+export interface Healing {
+  readonly removed: number;
+  /** The removed token's text, with which the generated text begins. */
+  readonly text: string;
+  /** The tokens whose bytes begin with those of the removed token, itself included. */
+  readonly tokens: readonly number[];
+}
+
+/**
+ * Takes the last token of a prompt back, if longer tokens begin with its text: a tokenizer would perhaps have merged it with the text that
+ * follows, so that the model has rarely seen it in front of that text (token healing: Lundberg and others, Guidance, 2023). Undefined, and
+ * the sequence unchanged, when there is no other token to choose, or the token ends within a character.
+ */
+export function heal(sequence: Sequence): Healing | undefined {
+  const { name } = sequence.model;
+  const removed = sequence.tokens.at(-1);
+  if (removed === undefined || removed < 0 || sequence.tokens.length < 2) return undefined;
+  const detokenizer = new Detokenizer(name);
+  try {
+    attempt(() => detokenizer.push(sequence.tokens.slice(-1 - PRIMING_TOKENS, -1)));
+    const text = attempt(() => detokenizer.push([removed]));
+    if (text === '' || detokenizer.finish() !== '') return undefined;
+    const tokens = successors(name, removed);
+    if (tokens.length < 2) return undefined;
+    sequence.truncate(sequence.length - 1);
+    return { removed, text, tokens };
+  } finally {
+    detokenizer.drop();
+  }
+}
+
+/** Lists of {@link successors}, since a list takes a look at the whole vocabulary. */
+const known = new Map<string, readonly number[]>();
+const MAX_KNOWN = 16;
+
+/** The tokens whose bytes begin with those of a token, itself included; none for a special token. */
+function successors(name: string, token: number): readonly number[] {
+  const key = `${token} ${name}`;
+  const before = known.get(key);
+  if (before) return before;
+  const vocabulary = attempt(() => tokenize.vocabulary(name));
+  const found = withText(extensions(vocabulary, vocabulary[token] ?? []), name);
+  if (known.size >= MAX_KNOWN) known.clear();
+  known.set(key, found);
+  return found;
+}
+
+/** The tokens that are not special: those have no text. Most lists have none, which two calls for all tokens show. */
+function withText(tokens: readonly number[], name: string): readonly number[] {
+  const write = (some: readonly number[], special: boolean) => attempt(() => tokenize.detokenize(name, some, special));
+  if (write(tokens, false) === write(tokens, true)) return tokens;
+  return tokens.filter((token) => write([token, token], false) === write([token, token], true));
+}
+
+/** The tokens whose bytes begin with `prefix`. */
+function extensions(vocabulary: readonly ArrayLike<number>[], prefix: ArrayLike<number>): number[] {
+  const found: number[] = [];
+  for (const [token, bytes] of vocabulary.entries()) {
+    let shared = 0;
+    while (shared < prefix.length && bytes[shared] === prefix[shared]) shared++;
+    if (shared === prefix.length) found.push(token);
+  }
+  return found;
+}
+
+/** Chooses the first token among those of a healing, and decodes the others by another decoder. */
+export class HealingDecoder implements Decoder {
+  readonly #first: Decoder;
+  readonly #rest: Decoder;
+  /** The decoder of the last tokens. */
+  #decoder: Decoder | undefined;
+
+  constructor(sequence: Sequence, sampler: Sampler, seed: number, healing: Healing, rest: Decoder, tells: boolean) {
+    const allowed = new Set(healing.tokens);
+    const among = ({ tokens, logProbabilities }: Distribution): Distribution => {
+      const kept = Array.from(tokens).flatMap((token, i) => (allowed.has(token) ? [i] : []));
+      return {
+        tokens: kept.map((i) => tokens[i] as number),
+        logProbabilities: kept.map((i) => logProbabilities[i] as number),
+      };
+    };
+    this.#first = lookingDecoder(
+      sequence,
+      {
+        ...{ kind: 'guest', candidates: 1, also: healing.tokens, seed: sampler.seed },
+        choose: (distribution, state) =>
+          sampler.kind === 'guest'
+            ? sampler.choose(among(distribution), state)
+            : draw(among(distribution), sampler, state.random),
+      },
+      seed,
+      tells,
+    );
+    this.#rest = rest;
+  }
+
+  get piped(): string {
+    return this.#decoder?.piped ?? '';
+  }
+
+  get late(): boolean {
+    return this.#decoder?.late ?? false;
+  }
+
+  get logProbabilities(): readonly number[] | undefined {
+    return this.#decoder?.logProbabilities;
+  }
+
+  next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
+    this.#decoder = this.#decoder === undefined ? this.#first : this.#rest;
+    return this.#decoder.next(left, pipe);
+  }
+
+  halt(): void {
+    this.#decoder?.halt?.();
+  }
+
+  stop(rollBack: boolean): void {
+    this.#first.stop(rollBack);
+    this.#rest.stop(rollBack);
+  }
+}

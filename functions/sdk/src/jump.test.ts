@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { before, describe, it } from 'node:test';
+import { Validator } from '@cfworker/json-schema';
+import { call, modelStats } from '../../../test/harness/deploy.ts';
+import { CHAT, deployFrom, functionsPlatform, STORIES } from '../../../test/harness/functions.ts';
+import { ROOT } from '../../../test/harness/platform.ts';
+
+/** JSON of a fixed schema, as programs ask for: long names, few free values. */
+const SCHEMA = {
+  type: 'object',
+  properties: {
+    customer_identifier: { type: 'integer', minimum: 1, maximum: 99999 },
+    subscription_status: { enum: ['active', 'cancelled', 'suspended'] },
+    requires_follow_up: { type: 'boolean' },
+    preferred_language: { enum: ['english', 'german', 'japanese'] },
+    satisfaction_score: { type: 'integer', minimum: 0, maximum: 10 },
+    source: { const: 'https://support.example.com/conversations/v2' },
+  },
+  required: [
+    'customer_identifier',
+    'subscription_status',
+    'requires_follow_up',
+    'preferred_language',
+    'satisfaction_score',
+    'source',
+  ],
+  additionalProperties: false,
+};
+/** An example, so that a small model writes no spaces. */
+const EXAMPLE = {
+  customer_identifier: 204,
+  subscription_status: 'active',
+  requires_follow_up: true,
+  preferred_language: 'german',
+  satisfaction_score: 7,
+  source: 'https://support.example.com/conversations/v2',
+};
+const PROMPT = `${JSON.stringify(EXAMPLE)}\n`;
+
+interface Text {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  readonly finishReason: string;
+  readonly forwardCalls: number;
+  /** Tokens of the context afterwards. */
+  readonly length: number;
+}
+
+describe('jump-forward decoding', () => {
+  before(() => deployFrom(path.join(ROOT, 'test/inferlets/constrained.ts'), 'constrained'));
+
+  /** A text, and the steps that the device computed for it. */
+  async function generate(input: object): Promise<Text & { readonly steps: number }> {
+    const platform = await functionsPlatform();
+    const { model } = input as { model: string };
+    await modelStats(platform, { reset: true, model });
+    const { texts } = await call(platform, 'constrained', { schema: SCHEMA, prompt: PROMPT, ...input });
+    return { ...texts[0], steps: (await modelStats(platform, { model })).batches };
+  }
+
+  for (const model of [STORIES, CHAT]) {
+    it(`computes half the steps or fewer for JSON of a fixed schema on ${model}, and the text of stepwise decoding`, async () => {
+      for (const temperature of [0, 1]) {
+        const jump = await generate({ way: 'jump', model, temperature });
+        const oracle = await generate({ way: 'oracle', model, temperature });
+        assert.deepEqual([jump.text, jump.tokens, jump.length], [oracle.text, oracle.tokens, oracle.length]);
+        assert.equal(jump.finishReason, 'constraint', jump.text);
+        const { valid, errors } = new Validator(SCHEMA as object, '2020-12').validate(JSON.parse(jump.text));
+        assert.ok(valid, JSON.stringify({ text: jump.text, errors }));
+        assert.equal(oracle.steps, oracle.tokens.length);
+        assert.equal(jump.steps, jump.forwardCalls);
+        // At temperature 1 these models write many spaces, which are choices.
+        const least = temperature === 0 ? 2 : 1.2;
+        assert.ok(least * jump.steps <= oracle.steps, `${jump.steps} steps instead of ${oracle.steps}: ${jump.text}`);
+        // The mask of the grammar allows more than one way to spell the same text.
+        const step = await generate({ way: 'step', model, temperature });
+        assert.equal(step.steps, step.tokens.length);
+        assert.ok(least * jump.steps <= step.steps, `${jump.steps} steps instead of ${step.steps}`);
+      }
+    });
+  }
+});

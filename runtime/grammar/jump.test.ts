@@ -1,0 +1,166 @@
+import assert from 'node:assert/strict';
+import { isUtf8 } from 'node:buffer';
+import { after, before, describe, it } from 'node:test';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { ok } from '#gpu-host/protocol/errors.ts';
+import { Engine } from './matching/engine.ts';
+import type { Answer } from './messages.ts';
+import { type GrammarModel, GrammarService, type GrammarSource, type Spelling } from './service.ts';
+import { Random } from './testing/random.ts';
+import { randomSchema } from './testing/schemas.ts';
+import { vocabularyFrom } from './testing/vocabularies.ts';
+import { allowed, type Exits, exitsOf, value, walk } from './testing/walk.ts';
+
+const SEED = 20261122;
+const SCHEMAS = process.env.PIE_TEST_ALL ? 150 : 30;
+/** Texts that are tried behind each forced text. */
+const CONTINUATIONS = 4;
+const ALL = 100_000;
+
+const SOURCES: readonly GrammarSource[] = [
+  { tag: 'regex', val: 'The (quick|quiet) brown fox(es)? jumped over [0-9]{1,3} lazy dogs\\.' },
+  { tag: 'regex', val: 'größe: [0-9]+ 😀😀 (日本語|日曜日)!' },
+  { tag: 'ebnf', val: 'root ::= "function " name "() {\\n    return " [0-9]+ ";\\n}\\n"\nname ::= [a-z]{1,6}' },
+  { tag: 'regex', val: 'aaaaaaaaaaaaaaaaaaaa(a{10}|b)' },
+];
+
+for (const name of ['stories15m', 'minimind2-small']) {
+  describe(`forced tokens of ${name}, seed ${SEED}`, () => {
+    let service: GrammarService;
+    let tokenizer: Tokenizer;
+    let model: GrammarModel;
+    let spelling: Spelling;
+    let exits: Exits;
+    before(async () => {
+      service = new GrammarService({ compileMs: 20_000, operationMs: 20_000 });
+      tokenizer = await loadTokenizer((await pullModel(name)).directory);
+      model = { name, tokenizer, vocabularySize: tokenizer.vocabularySize };
+      spelling = { tokenizer, encode: (text) => ok(tokenizer.encode(text)) };
+      exits = exitsOf(tokenizer);
+    });
+    after(() => service.close());
+
+    const bytesOf = (tokens: readonly number[]) => Buffer.concat(tokens.map((token) => tokenizer.tokenBytes(token)));
+
+    /** The tokens of a text that continues another one. Both models' tokenizers begin a new token behind a line break. */
+    function natural(text: string): number[] {
+      return [...tokenizer.encode(`\n${text}`)].slice(tokenizer.encode('\n').length);
+    }
+
+    /** Walks through a grammar, jumps wherever it may, and checks each jump. Returns the numbers of tokens. */
+    async function check(source: GrammarSource, random: Random): Promise<{ jumped: number; stepped: number }> {
+      const oracle = new ByteOracle(source);
+      const compiled = value(service.compile('tenant', model, source));
+      const matcher = compiled.matcher();
+      const taken: number[] = [];
+      let jumped = 0;
+      const ends = new Set(tokenizer.special.eos);
+      for (let step = 0; step < 60; step += 1) {
+        const stepwise = matcher.fork();
+        const tokens = [...value(await matcher.jump(spelling, ALL))];
+        // Step by step, with a mask that allows the next forced token only.
+        for (const [i, token] of tokens.entries()) {
+          assert.ok(allowed(value(await stepwise.mask())).includes(token), `the mask forbids token ${token}`);
+          // Bytes within a character have no text, so that they have no tokens of their own.
+          const whole = isUtf8(bytesOf(tokens.slice(0, i)));
+          assert.deepEqual([...value(await stepwise.jump(spelling, 1))], whole ? [token] : []);
+          if (!whole) assert.equal(value(await stepwise.accept(Uint32Array.of(token))), true);
+        }
+        assert.deepEqual([...value(await stepwise.jump(spelling, ALL))], []);
+        stepwise.drop();
+        const forced = oracle.forced(bytesOf(taken));
+        const text = bytesOf(tokens);
+        assert.ok(text.equals(forced.subarray(0, text.length)), `${text} is not forced, ${forced} is`);
+        if (tokens.length > 0) {
+          for (let i = 0; i < CONTINUATIONS; i += 1) {
+            const rest = matcher.fork();
+            const whole = `${text}${await walk(rest, tokenizer, exits, random)}`;
+            rest.drop();
+            assert.deepEqual(tokens, natural(whole).slice(0, tokens.length), `${text}: ${JSON.stringify(whole)}`);
+          }
+        }
+        jumped += tokens.length;
+        taken.push(...tokens);
+        const ids = allowed(value(await matcher.mask()));
+        const going = ids.filter((id) => !ends.has(id));
+        if (going.length === 0) {
+          assert.equal(text.length, forced.length, 'nothing follows, and a part of the forced text is left out');
+          break;
+        }
+        const token = random.pick(going);
+        assert.equal(value(await matcher.accept(Uint32Array.of(token))), true);
+        taken.push(token);
+      }
+      for (const held of [matcher, compiled]) held.drop();
+      return { jumped, stepped: taken.length - jumped };
+    }
+
+    it('are those of stepwise decoding, and of every text that follows', async () => {
+      const counts = { jumped: 0, stepped: 0 };
+      for (let index = 0; index < SOURCES.length + SCHEMAS; index += 1) {
+        const random = new Random(SEED + index);
+        const source = SOURCES[index] ?? ({ tag: 'json-schema', val: JSON.stringify(randomSchema(random)) } as const);
+        const { jumped, stepped } = await check(source, random);
+        counts.jumped += jumped;
+        counts.stepped += stepped;
+      }
+      assert.ok(counts.jumped > 60, JSON.stringify(counts));
+    });
+
+    it('are all tokens of a text without a choice', async () => {
+      const text = 'Once upon a time, größe 日本 😀: {"a": [1, 2]}\n\tend.';
+      const compiled = value(
+        service.compile('tenant', model, { tag: 'ebnf', val: `root ::= ${JSON.stringify(text)}` }),
+      );
+      const matcher = compiled.matcher();
+      assert.deepEqual([...value(await matcher.jump(spelling, ALL))], natural(text));
+      assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
+      value(await matcher.rollback(2));
+      assert.deepEqual([...value(await matcher.jump(spelling, 1))], natural(text).slice(-2, -1));
+    });
+
+    it('hold back a token that may still grow', async () => {
+      const [a, b] = [natural('She was happy because'), natural('She was happen')];
+      const common = a.slice(
+        0,
+        a.findIndex((token, i) => token !== b[i]),
+      );
+      const compiled = value(service.compile('tenant', model, { tag: 'regex', val: 'She was happ(y because|en)' }));
+      const matcher = compiled.matcher();
+      assert.deepEqual([...value(await matcher.jump(spelling, ALL))], common);
+      assert.ok(common.length > 1);
+    });
+  });
+}
+
+/** The only bytes that may come after a text, found by the masks of a vocabulary of single bytes. */
+class ByteOracle {
+  static readonly #SINGLE = vocabularyFrom(
+    [...Array.from({ length: 256 }, (_, byte) => Buffer.of(byte)), Buffer.of(0)],
+    [256],
+  );
+  readonly #engine = new Engine();
+
+  constructor(source: GrammarSource) {
+    this.#ask({ kind: 'vocabulary', vocabulary: ByteOracle.#SINGLE });
+    this.#ask({ kind: 'compile', grammar: 1, vocabulary: ByteOracle.#SINGLE.id, source });
+  }
+
+  forced(taken: Uint8Array): Buffer {
+    this.#ask({ kind: 'open', matcher: 1, grammar: 1, tokens: Uint32Array.from(taken) });
+    const bytes: number[] = [];
+    for (;;) {
+      const [only, ...more] = allowed(this.#ask({ kind: 'mask', matcher: 1 }) as Uint32Array);
+      if (only === undefined || more.length > 0 || only === 256) return Buffer.from(bytes);
+      bytes.push(only);
+      this.#ask({ kind: 'accept', matcher: 1, tokens: Uint32Array.of(only) });
+    }
+  }
+
+  #ask(request: Parameters<Engine['answer']>[0]): Answer {
+    const reply = this.#engine.answer(request);
+    assert.ok(reply.tag === 'ok', JSON.stringify(reply));
+    return reply.val;
+  }
+}

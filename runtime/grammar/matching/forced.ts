@@ -1,0 +1,48 @@
+import type { Forced } from '../messages.ts';
+import type { Place, Places } from './places.ts';
+import type { TokenTree } from './token-tree.ts';
+
+/** Most bytes of one answer. A longer forced text comes in several answers. */
+const MAX_BYTES = 2048;
+
+/** Most offsets of one answer: each costs a tokenization. With more, the text is not reported. */
+const MAX_REACHING = 32;
+
+export const NOT_FORCED: Forced = { bytes: new Uint8Array(0), reaching: [] };
+
+/** The text that must come at a place. */
+export function forcedAt(place: Place, places: Places, tree: TokenTree): Forced {
+  const bytes: number[] = [];
+  /** The place before each byte, and the place after the last one. */
+  const path = [place];
+  for (let at = place; bytes.length < MAX_BYTES; ) {
+    const byte = places.only(at);
+    const next = byte === undefined ? null : places.after(at, byte);
+    if (byte === undefined || next === null) break;
+    bytes.push(byte);
+    path.push(next);
+    at = next;
+  }
+  const end = wholeCharacters(bytes);
+  const last = path[end];
+  if (end === 0 || last === undefined) return NOT_FORCED;
+  const text = Uint8Array.from(bytes.slice(0, end));
+  const reaching: number[] = [];
+  for (let from = Math.max(0, end - tree.longest + 1); from < end; from += 1) {
+    if (tree.reaches(places, text.subarray(from), last)) reaching.push(from);
+  }
+  return reaching.length > MAX_REACHING ? NOT_FORCED : { bytes: text, reaching };
+}
+
+/** Number of bytes up to the last whole character; 0 when the bytes begin within a character. */
+function wholeCharacters(bytes: readonly number[]): number {
+  if (isContinuation(bytes[0])) return 0;
+  let lead = bytes.length - 1;
+  while (lead > 0 && isContinuation(bytes[lead])) lead -= 1;
+  return lead >= 0 && bytes.length - lead < lengthOf(bytes[lead] ?? 0) ? lead : bytes.length;
+}
+
+const isContinuation = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80;
+
+/** Bytes of the character that begins with this byte. */
+const lengthOf = (lead: number): number => (lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4);

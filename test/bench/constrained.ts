@@ -1,0 +1,134 @@
+import { deploy, modelStats } from '#test/harness/deploy.ts';
+import { invoke } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { outputOf } from './clients.ts';
+import { inTurn } from './rounds.ts';
+import { format, formatSpread, type Spread, spread } from './statistics.ts';
+
+const WAYS = ['jump', 'oracle', 'step'] as const;
+/** Texts of one way in a round, one after the other. */
+const TEXTS = 10;
+/** JSON of a fixed schema: long names, few free values. */
+const FIXED = object({
+  customer_identifier: { type: 'integer', minimum: 1, maximum: 99_999 },
+  subscription_status: { enum: ['active', 'cancelled', 'suspended'] },
+  requires_follow_up: { type: 'boolean' },
+  preferred_language: { enum: ['english', 'german', 'japanese'] },
+  satisfaction_score: { type: 'integer', minimum: 0, maximum: 10 },
+});
+const RECORD = {
+  customer_identifier: 204,
+  subscription_status: 'active',
+  requires_follow_up: true,
+  preferred_language: 'german',
+  satisfaction_score: 7,
+};
+/** JSON of short names and free strings, where little is forced. */
+const FREE = object({
+  name: { type: 'string', maxLength: 20 },
+  hair: { type: 'string', maxLength: 20 },
+  age: { type: 'integer', minimum: 0, maximum: 120 },
+});
+
+const PERSON = { name: 'Tim', hair: 'brown', age: 5 };
+
+interface Output {
+  readonly texts: readonly { readonly text: string; readonly tokens: readonly number[] }[];
+  readonly elapsedMs: number;
+}
+
+interface Sample {
+  readonly text: string;
+  readonly tokens: number;
+  readonly steps: number;
+  readonly msPerText: number;
+}
+
+/** Jump-forward decoding over stepwise decoding of the same JSON, in the same run. */
+export const constrained: Bench = {
+  name: 'constrained',
+  summary: 'device steps and time of JSON of a fixed schema, with and without jumps over forced tokens',
+  help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in three ways: with jumps over forced tokens, step by step
+with a mask that allows the next forced token only, and step by step with the grammar's mask. The baseline is the second. All ways run in each
+round and take turns in going first; one more round before warms all. Time is by the inferlet's clock.`,
+  async run({ repetitions, quick, progress }) {
+    await using platform = await Platform.start({ functions: false });
+    await deploy(platform, 'constrained');
+    const rows: {
+      schema: string;
+      way: string;
+      tokens: number;
+      steps: Spread;
+      fewer: Spread;
+      ms: Spread;
+      faster: Spread;
+      same: string;
+    }[] = [];
+    const cases = { fixed: { schema: FIXED, example: RECORD }, free: { schema: FREE, example: PERSON } };
+    for (const [schema, value] of Object.entries(cases)) {
+      const rounds: Record<(typeof WAYS)[number], Sample>[] = [];
+      for (let i = 0; i <= (quick ? 1 : repetitions); i++) {
+        const [jump, oracle, step] = await inTurn(i, [
+          () => measure(platform, 'jump', value),
+          () => measure(platform, 'oracle', value),
+          () => measure(platform, 'step', value),
+        ]);
+        if (jump.text !== oracle.text) throw new Error(`${schema}: ${jump.text} instead of ${oracle.text}`);
+        if (i > 0) rounds.push({ jump, oracle, step }); // Round 0 warms.
+      }
+      for (const way of WAYS) {
+        const over = (of: (sample: Sample) => number) =>
+          spread(rounds.map((round) => of(round.oracle) / of(round[way])));
+        const row = {
+          ...{ schema, way, tokens: rounds[0]?.[way].tokens ?? 0 },
+          steps: spread(rounds.map((round) => round[way].steps)),
+          fewer: over(({ steps }) => steps),
+          ms: spread(rounds.map((round) => round[way].msPerText)),
+          faster: over(({ msPerText }) => msPerText),
+          same: rounds.every((round) => round[way].text === round.oracle.text) ? 'yes' : 'no',
+        };
+        rows.push(row);
+        progress(
+          `${schema}, ${way}: ${format(row.fewer.median)} times fewer steps, ${format(row.faster.median)} times faster`,
+        );
+      }
+    }
+    return {
+      title: 'JSON of a schema, with and without jumps over forced tokens',
+      header: ['schema', 'way', 'tokens', 'steps', 'fewer', 'aim', 'ms a text', 'faster', 'same text'],
+      rows: rows.map((row) => [
+        ...[row.schema, row.way, String(row.tokens), formatSpread(row.steps, 0), formatSpread(row.fewer)],
+        row.schema === 'fixed' && row.way === 'jump' ? '≥ 2' : '',
+        ...[formatSpread(row.ms), formatSpread(row.faster), row.same],
+      ]),
+      notes: [
+        'jump: forced tokens are appended and computed with the next sampled token. oracle: a step a token, with a mask that allows the forced token only. step: a step a token, with the mask of the grammar.',
+        `tokens, steps: of one text of ${TEXTS}. Steps are the batches of the GPU host. fewer, faster: the oracle's over this way's, within the round.`,
+        "The grammar's mask allows several spellings of a forced text, so `step` may write other tokens, and with them another text.",
+      ],
+      data: rows,
+    };
+  },
+};
+
+function object(properties: Readonly<Record<string, object>>): object {
+  return { type: 'object', properties, required: Object.keys(properties), additionalProperties: false };
+}
+
+interface Case {
+  readonly schema: object;
+  /** A value in the prompt, so that a small model writes no spaces. */
+  readonly example: object;
+}
+
+async function measure(platform: Platform, way: string, { schema, example }: Case): Promise<Sample> {
+  await modelStats(platform, { reset: true });
+  const input = { way, schema, prompt: `${JSON.stringify(example)}\n`, times: TEXTS };
+  const { texts, elapsedMs } = outputOf<Output>(await invoke(platform, 'constrained', input));
+  const { batches } = await modelStats(platform);
+  const [first] = texts;
+  if (!first || texts.some(({ text }) => text !== first.text))
+    throw new Error(`${way}: equal prompts, different texts`);
+  return { text: first.text, tokens: first.tokens.length, steps: batches / TEXTS, msPerText: elapsedMs / TEXTS };
+}

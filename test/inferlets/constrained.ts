@@ -1,0 +1,82 @@
+/** Generates texts under a JSON schema in one of three ways; for `pie bench constrained` and the test of jump-forward decoding. */
+import { type Constraint, Context, defineInferlet, jsonSchema, sampler } from '@pie/inferlet';
+import { grammar, runtime, settle } from '@pie/inferlet/raw';
+
+/**
+ * `jump`: forced tokens are appended. `oracle`: step by step, with a mask that allows the next forced token only. `step`: step by step, with
+ * the grammar's mask.
+ */
+type Way = 'jump' | 'oracle' | 'step';
+
+interface Input {
+  readonly way: Way;
+  readonly schema: object;
+  readonly prompt: string;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly model?: string;
+  /** Number of texts, one after the other. */
+  readonly times?: number;
+}
+
+type MakeDecoder = Constraint['decoder'];
+type Decoder = ReturnType<MakeDecoder>;
+
+export const run = defineInferlet(async (input: Input) => {
+  const { way, schema, prompt, maxTokens = 200, temperature = 0, seed = 1, model, times = 1 } = input;
+  const constraint = way === 'oracle' ? oracle(schema) : jsonSchema(schema);
+  const texts: unknown[] = [];
+  const started = runtime.now();
+  for (let i = 0; i < times; i++) {
+    using ctx = new Context({ model });
+    const generation = ctx.fill(prompt).generate({
+      constraint,
+      sampler: sampler({ temperature, seed }),
+      maxTokens,
+      ...(way === 'step' && { jumpForward: false }),
+    });
+    const { text, tokens, finishReason } = await generation.collect();
+    texts.push({ text, tokens, finishReason, forwardCalls: generation.forwardCalls, length: ctx.length });
+  }
+  return { texts, elapsedMs: Number(runtime.now() - started) };
+});
+
+/** Decodes every token by a step of its own. Where the grammar forces a token, it is this one; elsewhere the mask's choice. */
+function oracle(schema: object): Constraint {
+  const plain = jsonSchema(schema);
+  return {
+    parse: (text) => plain.parse(text),
+    decoder(sequence, chosen, seed): Decoder {
+      if (chosen.kind !== 'device') throw new Error('the oracle takes built-in samplers');
+      const compiled = new grammar.Compiled(sequence.model.name, { tag: 'json-schema', val: JSON.stringify(schema) });
+      const matcher = new grammar.Matcher(compiled);
+      const { temperature, topK, topP, minP } = chosen;
+      const wire = { temperature, topK, topP, minP, seed: chosen.seed ?? seed };
+      const forced: number[] = [];
+      let mustEnd = false;
+      return {
+        get over() {
+          return mustEnd && forced.length === 0;
+        },
+        async next() {
+          if (forced.length === 0) forced.push(...(await settle(matcher.jump(1000))));
+          const token = forced.shift();
+          if (token !== undefined) {
+            await sequence.sample(wire);
+            mustEnd = (await settle(matcher.status())).mustEnd;
+            return [token];
+          }
+          const sampled = await sequence.sample(wire, (queue, request) => grammar.step(queue, matcher, request));
+          await settle(matcher.accept(sampled));
+          mustEnd = (await settle(matcher.status())).mustEnd;
+          return sampled;
+        },
+        stop() {
+          matcher.drop();
+          compiled.drop();
+        },
+      };
+    },
+  };
+}
