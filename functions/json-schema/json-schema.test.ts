@@ -70,12 +70,27 @@ describe('json-schema', () => {
     assert.deepEqual([...kinds].sort(), ['array', 'boolean', 'null', 'number', 'object', 'string']);
   });
 
+  it('ends with an error that says which keyword was checked at the end, and failed', async () => {
+    // Two empty strings are never different.
+    const schema = {
+      type: 'array',
+      items: { type: 'string', maxLength: 0 },
+      minItems: 2,
+      maxItems: 2,
+      uniqueItems: true,
+    };
+    const failed = await failingFunction('json-schema', { schema, maxTokens: 50 });
+    assert.match(failed.message, /^invalid-argument: .*Duplicate items.*uniqueItems \(#\)/);
+    const { output } = await callFunction('json-schema', { schema: { ...schema, uniqueItems: false }, maxTokens: 50 });
+    assert.deepEqual(output.value, ['', '']);
+  });
+
   it('reports incomplete JSON, and refuses schemas that no grammar can express', async () => {
     const schema = { type: 'array', items: { type: 'string' }, minItems: 50 };
     const cut = await failingFunction('json-schema', { schema, maxTokens: 10 });
     assert.match(cut.message, /^limit-exceeded: .*10 tokens/);
-    const refused = await failingFunction('json-schema', { schema: { type: 'string', not: { const: 'x' } } });
-    assert.match(refused.message, /^invalid-argument: .*not/);
+    const refused = await failingFunction('json-schema', { schema: { type: 'string', format: 'color' } });
+    assert.match(refused.message, /^invalid-argument: .*format/);
     assert.deepEqual(await refusedInput('json-schema', { prompt: 'x' }), { status: 422, field: '/schema' });
   });
 });

@@ -281,7 +281,7 @@ describe('openai-chat', () => {
     await refused({ tool_choice: 'required' }, 'tool_choice', /no `tools`/);
     const twice = { tools: [clock, clock] };
     await refused(twice, 'tools[1].function.name', /Two tools/);
-    const schema = { not: { type: 'string' } };
+    const schema = { type: 'string', format: 'color' };
     await refused(
       { stream: true, response_format: { type: 'json_schema', json_schema: { name: 'x', schema } } },
       'response_format.json_schema.schema',

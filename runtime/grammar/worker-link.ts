@@ -1,3 +1,4 @@
+import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
@@ -41,9 +42,12 @@ export interface LinkOptions {
 const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
 /** Files that a worker may read: its own code. A thread with its own arguments does not inherit this process's permissions. */
-const CODE = ['.', '../../gpu-host/protocol', '../../package.json'].map((path) =>
-  fileURLToPath(new URL(path, import.meta.url)),
-);
+const CODE = [
+  ...['.', '../../gpu-host/protocol', '../../scheduler/functions/schema', '../../package.json'].map((path) =>
+    fileURLToPath(new URL(path, import.meta.url)),
+  ),
+  dirname(fileURLToPath(import.meta.resolve('@cfworker/json-schema/package.json'))),
+];
 
 /**
  * One worker thread. Requests go in order; each is sent after the previous answer, and then its deadline begins. A worker that overruns or

@@ -1,6 +1,7 @@
 import type { Characters } from '../translate/characters.ts';
 import { tooLarge } from '../translate/error.ts';
 import type { Expression, Grammar } from '../translate/expression.ts';
+import { JSON_RULES } from '../translate/json.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
 
 /** Most states of one grammar: some 100 MB. */
@@ -12,6 +13,8 @@ export interface State {
   readonly bytes: ByteEdge[];
   readonly empty: State[];
   readonly calls: Call[];
+  /** A state of any JSON string after which the same tokens follow as long as the string does not end: see `string-masks.ts`. */
+  like?: State;
 }
 
 interface ByteEdge {
@@ -40,30 +43,69 @@ export interface Rule {
  * @throws GrammarError `limit-exceeded` for more than 400,000 states
  */
 export function buildAutomaton(grammar: Grammar): Rule {
-  return new Builder(grammar).root();
+  return new Builder(grammar, jsonAutomata()).root();
 }
+
+/** The automata of any JSON, by their definitions: all grammars share them. */
+export interface JsonAutomata {
+  readonly rules: ReadonlyMap<Expression, Rule>;
+  readonly string: Rule;
+  /** Before a character of a string or its closing quote, and before that quote. */
+  readonly loop: State;
+  readonly quote: State;
+}
+
+let shared: JsonAutomata | undefined;
+
+export function jsonAutomata(): JsonAutomata {
+  shared ??= makeJsonAutomata();
+  return shared;
+}
+
+function makeJsonAutomata(): JsonAutomata {
+  const builder = new Builder({ root: 'value', rules: JSON_RULES });
+  builder.root();
+  const rules = new Map([...JSON_RULES].map(([name, definition]) => [definition, builder.rule(name)]));
+  const string = builder.rule('string');
+  const loop = string.start.bytes[0]?.target.empty[0];
+  const quote = loop?.empty[0];
+  if (!loop || !quote) throw new Error('the automaton of JSON strings has another form');
+  return { rules, string, loop, quote };
+}
+
+/** Longest tokens, in bytes, that `State.like` holds for. */
+export const LONGEST_LIKE = 64;
+
+let lastState = 0;
 
 class Builder {
   readonly #grammar: Grammar;
+  readonly #shared: JsonAutomata | undefined;
   readonly #rules = new Map<string, Rule>();
   readonly #pending: (() => void)[] = [];
   #states = 0;
 
-  constructor(grammar: Grammar) {
+  constructor(grammar: Grammar, json?: JsonAutomata) {
     this.#grammar = grammar;
+    this.#shared = json;
   }
 
   root(): Rule {
-    const root = this.#rule(this.#grammar.root);
+    const root = this.rule(this.#grammar.root);
     for (let build = this.#pending.pop(); build !== undefined; build = this.#pending.pop()) build();
     return root;
   }
 
-  #rule(name: string): Rule {
+  rule(name: string): Rule {
     const known = this.#rules.get(name);
     if (known) return known;
     const definition = this.#grammar.rules.get(name);
     if (!definition) throw new Error(`the rule ${name} is not defined`);
+    const json = this.#shared?.rules.get(definition);
+    if (json) {
+      this.#rules.set(name, json);
+      return json;
+    }
     const rule = { start: this.#state(), end: this.#state() };
     this.#rules.set(name, rule);
     this.#pending.push(() => this.#connect(definition, rule.start, rule.end));
@@ -75,7 +117,8 @@ class Builder {
     if (this.#states > MAX_STATES) {
       throw tooLarge(`the grammar takes more than ${MAX_STATES} states; use fewer or smaller repetitions with bounds`);
     }
-    return { id: this.#states, bytes: [], empty: [], calls: [] };
+    lastState += 1;
+    return { id: lastState, bytes: [], empty: [], calls: [] };
   }
 
   /** Adds the paths of `expression` from one state to the other. */
@@ -101,7 +144,7 @@ class Builder {
         this.#repeat(expression.body, expression.min, expression.max, from, to);
         return;
       case 'rule':
-        from.calls.push({ rule: this.#rule(expression.name), target: to });
+        from.calls.push({ rule: this.rule(expression.name), target: to });
     }
   }
 
@@ -173,6 +216,13 @@ class Builder {
       if (rule) start.calls.push({ rule, target: end });
       else this.#connect(body, start, end);
     };
+    const json = this.#shared;
+    // Far from its bounds, a string with bounds goes on like any other.
+    const isString = json !== undefined && body.kind === 'rule' && body.name === 'character' && to !== from;
+    const mark = (state: State, left: number): void => {
+      if (isString && left > LONGEST_LIKE) state.like = json.loop;
+    };
+    if (isString) to.like = json.quote;
     let at = from;
     for (let count = 0; count < min; count += 1) {
       const target = count === max - 1 ? to : this.#state();
@@ -182,11 +232,13 @@ class Builder {
     if (max === Number.POSITIVE_INFINITY) {
       const loop = this.#state();
       at.empty.push(loop);
+      mark(loop, max);
       connect(loop, loop);
       loop.empty.push(to);
       return;
     }
     for (let count = min; count < max; count += 1) {
+      mark(at, max - count);
       at.empty.push(to);
       const target = count === max - 1 ? to : this.#state();
       connect(at, target);

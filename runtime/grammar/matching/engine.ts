@@ -39,8 +39,9 @@ export class Engine {
       case 'compile': {
         const model = this.#models.get(request.vocabulary);
         if (!model) throw new Error(`vocabulary ${request.vocabulary} is not known`);
-        const places = new Places(buildAutomaton(translate(request.source)), this.#memory);
-        this.#grammars.set(request.grammar, { ...model, places });
+        const grammar = translate(request.source);
+        const places = new Places(buildAutomaton(grammar), this.#memory);
+        this.#grammars.set(request.grammar, { ...model, places, check: grammar.check });
         return undefined;
       }
       case 'open': {

@@ -1,5 +1,6 @@
 import type { Forced, MatchStatus } from '../messages.ts';
 import { invalid } from '../translate/error.ts';
+import type { Check } from '../translate/expression.ts';
 import type { Vocabulary } from '../vocabulary.ts';
 import { forcedAt, NOT_FORCED } from './forced.ts';
 import type { Place, Places } from './places.ts';
@@ -10,6 +11,8 @@ export interface Compiled {
   readonly places: Places;
   readonly tree: TokenTree;
   readonly vocabulary: Vocabulary;
+  /** What the grammar leaves open: a text may end only if it passes. */
+  readonly check?: Check | undefined;
 }
 
 /** The state of a text of tokens in a grammar. */
@@ -17,6 +20,8 @@ export class TokenMatcher {
   readonly #compiled: Compiled;
   /** The place after each accepted token, after the beginning; null once an end was accepted. */
   readonly #path: (Place | null)[];
+  /** The tokens between the places, for grammars that leave something open; those past the last place are void. */
+  readonly #tokens: number[] = [];
 
   constructor(compiled: Compiled) {
     this.#compiled = compiled;
@@ -53,7 +58,7 @@ export class TokenMatcher {
     const { size, eos } = this.#compiled.vocabulary;
     const place = this.#place;
     const mask = place === null ? new Uint32Array(Math.ceil(size / 32)) : new Uint32Array(this.#going(place));
-    if (place === null || place.mayEnd) {
+    if (place === null || (place.mayEnd && this.#mayEnd(place))) {
       for (const token of eos) mask[token >>> 5] = (mask[token >>> 5] ?? 0) | (1 << (token & 31));
     } else if (mask.every(isZero)) {
       throw invalid(
@@ -73,8 +78,7 @@ export class TokenMatcher {
       masks.set(this.mask());
       for (const [i, guess] of guesses.entries()) {
         if (guess >= size || !this.#take(guess)) break;
-        // The text must end here, and the model has no token for it.
-        if (this.status().mustEnd && this.#compiled.vocabulary.eos.length === 0) break;
+        if (this.#isStuck()) break;
         masks.set(this.mask(), (i + 1) * words);
       }
     } finally {
@@ -97,7 +101,8 @@ export class TokenMatcher {
   status(): MatchStatus {
     const place = this.#place;
     if (place === null) return { mayEnd: true, mustEnd: true };
-    return { mayEnd: place.mayEnd, mustEnd: place.mayEnd && this.#going(place).every(isZero) };
+    const mayEnd = place.mayEnd && this.#mayEnd(place);
+    return { mayEnd, mustEnd: mayEnd && this.#going(place).every(isZero) };
   }
 
   get #place(): Place | null {
@@ -107,6 +112,7 @@ export class TokenMatcher {
   #take(token: number): boolean {
     const next = this.#after(token);
     if (next === undefined) return false;
+    if (this.#compiled.check) this.#tokens[this.#path.length - 1] = token;
     this.#path.push(next);
     return true;
   }
@@ -116,7 +122,7 @@ export class TokenMatcher {
     const { places, vocabulary } = this.#compiled;
     let place = this.#place;
     if (place === null) return undefined;
-    if (vocabulary.eos.includes(token)) return place.mayEnd ? null : undefined;
+    if (vocabulary.eos.includes(token)) return place.mayEnd && this.#fault() === null ? null : undefined;
     const [from, to] = [vocabulary.offsets[token] ?? 0, vocabulary.offsets[token + 1] ?? 0];
     if (from === to) return undefined;
     for (const byte of vocabulary.bytes.subarray(from, to)) {
@@ -126,11 +132,35 @@ export class TokenMatcher {
     return place;
   }
 
+  /** True when the text must end here, and fails the last check or the model has no token for its end. */
+  #isStuck(): boolean {
+    const place = this.#place;
+    if (place === null || !place.mayEnd || !this.#going(place).every(isZero)) return false;
+    return this.#compiled.vocabulary.eos.length === 0 || this.#fault() !== null;
+  }
+
+  /** Checks what the grammar leaves open. @throws GrammarError for a text that is complete and fails */
+  #mayEnd(place: Place): boolean {
+    const fault = this.#fault();
+    if (fault !== null && this.#going(place).every(isZero)) throw invalid(fault);
+    return fault === null;
+  }
+
+  /** What is wrong with the text so far, as a whole text of the grammar. */
+  #fault(): string | null {
+    const { check, vocabulary } = this.#compiled;
+    if (!check) return null;
+    const { bytes, offsets } = vocabulary;
+    const tokens = this.#tokens.slice(0, this.#path.length - 1);
+    const pieces = tokens.map((token) => bytes.subarray(offsets[token], offsets[token + 1]));
+    return check.fault(Buffer.concat(pieces).toString());
+  }
+
   /** Mask of the tokens that continue from a place. */
   #going(place: Place): Uint32Array {
     if (place.mask) return place.mask;
     const { tree, places } = this.#compiled;
-    const mask = tree.mask(places, place);
+    const mask = tree.strings.mask(places, place) ?? tree.mask(places, place);
     places.keepMask(place, mask);
     return mask;
   }

@@ -1,5 +1,6 @@
 import type { Vocabulary } from '../vocabulary.ts';
 import type { Place, Places } from './places.ts';
+import { StringMasks } from './string-masks.ts';
 
 /**
  * A vocabulary as a prefix tree over bytes in preorder. Each node has its byte, its depth, the token that ends there, and the end of its
@@ -18,6 +19,8 @@ export class TokenTree {
   readonly #path: Place[] = [];
   /** Bytes of the longest token. */
   readonly longest: number;
+  /** Masks within JSON strings. */
+  readonly strings = new StringMasks(this);
 
   constructor({ size, bytes, offsets, eos }: Vocabulary) {
     const all = Buffer.from(bytes);
@@ -48,7 +51,7 @@ export class TokenTree {
     }
     for (const node of open) node.end = nodes.length;
     this.#size = size;
-    this.longest = nodes.reduce((most, { depth }) => Math.max(most, depth + 1), 0);
+    this.longest = sorted.reduce((most, { spelling }) => Math.max(most, spelling.length), 0);
     this.#bytes = Uint8Array.from(nodes, ({ byte }) => byte);
     this.#depths = Uint16Array.from(nodes, ({ depth }) => depth);
     this.#tokens = Int32Array.from(nodes, ({ token }) => token);
@@ -86,23 +89,55 @@ export class TokenTree {
   /** Tokens after which a text of the grammar can continue: bit `t % 32` of word `t / 32`. */
   mask(places: Places, start: Place): Uint32Array {
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
-    const count = this.#bytes.length;
-    for (let node = 0; node < count; ) {
+    this.#walk(mask, places, start, 0, this.#bytes.length, 0);
+    return mask;
+  }
+
+  /** Adds the tokens of a node and of its subtree. @param place where the text is after the node's byte */
+  add(mask: Uint32Array, places: Places, place: Place, node: number): void {
+    this.#mark(mask, node);
+    const depth = (this.#depths[node] as number) + 1;
+    this.#walk(mask, places, place, node + 1, this.#ends[node] as number, depth);
+  }
+
+  /** Tokens that continue the text before any end of it, and the nodes at which it may end. */
+  inside(places: Places, start: Place): { mask: Uint32Array; exits: readonly number[] } {
+    const mask = new Uint32Array(Math.ceil(this.#size / 32));
+    const exits: number[] = [];
+    this.#walk(mask, places, start, 0, this.#bytes.length, 0, exits);
+    return { mask, exits };
+  }
+
+  #mark(mask: Uint32Array, node: number): void {
+    for (let token = this.#tokens[node] as number; token >= 0; token = this.#twins[token] as number) {
+      mask[token >>> 5] = (mask[token >>> 5] as number) | (1 << (token & 31));
+    }
+  }
+
+  /** Walks nodes that lie below `start`, whose depth is `top`. @param exits receives the nodes after which the text may end, instead of a walk */
+  #walk(
+    mask: Uint32Array,
+    places: Places,
+    start: Place,
+    first: number,
+    end: number,
+    top: number,
+    exits?: number[],
+  ): void {
+    for (let node = first; node < end; ) {
       const depth = this.#depths[node] as number;
-      const from = depth === 0 ? start : (this.#path[depth - 1] as Place);
+      const from = depth === top ? start : (this.#path[depth - 1] as Place);
       const byte = this.#bytes[node] as number;
       const known = from.next?.[byte];
       const place = known === undefined ? places.after(from, byte) : known;
-      if (place === null) {
+      if (place === null || (exits !== undefined && place.mayEnd)) {
+        if (place !== null) exits?.push(node);
         node = this.#ends[node] as number;
         continue;
       }
       this.#path[depth] = place;
-      for (let token = this.#tokens[node] as number; token >= 0; token = this.#twins[token] as number) {
-        mask[token >>> 5] = (mask[token >>> 5] as number) | (1 << (token & 31));
-      }
+      this.#mark(mask, node);
       node += 1;
     }
-    return mask;
   }
 }

@@ -5,7 +5,7 @@ type Schema = Readonly<Record<string, unknown>>;
 
 const NAMES = ['name', 'id', 'a', 'ab', 'größe', 'x y', 'q"t', 'back\\slash', ''];
 const VALUES = ['red', 'a"b\\c\n', 'é😀', 1, -2.5, 0, true, false, null, [1, 'x'], { k: [null] }];
-const PATTERNS = ['^[a-z]{1,5}$', 'x+', '^(ab|cd)*$', '^.{0,4}$', '^["\\\\\\t]?end', '\\d{3}-\\w+', '^$', '^[^a]$|b'];
+const PATTERNS = ['^[a-z]{1,5}$', 'x+', '^(ab|cd)*$', '^.{0,4}$', '^["\\\\\\t]?end', '^\\d{3}-\\w+$', '^$', '^[^a]$|b'];
 
 /** A random schema of supported keywords, with definitions that it may refer to. */
 export function randomSchema(random: Random): Schema {
@@ -19,10 +19,9 @@ export function randomSchema(random: Random): Schema {
 
 function piece(random: Random, depth: number): Schema {
   const leaves = [boolean, integer, number, string, string, patterned, listed, union, reference, anything];
-  return random.pick(depth === 0 ? leaves : [...leaves, object, object, object, array, tuple, either, one, merged])(
-    random,
-    depth - 1,
-  );
+  return random.pick(
+    depth === 0 ? leaves : [...leaves, object, object, object, array, tuple, either, one, merged, ...COMBINED],
+  )(random, depth - 1);
 }
 
 function boolean(): Schema {
@@ -100,6 +99,90 @@ function merged(random: Random): Schema {
     ],
   };
 }
+
+/** An object whose properties depend on each other in a random way. */
+function dependent(random: Random, depth: number): Schema {
+  const kinds = ['a', 'b', 'c'];
+  const rule = random.pick<Schema>([
+    {
+      if: { properties: { kind: { const: 'a' } } },
+      // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+      then: { required: ['x'] },
+      else: { properties: { n: { minimum: 3 } } },
+    },
+    { dependentRequired: { x: ['n'] } },
+    { dependentSchemas: { n: { required: ['kind'], properties: { kind: { enum: ['a', 'b'] } } } } },
+    { not: { required: ['x', 'n'] } },
+    { not: { properties: { kind: { const: 'a' } }, required: ['n'] } },
+    { oneOf: [{ required: ['x'] }, { required: ['n'] }] },
+    { anyOf: [{ properties: { n: { maximum: 0 } } }, { required: ['x'] }], allOf: [{ not: { required: ['n'] } }] },
+  ]);
+  return {
+    type: 'object',
+    properties: { kind: { enum: kinds }, x: piece(random, depth), n: { type: 'integer', minimum: -20 } },
+    ...(random.chance(0.4) ? { required: ['kind'] } : {}),
+    ...(random.chance(0.3) ? { additionalProperties: random.chance(0.5) } : {}),
+    ...rule,
+  };
+}
+
+function overlapping(random: Random): Schema {
+  const low = random.integer(-9, 9);
+  return random.pick<Schema>([
+    {
+      oneOf: [
+        { type: 'integer', minimum: low },
+        { type: 'integer', maximum: low + 5 },
+      ],
+    },
+    { oneOf: [{ type: 'integer' }, { type: 'number', minimum: low }] },
+    { oneOf: [{ type: 'string', minLength: 2 }, { type: 'string', maxLength: 4 }, { type: ['null', 'boolean'] }] },
+    {
+      oneOf: [
+        { type: 'array', items: { type: 'integer' } },
+        { type: 'array', minItems: 2 },
+      ],
+    },
+  ]);
+}
+
+function negated(random: Random): Schema {
+  return random.pick<Schema>([
+    { type: 'string', maxLength: 6, not: { pattern: random.pick(['^a', 'b$', 'é', '^$', '[a-z]']) } },
+    { type: ['string', 'integer', 'null'], not: { enum: ['red', 0, 1, null] } },
+    { not: { type: random.shuffled(['string', 'array', 'object', 'null', 'boolean', 'integer']).slice(0, 4) } },
+    { type: 'array', items: { type: 'integer' }, not: { items: { minimum: 0 } } },
+    { type: 'object', properties: { a: true, b: { type: 'null' } }, not: { const: { b: null } } },
+  ]);
+}
+
+function multiple(random: Random): Schema {
+  return random.chance(0.5)
+    ? { type: 'integer', multipleOf: random.pick([2, 5, 7, 30]), minimum: random.integer(-300, 0) }
+    : { type: 'number', multipleOf: random.pick([0.5, 0.25, 10]), maximum: random.integer(0, 1000) };
+}
+
+function listing(random: Random): Schema {
+  const values = random.shuffled(VALUES).slice(0, random.integer(2, 9));
+  return random.pick<Schema>([
+    { type: 'array', items: { enum: values }, uniqueItems: true, minItems: random.integer(0, 2) },
+    { type: 'array', items: { type: ['integer', 'null'] }, contains: { type: 'null' }, maxContains: 2 },
+    { type: 'array', contains: { type: 'string' }, minContains: random.integer(0, 2), maxItems: 4 },
+    { type: 'array', prefixItems: [{ type: 'integer' }], items: { type: 'string' }, contains: { minLength: 3 } },
+  ]);
+}
+
+function named(random: Random): Schema {
+  return {
+    type: 'object',
+    properties: { ab: { type: 'integer' } },
+    patternProperties: { '^a': { minimum: random.integer(-5, 5) }, b$: { type: ['integer', 'null'] } },
+    propertyNames: { pattern: '^[a-z]', maxLength: 5 },
+    ...(random.chance(0.5) ? { additionalProperties: random.chance(0.5) } : {}),
+  };
+}
+
+const COMBINED = [dependent, dependent, overlapping, negated, multiple, listing, named];
 
 function array(random: Random, depth: number): Schema {
   const least = random.integer(0, 2);

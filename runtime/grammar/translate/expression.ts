@@ -15,6 +15,16 @@ export type Expression =
 export interface Grammar {
   readonly root: string;
   readonly rules: ReadonlyMap<string, Expression>;
+  /** For texts of the grammar: what it cannot keep itself. */
+  readonly check?: Check;
+}
+
+/** A check of whole texts. */
+export interface Check {
+  /** The rules that the grammar leaves open, with their places. */
+  readonly open: readonly string[];
+  /** What is wrong with a text, or null. @throws GrammarError for a text that takes too long to check */
+  fault(text: string): string | null;
 }
 
 export const EMPTY: Expression = { kind: 'text', text: '' };
@@ -69,6 +79,7 @@ export class RuleSet {
   readonly #rules = new Map<string, Expression>();
   readonly #limit: number;
   readonly #refuse: () => Error;
+  #prefixes = 0;
 
   /** @param refuse makes the error of a rule past `limit` */
   constructor(limit: number, refuse: () => Error) {
@@ -79,6 +90,12 @@ export class RuleSet {
   /** Adds a rule named after `hint`; answers a reference to it. */
   add(hint: string, expression: Expression): Expression {
     return this.define(`${hint}.${this.#rules.size}`, expression);
+  }
+
+  /** A prefix for names that no rule has yet. */
+  unused(hint: string): string {
+    this.#prefixes += 1;
+    return `${hint}.${this.#prefixes}`;
   }
 
   define(name: string, expression: Expression): Expression {

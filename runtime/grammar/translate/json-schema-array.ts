@@ -1,22 +1,75 @@
-import { EMPTY, type Expression, isNever, NEVER, optional, repeat, sequence } from './expression.ts';
+import { choice, EMPTY, type Expression, isNever, NEVER, optional, repeat, sequence } from './expression.ts';
+import { literal } from './json.ts';
 import type { Translation } from './json-schema.ts';
-import { inside, mistake, own, type Pointer, type SchemaObject } from './json-schema-object.ts';
+import type { Case, ContainsRule } from './json-schema-case.ts';
+import { Inexpressible, negation, type Part, type Pointer } from './json-schema-object.ts';
+import { valuesOf } from './json-schema-values.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
+/** Most places of an array with 'contains' that differ in their index or in what was found before. */
+const MAX_PLACES = 500;
+/** Up to so many listed values, items that must differ come in any order; more come in the order of the list. */
+const MAX_SHUFFLED = 7;
+const MAX_LISTED = 200;
 
-/** An array: 'prefixItems' in their places, then any number of 'items', within 'minItems' and 'maxItems'. */
-export function arrayExpression(translation: Translation, schema: SchemaObject, at: Pointer): Expression {
+interface Bounds {
+  readonly least: number;
+  readonly most: number;
+}
+
+/** An array: items by their places, then any number of others, within 'minItems' and 'maxItems'. */
+export function arrayExpression(translation: Translation, rules: Case, at: Pointer): Expression {
+  const { lists = [], contains, unique, maxItems: most = MANY } = rules;
+  const whole = Math.max(0, ...lists.map(({ prefix, declares }) => (declares ? prefix.length : 0)));
+  const bounds = { least: rules.minItems ?? Math.min(most, whole), most };
+  if (bounds.least > most) return NEVER;
+  if (unique && most > 1) {
+    const different = attempt(() => differentItems(translation, rules, bounds, at));
+    if (different) return different;
+    translation.leaveOpen('uniqueItems', at);
+  }
+  if (contains) {
+    const containing = attempt(() => containingItems(translation, rules, bounds));
+    if (containing) return containing;
+    translation.leaveOpen('contains', at);
+  }
+  return plainItems(translation, rules, bounds);
+}
+
+function attempt(make: () => Expression): Expression | undefined {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof Inexpressible) return undefined;
+    throw error;
+  }
+}
+
+/** The parts for the item at an index. */
+function partsAt({ lists = [] }: Case, index: number): readonly Part[] {
+  return lists.flatMap(({ prefix, items }) => prefix[index] ?? items ?? []);
+}
+
+function prefixLength({ lists = [] }: Case): number {
+  return Math.max(0, ...lists.map(({ prefix }) => prefix.length));
+}
+
+/** True if items may follow the prefix: those of 'items'; without it any, but after a prefix only if 'minItems' asks for more. */
+function isOpen({ lists = [] }: Case, { least }: Bounds): boolean {
+  const declared = lists.filter(({ declares }) => declares);
+  if (declared.length === 0 || declared.some(({ items }) => items !== undefined)) return true;
+  const longest = Math.max(...declared.map(({ prefix }) => prefix.length));
+  return longest === 0 || least > longest;
+}
+
+function plainItems(translation: Translation, rules: Case, { least, most }: Bounds): Expression {
   const { json } = translation;
-  const written = own(schema, 'prefixItems') ?? [];
-  if (!Array.isArray(written)) throw mistake(inside(at, 'prefixItems'), 'must be an array of schemas');
-  const most = translation.count(schema, 'maxItems', at) ?? MANY;
-  const prefix = written
-    .slice(0, Math.min(most, written.length))
-    .map((item, index) => translation.translate(item, inside(at, 'prefixItems', index)));
-  const least = translation.count(schema, 'minItems', at) ?? prefix.length;
-  if (least > most) throw mistake(at, `minItems ${least} is more than maxItems ${most}`);
-  if (own(schema, 'items') === undefined && least === 0 && most === MANY && prefix.length === 0) return json.array;
-  const rest = rests(translation, schema, prefix.length, least, at);
+  const length = Math.min(prefixLength(rules), most);
+  if (length === 0 && least === 0 && most === MANY && partsAt(rules, 0).length === 0) return json.array;
+  const prefix = Array.from({ length }, (_, index) => translation.translate(partsAt(rules, index)));
+  const rest = isOpen(rules, { least, most })
+    ? json.rules.add('item', translation.translate(partsAt(rules, prefixLength(rules))))
+    : NEVER;
   const items = prefix.map((item) => sequence([item, json.space]));
   return json.within('[', ']', from(0));
 
@@ -39,9 +92,114 @@ export function arrayExpression(translation: Translation, schema: SchemaObject, 
   }
 }
 
-/** Items after the 'prefixItems': those of 'items'; without it any, but after a prefix only if 'minItems' asks for more. */
-function rests(translation: Translation, schema: SchemaObject, prefix: number, least: number, at: Pointer): Expression {
-  const items = own(schema, 'items');
-  if (items !== undefined) return translation.json.rules.add('item', translation.translate(items, inside(at, 'items')));
-  return prefix === 0 || least > prefix ? translation.json.value : NEVER;
+/** An array with 'contains': each place counts the items found so far, as far as the rules ask. */
+function containingItems(translation: Translation, rules: Case, bounds: Bounds): Expression {
+  const { json } = translation;
+  const { least, most } = bounds;
+  const all = rules.contains ?? [];
+  const last = Math.max(1, prefixLength(rules), least, most === MANY ? 0 : most, ...all.map(({ from }) => from));
+  const open = isOpen(rules, bounds);
+  const places = new Map<string, Expression>();
+  const items = new Map<string, Expression>();
+  return json.within(
+    '[',
+    ']',
+    from(
+      0,
+      all.map(() => 0),
+    ),
+  );
+
+  function from(index: number, found: readonly number[]): Expression {
+    const key = `${index} ${found.join()}`;
+    const known = places.get(key);
+    if (known) return known;
+    if (places.size >= MAX_PLACES) throw new Inexpressible('too many places');
+    const name = json.rules.unused('items');
+    places.set(key, { kind: 'rule', name });
+    return json.rules.define(name, here(index, found));
+  }
+
+  function here(index: number, found: readonly number[]): Expression {
+    const mayEnd = index >= least && all.every(({ min }, rule) => (found[rule] ?? 0) >= min);
+    const isPast = index >= most || (index >= prefixLength(rules) && !open);
+    const options = isPast
+      ? []
+      : choices(index, found).map(({ parts, after }) => {
+          const item = itemOf(index, parts);
+          if (isNever(item)) return NEVER;
+          return sequence([index === 0 ? item : json.next(item), from(Math.min(last, index + 1), after)]);
+        });
+    return choice([...(mayEnd ? [EMPTY] : []), ...options.filter((option) => !isNever(option))]);
+  }
+
+  function itemOf(index: number, parts: readonly Part[]): Expression {
+    const key = `${Math.min(index, prefixLength(rules))} ${parts.map(({ at: place, negated }) => `${negated}${place}`)}`;
+    const known = items.get(key);
+    if (known) return known;
+    const item = translation.translate([...partsAt(rules, index), ...parts], true);
+    const made = isNever(item) ? NEVER : json.rules.add('item', sequence([item, json.space]));
+    items.set(key, made);
+    return made;
+  }
+
+  /** For each way in which the next item keeps and breaks the rules: its parts, and the counts after it. */
+  function choices(index: number, found: readonly number[]): { parts: readonly Part[]; after: readonly number[] }[] {
+    return all.reduce<{ parts: readonly Part[]; after: readonly number[] }[]>(
+      (ways, rule, which) => ways.flatMap((way) => next(way, rule, which)),
+      [{ parts: [], after: [] }],
+    );
+    function next(way: { parts: readonly Part[]; after: readonly number[] }, rule: ContainsRule, which: number) {
+      const { item, from: begins, min, max } = rule;
+      const count = found[which] ?? 0;
+      const same = { parts: way.parts, after: [...way.after, count] };
+      if (index < begins || (count >= min && max === MANY)) return [same];
+      const kept = { parts: [...way.parts, item], after: [...way.after, count + 1] };
+      // Without a maximum, an item may also fit uncounted.
+      if (max === MANY) return [same, kept];
+      const broken = { ...same, parts: [...way.parts, negation(item)] };
+      return count < max ? [kept, broken] : [broken];
+    }
+  }
+}
+
+/** Items of a list of values, each at most once. @throws Inexpressible if the values cannot be listed */
+function differentItems(translation: Translation, rules: Case, { least, most }: Bounds, at: Pointer): Expression {
+  const { json, cases } = translation;
+  if (rules.contains || prefixLength(rules) > 0) throw new Inexpressible('items differ by their places');
+  const parts = partsAt(rules, 0);
+  const values = parts.length > 0 ? valuesOf(parts, cases) : undefined;
+  if (!values || values.length > MAX_LISTED) throw new Inexpressible('the items cannot be listed');
+  const items = values.map((value) => sequence([literal(value), json.space]));
+  const known = new Map<string, Expression>();
+  const place = `${at} different`;
+  return json.within('[', ']', items.length <= MAX_SHUFFLED ? left(0, 0) : from(0, 0));
+
+  function remembered(key: string, make: () => Expression): Expression {
+    const made = known.get(key) ?? json.rules.add(place, make());
+    known.set(key, made);
+    return made;
+  }
+
+  /** After the items whose bits are set in 'taken'. */
+  function left(taken: number, count: number): Expression {
+    return remembered(String(taken), () => {
+      const options = items.flatMap((item, index) => {
+        if (count >= most || (taken >> index) & 1) return [];
+        return [sequence([count === 0 ? item : json.next(item), left(taken | (1 << index), count + 1)])];
+      });
+      return choice([...(count >= least ? [EMPTY] : []), ...options]);
+    });
+  }
+
+  /** Items from 'index' on, after 'count' of those before it. */
+  function from(index: number, count: number): Expression {
+    const counted = Math.min(count, most === MANY ? Math.max(least, 1) : count);
+    return remembered(`${index} ${counted}`, () => {
+      const item = items[index];
+      if (item === undefined) return count >= least ? EMPTY : NEVER;
+      const here = count < most ? sequence([count === 0 ? item : json.next(item), from(index + 1, count + 1)]) : NEVER;
+      return choice([here, from(index + 1, count)]);
+    });
+  }
 }

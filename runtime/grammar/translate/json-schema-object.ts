@@ -7,8 +7,41 @@ export type SchemaObject = Readonly<Record<string, unknown>>;
 /** Place of a part in its schema: a JSON pointer, such as '#/properties/name'. */
 export type Pointer = string;
 
+/** A schema that a value must fit or, if negated, must not fit. Parts of one place are equal. */
+export interface Part {
+  readonly schema: unknown;
+  readonly at: Pointer;
+  readonly negated?: boolean;
+}
+
+/**
+ * Thrown for a part that no grammar keeps, within the translation only: the grammar then leaves that part open, and the whole text is checked
+ * at its end.
+ */
+export class Inexpressible extends Error {
+  override readonly name = 'Inexpressible';
+}
+
 export function inside(pointer: Pointer, ...keys: readonly (string | number)[]): Pointer {
   return [pointer, ...keys.map((key) => String(key).replaceAll('~', '~0').replaceAll('/', '~1'))].join('/');
+}
+
+export function part(schema: unknown, at: Pointer, ...keys: readonly (string | number)[]): Part {
+  return { schema, at: keys.length === 0 ? at : inside(at, ...keys) };
+}
+
+export function negation({ schema, at, negated }: Part): Part {
+  return { schema, at, negated: !negated };
+}
+
+/** The same parts, each once. */
+export function distinct(parts: readonly Part[]): readonly Part[] {
+  if (parts.length < 2) return parts;
+  return [...new Map(parts.map((each) => [keyOf(each), each])).values()];
+}
+
+export function keyOf({ at, negated }: Part): string {
+  return `${negated ? '!' : ''}${at}`;
 }
 
 const MAX_PLACE = 120;
@@ -35,41 +68,40 @@ export function own(object: SchemaObject, key: string): unknown {
   return Object.hasOwn(object, key) ? object[key] : undefined;
 }
 
-/** Keywords that limit values, unlike annotations. */
-export const ASSERTIONS = {
-  object: ['properties', 'required', 'additionalProperties', 'patternProperties', 'minProperties', 'maxProperties'],
-  array: ['prefixItems', 'items', 'minItems', 'maxItems'],
-  string: ['minLength', 'maxLength', 'pattern', 'format'],
-  number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
-} as const;
-
-const ALL: readonly string[] = [
-  ...Object.values(ASSERTIONS).flat(),
-  ...['type', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', '$ref'],
-];
-
-/** Keywords that our grammars cannot enforce, and their replacements. Unknown keywords are annotations, as JSON Schema says. */
-export const REFUSED: ReadonlyMap<string, string> = new Map([
-  ['not', 'list what is allowed'],
-  ['if', 'use anyOf'],
-  ['dependentRequired', 'use anyOf'],
-  ['dependentSchemas', 'use anyOf'],
-  ['dependencies', 'use anyOf'],
-  ['contains', 'use prefixItems'],
-  ['uniqueItems', 'check it after decoding'],
-  ['propertyNames', 'use properties or patternProperties'],
-  ['unevaluatedProperties', 'use additionalProperties'],
-  ['unevaluatedItems', 'use items'],
-  ['multipleOf', 'use type integer, a pattern or an enum'],
-  ['$dynamicRef', 'use $ref'],
-  ['$recursiveRef', 'use $ref'],
-]);
-
-/** The keywords of a schema that limit values, without those in 'except'. */
-export function assertions(schema: SchemaObject, except: readonly string[] = []): string[] {
-  return ALL.filter((key) => own(schema, key) !== undefined && !except.includes(key));
+/** The schemas of a keyword that holds a list of them. */
+export function listOf(schema: SchemaObject, key: string, at: Pointer, least = 1): readonly Part[] {
+  const list = own(schema, key) ?? [];
+  if (!Array.isArray(list) || list.length < least) {
+    throw mistake(
+      inside(at, key),
+      least > 0 ? 'must be an array with at least one schema' : 'must be an array of schemas',
+    );
+  }
+  return list.map((each, index) => part(each, at, key, index));
 }
 
-export function pick(schema: SchemaObject, keys: readonly string[]): SchemaObject {
-  return Object.fromEntries(keys.map((key) => [key, own(schema, key)]));
+/** The schemas of a keyword that holds them by name. */
+export function namedOf(schema: SchemaObject, key: string, at: Pointer): readonly (readonly [string, Part])[] {
+  const named = own(schema, key) ?? {};
+  if (!isObject(named)) throw mistake(inside(at, key), 'must be an object of schemas');
+  return Object.entries(named).map(([name, each]) => [name, part(each, at, key, name)]);
+}
+
+/** The names of a keyword that holds a list of them. */
+export function namesOf(value: unknown, at: Pointer): readonly string[] {
+  if (Array.isArray(value) && value.every((name) => typeof name === 'string')) return value;
+  throw mistake(at, 'must be an array of names');
+}
+
+export function numberOf(schema: SchemaObject, key: string, at: Pointer): number | undefined {
+  const value = own(schema, key);
+  if (value === undefined || (typeof value === 'number' && Number.isFinite(value))) return value;
+  throw mistake(inside(at, key), 'must be a number');
+}
+
+/** A non-negative integer keyword, if it is written. */
+export function countOf(schema: SchemaObject, key: string, at: Pointer): number | undefined {
+  const value = numberOf(schema, key, at);
+  if (value === undefined || (Number.isSafeInteger(value) && value >= 0)) return value;
+  throw mistake(inside(at, key), 'must be an integer of at least 0');
 }

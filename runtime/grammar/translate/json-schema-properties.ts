@@ -1,5 +1,4 @@
-import { charactersOf, complement, intersection } from './characters.ts';
-import { quote } from './error.ts';
+import { charactersOf, intersection as commonCharacters, complement as otherCharacters } from './characters.ts';
 import {
   choice,
   EMPTY,
@@ -14,10 +13,15 @@ import {
 } from './expression.ts';
 import { escaped, literal, PLAIN } from './json.ts';
 import type { Translation } from './json-schema.ts';
-import { inside, isObject, mistake, own, type Pointer, type SchemaObject } from './json-schema-object.ts';
-import { regexSearch } from './regex.ts';
+import type { Case } from './json-schema-case.ts';
+import { Inexpressible, type Part, type Pointer } from './json-schema-object.ts';
+import { language, quoted } from './json-schema-string.ts';
+import { fits, partsOf } from './json-schema-values.ts';
+import { automatonOf, complement, expressionOf, intersection, isEmpty } from './regular.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
+/** Most patterns for names: each set of patterns that a name may match is a case of its own. */
+const MAX_PATTERNS = 5;
 
 interface Property {
   /** '"name": value' with the space after it. */
@@ -26,26 +30,24 @@ interface Property {
 }
 
 /** An object: declared properties in their order, then others where they are allowed, within 'minProperties' and 'maxProperties'. */
-export function objectExpression(translation: Translation, schema: SchemaObject, at: Pointer): Expression {
+export function objectExpression(translation: Translation, rules: Case, at: Pointer): Expression {
   const { json } = translation;
-  const least = translation.count(schema, 'minProperties', at) ?? 0;
-  const most = translation.count(schema, 'maxProperties', at) ?? MANY;
-  const properties = declared(translation, schema, at);
-  const other = others(translation, schema, at);
-  if (least > properties.length + 1) {
-    throw mistake(inside(at, 'minProperties'), 'more than the declared properties and one; declare them');
-  }
-  const rules = new Map<string, Expression>();
+  const { objects = [], names = [], required, minProperties: least = 0, maxProperties: most = MANY } = rules;
+  if (objects.length === 0 && names.length === 0 && !required && least === 0 && most === MANY) return json.object;
+  const isOpen = objects.some(({ additional }) => additional) || !objects.some(({ declares }) => declares);
+  const properties = declared(translation, rules, isOpen);
+  const other = others(translation, rules, isOpen, at);
+  // Names of undeclared properties may repeat, so only the first surely counts.
+  if (!isNever(other) && least > 1) translation.leaveOpen('minProperties', at);
+  const known = new Map<string, Expression>();
   return json.within('{', '}', from(0, 0));
 
   /** Properties from 'index' on, after 'written' properties. Counts only as far as the limits need. */
   function from(index: number, written: number): Expression {
     const count = Math.min(written, most === MANY ? Math.max(least, 1) : written);
     const key = `${index} ${count}`;
-    const known = rules.get(key);
-    if (known) return known;
-    const made = json.rules.add('members', members(index, count));
-    rules.set(key, made);
+    const made = known.get(key) ?? json.rules.add('members', members(index, count));
+    known.set(key, made);
     return made;
   }
 
@@ -53,76 +55,100 @@ export function objectExpression(translation: Translation, schema: SchemaObject,
     const property = properties[index];
     if (!property) return additional(written);
     const pair = written === 0 ? property.pair : json.next(property.pair);
-    const here = written < most ? sequence([pair, from(index + 1, written + 1)]) : NEVER;
+    const here = written < most && !isNever(pair) ? sequence([pair, from(index + 1, written + 1)]) : NEVER;
     return property.required ? here : choice([here, from(index + 1, written)]);
   }
 
   function additional(written: number): Expression {
     const low = Math.max(0, least - written);
     const high = most - written;
-    // Names of undeclared properties may repeat, so only the first surely counts.
-    if (high <= 0 || isNever(other) || low > 1) return low > 0 ? NEVER : EMPTY;
+    if (high <= 0 || isNever(other)) return low > 0 ? NEVER : EMPTY;
     if (written > 0) return repeat(json.next(other), low, high);
-    const all = sequence([other, repeat(json.next(other), 0, high - 1)]);
+    const all = sequence([other, repeat(json.next(other), Math.max(0, low - 1), high - 1)]);
     return low === 0 ? optional(all) : all;
   }
 }
 
-function declared(translation: Translation, schema: SchemaObject, at: Pointer): Property[] {
-  const { json } = translation;
-  const written = own(schema, 'properties') ?? {};
-  const required = own(schema, 'required') ?? [];
-  if (!isObject(written)) throw mistake(inside(at, 'properties'), 'must be an object of schemas');
-  if (!Array.isArray(required) || required.some((name) => typeof name !== 'string')) {
-    throw mistake(inside(at, 'required'), 'must be an array of names');
-  }
-  const rest = own(schema, 'additionalProperties') ?? true;
-  const names = new Set<string>([...Object.keys(written), ...required]);
-  return [...names].map((name) => {
-    const place = inside(at, 'properties', name);
-    const value = own(written, name);
-    const expression = value === undefined ? translation.translate(rest, place) : translation.translate(value, place);
-    const pair = json.rules.add('pair', json.pair(literal(name), json.rules.add('property', expression)));
-    return { pair: isNever(expression) ? NEVER : pair, required: required.includes(name) };
+/** Names that a rule or 'required' names. Where others are kept out, a rule that only forbids declares no property. */
+function namesOf({ objects = [], required = new Set() }: Case, isOpen: boolean): readonly string[] {
+  const declaring = objects.filter(({ declares }) => declares || isOpen);
+  return [...new Set([...declaring.flatMap(({ properties }) => [...properties.keys()]), ...required])];
+}
+
+function declared(translation: Translation, rules: Case, isOpen: boolean): Property[] {
+  const { json, cases } = translation;
+  const { names = [], required } = rules;
+  return namesOf(rules, isOpen).map((name) => {
+    const parts = partsOf(rules, name);
+    const allowed = names.length === 0 || fits(name, names, cases);
+    const value = allowed ? translation.translate(parts) : NEVER;
+    const isRequired = required?.has(name) ?? false;
+    if (isNever(value)) return { pair: NEVER, required: isRequired };
+    return { pair: json.rules.add('pair', json.pair(literal(name), value)), required: isRequired };
   });
 }
 
 /** An undeclared property; `NEVER` where none is allowed. */
-function others(translation: Translation, schema: SchemaObject, at: Pointer): Expression {
+function others(translation: Translation, rules: Case, isOpen: boolean, at: Pointer): Expression {
   const { json } = translation;
-  const properties = own(schema, 'properties');
-  const patterns = own(schema, 'patternProperties');
-  const rest = own(schema, 'additionalProperties');
-  if (patterns !== undefined) return patterned(translation, schema, patterns, at);
-  if (rest === false || (rest === undefined && properties !== undefined)) return NEVER;
-  const value = rest === undefined ? json.value : translation.translate(rest, inside(at, 'additionalProperties'));
-  const required = own(schema, 'required');
-  const names = [
-    ...(isObject(properties) ? Object.keys(properties) : []),
-    ...(Array.isArray(required) ? required : []),
-  ];
-  const key = names.length === 0 ? json.string : json.rules.add('key', sequence([text('"'), except(names), text('"')]));
-  return json.rules.add('other', json.pair(key, value));
+  const { objects = [], names = [] } = rules;
+  const patterns = [...new Set(objects.flatMap((rule) => rule.patterns.map(([pattern]) => pattern)))];
+  if (!isOpen && patterns.length === 0) return NEVER;
+  const known = namesOf(rules, true);
+  if (patterns.length === 0 && names.length === 0) {
+    const value = translation.translate(objects.flatMap(({ additional }) => additional ?? []));
+    if (isNever(value)) return NEVER;
+    const key = known.length === 0 ? json.string : json.rules.add('key', quoted(except(known)));
+    return json.rules.add('other', json.pair(key, value));
+  }
+  try {
+    return json.rules.add('other', patterned(translation, rules, patterns, known, isOpen));
+  } catch (error) {
+    if (!(error instanceof Inexpressible)) throw error;
+    translation.leaveOpen(patterns.length > 0 ? 'patternProperties' : 'propertyNames', at);
+    return json.rules.add('other', json.pair(json.string, json.value));
+  }
 }
 
-function patterned(translation: Translation, schema: SchemaObject, patterns: unknown, at: Pointer): Expression {
-  const { json } = translation;
-  const place = inside(at, 'patternProperties');
-  if (!isObject(patterns)) throw mistake(place, 'must be an object of schemas');
-  const [first, ...more] = Object.entries(patterns);
-  const rest = own(schema, 'additionalProperties');
-  if (!first || more.length > 0 || own(schema, 'properties') !== undefined || (rest !== undefined && rest !== false)) {
-    throw mistake(
-      place,
-      'a name might fall under two schemas; use one pattern, without properties and additionalProperties',
+/** Undeclared properties by the set of patterns that their names match. */
+function patterned(
+  translation: Translation,
+  rules: Case,
+  patterns: readonly string[],
+  known: readonly string[],
+  isOpen: boolean,
+): Expression {
+  const { json, cases } = translation;
+  const { objects = [], names = [] } = rules;
+  if (patterns.length > MAX_PATTERNS) throw new Inexpressible('too many patterns');
+  const fitting = names.map((name) => {
+    const all = cases.of([name]).filter(({ types }) => types?.has('string') ?? true);
+    return all.map((each) => {
+      const listed = each.listed?.filter((value) => typeof value === 'string');
+      const texts = listed && automatonOf(choice(listed.map(text)));
+      return texts ? intersection(texts, language(each)) : language(each);
+    });
+  });
+  const unknown = complement(automatonOf(choice(known.map(text))));
+  const options: Expression[] = [];
+  for (let chosen = 0; chosen < 2 ** patterns.length; chosen += 1) {
+    const matched = patterns.filter((_, index) => (chosen >> index) & 1);
+    if (matched.length === 0 && !isOpen) continue;
+    const parts = objects.flatMap((rule): readonly Part[] => {
+      const own = rule.patterns.filter(([pattern]) => matched.includes(pattern)).map(([, value]) => value);
+      return own.length > 0 ? own : rule.additional ? [rule.additional] : [];
+    });
+    const value = translation.translate(parts);
+    if (isNever(value)) continue;
+    const rest = language({ patterns: patterns.map((pattern) => ({ pattern, kept: matched.includes(pattern) })) });
+    let keys = [intersection(unknown, rest)];
+    for (const each of fitting) keys = keys.flatMap((key) => each.map((other) => intersection(key, other)));
+    const key = choice(
+      keys.filter((each) => !isEmpty(each)).map((each) => expressionOf(each, json.rules, (set) => escaped(oneOf(set)))),
     );
+    if (!isNever(key)) options.push(json.pair(quoted(key), value));
   }
-  const [pattern, value] = first;
-  if (Array.isArray(own(schema, 'required'))) {
-    throw mistake(place, `${quote(pattern)} cannot be kept beside required; use properties`);
-  }
-  const key = sequence([text('"'), escaped(regexSearch(pattern)), text('"')]);
-  return json.rules.add('other', json.pair(key, translation.translate(value, inside(place, pattern))));
+  return choice(options);
 }
 
 /** Texts of plain characters that are none of 'names'. */
@@ -132,13 +158,13 @@ function except(names: readonly string[]): Expression {
     names.filter((name) => name !== ''),
     (name) => [...name][0] ?? '',
   );
-  const otherwise = intersection(PLAIN, complement(charactersOf([...byFirst.keys()].join(''))));
+  const otherwise = commonCharacters(PLAIN, otherCharacters(charactersOf([...byFirst.keys()].join(''))));
   return choice([
     ...(names.includes('') ? [] : [EMPTY]),
     sequence([oneOf(otherwise), anything]),
     ...[...byFirst].map(([first, group]) =>
       sequence([
-        oneOf(intersection(PLAIN, charactersOf(first))),
+        oneOf(commonCharacters(PLAIN, charactersOf(first))),
         except(group.map((name) => name.slice(first.length))),
       ]),
     ),

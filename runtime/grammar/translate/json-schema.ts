@@ -1,34 +1,31 @@
-import { invalid, quote, tooLarge } from './error.ts';
-import { choice, type Expression, type Grammar, RuleSet, sequence, text } from './expression.ts';
-import { BOOLEAN, escaped, JsonRules, literal, NULL } from './json.ts';
-import { type Bound, decimals, integers } from './json-number.ts';
+import { invalid, tooLarge } from './error.ts';
+import { choice, type Expression, type Grammar, NEVER, RuleSet } from './expression.ts';
+import { BOOLEAN, JsonRules, literal, NULL } from './json.ts';
 import { arrayExpression } from './json-schema-array.ts';
-import { disjoint } from './json-schema-disjoint.ts';
-import { FORMATS } from './json-schema-formats.ts';
-import { merge } from './json-schema-merge.ts';
+import { type Case, TYPES, type Type, typesOf } from './json-schema-case.ts';
+import { Cases } from './json-schema-cases.ts';
+import { checkOf, type OpenKeyword } from './json-schema-check.ts';
+import { numberExpression } from './json-schema-number.ts';
 import {
-  ASSERTIONS,
-  assertions,
-  inside,
+  distinct,
+  Inexpressible,
   isObject,
   isSchema,
+  keyOf,
+  listOf,
   mistake,
-  own,
+  type Part,
   type Pointer,
-  pick,
-  REFUSED,
-  type Schema,
+  part,
   type SchemaObject,
   shortened,
 } from './json-schema-object.ts';
 import { objectExpression } from './json-schema-properties.ts';
-import { parseRegex, regex, regexSearch } from './regex.ts';
+import { stringExpression } from './json-schema-string.ts';
+import { fitsCase } from './json-schema-values.ts';
 
 const MAX_DEPTH = 100;
 const MAX_RULES = 20_000;
-const MANY = Number.POSITIVE_INFINITY;
-const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'] as const;
-type Type = (typeof TYPES)[number];
 
 /** The grammar of any JSON. */
 export function jsonGrammar(): Grammar {
@@ -37,9 +34,10 @@ export function jsonGrammar(): Grammar {
 }
 
 /**
- * A grammar whose every text is JSON that the schema (2020-12, read the usual way of decoding) accepts. It is narrower than the schema:
- * declared properties come in their order, others only where 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless
- * 'minItems' is written. The translation refuses a keyword that a grammar cannot enforce.
+ * A grammar for a schema (2020-12, read the usual way of decoding): each of its texts that passes the grammar's `check` is JSON that the
+ * schema accepts. The grammar is narrower than the schema: declared properties come in their order, others only where
+ * 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless 'minItems' is written. `check` is there only for keywords
+ * that no grammar keeps.
  *
  * @throws GrammarError with the place in the schema
  */
@@ -52,7 +50,8 @@ export function jsonSchemaGrammar(source: string): Grammar {
   }
   const rules = newRules();
   const translator = new SchemaTranslator(rules, root);
-  return rules.grammar(translator.translate(root, '#'));
+  const grammar = rules.grammar(translator.translate([part(root, '#')]));
+  return translator.open.length === 0 ? grammar : { ...grammar, check: checkOf(root, translator.open) };
 }
 
 function newRules(): RuleSet {
@@ -64,271 +63,161 @@ function newRules(): RuleSet {
 /** Context for translating the parts of a schema. */
 export interface Translation {
   readonly json: JsonRules;
-  /** @param schema any value; invalid schemas are refused */
-  translate(schema: unknown, at: Pointer): Expression;
-  /** A non-negative integer keyword, if it is written. */
-  count(schema: SchemaObject, key: string, at: Pointer): number | undefined;
+  readonly cases: Cases;
+  /**
+   * Values that fit all parts.
+   *
+   * @param strict throws Inexpressible where otherwise negated parts are left open
+   */
+  translate(parts: readonly Part[], strict?: boolean): Expression;
+  /** Notes that the grammar does not keep a keyword. */
+  leaveOpen(keyword: string, at: Pointer): void;
 }
 
 class SchemaTranslator implements Translation {
   readonly json: JsonRules;
+  readonly cases: Cases;
+  readonly open: OpenKeyword[] = [];
   readonly #rules: RuleSet;
-  readonly #root: unknown;
-  /** Rules of the targets of '$ref'. */
-  readonly #referenced = new Map<string, Expression>();
+  /** Translated parts, by their places. */
+  readonly #known = new Map<string, Expression>();
   #depth = 0;
 
   constructor(rules: RuleSet, root: unknown) {
     this.#rules = rules;
-    this.#root = root;
     this.json = new JsonRules(rules);
+    this.cases = new Cases(root, (keyword, at) => this.leaveOpen(keyword, at));
   }
 
-  translate(schema: unknown, at: Pointer): Expression {
-    if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
-    this.#depth += 1;
-    if (this.#depth > MAX_DEPTH)
-      throw tooLarge(`JSON schema, ${shortened(at)}: nested more than ${MAX_DEPTH} deep; use $ref`);
-    try {
-      if (typeof schema === 'boolean') return schema ? this.json.value : choice([]);
-      return this.#object(schema, at);
-    } finally {
-      this.#depth -= 1;
-    }
+  leaveOpen(keyword: string, at: Pointer): void {
+    this.open.push({ keyword, at });
   }
 
-  count(schema: SchemaObject, key: string, at: Pointer): number | undefined {
-    const value = this.#number(schema, key, at);
-    if (value === undefined || (Number.isSafeInteger(value) && value >= 0)) return value;
-    throw mistake(inside(at, key), 'must be an integer of at least 0');
-  }
-
-  #object(schema: SchemaObject, at: Pointer): Expression {
-    for (const [keyword, advice] of REFUSED) {
-      const value = own(schema, keyword);
-      if (value !== undefined && value !== false) {
-        throw mistake(at, `${keyword} cannot be kept while decoding; ${advice}`);
-      }
-    }
-    const reference = own(schema, '$ref');
-    if (reference !== undefined) return this.#reference(schema, reference, at);
-    if (own(schema, 'allOf') !== undefined) return this.translate(this.#allOf(schema, at), at);
-    for (const key of ['anyOf', 'oneOf']) {
-      if (own(schema, key) !== undefined) return this.#alternatives(schema, key, at);
-    }
-    if (own(schema, 'const') !== undefined) return this.#listed(schema, [own(schema, 'const')], 'const', at);
-    const listed = own(schema, 'enum');
-    if (listed === undefined) return this.#typed(schema, at);
-    if (!Array.isArray(listed)) throw mistake(inside(at, 'enum'), 'must be an array');
-    return this.#listed(schema, listed, 'enum', at);
-  }
-
-  #reference(schema: SchemaObject, reference: unknown, at: Pointer): Expression {
-    if (typeof reference !== 'string') throw mistake(inside(at, '$ref'), 'must be a string');
-    const beside = pick(schema, assertions(schema, ['$ref']));
-    if (Object.keys(beside).length > 0) {
-      return this.translate(merge(this.#flat(this.#resolve(reference, at), reference), beside, at), at);
-    }
-    const known = this.#referenced.get(reference);
+  translate(parts: readonly Part[], strict = false): Expression {
+    const kept = distinct(parts).filter(({ schema, negated = false }) => schema !== !negated);
+    const [first, ...more] = kept;
+    if (!first) return this.json.value;
+    const key = kept.map(keyOf).sort().join(' ');
+    const known = this.#known.get(key);
     if (known) return known;
-    const name = `ref.${reference}`;
-    this.#referenced.set(reference, { kind: 'rule', name });
-    return this.#rules.define(name, this.translate(this.#resolve(reference, at), reference));
-  }
-
-  #resolve(reference: string, at: Pointer): unknown {
-    if (reference !== '#' && !reference.startsWith('#/')) {
-      throw mistake(at, `$ref ${quote(reference)} points elsewhere; only #/… within the schema is known`);
-    }
-    let target: unknown = this.#root;
-    for (const part of reference.split('/').slice(1)) {
-      const key = unescapePointer(part);
-      target = Array.isArray(target) ? target[Number(key)] : isObject(target) ? own(target, key) : undefined;
-      if (target === undefined) throw mistake(at, `$ref ${quote(reference)} points to nothing`);
-    }
-    return target;
-  }
-
-  /** An equivalent schema without '$ref' and 'allOf' at its top. */
-  #flat(schema: unknown, at: Pointer): Schema {
-    if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
-    if (typeof schema === 'boolean') return schema;
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH)
-      throw mistake(
-        at,
-        `schemas that must all hold lead back to themselves, or are nested more than ${MAX_DEPTH} deep; write them as one`,
-      );
+      throw tooLarge(`JSON schema, ${shortened(first.at)}: nested more than ${MAX_DEPTH} deep; use $ref`);
     try {
-      const reference = own(schema, '$ref');
-      if (typeof reference === 'string') {
-        return merge(
-          this.#flat(this.#resolve(reference, at), reference),
-          pick(schema, assertions(schema, ['$ref'])),
-          at,
-        );
-      }
-      return own(schema, 'allOf') === undefined ? schema : this.#allOf(schema, at);
+      if (more.length === 0 && !first.negated) return this.#single(first, key);
+      // Recursive schemas that hold together lead back to this rule.
+      const name = this.#rules.unused('all');
+      this.#known.set(key, { kind: 'rule', name });
+      return this.#rules.define(name, this.#together(kept, strict));
+    } catch (error) {
+      this.#known.delete(key);
+      throw error;
     } finally {
       this.#depth -= 1;
     }
   }
 
-  #allOf(schema: SchemaObject, at: Pointer): Schema {
-    const all = this.#list(schema, 'allOf', at);
-    const rest: Schema = pick(schema, assertions(schema, ['allOf']));
-    return all.reduce<Schema>(
-      (merged, part, index) => merge(merged, this.#flat(part, inside(at, 'allOf', index)), inside(at, 'allOf', index)),
-      rest,
-    );
+  #single({ schema, at }: Part, key: string): Expression {
+    if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
+    if (!isObject(schema)) return schema ? this.json.value : NEVER;
+    const [keyword, ...more] = assertions(schema);
+    let made: Expression;
+    if (more.length === 0 && keyword === '$ref') made = this.#reference(this.cases.resolve(schema, at));
+    else if (more.length === 0 && keyword === 'anyOf') {
+      made = choice(listOf(schema, keyword, at).map((option) => this.translate([option])));
+    } else made = this.#together([{ schema, at }], false);
+    this.#known.set(key, made);
+    return made;
   }
 
-  #alternatives(schema: SchemaObject, key: string, at: Pointer): Expression {
-    const list = this.#list(schema, key, at);
-    const beside = pick(schema, assertions(schema, [key]));
-    const place = (index: number) => inside(at, key, index);
-    if (Object.keys(beside).length === 0 && key === 'anyOf') {
-      return choice(list.map((option, index) => this.translate(option, place(index))));
+  #reference(target: Part): Expression {
+    const name = `ref.${target.at}`;
+    const known = this.#known.get(name);
+    if (known) return known;
+    this.#known.set(name, { kind: 'rule', name });
+    return this.#rules.define(name, this.translate([target]));
+  }
+
+  #together(parts: readonly Part[], strict: boolean): Expression {
+    const at = parts[0]?.at ?? '#';
+    let cases: readonly Case[];
+    try {
+      cases = this.cases.of(parts);
+    } catch (error) {
+      if (!(error instanceof Inexpressible) || strict) throw error;
+      const held = parts.filter(({ negated }) => !negated);
+      this.leaveOpen(held.length < parts.length ? 'not' : 'allOf', at);
+      return this.translate(held.length < parts.length ? held : []);
     }
-    const options = list.map((option, index) => merge(beside, this.#flat(option, place(index)), place(index)));
-    if (key === 'oneOf' && !disjoint(options)) {
-      throw mistake(
-        inside(at, key),
-        'a value might fit more than one; use anyOf, other types, or a required property with its own const in each',
-      );
-    }
-    return choice(options.map((option, index) => this.translate(option, place(index))));
+    return choice(cases.map((rules) => this.#case(rules, at)));
   }
 
-  #list(schema: SchemaObject, key: string, at: Pointer): readonly unknown[] {
-    const list = own(schema, key);
-    if (Array.isArray(list) && list.length > 0) return list;
-    throw mistake(inside(at, key), 'must be an array with at least one schema');
+  #case(rules: Case, at: Pointer): Expression {
+    const { listed, unlisted } = rules;
+    if (listed) return choice(listed.filter((value) => this.#mayFit(value, rules, at)).map(literal));
+    const types = typesOf(rules) ?? (unlisted ? TYPES : undefined);
+    return types ? choice([...types].map((type) => this.#ofType(type, rules, at))) : this.json.value;
   }
 
-  /** Values of 'const' or 'enum' that match the schema's 'type'. */
-  #listed(schema: SchemaObject, values: readonly unknown[], key: string, at: Pointer): Expression {
-    const beside = assertions(schema, [key, 'type']);
-    if (beside.length > 0) {
-      throw mistake(at, `${beside.join(', ')} beside ${key} is not kept; list only the values that fit`);
-    }
-    const types = this.#types(schema, at);
-    const fitting = types ? values.filter((value) => types.some((type) => isOfType(value, type))) : values;
-    return choice(fitting.map(literal));
-  }
-
-  #typed(schema: SchemaObject, at: Pointer): Expression {
-    const types = this.#types(schema, at) ?? inferred(schema);
-    if (types === undefined) return this.json.value;
-    const kept = types.includes('number') ? types.filter((type) => type !== 'integer') : types;
-    return choice(kept.map((type) => this.#ofType(type, schema, at)));
-  }
-
-  #types(schema: SchemaObject, at: Pointer): readonly Type[] | undefined {
-    const written = own(schema, 'type');
-    if (written === undefined) return undefined;
-    return (Array.isArray(written) ? written : [written]).map((type) => {
-      const known = TYPES.find((name) => name === type);
-      if (known) return known;
-      throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is no type; known: ${TYPES.join(', ')}`);
-    });
-  }
-
-  #ofType(type: Type, schema: SchemaObject, at: Pointer): Expression {
-    switch (type) {
-      case 'object':
-        return objectExpression(this, schema, at);
-      case 'array':
-        return arrayExpression(this, schema, at);
-      case 'string':
-        return this.#string(schema, at);
-      case 'number':
-      case 'integer':
-        return this.#numeric(type, schema, at);
-      case 'boolean':
-        return BOOLEAN;
-      case 'null':
-        return NULL;
+  /** True also if the rules are too hard to know; then the text is checked at its end. */
+  #mayFit(value: unknown, rules: Case, at: Pointer): boolean {
+    try {
+      return fitsCase(value, rules, this.cases);
+    } catch (error) {
+      if (!(error instanceof Inexpressible)) throw error;
+      this.leaveOpen('enum', at);
+      return true;
     }
   }
 
-  #string(schema: SchemaObject, at: Pointer): Expression {
-    const written = assertions(schema).filter((key) => (ASSERTIONS.string as readonly string[]).includes(key));
-    if (written.length === 0) return this.json.string;
-    const pattern = own(schema, 'pattern');
-    const format = own(schema, 'format');
-    if ((pattern !== undefined || format !== undefined) && written.length > 1) {
-      throw mistake(at, `${written.join(' and ')} cannot be kept together; write one pattern`);
-    }
-    if (pattern !== undefined) return this.#pattern(pattern, inside(at, 'pattern'));
-    if (format !== undefined) {
-      const known = typeof format === 'string' ? FORMATS.get(format) : undefined;
-      if (known !== undefined) return quoted(regex(known));
-      const names = [...FORMATS.keys()].join(', ');
-      throw mistake(inside(at, 'format'), `${JSON.stringify(format)} is not kept; known: ${names}`);
-    }
-    return this.json.stringOf(this.count(schema, 'minLength', at) ?? 0, this.count(schema, 'maxLength', at) ?? MANY);
-  }
-
-  #pattern(pattern: unknown, at: Pointer): Expression {
-    if (typeof pattern !== 'string') throw mistake(at, 'must be a string');
-    parseRegex(pattern);
-    return quoted(regexSearch(pattern));
-  }
-
-  #numeric(type: 'number' | 'integer', schema: SchemaObject, at: Pointer): Expression {
-    const bound = (inclusive: string, exclusive: string, sign: 1 | -1): Bound | undefined => {
-      const loose = this.#number(schema, inclusive, at);
-      const strict = this.#number(schema, exclusive, at);
-      if (strict !== undefined && (loose === undefined || sign * strict >= sign * loose)) {
-        return { value: strict, exclusive: true };
+  #ofType(type: Type, rules: Case, at: Pointer): Expression {
+    try {
+      switch (type) {
+        case 'object':
+          return objectExpression(this, rules, at);
+        case 'array':
+          return arrayExpression(this, rules, at);
+        case 'string':
+          return stringExpression(this.json, rules, at);
+        case 'number':
+          return numberExpression(this.json, rules);
+        case 'boolean':
+          return BOOLEAN;
+        case 'null':
+          return NULL;
       }
-      return loose === undefined ? undefined : { value: loose, exclusive: false };
-    };
-    const min = bound('minimum', 'exclusiveMinimum', 1);
-    const max = bound('maximum', 'exclusiveMaximum', -1);
-    if (type === 'integer') return integers(min, max);
-    return min || max ? decimals(min, max) : this.json.number;
+    } catch (error) {
+      if (!(error instanceof Inexpressible)) throw error;
+      this.leaveOpen(type === 'number' ? 'multipleOf' : type === 'string' ? 'pattern' : type, at);
+      return this.#any(type, rules);
+    }
   }
 
-  #number(schema: SchemaObject, key: string, at: Pointer): number | undefined {
-    const value = own(schema, key);
-    if (value === undefined || (typeof value === 'number' && Number.isFinite(value))) return value;
-    throw mistake(inside(at, key), 'must be a number');
-  }
-}
-
-/** Types of a schema without 'type', inferred from its keywords; undefined without such keywords. */
-function inferred(schema: SchemaObject): readonly Type[] | undefined {
-  const types = (['object', 'array', 'string', 'number'] as const).filter((type) =>
-    ASSERTIONS[type].some((key) => own(schema, key) !== undefined),
-  );
-  return types.length > 0 ? types : undefined;
-}
-
-function isOfType(value: unknown, type: Type): boolean {
-  switch (type) {
-    case 'object':
-      return isObject(value);
-    case 'array':
-      return Array.isArray(value);
-    case 'integer':
-      return Number.isInteger(value);
-    case 'null':
-      return value === null;
-    default:
-      return typeof value === type;
+  /** A superset of a type's values, as close as it is easy. */
+  #any(type: Type, { integers, low, high }: Case): Expression {
+    switch (type) {
+      case 'number':
+        return numberExpression(this.json, { integers, low, high });
+      case 'object':
+        return this.json.object;
+      case 'array':
+        return this.json.array;
+      default:
+        return this.json.string;
+    }
   }
 }
 
-function quoted(expression: Expression): Expression {
-  return sequence([text('"'), escaped(expression), text('"')]);
+/** The keywords of a schema that limit values. Unknown keywords are annotations, as JSON Schema says. */
+function assertions(schema: SchemaObject): string[] {
+  return Object.keys(schema).filter((key) => ASSERTIONS.has(key));
 }
 
-function unescapePointer(part: string): string {
-  try {
-    return decodeURIComponent(part).replaceAll('~1', '/').replaceAll('~0', '~');
-  } catch {
-    return part;
-  }
-}
+const ASSERTIONS: ReadonlySet<string> = new Set([
+  ...['type', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', 'not', 'if', '$ref', '$dynamicRef', '$recursiveRef'],
+  ...['properties', 'required', 'additionalProperties', 'patternProperties', 'minProperties', 'maxProperties'],
+  ...['propertyNames', 'dependentRequired', 'dependentSchemas', 'dependencies', 'unevaluatedProperties'],
+  ...['prefixItems', 'items', 'minItems', 'maxItems', 'uniqueItems', 'contains', 'unevaluatedItems'],
+  ...['minLength', 'maxLength', 'pattern', 'format'],
+  ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
+]);

@@ -29,59 +29,70 @@ const ESCAPES: ReadonlyMap<number, string> = new Map([
   [0x5c, '\\\\'],
 ]);
 
+const reference = (name: string): Expression => ({ kind: 'rule', name });
+const [SPACE, CHARACTER, STRING, NUMBER, OBJECT, ARRAY, VALUE] = (
+  ['space', 'character', 'string', 'number', 'object', 'array', 'value'] as const
+).map(reference) as [Expression, Expression, Expression, Expression, Expression, Expression, Expression];
+
 /** The grammar of JSON (RFC 8259) as people print it: between two tokens a space, or the end of a line and the next one's indentation. */
 export class JsonRules {
   readonly rules: RuleSet;
-  readonly space: Expression;
-  readonly value: Expression;
-  readonly object: Expression;
-  readonly array: Expression;
-  readonly string: Expression;
-  readonly number: Expression;
-
-  readonly #character: Expression;
+  readonly space = SPACE;
+  readonly value = VALUE;
+  readonly object = OBJECT;
+  readonly array = ARRAY;
+  readonly string = STRING;
+  readonly number = NUMBER;
 
   constructor(rules: RuleSet) {
     this.rules = rules;
-    const newLine = sequence([text('\n'), repeat(oneOf(charactersOf(' \t')), 0, MAX_INDENT)]);
-    this.space = rules.define('space', optional(choice([text(' '), newLine])));
-    this.#character = rules.define('character', stringCharacter());
-    this.string = rules.define('string', this.stringOf(0, MANY));
-    this.number = rules.define('number', number());
-    const value: Expression = { kind: 'rule', name: 'value' };
-    this.object = rules.define('object', this.bracketed('{', '}', this.pair(this.string, value)));
-    this.array = rules.define('array', this.bracketed('[', ']', sequence([value, this.space])));
-    this.value = rules.define('value', choice([this.object, this.array, this.string, this.number, BOOLEAN, NULL]));
+    for (const [name, definition] of JSON_RULES) rules.define(name, definition);
   }
 
   /** A string of `min` to `max` code points. */
   stringOf(min: number, max: number): Expression {
-    return sequence([text('"'), repeat(this.#character, min, max), text('"')]);
+    return stringOf(min, max);
   }
 
   /** `key: value`, with the space after it. */
   pair(key: Expression, value: Expression): Expression {
-    return sequence([key, text(':'), this.space, value, this.space]);
+    return pair(key, value);
   }
 
   /** `inner`, with a comma and space before it. */
   next(inner: Expression): Expression {
-    return sequence([text(','), this.space, inner]);
+    return next(inner);
   }
 
   /** An expression between brackets, with space after the opening one. */
   within(open: string, close: string, inner: Expression): Expression {
-    return sequence([text(open), this.space, inner, text(close)]);
-  }
-
-  /** Any number of `inner`s, which end with their space. */
-  bracketed(open: string, close: string, inner: Expression): Expression {
-    return this.within(open, close, optional(sequence([inner, repeat(this.next(inner), 0, MANY)])));
+    return within(open, close, inner);
   }
 }
 
 export const BOOLEAN = choice([text('true'), text('false')]);
 export const NULL = text('null');
+
+function stringOf(min: number, max: number): Expression {
+  return sequence([text('"'), repeat(CHARACTER, min, max), text('"')]);
+}
+
+function pair(key: Expression, value: Expression): Expression {
+  return sequence([key, text(':'), SPACE, value, SPACE]);
+}
+
+function next(inner: Expression): Expression {
+  return sequence([text(','), SPACE, inner]);
+}
+
+function within(open: string, close: string, inner: Expression): Expression {
+  return sequence([text(open), SPACE, inner, text(close)]);
+}
+
+/** Any number of `inner`s, which end with their space. */
+function bracketed(open: string, close: string, inner: Expression): Expression {
+  return within(open, close, optional(sequence([inner, repeat(next(inner), 0, MANY)])));
+}
 
 /** One character of a string, escaped or not. */
 function stringCharacter(): Expression {
@@ -139,3 +150,16 @@ function number(): Expression {
 export function literal(value: unknown): Expression {
   return text(JSON.stringify(value));
 }
+
+const NEW_LINE = sequence([text('\n'), repeat(oneOf(charactersOf(' \t')), 0, MAX_INDENT)]);
+
+/** The rules of any JSON. All grammars share these objects, and what is made from them once. */
+export const JSON_RULES: ReadonlyMap<string, Expression> = new Map([
+  ['space', optional(choice([text(' '), NEW_LINE]))],
+  ['character', stringCharacter()],
+  ['string', stringOf(0, MANY)],
+  ['number', number()],
+  ['object', bracketed('{', '}', pair(STRING, VALUE))],
+  ['array', bracketed('[', ']', sequence([VALUE, SPACE]))],
+  ['value', choice([OBJECT, ARRAY, STRING, NUMBER, BOOLEAN, NULL])],
+]);

@@ -22,7 +22,7 @@ export function prune(grammar: Grammar): Grammar {
   if (root === undefined || isNever(root)) {
     throw invalid('no text matches this grammar: every way through it leads back to itself or to a contradiction');
   }
-  return { root: grammar.root, rules };
+  return { ...grammar, rules };
 }
 
 /** Names of the rules that some finite text matches. */
@@ -71,18 +71,27 @@ function ends(expression: Expression, productive: ReadonlySet<string>): boolean 
   }
 }
 
+/** The same object if nothing is removed. */
 function keep(expression: Expression, productive: ReadonlySet<string>): Expression {
   switch (expression.kind) {
     case 'text':
       return expression;
     case 'class':
       return expression.set.length > 0 ? expression : NEVER;
-    case 'sequence':
-      return sequence(expression.parts.map((part) => keep(part, productive)));
-    case 'choice':
-      return choice(expression.options.map((option) => keep(option, productive)).filter((kept) => !isNever(kept)));
-    case 'repeat':
-      return expression.max === 0 ? EMPTY : repeat(keep(expression.body, productive), expression.min, expression.max);
+    case 'sequence': {
+      const parts = expression.parts.map((part) => keep(part, productive));
+      return parts.every((part, index) => part === expression.parts[index]) ? expression : sequence(parts);
+    }
+    case 'choice': {
+      const options = expression.options.map((option) => keep(option, productive));
+      const isSame = options.every((option, index) => option === expression.options[index] && !isNever(option));
+      return isSame ? expression : choice(options.filter((kept) => !isNever(kept)));
+    }
+    case 'repeat': {
+      const body = keep(expression.body, productive);
+      if (expression.max === 0) return EMPTY;
+      return body === expression.body ? expression : repeat(body, expression.min, expression.max);
+    }
     case 'rule':
       return productive.has(expression.name) ? expression : NEVER;
   }

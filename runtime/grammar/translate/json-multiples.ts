@@ -1,0 +1,65 @@
+import { characters, charactersOf } from './characters.ts';
+import { Inexpressible } from './json-schema-object.ts';
+import { type Automaton, automatonFrom } from './regular.ts';
+
+/** A decimal number: `digits` × 10^-`scale`. */
+interface Decimal {
+  readonly digits: bigint;
+  readonly scale: number;
+}
+
+/** Most remainders that an automaton tells apart. */
+const MAX_REMAINDERS = 2000;
+const DIGITS = Array.from({ length: 10 }, (_, digit) => characters([0x30 + digit, 0x30 + digit]));
+const ALPHABET = [...DIGITS, charactersOf('.'), charactersOf('-')];
+const POINT = 10;
+
+/** True if a number is a multiple of another, as decimal numbers: 0.3 is one of 0.1. */
+export function isMultiple(value: number, of: number): boolean {
+  const [a, b] = [decimal(value), decimal(of)];
+  const scale = Math.max(a.scale, b.scale);
+  const [mine, theirs] = [a, b].map((each) => each.digits * 10n ** BigInt(scale - each.scale));
+  return theirs !== undefined && theirs !== 0n && (mine ?? 0n) % theirs === 0n;
+}
+
+/**
+ * The multiples of a positive number, as decimal numbers without exponents. The automaton remembers the remainder of the digits read so far;
+ * it also accepts texts that are no JSON, such as '00'.
+ *
+ * @throws Inexpressible if there are too many remainders
+ */
+export function multiplesOf(of: number): Automaton {
+  const { digits, scale } = decimal(of);
+  if (digits * BigInt(scale + 1) > MAX_REMAINDERS) throw new Inexpressible('the multiples have too many remainders');
+  const step = Number(digits);
+  /** `places`: digits after the point, as far as the step has them; -1 before the point. */
+  interface Read {
+    readonly remainder: number;
+    readonly places: number;
+    readonly begun: boolean;
+  }
+  const accepts = ({ remainder, places, begun }: Read): boolean =>
+    begun && Number((BigInt(remainder) * 10n ** BigInt(scale - Math.max(0, places))) % digits) === 0;
+  const next = ({ remainder, places, begun }: Read, symbol: number): Read | null => {
+    if (symbol > POINT) return begun ? null : { remainder, places, begun: true };
+    if (symbol === POINT) return places < 0 ? { remainder, places: 0, begun: true } : null;
+    // Behind the last place of the step only zeros change nothing.
+    if (places === scale) return symbol === 0 ? { remainder, places, begun } : null;
+    return { remainder: (remainder * 10 + symbol) % step, places: places < 0 ? places : places + 1, begun: true };
+  };
+  return automatonFrom<Read>({ remainder: 0, places: -1, begun: false }, accepts, ALPHABET, next);
+}
+
+/** Digits after the point that the multiples of a number may have. */
+export function placesOf(of: number): number {
+  return decimal(of).scale;
+}
+
+/** A number as its shortest decimal text says it. */
+function decimal(value: number): Decimal {
+  const [, sign = '', whole = '0', fraction = '', exponent = '0'] =
+    /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(value)) ?? [];
+  const scale = fraction.length - Number(exponent);
+  const digits = BigInt(`${sign}${whole}${fraction}`);
+  return scale >= 0 ? { digits, scale } : { digits: digits * 10n ** BigInt(-scale), scale: 0 };
+}

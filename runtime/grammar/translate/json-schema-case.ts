@@ -1,0 +1,172 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Bound } from './json-number.ts';
+import { distinct, isObject, own, type Part } from './json-schema-object.ts';
+
+export const TYPES = ['object', 'array', 'string', 'number', 'boolean', 'null'] as const;
+export type Type = (typeof TYPES)[number];
+
+/** Rules for the properties of an object from one schema. */
+export interface ObjectRule {
+  readonly properties: ReadonlyMap<string, Part>;
+  readonly patterns: readonly (readonly [pattern: string, value: Part])[];
+  /** For properties that neither of the others names; undefined if the schema does not say. */
+  readonly additional: Part | undefined;
+  /** True if the schema declares the object's properties: then grammars keep others out, unless `additional` is written. */
+  readonly declares: boolean;
+}
+
+/** Rules for the items of an array from one schema. */
+export interface ListRule {
+  readonly prefix: readonly Part[];
+  /** For items after the prefix. */
+  readonly items: Part | undefined;
+  /** True if arrays are whole tuples, unless `minItems` says less. */
+  readonly declares: boolean;
+}
+
+/** Of the items from index `from` on, `min` to `max` fit. */
+export interface ContainsRule {
+  readonly item: Part;
+  readonly from: number;
+  readonly min: number;
+  readonly max: number;
+}
+
+/** A conjunction of rules without alternatives. A value must keep the rules of its own type. */
+export interface Case {
+  /** undefined: the schema does not say. */
+  readonly types?: ReadonlySet<Type> | undefined;
+  /** Numbers are integers. */
+  readonly integers?: boolean | undefined;
+  /** The only values. */
+  readonly listed?: readonly unknown[] | undefined;
+  /** Numbers and strings that are no values. */
+  readonly unlisted?: readonly (number | string)[] | undefined;
+  readonly low?: Bound | undefined;
+  readonly high?: Bound | undefined;
+  readonly multiples?: readonly { readonly of: number; readonly kept: boolean }[] | undefined;
+  readonly minLength?: number | undefined;
+  readonly maxLength?: number | undefined;
+  readonly patterns?: readonly { readonly pattern: string; readonly kept: boolean }[] | undefined;
+  readonly formats?: readonly string[] | undefined;
+  readonly minItems?: number | undefined;
+  readonly maxItems?: number | undefined;
+  readonly unique?: boolean | undefined;
+  readonly lists?: readonly ListRule[] | undefined;
+  readonly contains?: readonly ContainsRule[] | undefined;
+  readonly required?: ReadonlySet<string> | undefined;
+  readonly minProperties?: number | undefined;
+  readonly maxProperties?: number | undefined;
+  readonly objects?: readonly ObjectRule[] | undefined;
+  /** For the names of all properties. */
+  readonly names?: readonly Part[] | undefined;
+}
+
+const KEYS_OF: Readonly<Partial<Record<Type, readonly (keyof Case)[]>>> = {
+  object: ['required', 'minProperties', 'maxProperties', 'objects', 'names'],
+  array: ['minItems', 'maxItems', 'unique', 'lists', 'contains'],
+  string: ['minLength', 'maxLength', 'patterns', 'formats'],
+  number: ['low', 'high', 'multiples'],
+};
+
+/** The case for the values that fit both, or null if there are none. */
+export function conjunction(a: Case, b: Case): Case | null {
+  const joined: Record<string, unknown> = { ...a };
+  for (const [key, theirs] of Object.entries(b)) {
+    const mine = joined[key];
+    if (theirs === undefined) continue;
+    joined[key] = mine === undefined ? theirs : JOIN[key as keyof Case](mine as never, theirs as never);
+  }
+  return isContradiction(joined) ? null : joined;
+}
+
+const larger = (a: number, b: number): number => Math.max(a, b);
+const smaller = (a: number, b: number): number => Math.min(a, b);
+const either = (a: boolean, b: boolean): boolean => a || b;
+const together = <T>(a: readonly T[], b: readonly T[]): readonly T[] => [...a, ...b];
+
+const JOIN: { readonly [K in keyof Case]-?: (a: NonNullable<Case[K]>, b: NonNullable<Case[K]>) => Case[K] } = {
+  types: (a, b) => a.intersection(b),
+  integers: either,
+  listed: (a, b) => a.filter((value) => b.some((other) => isDeepStrictEqual(value, other))),
+  unlisted: together,
+  low: (a, b) => (b.value > a.value || (b.value === a.value && b.exclusive) ? b : a),
+  high: (a, b) => (b.value < a.value || (b.value === a.value && b.exclusive) ? b : a),
+  multiples: together,
+  minLength: larger,
+  maxLength: smaller,
+  patterns: together,
+  formats: together,
+  minItems: larger,
+  maxItems: smaller,
+  unique: either,
+  lists: together,
+  contains: together,
+  required: (a, b) => a.union(b),
+  minProperties: larger,
+  maxProperties: smaller,
+  objects: together,
+  names: (a, b) => distinct([...a, ...b]),
+};
+
+/** The types of values that the grammar makes: without 'type', those of the other keywords; undefined without such keywords. */
+export function typesOf(rules: Case): ReadonlySet<Type> | undefined {
+  if (rules.types) return rules.types;
+  const found = TYPES.filter((type) => KEYS_OF[type]?.some((key) => rules[key] !== undefined));
+  return found.length > 0 ? new Set(found) : undefined;
+}
+
+export function typeOf(value: unknown): Type {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'array';
+  const type = typeof value;
+  return type === 'object' || type === 'string' || type === 'number' || type === 'boolean' ? type : 'null';
+}
+
+/** True for cases that surely have no value; a quick look, which does not find all. */
+function isContradiction({
+  types,
+  listed,
+  unlisted,
+  required,
+  objects,
+  low,
+  high,
+  minLength,
+  maxLength,
+}: Case): boolean {
+  if (types?.size === 0) return true;
+  if (listed) {
+    const left = listed.filter(
+      (value) => (types?.has(typeOf(value)) ?? true) && !unlisted?.some((other) => value === other),
+    );
+    return left.length === 0;
+  }
+  if (types?.size !== 1) return false;
+  if (types.has('number')) return low !== undefined && high !== undefined && low.value > high.value;
+  if (types.has('string')) return minLength !== undefined && maxLength !== undefined && minLength > maxLength;
+  if (!types.has('object') || !required || !objects) return false;
+  return [...required].some((name) => isImpossible(objects.flatMap(({ properties }) => properties.get(name) ?? [])));
+}
+
+/** True if these parts, looked at from outside, leave no value. */
+function isImpossible(parts: readonly Part[]): boolean {
+  let left: readonly unknown[] | undefined;
+  for (const { schema, negated = false } of parts) {
+    if (schema === negated) return true;
+    const values = isObject(schema) && !negated ? constants(schema) : undefined;
+    if (values) left = left ? left.filter((value) => values.some((other) => isDeepStrictEqual(value, other))) : values;
+  }
+  for (const { schema, negated = false } of parts) {
+    const values = isObject(schema) && negated && Object.keys(schema).length === 1 ? constants(schema) : undefined;
+    if (values) left = left?.filter((value) => !values.some((other) => isDeepStrictEqual(value, other)));
+  }
+  return left?.length === 0;
+}
+
+function constants(schema: Readonly<Record<string, unknown>>): readonly unknown[] | undefined {
+  const one = own(schema, 'const');
+  if (one !== undefined) return [one];
+  const list = own(schema, 'enum');
+  return Array.isArray(list) ? list : undefined;
+}

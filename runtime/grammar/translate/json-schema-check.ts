@@ -1,0 +1,48 @@
+import type { JsonSchema } from '#scheduler/functions/input-schema.ts';
+import { StepsExhausted } from '#scheduler/functions/schema/budget.ts';
+import { pointerTo } from '#scheduler/functions/schema/fault.ts';
+import { PatternError } from '#scheduler/functions/schema/pattern-syntax.ts';
+import { SchemaError } from '#scheduler/functions/schema/references.ts';
+import { SchemaValidator, TooDeepError } from '#scheduler/functions/schema/validator.ts';
+import { tooLarge } from './error.ts';
+import type { Check } from './expression.ts';
+import { mistake, type Pointer, shortened } from './json-schema-object.ts';
+
+/** A keyword that the grammar does not keep. */
+export interface OpenKeyword {
+  readonly keyword: string;
+  readonly at: Pointer;
+}
+
+/** Most keywords that a message names. */
+const MAX_NAMED = 5;
+
+/**
+ * A check of whole texts against the whole schema, for the keywords that the grammar leaves open.
+ *
+ * @throws GrammarError for a schema that cannot be checked either
+ */
+export function checkOf(root: unknown, open: readonly OpenKeyword[]): Check {
+  const [first = { keyword: 'the schema', at: '#' }] = open;
+  const names = [...new Set(open.map(({ keyword, at }) => `${keyword} (${shortened(at)})`))];
+  const named = names.length > MAX_NAMED ? `${names.slice(0, MAX_NAMED).join(', ')}, …` : names.join(', ');
+  let validator: SchemaValidator;
+  try {
+    validator = new SchemaValidator(root as JsonSchema | boolean);
+  } catch (error) {
+    if (!(error instanceof SchemaError || error instanceof PatternError)) throw error;
+    throw mistake(first.at, `${first.keyword} cannot be kept while decoding, nor checked at the end: ${error.message}`);
+  }
+  return { open: names, fault: (text) => faultOf(validator, text, named) };
+}
+
+function faultOf(validator: SchemaValidator, text: string, named: string): string | null {
+  const advice = `the grammar leaves ${named} open, to be checked at the end; ask again, or write a stricter schema`;
+  try {
+    const fault = validator.check(JSON.parse(text));
+    return fault && `the value at "${pointerTo(fault.place)}" does not fit the schema: ${fault.message} (${advice})`;
+  } catch (error) {
+    if (!(error instanceof StepsExhausted || error instanceof TooDeepError)) throw error;
+    throw tooLarge(`the text cannot be checked against its schema: ${error.message} (${advice})`);
+  }
+}

@@ -1,0 +1,220 @@
+import { type Case, TYPES, type Type, typeOf } from './json-schema-case.ts';
+import {
+  absent,
+  type Cases,
+  containsRules,
+  limited,
+  present,
+  product,
+  property,
+  stepOf,
+  writtenTypes,
+} from './json-schema-cases.ts';
+import {
+  countOf,
+  Inexpressible,
+  inside,
+  isObject,
+  listOf,
+  mistake,
+  namedOf,
+  namesOf,
+  negation,
+  numberOf,
+  own,
+  type Part,
+  type Pointer,
+  part,
+  type SchemaObject,
+} from './json-schema-object.ts';
+
+const MANY = Number.POSITIVE_INFINITY;
+
+type Negation = (schema: SchemaObject, at: Pointer, cases: Cases) => readonly Case[];
+
+/**
+ * Cases of the values that do not fit a schema: they break one of its keywords. Leaves out cases that no grammar keeps, if others are left.
+ *
+ * @throws Inexpressible if none is left
+ */
+export function noneOf(schema: SchemaObject, at: Pointer, cases: Cases): readonly Case[] {
+  const found: Case[] = [];
+  let missed: Inexpressible | undefined;
+  for (const [keyword, negated] of Object.entries(NEGATIONS)) {
+    if (own(schema, keyword) === undefined) continue;
+    try {
+      found.push(...negated(schema, at, cases));
+    } catch (error) {
+      if (!(error instanceof Inexpressible)) throw error;
+      missed = error;
+    }
+  }
+  if (missed && found.length === 0) throw missed;
+  return limited(found);
+}
+
+const none = (parts: readonly Part[]): readonly Part[] => parts.map(negation);
+
+function inexpressible(keyword: string): Negation {
+  return (schema) => {
+    if (own(schema, keyword) === true || own(schema, keyword) === false) {
+      // 'uniqueItems: false' and 'additionalProperties: true' hold for everything, so nothing breaks them.
+      if (own(schema, keyword) === (keyword !== 'uniqueItems')) return [];
+    }
+    throw new Inexpressible(`no grammar keeps the opposite of ${keyword}`);
+  };
+}
+
+/** A keyword that holds a number: the values past it. */
+function past(keyword: string, rule: (value: number) => Case | null): Negation {
+  return (schema, at) => {
+    const broken = rule(numberOf(schema, keyword, at) ?? 0);
+    return broken ? [broken] : [];
+  };
+}
+
+function counted(keyword: string, rule: (count: number) => Case | null): Negation {
+  return (schema, at) => {
+    const broken = rule(countOf(schema, keyword, at) ?? 0);
+    return broken ? [broken] : [];
+  };
+}
+
+const only = (...types: readonly Type[]): { readonly types: ReadonlySet<Type> } => ({ types: new Set(types) });
+
+const NEGATIONS: Readonly<Record<string, Negation>> = {
+  $ref: (schema, at, cases) => cases.of([negation(cases.resolve(schema, at))]),
+  allOf: (schema, at, cases) => cases.any(none(listOf(schema, 'allOf', at))),
+  anyOf: (schema, at, cases) => cases.of(none(listOf(schema, 'anyOf', at))),
+  oneOf: (schema, at, cases) => {
+    const options = listOf(schema, 'oneOf', at);
+    const pairs = options.flatMap((a, index) => options.slice(index + 1).flatMap((b) => cases.of([a, b])));
+    return [...cases.of(none(options)), ...pairs];
+  },
+  not: (schema, at, cases) => cases.of([part(own(schema, 'not'), at, 'not')]),
+  if: (schema, at, cases) => {
+    const condition = part(own(schema, 'if'), at, 'if');
+    const branch = (key: string): Part => negation(part(own(schema, key) ?? true, at, key));
+    return [...cases.of([condition, branch('then')]), ...cases.of([negation(condition), branch('else')])];
+  },
+  dependentRequired: (schema, at, cases) => brokenDependents(schema, 'dependentRequired', at, cases),
+  dependentSchemas: (schema, at, cases) => brokenDependents(schema, 'dependentSchemas', at, cases),
+  dependencies: (schema, at, cases) => brokenDependents(schema, 'dependencies', at, cases),
+  type: (schema, at) => {
+    const written = writtenTypes(schema, at);
+    const others = TYPES.filter(
+      (type) => !written.includes(type) && !(type === 'number' && written.includes('integer')),
+    );
+    const fractions = written.includes('integer') && !written.includes('number');
+    return [
+      ...(others.length > 0 ? [only(...others)] : []),
+      ...(fractions ? [{ ...only('number'), multiples: [{ of: 1, kept: false }] }] : []),
+    ];
+  },
+  const: (schema, at, cases) => others([own(schema, 'const')], inside(at, 'const'), cases),
+  enum: (schema, at, cases) => {
+    const values = own(schema, 'enum');
+    if (!Array.isArray(values)) throw mistake(inside(at, 'enum'), 'must be an array');
+    return others(values, inside(at, 'enum'), cases);
+  },
+  minimum: past('minimum', (value) => ({ ...only('number'), high: { value, exclusive: true } })),
+  exclusiveMinimum: past('exclusiveMinimum', (value) => ({ ...only('number'), high: { value, exclusive: false } })),
+  maximum: past('maximum', (value) => ({ ...only('number'), low: { value, exclusive: true } })),
+  exclusiveMaximum: past('exclusiveMaximum', (value) => ({ ...only('number'), low: { value, exclusive: false } })),
+  multipleOf: (schema, at) => [{ ...only('number'), multiples: [{ of: stepOf(schema, at), kept: false }] }],
+  minLength: counted('minLength', (count) => (count === 0 ? null : { ...only('string'), maxLength: count - 1 })),
+  maxLength: counted('maxLength', (count) => ({ ...only('string'), minLength: count + 1 })),
+  pattern: (schema) => [{ ...only('string'), patterns: [{ pattern: String(own(schema, 'pattern')), kept: false }] }],
+  format: inexpressible('format'),
+  minItems: counted('minItems', (count) => (count === 0 ? null : { ...only('array'), maxItems: count - 1 })),
+  maxItems: counted('maxItems', (count) => ({ ...only('array'), minItems: count + 1 })),
+  uniqueItems: inexpressible('uniqueItems'),
+  prefixItems: (schema, at) =>
+    listOf(schema, 'prefixItems', at, 0).map((item, index) => {
+      const prefix = [...Array.from({ length: index }, () => part(true, '#anything')), negation(item)];
+      return { ...only('array'), minItems: index + 1, lists: [{ prefix, items: undefined, declares: false }] };
+    }),
+  items: (schema, at) => {
+    const from = listOf(schema, 'prefixItems', at, 0).length;
+    const item = negation(part(own(schema, 'items'), at, 'items'));
+    return item.schema === true ? [] : [{ ...only('array'), contains: [{ item, from, min: 1, max: MANY }] }];
+  },
+  contains: (schema, at) =>
+    (containsRules(schema, at) ?? []).flatMap((rule) => [
+      ...(rule.min > 0 ? [{ ...only('array'), contains: [{ ...rule, min: 0, max: rule.min - 1 }] }] : []),
+      ...(rule.max < MANY ? [{ ...only('array'), contains: [{ ...rule, min: rule.max + 1, max: MANY }] }] : []),
+    ]),
+  required: (schema, at) => namesOf(own(schema, 'required'), inside(at, 'required')).map(absent),
+  properties: (schema, at) =>
+    namedOf(schema, 'properties', at).flatMap(([name, value]) =>
+      value.schema === true ? [] : product([present(name)], () => [property(name, negation(value))]),
+    ),
+  minProperties: counted('minProperties', (n) => (n === 0 ? null : { ...only('object'), maxProperties: n - 1 })),
+  maxProperties: counted('maxProperties', (n) => ({ ...only('object'), minProperties: n + 1 })),
+  patternProperties: inexpressible('patternProperties'),
+  additionalProperties: inexpressible('additionalProperties'),
+  propertyNames: inexpressible('propertyNames'),
+  unevaluatedProperties: inexpressible('unevaluatedProperties'),
+  unevaluatedItems: inexpressible('unevaluatedItems'),
+  $dynamicRef: inexpressible('$dynamicRef'),
+  $recursiveRef: inexpressible('$recursiveRef'),
+};
+
+/** The property is there, and what depends on it does not hold. */
+function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases: Cases): readonly Case[] {
+  const named = own(schema, key);
+  if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');
+  return Object.entries(named).flatMap(([name, value]) => {
+    const place = inside(at, key, name);
+    const broken = (): readonly Case[] => {
+      if (key === 'dependentSchemas' || !Array.isArray(value)) return cases.of([negation(part(value, place))]);
+      return namesOf(value, place).map(absent);
+    };
+    return product([present(name)], broken);
+  });
+}
+
+/** All values but these. */
+function others(values: readonly unknown[], at: Pointer, cases: Cases): readonly Case[] {
+  const types = new Set(values.map(typeOf));
+  const rest = TYPES.filter((type) => !types.has(type));
+  const found: Case[] = rest.length > 0 ? [only(...rest)] : [];
+  for (const type of ['number', 'string'] as const) {
+    const unlisted = values.filter((value) => typeof value === type) as (number | string)[];
+    if (unlisted.length > 0) found.push({ ...only(type), unlisted });
+  }
+  const truths = [true, false].filter((truth) => !values.includes(truth));
+  if (types.has('boolean') && truths.length > 0) found.push({ ...only('boolean'), listed: truths });
+  for (const type of ['object', 'array'] as const) {
+    const unlisted = values.flatMap((value, index) => (typeOf(value) === type ? [{ value, index }] : []));
+    if (unlisted.length === 0) continue;
+    found.push(
+      ...unlisted.reduce<readonly Case[]>(
+        (kept, { value, index }) => product(kept, () => otherThan(value, inside(at, index), cases)),
+        [only(type)],
+      ),
+    );
+  }
+  return found;
+}
+
+/** Objects or arrays that differ from one. */
+function otherThan(value: unknown, at: Pointer, _cases: Cases): readonly Case[] {
+  if (Array.isArray(value)) {
+    const differing = value.map((item, index): Case => {
+      const different = negation(part({ const: item }, at, index));
+      const prefix = [...Array.from({ length: index }, () => part(true, '#anything')), different];
+      return { ...only('array'), minItems: index + 1, lists: [{ prefix, items: undefined, declares: false }] };
+    });
+    const shorter: Case[] = value.length > 0 ? [{ ...only('array'), maxItems: value.length - 1 }] : [];
+    return [...shorter, { ...only('array'), minItems: value.length + 1 }, ...differing];
+  }
+  const entries = Object.entries(value as object);
+  return [
+    ...entries.map(([name]) => absent(name)),
+    ...entries.flatMap(([name, each]) =>
+      product([present(name)], () => [property(name, negation(part({ const: each }, at, name)))]),
+    ),
+    { ...only('object'), minProperties: entries.length + 1 },
+  ];
+}

@@ -1,0 +1,54 @@
+import { DIGITS } from './characters.ts';
+import { choice, EMPTY, type Expression, oneOf, optional, repeat, sequence, text } from './expression.ts';
+import type { JsonRules } from './json.ts';
+import { multiplesOf, placesOf } from './json-multiples.ts';
+import { decimals, integers } from './json-number.ts';
+import type { Case } from './json-schema-case.ts';
+import { Inexpressible } from './json-schema-object.ts';
+import { automatonOf, complement, expressionOf, intersection, KnownAutomata } from './regular.ts';
+
+/** Decimal digits that a double surely distinguishes. */
+const MAX_DIGITS = 15;
+/** Places after the point, if multiples do not ask for more. */
+const MIN_PLACES = 6;
+const numbers = new KnownAutomata();
+
+/** Numbers of a case. @throws Inexpressible if an automaton for its multiples is too large */
+export function numberExpression(
+  json: JsonRules,
+  { integers: whole, low, high, multiples = [], unlisted }: Case,
+): Expression {
+  const others = (unlisted ?? []).filter((value) => typeof value === 'number');
+  const plain = whole ? integers(low, high) : low || high ? decimals(low, high) : json.number;
+  if (multiples.length === 0 && others.length === 0) return plain;
+  const key = JSON.stringify({ whole, low, high, multiples, others });
+  const automaton = numbers.get(key, () => {
+    const bounded = automatonOf(whole ? integers(low, high) : decimals(low, high));
+    const places = whole ? 0 : Math.max(MIN_PLACES, ...multiples.map(({ of }) => placesOf(of)));
+    return [
+      automatonOf(shortNumbers(places)),
+      ...multiples.map(({ of, kept }) => (kept ? multiplesOf(of) : complement(multiplesOf(of)))),
+      ...(others.length > 0 ? [complement(automatonOf(choice(others.map(spellings))))] : []),
+    ].reduce(intersection, bounded);
+  });
+  return expressionOf(automaton, json.rules);
+}
+
+/** Numbers of at most 15 digits, `places` of them after the point. */
+function shortNumbers(places: number): Expression {
+  if (places >= MAX_DIGITS) throw new Inexpressible('the multiples have too many places');
+  const digits = (most: number): Expression => repeat(oneOf(DIGITS), 1, most);
+  const fraction = places === 0 ? EMPTY : optional(sequence([text('.'), digits(places)]));
+  return sequence([optional(text('-')), digits(MAX_DIGITS - places), fraction]);
+}
+
+/** All texts of a number without an exponent. */
+function spellings(value: number): Expression {
+  const written = String(Object.is(value, -0) ? 0 : value);
+  if (written.includes('e')) throw new Inexpressible('a number with an exponent');
+  const zeros = repeat(text('0'), 0, Number.POSITIVE_INFINITY);
+  const spelled = written.includes('.')
+    ? sequence([text(written), zeros])
+    : sequence([text(written), optional(sequence([text('.'), zeros]))]);
+  return value === 0 ? sequence([optional(text('-')), spelled]) : spelled;
+}

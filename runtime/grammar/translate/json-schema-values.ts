@@ -1,0 +1,82 @@
+import { isDeepStrictEqual } from 'node:util';
+import { isMultiple } from './json-multiples.ts';
+import { type Case, typeOf } from './json-schema-case.ts';
+import type { Cases } from './json-schema-cases.ts';
+import { isObject, type Part } from './json-schema-object.ts';
+import { fitsText } from './json-schema-string.ts';
+
+/**
+ * True if a value fits all parts, in the standard's sense: what grammars narrow without being told, such as undeclared properties, fits.
+ *
+ * @throws Inexpressible if the parts are too hard
+ */
+export function fits(value: unknown, parts: readonly Part[], cases: Cases): boolean {
+  return cases.of(parts).some((rules) => fitsCase(value, rules, cases));
+}
+
+export function fitsCase(value: unknown, rules: Case, cases: Cases): boolean {
+  const { types, listed, unlisted } = rules;
+  if (types && !types.has(typeOf(value))) return false;
+  if (listed && !listed.some((each) => isDeepStrictEqual(each, value))) return false;
+  if (unlisted?.some((each) => each === value)) return false;
+  if (typeof value === 'number') return fitsNumber(value, rules);
+  if (typeof value === 'string') return fitsText(value, rules);
+  if (Array.isArray(value)) return fitsArray(value, rules, cases);
+  return !isObject(value) || fitsObject(value, rules, cases);
+}
+
+function fitsNumber(value: number, { integers, low, high, multiples = [] }: Case): boolean {
+  if (integers && !Number.isInteger(value)) return false;
+  if (low && (low.exclusive ? value <= low.value : value < low.value)) return false;
+  if (high && (high.exclusive ? value >= high.value : value > high.value)) return false;
+  return multiples.every(({ of, kept }) => isMultiple(value, of) === kept);
+}
+
+function fitsArray(value: readonly unknown[], rules: Case, cases: Cases): boolean {
+  const { minItems = 0, maxItems = Number.POSITIVE_INFINITY, unique, lists = [], contains = [] } = rules;
+  if (value.length < minItems || value.length > maxItems) return false;
+  const isTwice = (item: unknown, index: number): boolean =>
+    value.slice(index + 1).some((other) => isDeepStrictEqual(item, other));
+  if (unique && value.some(isTwice)) return false;
+  for (const { prefix, items } of lists) {
+    const each = (index: number): readonly Part[] => [prefix[index] ?? items ?? []].flat();
+    if (!value.every((item, index) => fits(item, each(index), cases))) return false;
+  }
+  return contains.every(({ item, from, min, max }) => {
+    const found = value.slice(from).filter((each) => fits(each, [item], cases)).length;
+    return found >= min && found <= max;
+  });
+}
+
+function fitsObject(value: Readonly<Record<string, unknown>>, rules: Case, cases: Cases): boolean {
+  const { required, minProperties = 0, maxProperties = Number.POSITIVE_INFINITY, names = [] } = rules;
+  const entries = Object.entries(value);
+  if (entries.length < minProperties || entries.length > maxProperties) return false;
+  if (required && ![...required].every((name) => Object.hasOwn(value, name))) return false;
+  return entries.every(([name, each]) => fits(name, names, cases) && fits(each, partsOf(rules, name), cases));
+}
+
+/** The parts that the value of a property must fit. */
+export function partsOf({ objects = [] }: Case, name: string): readonly Part[] {
+  return objects.flatMap(({ properties, patterns, additional }) => {
+    const declared = properties.get(name);
+    const matched = patterns.filter(([pattern]) => fitsText(name, { patterns: [{ pattern, kept: true }] }));
+    const found = [...(declared ? [declared] : []), ...matched.map(([, value]) => value)];
+    return found.length > 0 ? found : additional ? [additional] : [];
+  });
+}
+
+/** All values that fit, if they can be listed. */
+export function valuesOf(parts: readonly Part[], cases: Cases): readonly unknown[] | undefined {
+  const lists = cases.of(parts).map((rules) => listedValues(rules)?.filter((value) => fitsCase(value, rules, cases)));
+  if (lists.some((list) => list === undefined)) return undefined;
+  return lists
+    .flatMap((list) => list ?? [])
+    .filter((value, index, all) => all.findIndex((other) => isDeepStrictEqual(value, other)) === index);
+}
+
+function listedValues({ types, listed }: Case): readonly unknown[] | undefined {
+  if (listed) return listed;
+  if (!types || [...types].some((type) => type !== 'boolean' && type !== 'null')) return undefined;
+  return [...(types.has('boolean') ? [false, true] : []), ...(types.has('null') ? [null] : [])];
+}

@@ -1,0 +1,368 @@
+import {
+  ANY,
+  type Characters,
+  characters,
+  charactersOf,
+  codePoint,
+  complement as otherCharacters,
+} from './characters.ts';
+import { choice, EMPTY, type Expression, NEVER, oneOf, type RuleSet, sequence } from './expression.ts';
+import { Inexpressible } from './json-schema-object.ts';
+
+/** Most states of an automaton: subset construction and products may multiply them. */
+const MAX_STATES = 3000;
+/** Most moves looked at while one automaton is made, some 50 ms. */
+const MAX_WORK = 500_000;
+
+interface Move {
+  readonly from: number;
+  readonly to: number;
+  readonly target: number;
+}
+
+/** A deterministic finite automaton over characters. It starts in state 0; a character without a move leads nowhere. */
+export interface Automaton {
+  readonly accepts: readonly boolean[];
+  /** Sorted and disjoint, for each state. */
+  readonly moves: readonly (readonly Move[])[];
+}
+
+/** Most automata that are remembered at once. */
+const MAX_KNOWN = 500;
+
+/** Automata by what they were made from: the schemas of a tenant repeat their patterns, formats and bounds. */
+export class KnownAutomata {
+  readonly #known = new Map<string, Automaton>();
+
+  /** @param make may throw Inexpressible */
+  get(key: string, make: () => Automaton): Automaton {
+    const known = this.#known.get(key);
+    if (known) return known;
+    const made = make();
+    if (this.#known.size >= MAX_KNOWN) this.#known.clear();
+    this.#known.set(key, made);
+    return made;
+  }
+}
+
+interface Nondeterministic {
+  readonly empty: number[][];
+  readonly moves: { readonly set: Characters; readonly target: number }[][];
+}
+
+/** The automaton of an expression without rules (Thompson's construction, then subsets). @throws Inexpressible if it is too large */
+export function automatonOf(expression: Expression): Automaton {
+  const parts: Nondeterministic = { empty: [[], []], moves: [[], []] };
+  connect(parts, expression, 0, 1);
+  return minimal(
+    explored<readonly number[]>(
+      closed(parts, [0]),
+      (states) => states.join(),
+      (states) => states.includes(1),
+      (states) =>
+        pieces(states.flatMap((state) => parts.moves[state] ?? [])).map(({ from, to, targets }) => ({
+          from,
+          to,
+          target: closed(parts, targets),
+        })),
+    ),
+  );
+}
+
+/** Texts of both. @throws Inexpressible if it is too large */
+export function intersection(a: Automaton, b: Automaton): Automaton {
+  return trimmed(
+    explored<readonly [number, number]>(
+      [0, 0],
+      (pair) => pair.join(),
+      ([mine, theirs]) => a.accepts[mine] === true && b.accepts[theirs] === true,
+      ([mine, theirs]) => common(a.moves[mine] ?? [], b.moves[theirs] ?? []),
+    ),
+  );
+}
+
+/** Every other text. */
+export function complement({ accepts, moves }: Automaton): Automaton {
+  const other = accepts.length;
+  const all = moves.map((each): Move[] => [
+    ...each,
+    ...otherCharacters(characters(...each.map(({ from, to }) => [from, to] as const))).map(([from, to]) => ({
+      from,
+      to,
+      target: other,
+    })),
+  ]);
+  const stay = ANY.map(([from, to]) => ({ from, to, target: other }));
+  return trimmed({ accepts: [...accepts.map((accepted) => !accepted), true], moves: [...all.map(sorted), stay] });
+}
+
+/** Texts of `min` to `max` characters. */
+export function lengths(min: number, max: number): Automaton {
+  const last = max === Number.POSITIVE_INFINITY ? min : max;
+  if (last > MAX_STATES) throw new Inexpressible('the lengths are too large');
+  const states = Array.from({ length: last + 1 }, (_, length) => length);
+  const next = (length: number): number | null => (length < last ? length + 1 : last === max ? null : length);
+  return {
+    accepts: states.map((length) => length >= min),
+    moves: states.map((length) => {
+      const target = next(length);
+      return target === null ? [] : ANY.map(([from, to]) => ({ from, to, target }));
+    }),
+  };
+}
+
+/** The smallest automaton of given steps. @param next the state after a character, or null; states are equal if their keys are */
+export function automatonFrom<S>(
+  start: S,
+  accepts: (state: S) => boolean,
+  alphabet: readonly Characters[],
+  next: (state: S, index: number) => S | null,
+): Automaton {
+  return minimal(
+    explored<S>(
+      start,
+      (state) => JSON.stringify(state),
+      accepts,
+      (state) =>
+        alphabet.flatMap((set, index) => {
+          const target = next(state, index);
+          return target === null ? [] : set.map(([from, to]) => ({ from, to, target }));
+        }),
+    ),
+  );
+}
+
+export function isEmpty({ accepts }: Automaton): boolean {
+  return !accepts.includes(true);
+}
+
+export function matches({ accepts, moves }: Automaton, text: string): boolean {
+  let state = 0;
+  for (const character of text) {
+    const code = codePoint(character);
+    const move = moves[state]?.find(({ from, to }) => code >= from && code <= to);
+    if (!move) return false;
+    state = move.target;
+  }
+  return accepts[state] === true;
+}
+
+/** An expression for an automaton's texts: a rule for each state. @param written how a set of characters is written */
+export function expressionOf(
+  { accepts, moves }: Automaton,
+  rules: RuleSet,
+  written: (set: Characters) => Expression = oneOf,
+): Expression {
+  if (!accepts.includes(true)) return NEVER;
+  const prefix = rules.unused('state');
+  const reference = (state: number): Expression => ({ kind: 'rule', name: `${prefix}.${state}` });
+  for (const [state, own] of moves.entries()) {
+    const options = [...Map.groupBy(own, ({ target }) => target)].map(([target, group]) => {
+      const set = written(characters(...group.map(({ from, to }) => [from, to] as const)));
+      const isLast = accepts[target] === true && moves[target]?.length === 0;
+      return isLast ? set : sequence([set, reference(target)]);
+    });
+    rules.define(`${prefix}.${state}`, choice([...(accepts[state] ? [EMPTY] : []), ...options]));
+  }
+  return reference(0);
+}
+
+function connect(parts: Nondeterministic, expression: Expression, from: number, to: number): void {
+  const state = (): number => {
+    if (parts.empty.length > MAX_STATES * 4) throw new Inexpressible('its automaton is too large');
+    parts.empty.push([]);
+    return parts.moves.push([]) - 1;
+  };
+  const chain = (bodies: readonly Expression[], start: number, end: number): void => {
+    let at = start;
+    for (const body of bodies) {
+      const next = state();
+      connect(parts, body, at, next);
+      at = next;
+    }
+    parts.empty[at]?.push(end);
+  };
+  switch (expression.kind) {
+    case 'text':
+      chain(
+        [...expression.text].map((character) => oneOf(charactersOf(character))),
+        from,
+        to,
+      );
+      return;
+    case 'class':
+      parts.moves[from]?.push({ set: expression.set, target: to });
+      return;
+    case 'sequence':
+      chain(expression.parts, from, to);
+      return;
+    case 'choice':
+      for (const option of expression.options) {
+        const start = state();
+        parts.empty[from]?.push(start);
+        connect(parts, option, start, to);
+      }
+      return;
+    case 'repeat': {
+      let at = state();
+      parts.empty[from]?.push(at);
+      const step = (): void => {
+        const next = state();
+        connect(parts, expression.body, at, next);
+        at = next;
+      };
+      for (let count = 0; count < expression.min; count += 1) step();
+      if (expression.max === Number.POSITIVE_INFINITY) {
+        const loop = state();
+        parts.empty[at]?.push(loop);
+        const back = state();
+        connect(parts, expression.body, loop, back);
+        parts.empty[back]?.push(loop);
+        at = loop;
+      } else {
+        for (let count = expression.min; count < expression.max; count += 1) {
+          parts.empty[at]?.push(to);
+          step();
+        }
+      }
+      parts.empty[at]?.push(to);
+      return;
+    }
+    case 'rule':
+      throw new Inexpressible('it is not regular');
+  }
+}
+
+/** The states reachable without a character, sorted. */
+function closed({ empty }: Nondeterministic, states: readonly number[]): readonly number[] {
+  const found = new Set(states);
+  const pending = [...states];
+  for (let state = pending.pop(); state !== undefined; state = pending.pop()) {
+    for (const target of empty[state] ?? []) {
+      if (found.has(target)) continue;
+      found.add(target);
+      pending.push(target);
+    }
+  }
+  return [...found].sort((a, b) => a - b);
+}
+
+/** Ranges of characters that lead to the same states. */
+function pieces(moves: readonly { readonly set: Characters; readonly target: number }[]) {
+  const ends = new Set<number>();
+  for (const { set } of moves) {
+    for (const [from, to] of set) {
+      ends.add(from);
+      ends.add(to + 1);
+    }
+  }
+  const sortedEnds = [...ends].sort((a, b) => a - b);
+  return sortedEnds.slice(0, -1).flatMap((from, index) => {
+    const to = (sortedEnds[index + 1] ?? from + 1) - 1;
+    const targets = moves.flatMap(({ set, target }) =>
+      set.some(([low, high]) => from >= low && to <= high) ? [target] : [],
+    );
+    return targets.length === 0 ? [] : [{ from, to, targets: [...new Set(targets)] }];
+  });
+}
+
+function common(mine: readonly Move[], theirs: readonly Move[]) {
+  const found: { from: number; to: number; target: readonly [number, number] }[] = [];
+  for (const a of mine) {
+    for (const b of theirs) {
+      const [from, to] = [Math.max(a.from, b.from), Math.min(a.to, b.to)];
+      if (from <= to) found.push({ from, to, target: [a.target, b.target] });
+    }
+  }
+  return found;
+}
+
+/** All states reachable from `start`. */
+function explored<S>(
+  start: S,
+  keyOf: (state: S) => string,
+  accepts: (state: S) => boolean,
+  movesOf: (state: S) => readonly { readonly from: number; readonly to: number; readonly target: S }[],
+): Automaton {
+  const known = new Map([[keyOf(start), 0]]);
+  const states = [start];
+  const moves: Move[][] = [];
+  let work = 0;
+  for (let at = 0; at < states.length; at += 1) {
+    const own = movesOf(states[at] as S).map(({ from, to, target }): Move => {
+      const key = keyOf(target);
+      const index = known.get(key) ?? states.push(target) - 1;
+      known.set(key, index);
+      return { from, to, target: index };
+    });
+    work += own.length + 1;
+    if (states.length > MAX_STATES || work > MAX_WORK) throw new Inexpressible('its automaton is too large');
+    moves.push(sorted(own));
+  }
+  return { accepts: states.map(accepts), moves };
+}
+
+/** Sorted, neighbours with one target as one move. */
+function sorted(moves: readonly Move[]): Move[] {
+  const merged: Move[] = [];
+  for (const move of moves.toSorted((a, b) => a.from - b.from)) {
+    const last = merged.at(-1);
+    if (last && last.target === move.target && last.to + 1 === move.from) {
+      merged[merged.length - 1] = { ...last, to: move.to };
+    } else merged.push(move);
+  }
+  return merged;
+}
+
+/** Without states that lead nowhere. */
+function trimmed({ accepts, moves }: Automaton): Automaton {
+  const live = liveStates({ accepts, moves });
+  if (live.size === accepts.length) return { accepts, moves };
+  return explored<number>(
+    0,
+    String,
+    (state) => accepts[state] === true,
+    (state) => (moves[state] ?? []).filter(({ target }) => live.has(target)),
+  );
+}
+
+/** Without states that lead nowhere, and with equal states as one (Moore's partition refinement). */
+function minimal({ accepts, moves }: Automaton): Automaton {
+  const live = liveStates({ accepts, moves });
+  const kept = moves.map((own) => own.filter(({ target }) => live.has(target)));
+  let groups: readonly number[] = accepts.map((accepted, state) => (live.has(state) ? (accepted ? 1 : 2) : 0));
+  for (let count = 0; ; ) {
+    const known = new Map<string, number>();
+    const refined = groups.map((group, state) => {
+      const signature = sorted((kept[state] ?? []).map((move) => ({ ...move, target: groups[move.target] ?? 0 })))
+        .map(({ from, to, target }) => `${from}-${to}-${target}`)
+        .join();
+      const key = `${group} ${signature}`;
+      const index = known.get(key) ?? known.size;
+      known.set(key, index);
+      return index;
+    });
+    groups = refined;
+    if (known.size === count) break;
+    count = known.size;
+  }
+  return explored<number>(
+    0,
+    (state) => String(groups[state]),
+    (state) => accepts[state] === true,
+    (state) => kept[state] ?? [],
+  );
+}
+
+function liveStates({ accepts, moves }: Automaton): ReadonlySet<number> {
+  const sources = moves.map((): number[] => []);
+  for (const [state, own] of moves.entries()) for (const { target } of own) sources[target]?.push(state);
+  const live = new Set<number>();
+  const pending = accepts.flatMap((accepted, state) => (accepted ? [state] : []));
+  for (let state = pending.pop(); state !== undefined; state = pending.pop()) {
+    if (live.has(state)) continue;
+    live.add(state);
+    pending.push(...(sources[state] ?? []));
+  }
+  return live;
+}
