@@ -96,6 +96,8 @@ describe('the gateway process', () => {
     assert.equal((await take(events)).id, `${attempt.epoch}-2`);
     await attempt.succeed(1);
     assert.equal((await take(events)).event, 'result');
+    // Without its end, the stream would keep this process alive until its idle timeout.
+    assert.equal((await events.next()).done, true);
     await end(second.child, 'SIGTERM');
   });
 

@@ -11,6 +11,23 @@ const CANDIDATES = [
   ' run and play with the ball',
 ];
 
+const JUDGE = '\nDid the dog have fun? Answer:';
+
+/** The logarithm of the probability of each token of `text` after a prompt, as the OpenAI route's `echo` gives them. */
+async function logProbabilities(prompt: string, text: string): Promise<number[]> {
+  const input = { model: STORIES, prompt: `${prompt}${text}`, echo: true, logprobs: 1, max_tokens: 1, temperature: 0 };
+  const { output } = await callFunction('openai-completions', input);
+  const { token_logprobs: logs, text_offset: offsets } = output.choices[0].logprobs;
+  return logs.filter((_: number, i: number) => offsets[i] >= prompt.length && offsets[i] < prompt.length + text.length);
+}
+
+const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
+
+/** The two sides compute in batches of different shapes. */
+function assertNear(actual: number, expected: number, what: string): void {
+  assert.ok(Math.abs(actual - expected) < 1e-3, `${what}: ${actual}, expected ${expected}`);
+}
+
 describe('best-of-n', () => {
   it('computes the prompt once, decodes in joint batches and returns the most probable candidate', async () => {
     const count = await tokenCounter(STORIES);
@@ -33,14 +50,34 @@ describe('best-of-n', () => {
     );
   });
 
-  it("ranks the candidates by the model's judgement, and names the field of a bad input", async () => {
-    const { output } = await callFunction('best-of-n', { prompt: PROMPT, n: 3, rank: 'judge', seed: 4, maxTokens: 12 });
-    const scores = output.candidates.map(({ score }: { score: number }) => score);
+  it('scores each candidate by its mean log-probability', async () => {
+    const { output } = await callFunction('best-of-n', { prompt: PROMPT, n: 4, script: CANDIDATES });
+    for (const { text, score } of output.candidates) {
+      const logs = await logProbabilities(PROMPT, text);
+      assertNear(score, sum(logs) / logs.length, text);
+    }
+  });
+
+  it("ranks the candidates by the model's judgement", async () => {
+    const input = { prompt: PROMPT, n: 4, rank: 'judge', judge: JUDGE, script: CANDIDATES };
+    const { output } = await callFunction('best-of-n', input);
+    const scores: number[] = [];
+    for (const { text, score } of output.candidates) {
+      const [yes, no] = await Promise.all(
+        [' yes', ' no'].map((answer) => logProbabilities(`${PROMPT}${text}${JUDGE}`, answer)),
+      );
+      assertNear(score, sum(yes ?? []) - sum(no ?? []), text);
+      scores.push(score);
+    }
     assert.deepEqual(
       scores,
-      scores.toSorted((a: number, b: number) => b - a),
+      scores.toSorted((a, b) => b - a),
     );
-    assert.equal(new Set(scores).size, 3);
+    assert.equal(new Set(scores).size, CANDIDATES.length);
+    assert.equal(output.best, output.candidates[0].text);
+  });
+
+  it('names the field of a bad input', async () => {
     assert.deepEqual(await refusedInput('best-of-n', { prompt: '', n: 1 }), { status: 422, field: '/n' });
   });
 });

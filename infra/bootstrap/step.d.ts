@@ -3,4 +3,6 @@ export function runStep(
   node: string,
   args: string[],
   deadline: AbortSignal,
+  /** File that takes its output, by default this process's own. */
+  output?: number | 'inherit',
 ): Promise<{ code: number; unfinished: string[] | null }>;

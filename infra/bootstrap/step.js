@@ -13,10 +13,14 @@ const TEST_FILE = /\.test\.[cm]?[jt]s$/;
  * @param {string} node the pinned Node
  * @param {string[]} args
  * @param {AbortSignal} deadline
+ * @param {number | 'inherit'} [output] file that takes its output, by default this process's own
  * @returns {Promise<{ code: number, unfinished: string[] | null }>} exit code, and the test files that still ran at the kill
  */
-export async function runStep(root, node, args, deadline) {
-  const child = spawn(node, args, { cwd: root, stdio: 'inherit', detached: true, env: environment(root) });
+export async function runStep(root, node, args, deadline, output = 'inherit') {
+  const child = spawn(node, args, {
+    ...{ cwd: root, detached: true, env: environment(root) },
+    stdio: ['inherit', output, output],
+  });
   const group = child.pid === undefined ? null : -child.pid;
   /** @type {string[] | null} */
   let unfinished = null;

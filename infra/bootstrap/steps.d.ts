@@ -7,6 +7,8 @@ export interface Step {
   readonly args: readonly string[];
   /** Patterns of test files. */
   readonly files?: readonly string[];
+  /** Steps that run at the same time; their output follows that of this one. */
+  readonly beside?: readonly Step[];
 }
 
 /** All steps of `npm test`, in their order. */

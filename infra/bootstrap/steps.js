@@ -7,6 +7,7 @@
  * @property {number} minutes deadline, about three times its duration on two cores
  * @property {readonly string[]} args arguments of Node; for tests without the patterns
  * @property {readonly string[]} [files] patterns of test files
+ * @property {readonly Step[]} [beside] steps that run at the same time; their output follows that of this one
  */
 
 /** The runner's own report, then the cost of each file and the skipped tests. */
@@ -27,6 +28,9 @@ const FILE_TIMEOUT = `--test-timeout=${LONGER * 240_000}`;
  */
 const tests = (concurrency) => ['--test', `--test-concurrency=${concurrency}`, FILE_TIMEOUT, ...REPORTERS];
 
+/** Arguments for tests that share one platform in one process. */
+const SHARED = [...tests(1), '--test-isolation=none'];
+
 /** Files of `test/e2e` with hundreds of invocations at once, or whose subject is the time that things take. */
 const HURRIED = 'flood|pressure|releases';
 /** Folders of `test` with tests of whole platforms. */
@@ -40,8 +44,12 @@ const ROOMS = ['wit', 'infra', 'scheduler', 'runtime', 'gateway'];
  * @type {readonly Step[]}
  */
 export const STEPS = [
-  { title: 'Types', minutes: 3, args: ['node_modules/typescript/bin/tsc', '--noEmit'] },
-  { title: 'Lint', minutes: 2, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
+  {
+    title: 'Types',
+    minutes: 3,
+    args: ['node_modules/typescript/bin/tsc', '--noEmit'],
+    beside: [{ title: 'Lint', minutes: 3, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] }],
+  },
   { title: 'Models', minutes: 3, args: ['gpu-host/models/main.ts', 'pull', 'stories15m'] },
   { title: 'Models', minutes: 3, args: ['gpu-host/models/main.ts', 'pull', 'minimind2-small'] },
   {
@@ -54,8 +62,8 @@ export const STEPS = [
   {
     title: 'Tests of each room',
     minutes: LONGER * 25,
-    // Many of these tests wait for processes and deadlines: a third file at a time keeps two cores busy.
-    args: tests(3),
+    // Many of these tests wait for processes and deadlines: with three files at a time, two cores idle for a quarter of the step.
+    args: tests(4),
     files: [
       ...ROOMS.map((room) => `${room}/**/*.test.ts`),
       'functions/sdk/**/!(core).test.ts',
@@ -63,16 +71,24 @@ export const STEPS = [
     ],
   },
   {
-    // These tests share one platform in one process.
-    title: 'Tests of the functions',
-    minutes: LONGER * 14,
-    args: [...tests(1), '--test-isolation=none'],
-    files: ['functions/*.test.ts', 'functions/!(sdk)/*.test.ts', 'functions/sdk/src/core.test.ts'],
+    // Two processes, each with one platform for all of its tests. One alone leaves two cores idle for almost half of the time.
+    title: 'Tests of the functions, A to J, and of the library',
+    minutes: LONGER * 10,
+    args: SHARED,
+    files: ['functions/*.test.ts', 'functions/[a-j]*/*.test.ts', 'functions/sdk/src/core.test.ts'],
+    beside: [
+      {
+        title: 'Tests of the functions, K to Z',
+        minutes: LONGER * 10,
+        args: SHARED,
+        files: ['functions/@([k-r]*|[t-z]*|s[!d]*)/*.test.ts'],
+      },
+    ],
   },
   {
     title: 'Tests of the whole',
     minutes: LONGER * 18,
-    args: tests(3),
+    args: tests(4),
     files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${HURRIED}).test.ts`],
   },
   {

@@ -6,8 +6,8 @@ import { ensureChromium } from './chromium.js';
 import { ensureClang } from './clang.js';
 import { ensureCplusplus } from './cplusplus.js';
 import { ensureDependencies } from './dependencies.js';
+import { runLanes } from './lanes.js';
 import { ensureRedisServer } from './redis-server.js';
-import { runStep } from './step.js';
 import { chosenTests, STEPS } from './steps.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
@@ -20,20 +20,10 @@ try {
   ensureClang();
   ensureCplusplus();
   ensureChromium();
-  for (const { title, minutes, args, files = [] } of only.length > 0 ? chosenTests(only) : STEPS) {
-    console.log(`\n== ${title}`);
-    const from = performance.now();
-    const { code, unfinished } = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000));
-    console.log(`${title}: ${Math.round((performance.now() - from) / 1000)} s`);
-    if (unfinished !== null) {
-      console.error(`\n${title}: did not end within ${minutes} minutes, and was killed. Tests that still ran:`);
-      console.error(unfinished.map((file) => `  ${file}`).join('\n') || '  none');
-    }
-    if (code !== 0 || unfinished !== null) {
-      console.error(`\n${title}: failed.`);
-      process.exitCode = 1;
-      break;
-    }
+  for (const step of only.length > 0 ? chosenTests(only) : STEPS) {
+    if (await runLanes(root, node, step)) continue;
+    process.exitCode = 1;
+    break;
   }
 } catch (error) {
   console.error(`\n${error instanceof Error ? error.message : error}`);

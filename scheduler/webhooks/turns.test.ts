@@ -38,12 +38,37 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
         assert.ok(mine.length <= most);
       }
       now += 10 ** 9;
-      for (const [tenant, mine] of active) for (const since of mine) turns.leave(tenant, now, now - since);
-      const idle = [...active.values()].some((mine) => mine.length > 0);
-      assert.ok(!idle || turns.size < 3);
+      for (const [tenant, mine] of active) {
+        for (const since of mine) turns.leave(tenant, now, now - since);
+        // A tenant whose deliveries ended before the times that it was given keeps its state until its next delivery.
+        assert.equal(turns.enter(tenant, now), 0, 'the ended deliveries left their turns');
+        turns.leave(tenant, now, 0);
+      }
+      assert.equal(turns.size, 0, 'idle tenants have no state');
     }),
     { numRuns: 200, seed: 3 },
   );
+});
+
+test("the waits follow the durations of the tenant's deliveries", () => {
+  const turns = new Turns(1);
+  /** The wait of a delivery that finds the turn taken, after 20 deliveries that took `tookMs`. */
+  const waitAfterDeliveries = (tenant: string, tookMs: number): number => {
+    let now = 0;
+    for (let i = 0; i < 20; i++) {
+      assert.equal(turns.enter(tenant, now), 0);
+      // The state, which holds the durations, stays while another delivery was told a later time.
+      assert.ok(turns.enter(tenant, now) > 0);
+      turns.leave(tenant, now, tookMs);
+    }
+    now += 1_000_000;
+    assert.equal(turns.enter(tenant, now), 0);
+    return turns.enter(tenant, now);
+  };
+  assert.equal(waitAfterDeliveries('fast', 0), 5, 'the shortest spacing');
+  const slow = waitAfterDeliveries('slow', 10_000);
+  assert.ok(slow > 9500 && slow <= 10_000, `${slow} ms`);
+  assert.equal(waitAfterDeliveries('dead', 10 ** 9), 300_000, 'the longest wait');
 });
 
 test('the retries of a delivery span 20 to 24 hours', () => {

@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { promisify } from 'node:util';
+
+const LANES = new URL('lanes.js', import.meta.url);
+
+const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lanes-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+const SOCKET = JSON.stringify(path.join(folder, 'socket'));
+
+/** Runs two programs as a step and one beside it. Returns what `runLanes` printed and returned. */
+async function lanes(first: string, second: string): Promise<{ stdout: string; passed: boolean }> {
+  const step = (title: string, program: string) => ({
+    title,
+    minutes: 1,
+    args: ['--input-type=module', '-e', program],
+  });
+  const program = `
+    import { runLanes } from ${JSON.stringify(LANES)};
+    const step = ${JSON.stringify({ ...step('First', first), beside: [step('Second', second)] })};
+    console.log('passed', await runLanes('.', process.execPath, step));`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+    timeout: 60_000,
+  });
+  return { stdout, passed: stdout.endsWith('passed true\n') };
+}
+
+/** A program that listens on a socket… */
+const LISTENS = (more: string) => `
+  import net from 'node:net';
+  const server = net.createServer((socket) => { socket.end(); server.close(); console.log('first met second'); ${more} });
+  server.listen(${SOCKET});`;
+/** … and one that connects to it, again and again until the other one listens. */
+const CONNECTS = (more: string) => `
+  import net from 'node:net';
+  import { setTimeout as sleep } from 'node:timers/promises';
+  for (let met = false; !met; await sleep(5))
+    met = await new Promise((resolve) =>
+      net.connect(${SOCKET}, () => resolve(true)).on('error', () => resolve(false)));
+  console.log('second met first'); ${more}`;
+
+test('steps beside each other run at the same time, and their outputs do not mix', async () => {
+  const { stdout, passed } = await lanes(LISTENS(''), CONNECTS(''));
+  assert.ok(passed);
+  assert.match(
+    stdout,
+    /^\n== First\nfirst met second\nFirst: \d+ s\n\n== Second\nsecond met first\nSecond: \d+ s\npassed true\n$/,
+  );
+});
+
+test('one failed step fails all, and the other one still ends', async () => {
+  for (const [first, second] of [
+    ['process.exitCode = 1;', ''],
+    ['', 'process.exitCode = 1;'],
+  ] as const) {
+    const { stdout, passed } = await lanes(LISTENS(first), CONNECTS(second));
+    assert.ok(!passed);
+    assert.match(stdout, /first met second[\s\S]*second met first/);
+  }
+});
