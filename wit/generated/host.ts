@@ -240,10 +240,11 @@ export interface Matcher extends Partial<Disposable> {
   accept(tokens: Uint32Array): Promise<Outcome<boolean, HandlerError>>;
   /**
    * The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a
-   * negative number.)
+   * negative number.) A grammar may leave keywords of its schema to a check of the whole text; the text may then end only if it passes.
+   * `invalid-argument` when the text fails this check and cannot go on either: take tokens back.
    */
   mask(): Promise<Outcome<Uint32Array, HandlerError>>;
-  /** Reports if the text may or must end now. */
+  /** Reports if the text may or must end now. Fails like `mask`. */
   status(): Promise<Outcome<MatchStatus, HandlerError>>;
   /**
    * Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where

@@ -1002,7 +1002,8 @@ static inline pie_result_list_u32 pie_grammar_matcher_mask_wait(pie_grammar_matc
 }
 static inline void pie_grammar_matcher_mask_forget(pie_grammar_matcher_mask_future future) { pie_raw_grammar_matcher_mask_forget(future.handle); }
 /* The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a
- * negative number.) */
+ * negative number.) A grammar may leave keywords of its schema to a check of the whole text; the text may then end only if it passes.
+ * `invalid-argument` when the text fails this check and cannot go on either: take tokens back. */
 static inline pie_grammar_matcher_mask_future pie_grammar_matcher_mask(pie_grammar_matcher self) {
   return (pie_grammar_matcher_mask_future){pie_raw_grammar_matcher_mask(self.handle)};
 }
@@ -1018,7 +1019,7 @@ static inline pie_result_grammar_match_status pie_grammar_matcher_status_wait(pi
   return result;
 }
 static inline void pie_grammar_matcher_status_forget(pie_grammar_matcher_status_future future) { pie_raw_grammar_matcher_status_forget(future.handle); }
-/* Reports if the text may or must end now. */
+/* Reports if the text may or must end now. Fails like `mask`. */
 static inline pie_grammar_matcher_status_future pie_grammar_matcher_status(pie_grammar_matcher self) {
   return (pie_grammar_matcher_status_future){pie_raw_grammar_matcher_status(self.handle)};
 }

@@ -1315,15 +1315,17 @@ export const reference: ContractReference = {
     {
      "name": "matcher.mask",
      "signature": "mask: func() -> future<result<list<u32>, error>>",
-     "docs": "The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a\nnegative number.)",
+     "docs": "The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a\nnegative number.) A grammar may leave keywords of its schema to a check of the whole text; the text may then end only if it passes.\n`invalid-argument` when the text fails this check and cannot go on either: take tokens back.",
      "cost": "Waits: completes later; several at once overlap.",
-     "errors": [],
+     "errors": [
+      "invalid-argument"
+     ],
      "c": "pie_grammar_matcher_mask"
     },
     {
      "name": "matcher.status",
      "signature": "status: func() -> future<result<match-status, error>>",
-     "docs": "Reports if the text may or must end now.",
+     "docs": "Reports if the text may or must end now. Fails like `mask`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_status"
