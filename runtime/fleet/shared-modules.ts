@@ -37,15 +37,19 @@ export class SharedModules {
   /** Returns the shared modules that fit into the bound. */
   modules(): StoredModule[] {
     let left = this.#maxBytes;
-    return [...this.#users.values()]
-      .filter(({ programs }) => tenantsOf(programs).size > 1)
-      .sort((a, b) => b.programs.size - a.programs.size)
-      .map(({ module }) => module)
-      .filter(({ bytes }) => {
-        if (bytes.length > left) return false;
-        left -= bytes.length;
-        return true;
-      });
+    return (
+      [...this.#users.values()]
+        .map(({ module, programs }) => ({ module, programs: programs.size, tenants: tenantsOf(programs).size }))
+        .filter(({ tenants }) => tenants > 1)
+        // By tenants first: two tenants with many programs must not displace what most tenants use.
+        .sort((a, b) => b.tenants - a.tenants || b.programs - a.programs)
+        .map(({ module }) => module)
+        .filter(({ bytes }) => {
+          if (bytes.length > left) return false;
+          left -= bytes.length;
+          return true;
+        })
+    );
   }
 
   #forget(key: string): void {

@@ -113,13 +113,13 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
 }
 
 /**
- * Asserts that a function's concurrent calls meet in batches: most sequences were computed beside others. Their exact number depends on the
- * machine's load, since an interrupted inferlet issues its calls in several turns.
+ * Asserts that a function's concurrent calls meet in batches: at least a quarter of the sequences was computed beside others; none is when a
+ * function waits for each call. The exact number depends on the machine's load, since an interrupted inferlet issues its calls in several turns.
  */
 export function assertBatched({ batchSizes }: Pick<ModelStats, 'batchSizes'>): void {
   const sequences = batchSizes.reduce((sum, batches, size) => sum + batches * size, 0);
   const alone = batchSizes[1] ?? 0;
-  assert.ok(alone < sequences / 2, `${alone} of ${sequences} were computed alone: ${batchSizes}`);
+  assert.ok(alone <= 0.75 * sequences, `${alone} of ${sequences} were computed alone: ${batchSizes}`);
 }
 
 /** Deploys `functions/<name>` once. */

@@ -215,6 +215,27 @@ describe(`masks, seed ${SEED}`, () => {
     assert.deepEqual(masks(), [a], 'the matcher has accepted a guess');
   });
 
+  it('of guesses allow every token behind a text that fails the last check and cannot go on', () => {
+    const vocabulary = vocabularyFrom(
+      ['[', '"a"', ', ', ']'].map((text) => Buffer.from(text)),
+      [Buffer.from('end')],
+    );
+    ask({ kind: 'vocabulary', vocabulary });
+    const schema = { type: 'array', items: { type: 'string', pattern: '^a$' }, uniqueItems: true };
+    const matcher = open(compile(vocabulary.id, { tag: 'json-schema', val: JSON.stringify(schema) }), []);
+    const masks = ask({ kind: 'masks', matcher, guesses: Uint32Array.of(0, 1, 2, 1, 3, 4) });
+    assert.ok(masks instanceof Uint32Array);
+    assert.equal(masks.length, 7);
+    assert.deepEqual([...masks.slice(5)], [0xffff_ffff, 0xffff_ffff]);
+    // The same text is refused again after tokens were taken back, and another one passes.
+    ask({ kind: 'accept', matcher, tokens: Uint32Array.of(0, 1, 2, 1, 3) });
+    const stuck = engine.answer({ kind: 'status', matcher });
+    assert.equal(stuck.tag === 'err' && stuck.val.tag, 'invalid-argument');
+    ask({ kind: 'rollback', matcher, tokens: 3 });
+    ask({ kind: 'accept', matcher, tokens: Uint32Array.of(3) });
+    assert.deepEqual(ask({ kind: 'status', matcher }), { mayEnd: true, mustEnd: true });
+  });
+
   it('are restored after a list of tokens that could only partly be followed', () => {
     const rules = Array.from({ length: 5000 }, (_, index) => `r${index}`);
     const val = `root ::= "a" "b" (${rules.join(' | ')})\n${rules.map((rule) => `${rule} ::= [c]+ "${rule}"`).join('\n')}`;

@@ -22,6 +22,8 @@ export class TokenMatcher {
   readonly #path: (Place | null)[];
   /** The tokens between the places, for grammars that leave something open; those past the last place are void. */
   readonly #tokens: number[] = [];
+  /** What is wrong with the text of this many places; a mask, the status and an end ask for the same. */
+  #checked: { readonly places: number; readonly fault: string | null } | null = null;
 
   constructor(compiled: Compiled) {
     this.#compiled = compiled;
@@ -41,7 +43,7 @@ export class TokenMatcher {
       taken = tokens.every((token) => this.#take(token));
     } finally {
       // Undo a refused call, and a call that throws midway.
-      if (!taken) this.#path.length = length;
+      if (!taken) this.#cut(length);
     }
     return taken;
   }
@@ -50,7 +52,7 @@ export class TokenMatcher {
   rollback(tokens: number): undefined {
     const accepted = this.#path.length - 1;
     if (tokens > accepted) throw invalid(`${tokens} tokens cannot be taken back: ${accepted} were accepted`);
-    this.#path.length -= tokens;
+    this.#cut(this.#path.length - tokens);
   }
 
   /** Tokens that may come next: bit `t % 32` of word `t / 32`. Includes the end-of-sequence tokens where the text may end. */
@@ -82,7 +84,7 @@ export class TokenMatcher {
         masks.set(this.mask(), (i + 1) * words);
       }
     } finally {
-      this.#path.length = length;
+      this.#cut(length);
     }
     return masks;
   }
@@ -105,6 +107,11 @@ export class TokenMatcher {
     return { mayEnd, mustEnd: mayEnd && this.#going(place).every(isZero) };
   }
 
+  #cut(places: number): void {
+    this.#path.length = places;
+    this.#checked = null;
+  }
+
   get #place(): Place | null {
     return this.#path.at(-1) ?? null;
   }
@@ -114,6 +121,7 @@ export class TokenMatcher {
     if (next === undefined) return false;
     if (this.#compiled.check) this.#tokens[this.#path.length - 1] = token;
     this.#path.push(next);
+    this.#checked = null;
     return true;
   }
 
@@ -150,10 +158,14 @@ export class TokenMatcher {
   #fault(): string | null {
     const { check, vocabulary } = this.#compiled;
     if (!check) return null;
+    const places = this.#path.length;
+    if (this.#checked?.places === places) return this.#checked.fault;
     const { bytes, offsets } = vocabulary;
-    const tokens = this.#tokens.slice(0, this.#path.length - 1);
+    const tokens = this.#tokens.slice(0, places - 1);
     const pieces = tokens.map((token) => bytes.subarray(offsets[token], offsets[token + 1]));
-    return check.fault(Buffer.concat(pieces).toString());
+    const fault = check.fault(Buffer.concat(pieces).toString());
+    this.#checked = { places, fault };
+    return fault;
   }
 
   /** Mask of the tokens that continue from a place. */

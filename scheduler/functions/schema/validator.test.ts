@@ -180,3 +180,23 @@ describe('SchemaValidator', () => {
     });
   }
 });
+
+describe('the cost of messages', () => {
+  it('a value of the schema is told once, however many items do not match it', () => {
+    let told = 0;
+    const only = Object.assign([1, 2], {
+      toJSON: () => {
+        told += 1;
+        return 'told';
+      },
+    });
+    const validator = new SchemaValidator({ type: 'array', contains: { const: only } });
+    assert.match(validator.check(Array(1000).fill(0))?.message ?? '', /at least 1 items/);
+    assert.ok(told <= 1, `${told} times`);
+  });
+
+  it('each name of a list of types counts', () => {
+    const validator = new SchemaValidator({ type: Array(1000).fill('null') });
+    assert.throws(() => validator.check(0, 500), StepsExhausted);
+  });
+});

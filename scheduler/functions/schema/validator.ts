@@ -137,9 +137,9 @@ class Run {
 
   #anyValue(value: unknown, schema: JsonSchema, place: Place | null): Fault | null {
     const { type, const: only, enum: allowed, not } = schema;
+    if (Array.isArray(type)) this.#budget.spend(type.length);
     if (type !== undefined && !(Array.isArray(type) ? type.some((each) => isOf(value, each)) : isOf(value, type))) {
-      const expected = Array.isArray(type) ? type.join('", "') : String(type);
-      return other(place, `Instance type "${typeOf(value)}" is invalid. Expected "${expected}".`);
+      return other(place, `Instance type "${typeOf(value)}" is invalid. Expected "${toldTypes(type)}".`);
     }
     if (only !== undefined && !areEqual(value, only, this.#budget)) {
       return other(place, `Instance does not match ${told(only)}.`);
@@ -406,7 +406,22 @@ function other(place: Place | null, message: string): Fault {
   return { place, kind: 'other', message };
 }
 
+/** Texts of the schema's lists and objects: under `contains` or `anyOf` each item of a value makes the same message. */
+const TEXTS = new WeakMap<object, string>();
+
 /** A value of the schema as text for an error message. */
 function told(value: unknown): string {
-  return clipped(typeof value === 'string' ? value : JSON.stringify(value), MAX_TOLD);
+  return toldOnce(value, (all) => (typeof all === 'string' ? all : JSON.stringify(all)));
+}
+
+const toldTypes = (type: unknown): string =>
+  toldOnce(type, (all) => (Array.isArray(all) ? all.join('", "') : String(all)));
+
+function toldOnce(value: unknown, tell: (value: unknown) => string): string {
+  const isShared = typeof value === 'object' && value !== null;
+  const known = isShared ? TEXTS.get(value) : undefined;
+  if (known !== undefined) return known;
+  const text = clipped(tell(value), MAX_TOLD);
+  if (isShared) TEXTS.set(value, text);
+  return text;
 }
