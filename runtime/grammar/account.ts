@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import { CallAccount, type CpuBudget } from '../workers/account.ts';
 
@@ -6,9 +7,11 @@ const BOUNDS = { what: 'grammar calls', calls: 1024, bytes: 32 << 20 };
 /** Most accepted tokens that one user's matchers remember together; some 8 bytes each. */
 const MAX_TOKENS = 1 << 20;
 
-/** Bounds the memory that the grammars of one user (an inferlet) hold in this process, and charges the workers' time. */
+/** Bounds the memory that the grammars of one user (an inferlet) hold in this process, and charges its time. */
 export class GrammarAccount extends CallAccount {
   #tokens = 0;
+  /** The most recent turn that was promised. */
+  #turn: Promise<unknown> = Promise.resolve();
 
   constructor(cpu?: CpuBudget) {
     super(BOUNDS, cpu);
@@ -26,5 +29,19 @@ export class GrammarAccount extends CallAccount {
 
   give(tokens: number): void {
     this.#tokens -= tokens;
+  }
+
+  /** Waits for a turn of the event loop for work on this thread. Each call gets another turn, so that other users are served between. */
+  async turn(): Promise<void> {
+    this.#turn = this.#turn.then(() => nextTurn());
+    await this.#turn;
+  }
+
+  /** Does work on this thread and charges its time: no call of the guest is measured then. Not the time of a promise that it returns. */
+  charged<T>(work: () => T): T {
+    const from = performance.now();
+    const result = work();
+    this.charge(performance.now() - from);
+    return result;
   }
 }

@@ -1,5 +1,6 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
-import { type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { GrammarAccount } from './account.ts';
 import type { Forced } from './messages.ts';
 
 /** A model's tokenizer, with the way to run it on texts of guests. */
@@ -7,6 +8,13 @@ export interface Spelling {
   readonly tokenizer: Pick<Tokenizer, 'tokenBytes' | 'decoding'>;
   /** Token ids of a text in which special tokens are ordinary text. */
   encode(text: string): Outcome<Uint32Array> | Promise<Outcome<Uint32Array>>;
+}
+
+/** The user for whom texts are tokenized. */
+export interface Payer {
+  readonly account: Pick<GrammarAccount, 'turn' | 'charged'>;
+  /** The error when the tokens are not wanted any more, or the user's time is used up. */
+  refuse(): HandlerError | null;
 }
 
 const NO_TOKENS: readonly number[] = [];
@@ -19,16 +27,18 @@ const NO_TOKENS: readonly number[] = [];
  * of the text by itself, since no merge crossed its end. Or a token reaches past the end, from one of `reaching`: the text before this offset
  * then has the tokens that it has by itself. The common beginning of all these is therefore certain.
  *
- * @returns an empty list when the tokenizer does not spell the text exactly, and the tokenizer's errors
+ * Each tokenization waits for its own turn of the event loop, and the payer is charged for it.
+ *
+ * @returns an empty list when the tokenizer does not spell the text exactly; errors of the tokenizer and of `payer.refuse`
  */
-export async function forcedTokens(forced: Forced, spelling: Spelling): Promise<Outcome<Uint32Array>> {
+export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Payer): Promise<Outcome<Uint32Array>> {
   const { bytes, reaching } = forced;
-  let certain = bytes.length > 0 ? await spell(bytes, spelling) : ok(NO_TOKENS);
+  let certain = bytes.length > 0 ? await spell(bytes, spelling, payer) : ok(NO_TOKENS);
   for (const offset of reaching) {
     if (certain.tag === 'err') return certain;
     if (certain.val.length === 0) break;
     const whole = wholeCharacters(bytes, offset);
-    const before = whole > 0 ? await spell(bytes.subarray(0, whole), spelling) : ok(NO_TOKENS);
+    const before = whole > 0 ? await spell(bytes.subarray(0, whole), spelling, payer) : ok(NO_TOKENS);
     if (before.tag === 'err') return before;
     const { val: tokens } = before;
     // A token that begins within a character leaves a part of the character to the token before, which is then another one.
@@ -41,21 +51,31 @@ export async function forcedTokens(forced: Forced, spelling: Spelling): Promise<
 }
 
 /** The tokens of a text that continues another one, or none when their bytes are not the text's. */
-async function spell(bytes: Uint8Array, { tokenizer, encode }: Spelling): Promise<Outcome<readonly number[]>> {
-  const { stripsLeadingSpace } = tokenizer.decoding;
+async function spell(
+  bytes: Uint8Array,
+  { tokenizer, encode }: Spelling,
+  { account, refuse }: Payer,
+): Promise<Outcome<readonly number[]>> {
+  await account.turn();
+  const refused = refuse();
+  if (refused) return err(refused);
   // SentencePiece tokenizers put a space before every text. A line break in front keeps it away from the text.
-  const encoded = await encode(`${stripsLeadingSpace ? '\n' : ''}${Buffer.from(bytes).toString()}`);
-  if (encoded.tag === 'err') return encoded;
-  const tokens = encoded.val;
+  const front = tokenizer.decoding.stripsLeadingSpace ? '\n' : '';
+  const encoded = await account.charged(() => encode(`${front}${Buffer.from(bytes).toString()}`));
+  return encoded.tag === 'ok' ? ok(account.charged(() => tail(bytes, encoded.val, tokenizer))) : encoded;
+}
+
+/** The last of `tokens`, whose bytes are `bytes`; none when there are no such tokens. */
+function tail(bytes: Uint8Array, tokens: Uint32Array, tokenizer: Spelling['tokenizer']): readonly number[] {
   let first = tokens.length;
   let left = bytes.length;
   while (left > 0 && first > 0) {
     first -= 1;
     const token = tokenizer.tokenBytes(tokens[first] as number);
     left -= token.length;
-    if (left < 0 || Buffer.compare(token, bytes.subarray(left, left + token.length)) !== 0) return ok(NO_TOKENS);
+    if (left < 0 || Buffer.compare(token, bytes.subarray(left, left + token.length)) !== 0) return NO_TOKENS;
   }
-  return ok(left === 0 ? [...tokens.subarray(first)] : NO_TOKENS);
+  return left === 0 ? [...tokens.subarray(first)] : NO_TOKENS;
 }
 
 /** The offset of the character that `offset` lies within. */

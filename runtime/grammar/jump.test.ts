@@ -6,7 +6,7 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { ok } from '#gpu-host/protocol/errors.ts';
 import { Engine } from './matching/engine.ts';
 import type { Answer } from './messages.ts';
-import { type GrammarModel, GrammarService, type GrammarSource, type Spelling } from './service.ts';
+import { GrammarAccount, type GrammarModel, GrammarService, type GrammarSource, type Spelling } from './service.ts';
 import { Random } from './testing/random.ts';
 import { randomSchema } from './testing/schemas.ts';
 import { vocabularyFrom } from './testing/vocabularies.ts';
@@ -118,6 +118,69 @@ for (const name of ['stories15m', 'minimind2-small']) {
       assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
       value(await matcher.rollback(2));
       assert.deepEqual([...value(await matcher.jump(spelling, 1))], natural(text).slice(-2, -1));
+    });
+
+    it('are charged, one text a turn of the event loop', async () => {
+      let charged = 0;
+      let usedUp = false;
+      const account = new GrammarAccount({
+        charge: (cpuMs) => {
+          charged += cpuMs;
+        },
+        usedUp: () => usedUp,
+      });
+      let spent = 0;
+      const turns: number[] = [];
+      const measured: Spelling = {
+        tokenizer,
+        encode: (text) => {
+          const from = performance.now();
+          turns.push(performance.nodeTiming.uvMetricsInfo.loopCount);
+          let tokens = ok(tokenizer.encode(text));
+          // The worker's time is charged too, and is far less than 20 ms a text.
+          while (performance.now() < from + 20) tokens = ok(tokenizer.encode(text));
+          spent += performance.now() - from;
+          return tokens;
+        },
+      };
+      const source = { tag: 'regex', val: 'She was happ(y because|en)' } as const;
+      const compiled = value(service.compile('tenant', model, source, account));
+      const [matcher, other] = [compiled.matcher(), compiled.matcher()];
+      value(await compiled.ready());
+      charged = 0;
+      const both = await Promise.all([matcher.jump(measured, ALL), other.jump(measured, ALL)]);
+      assert.ok(both.every((tokens) => value(tokens).length > 0));
+      assert.ok(turns.length > 2);
+      assert.equal(new Set(turns).size, turns.length);
+      assert.ok(charged >= spent, `${charged} of ${spent} ms are charged`);
+      usedUp = true;
+      const refused = await matcher.jump(measured, ALL);
+      assert.equal(refused.tag === 'err' && refused.val.tag, 'limit-exceeded');
+      for (const held of [matcher, other, compiled]) held.drop();
+    });
+
+    it('are none of none, without the worker and the tokenizer', async () => {
+      let calls = 0;
+      const count = () => {
+        calls += 1;
+      };
+      const account = new GrammarAccount({ charge: count, usedUp: () => false });
+      const counted: Spelling = {
+        tokenizer,
+        encode: (text) => {
+          count();
+          return spelling.encode(text);
+        },
+      };
+      const compiled = value(service.compile('tenant', model, { tag: 'regex', val: 'of none' }, account));
+      value(await compiled.ready());
+      const matcher = compiled.matcher();
+      value(await matcher.status());
+      calls = 0;
+      assert.deepEqual([...value(await matcher.jump(counted, 0))], []);
+      assert.equal(calls, 0);
+      assert.ok(value(await matcher.jump(counted, 1)).length === 1 && calls > 0);
+      for (const held of [matcher, compiled]) held.drop();
     });
 
     it('hold back a token that may still grow', async () => {

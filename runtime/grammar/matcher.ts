@@ -65,12 +65,13 @@ export class Matcher {
    * @param most most tokens to accept
    */
   jump(spelling: Spelling, most: number): Promise<Outcome<Uint32Array>> {
+    if (most === 0) return this.#call(async () => ok(NO_TOKENS));
     const matcher = this.#id;
     return this.#call(async (accepted) => {
       const forced = await this.#ask({ kind: 'forced', matcher });
       if (forced.tag === 'err') return forced;
       if (typeof forced.val !== 'object' || !('reaching' in forced.val)) return unexpected();
-      const tokens = await forcedTokens(forced.val, spelling);
+      const tokens = await forcedTokens(forced.val, spelling, { account: this.#account, refuse: this.#asker.refuse });
       if (tokens.tag === 'err') return tokens;
       const own = tokens.val.slice(0, most);
       const taken = own.length > 0 ? await this.#accept(own, accepted) : ok(true);

@@ -6,7 +6,7 @@ import type { TokenTree } from './token-tree.ts';
 const MAX_BYTES = 2048;
 
 /** Most offsets of one answer: each costs a tokenization. With more, the text is not reported. */
-const MAX_REACHING = 32;
+const MAX_REACHING = 8;
 
 export const NOT_FORCED: Forced = { bytes: new Uint8Array(0), reaching: [] };
 
