@@ -1,4 +1,5 @@
 import { PROTECTED_DEVICE_STEPS, PROTECTED_TOKENS, type Preemptible } from '#scheduler/policies/preemption.ts';
+import type { Place } from '#scheduler/policies/victims.ts';
 import type { FamilyName } from './family.ts';
 import type { PageSpace } from './space.ts';
 
@@ -22,6 +23,7 @@ export class Contender implements Preemptible {
   readonly #device: DeviceSteps;
   #isAway = false;
   #protectedSteps = 0;
+  #overtook: Place | undefined;
   /** Number of the device's step at which the protection ends at the latest. */
   #protectedUntil = 0;
 
@@ -38,6 +40,10 @@ export class Contender implements Preemptible {
 
   get protectedSteps(): number {
     return this.#device.count < this.#protectedUntil ? this.#protectedSteps : 0;
+  }
+
+  get overtook(): Place | undefined {
+    return this.#overtook;
   }
 
   /** True when the family holds pages and may go on by itself. */
@@ -57,8 +63,11 @@ export class Contender implements Preemptible {
     this.#isAway = true;
   }
 
-  return(): void {
+  /** @param overtook the newest of the older families that are away */
+  return(overtook?: Contender): void {
     this.#isAway = false;
+    // Not the contender itself: it may have overtaken others in turn, and they would never be let go.
+    this.#overtook = overtook && { arrival: overtook.arrival, order: overtook.order };
     this.#protectedSteps = PROTECTED_TOKENS;
     this.#protectedUntil = this.#device.count + PROTECTED_DEVICE_STEPS;
   }
@@ -76,6 +85,13 @@ export class Contender implements Preemptible {
       if (space.idle) continue;
       for (const page of space.held.keys()) if (page.frame < 0) frames++;
     }
+    return frames;
+  }
+
+  /** Pages of the family that have a frame. */
+  get resident(): number {
+    let frames = 0;
+    for (const space of this.spaces) for (const page of space.held.keys()) if (page.frame >= 0) frames++;
     return frames;
   }
 

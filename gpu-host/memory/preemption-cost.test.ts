@@ -42,6 +42,38 @@ test('a claim that preempts hundreds of families counts the pages of each a few 
   memory.audit();
 });
 
+test('hundreds of preempted families that do not fit are considered with a few counts of the pages of each', () => {
+  const device = new ArrayDevice(8, PAGES);
+  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
+  const memory = new DeviceMemory({
+    ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
+    terminate: () => assert.fail('swap has room'),
+    preempt: () => undefined,
+  });
+  const spaces = Array.from({ length: FAMILIES }, (_, i): PageSpace => {
+    return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: PAGES });
+  });
+  spaces[0]?.allocate(0, PAGES / 2);
+  let reads = 0;
+  for (const [i, space] of spaces.entries()) {
+    const { held, contender } = space;
+    Object.defineProperty(space, 'held', {
+      get() {
+        reads++;
+        return held;
+      },
+    });
+    if (i === 0) continue;
+    contender.wanted = i === FAMILIES - 1 ? 1 : PAGES - i;
+    contender.heldCalls = 1;
+    contender.leave();
+  }
+  assert.equal(memory.relief.next(), spaces.at(-1)?.contender);
+  assert.ok(reads < 20 * FAMILIES, `the pages of ${FAMILIES} families were counted ${reads} times`);
+  assert.equal(memory.relief.next(), undefined);
+  memory.audit();
+});
+
 test('a claim that ends hundreds of inferlets counts the pages of each a few times', () => {
   const device = new ArrayDevice(8, PAGES);
   // Swap has room for a hundred pages.

@@ -77,3 +77,60 @@ test('a family that returned and waits keeps no frames for itself', () => {
     memory.audit();
   }
 });
+
+/** The oldest of three runs with 4 of 16 pages, the second has one, wants 13 more and is held, and the third wants 6. */
+function overtaken(): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
+  const { memory, spaces } = opened();
+  const [oldest, second, third] = spaces;
+  oldest.allocate(0, 4);
+  for (const page of oldest.held.keys()) page.filled = 1;
+  second.allocate(0, 1);
+  for (const [space, wanted] of [[second, 13] as const, [third, 6] as const]) {
+    space.contender.wanted = wanted;
+    space.contender.heldCalls = 1;
+    space.contender.leave();
+  }
+  return { memory, spaces };
+}
+
+test('a preempted family that does not fit keeps no later one away', () => {
+  const { memory, spaces } = overtaken();
+  const [oldest, second, third] = spaces;
+  assert.equal(memory.relief.isDue, true);
+  assert.equal(memory.relief.next(), third.contender);
+  assert.equal(memory.relief.next(), undefined);
+  assert.equal(memory.relief.isDue, false);
+  third.allocate(0, 6);
+  assert.equal(memory.relief.next(), undefined);
+  // The first in line returns as soon as the older one gives pages back.
+  oldest.free(Uint32Array.of(0, 1, 2));
+  assert.equal(memory.relief.isDue, true);
+  assert.equal(memory.relief.next(), second.contender);
+  memory.audit();
+});
+
+test('a family has no protection from those that it overtook', () => {
+  for (const overtakes of [true, false]) {
+    const { memory, spaces } = overtaken();
+    const [oldest, second, third] = spaces;
+    if (overtakes) assert.equal(memory.relief.next(), third.contender);
+    else third.contender.return();
+    third.allocate(0, 6);
+    for (const page of third.held.keys()) page.filled = 1;
+    oldest.free(Uint32Array.of(0, 1, 2));
+    assert.equal(memory.relief.next(), overtakes ? second.contender : undefined);
+    if (!overtakes) second.contender.return();
+    if (overtakes) second.allocate(1, 13);
+    else assert.throws(() => second.allocate(1, 13), CallHeld);
+    assert.equal(third.contender.isAway, overtakes);
+    memory.audit();
+  }
+});
+
+test('no family overtakes when no older one runs', () => {
+  const { memory, spaces } = overtaken();
+  spaces[0].waiting = true;
+  assert.equal(memory.relief.next(), spaces[1].contender);
+  assert.equal(memory.relief.next(), undefined);
+  memory.audit();
+});

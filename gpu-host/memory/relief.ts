@@ -1,4 +1,4 @@
-import { choosePreempted, mayReturn, oldestOf } from '#scheduler/policies/preemption.ts';
+import { choosePreempted, isProtectedFrom, mayReturn } from '#scheduler/policies/preemption.ts';
 import { chooseVictims, isNewer } from '#scheduler/policies/victims.ts';
 import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
@@ -36,9 +36,9 @@ export interface ReliefStats {
   readonly preempted: number;
 }
 
-/** Why a family could not return. */
+/** State of memory in which none of these families could return. */
 interface Refusal {
-  readonly family: Contender;
+  readonly families: ReadonlySet<Contender>;
   readonly available: number;
   readonly inTheWay: number;
 }
@@ -59,7 +59,7 @@ export class Relief {
   #terminations = 0;
   /** True after a change that may let a family return. */
   #mayReturn = false;
-  /** The family whose return was refused last, with the state of memory at that time. */
+  /** The families whose return was refused last, with the state of memory at that time. */
   #refused: Refusal | undefined;
 
   constructor(options: ReliefOptions) {
@@ -87,31 +87,57 @@ export class Relief {
     this.#mayReturn = true;
   }
 
-  /** The preempted family that may go on now, first come, first served: it counts as returned. Undefined when there is none. */
+  /**
+   * The preempted family that may go on now: it counts as returned. Undefined when there is none. First come, first served; while older
+   * families keep the first in line from its pages, later ones that fit go before it, and have no protection from those that they overtake.
+   */
   next(): Contender | undefined {
-    const { available, total } = this.#pool;
-    const family = oldestOf(this.#held());
-    const isDue = this.#isDue(family);
-    this.#refused = family && { family, available, inTheWay: this.#inTheWay(family) };
-    if (!family || !isDue) return undefined;
+    const held = this.#oldestFirst();
+    const [oldest] = held;
+    const candidates = this.#isBetter(oldest) ? held : this.#unseen(held);
+    const { available } = this.#pool;
+    this.#refused = oldest && { families: new Set(held), available, inTheWay: this.#inTheWay(oldest) };
+    if (!oldest || candidates.length === 0) return undefined;
     this.#mayReturn = false;
-    const others = this.#running(family);
-    const olderRuns = others.some((other) => isNewer(family, other) || other.isPinned);
-    const needed = Math.min(total, family.needed);
-    const gained = (): number => {
-      const newer = others.filter((other) => isNewer(other, family) && other.protectedSteps === 0);
-      const promised = others.reduce((sum, other) => sum + other.promised, 0);
-      return available - promised + framesGained([], this.#movable(newer, family), this.#room(false));
-    };
-    if (!mayReturn({ needed, available: olderRuns ? gained() : 0, total, olderRuns })) return undefined;
-    family.return();
+    const family = this.#firstThatFits(oldest, candidates);
+    if (!family) return undefined;
+    family.return(held[held.indexOf(family) - 1]);
     this.#refused = undefined;
     return family;
   }
 
+  #firstThatFits(oldest: Contender, candidates: readonly Contender[]): Contender | undefined {
+    const { total } = this.#pool;
+    const mayOvertake = this.#running(oldest).some((other) => other.runs && isNewer(oldest, other));
+    // No later candidate has more than this: it may use no pages of more families.
+    let most = Number.POSITIVE_INFINITY;
+    for (const family of candidates) {
+      if (family !== oldest && !mayOvertake) return undefined;
+      const needed = Math.min(total, family.needed);
+      if (!mayReturn({ needed, available: most, total, olderRuns: true })) continue;
+      const others = this.#running(family);
+      const olderRuns = mayOvertake || others.some((other) => isNewer(family, other) || other.isPinned);
+      if (!olderRuns) return family;
+      const available = this.#gained(family, others);
+      if (mayReturn({ needed, available, total, olderRuns })) return family;
+      // Its own pages were not counted: later ones may use them.
+      most = Math.min(most, available + family.resident);
+    }
+    return undefined;
+  }
+
+  /** Frames that the family would have, once newer ones without protection from it were preempted. */
+  #gained(family: Contender, others: readonly Contender[]): number {
+    const newer = others.filter((other) => isNewer(other, family) && !isProtectedFrom(other, family));
+    const leaving = new Set(newer);
+    const promised = others.reduce((sum, other) => sum + (leaving.has(other) ? 0 : other.promised), 0);
+    return this.#pool.available - promised + framesGained([], this.#movable(newer, family), this.#room(false));
+  }
+
   /** True when `next` has a family to consider. */
   get isDue(): boolean {
-    return this.#isDue(oldestOf(this.#held()));
+    const held = this.#oldestFirst();
+    return this.#isBetter(held[0]) || this.#unseen(held).length > 0;
   }
 
   /** Preempts all families when none has a call that can run, so that the oldest held one returns. @returns false when no call is held */
@@ -161,15 +187,24 @@ export class Relief {
     for (const family of this.#options.contenders) if (family.isAway && family.heldCalls > 0) yield family;
   }
 
-  /** True when memory has improved for the family since its refusal, or it was not considered yet. */
-  #isDue(family: Contender | undefined): boolean {
-    if (!family) return false;
-    const refused = this.#refused;
-    if (this.#mayReturn || refused?.family !== family || this.#pool.available > refused.available) return true;
-    return this.#inTheWay(family) < refused.inTheWay;
+  #oldestFirst(): Contender[] {
+    return [...this.#held()].sort((a, b) => (isNewer(a, b) ? 1 : -1));
   }
 
-  /** Number of other families whose pages `own` cannot have now. */
+  /** True when memory has improved for the oldest held family since its refusal, or it was not considered yet. */
+  #isBetter(oldest: Contender | undefined): boolean {
+    if (!oldest) return false;
+    const refused = this.#refused;
+    if (this.#mayReturn || !refused?.families.has(oldest) || this.#pool.available > refused.available) return true;
+    return this.#inTheWay(oldest) < refused.inTheWay;
+  }
+
+  /** Held families that were not considered yet. */
+  #unseen(held: readonly Contender[]): Contender[] {
+    return held.filter((family) => !this.#refused?.families.has(family));
+  }
+
+  /** Number of other families whose pages `own` cannot have now, and of those that are protected from others. */
   #inTheWay(own: Contender): number {
     return this.#running(own).filter((other) => isNewer(own, other) || other.protectedSteps > 0 || other.isPinned)
       .length;

@@ -27,7 +27,7 @@ function clock(timers: { enable(options: { apis: ['setTimeout'] }): void; tick(m
   };
 }
 
-test('wall time stands still while the family is held, in any schedule of holds', (t) => {
+test('wall time stands still while the family is held, for the limit in all, in any schedule of holds', (t) => {
   const { now, pass } = clock(t.mock.timers);
   const phases = fc.array(fc.record({ ms: fc.integer({ min: 1, max: 400 }), holds: fc.nat({ max: 2 }) }), {
     minLength: 1,
@@ -60,9 +60,10 @@ test('wall time stands still while the family is held, in any schedule of holds'
         hold(wanted);
         assert.equal(moved.length - moves, ends ? 1 : 0);
         if (ends) assert.equal(moved.at(-1), startedAt + LIMITS.wallMs + heldMs);
-        if (wanted > 0) heldMs += ms;
-        else if (due < 0 && ran + ms >= LIMITS.wallMs) due = now() + LIMITS.wallMs - ran;
-        if (wanted === 0) ran += ms;
+        const countedMs = wanted > 0 ? Math.min(ms, LIMITS.wallMs - heldMs) : 0;
+        heldMs += countedMs;
+        if (due < 0 && ran + ms - countedMs >= LIMITS.wallMs) due = now() + countedMs + LIMITS.wallMs - ran;
+        ran += ms - countedMs;
         pass(ms);
         assert.equal(wall.at, startedAt + LIMITS.wallMs + heldMs);
       }
@@ -87,7 +88,7 @@ test('a child whose family is held at its start has all of its time, and the dea
     (stop) => stops.push(stop),
     () => undefined,
   );
-  pass(1200);
+  pass(900);
   assert.equal(wall.at, 1500);
   held.change(false);
   pass(999);
@@ -103,4 +104,22 @@ test('a child whose family is held at its start has all of its time, and the dea
       ],
     ],
   );
+});
+
+test('a run takes at most twice its wall time, although calls of its family stay held', (t) => {
+  const { now, pass } = clock(t.mock.timers);
+  const held = new HeldTime(now);
+  const stoppedAt: number[] = [];
+  const wall = new WallTime(JOB, now(), held);
+  wall.limit(
+    () => stoppedAt.push(now()),
+    () => undefined,
+  );
+  pass(300);
+  held.change(true);
+  pass(1699);
+  assert.deepEqual(stoppedAt, []);
+  assert.equal(wall.at, 2000);
+  pass(1);
+  assert.deepEqual(stoppedAt, [2000]);
 });

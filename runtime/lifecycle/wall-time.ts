@@ -7,9 +7,10 @@ import type { Stop } from './stopping.ts';
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The wall time of one run. It stands still while the run's family is preempted and has calls to make: the platform took that time. The
- * deadline of the invocation itself (`submittedAt + deadlineMs`) does not move, so a preempted family comes to an end, too; the
- * scheduler's worker enforces it for the root, which takes its children along.
+ * The wall time of one run. It stands still while the run's family is preempted and has calls to make: the platform took that time. It
+ * stands still for `limits.wallMs` in all, so a run takes at most twice its limit: while calls of one member are held on one model, others of
+ * the family may go on. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move, so a preempted family comes to an
+ * end, too; the scheduler's worker enforces it for the root, which takes its children along.
  */
 export class WallTime implements Deadline {
   readonly #job: InvocationJob;
@@ -25,11 +26,11 @@ export class WallTime implements Deadline {
     this.#heldBeforeMs = held.totalMs;
   }
 
-  /** The earlier of the ends of wall time and invocation, milliseconds since the Unix epoch; later after, and during, each hold. */
+  /** The earlier of the ends of wall time and invocation, milliseconds since the Unix epoch; later after, and during, each hold that counts. */
   get at(): number {
     const { submittedAt, deadlineMs, limits } = this.#job;
     const heldMs = this.#held.totalMs - this.#heldBeforeMs;
-    return Math.min(submittedAt + deadlineMs, this.#startedAt + limits.wallMs + heldMs);
+    return Math.min(submittedAt + deadlineMs, this.#startedAt + limits.wallMs + Math.min(heldMs, limits.wallMs));
   }
 
   /**
@@ -40,25 +41,29 @@ export class WallTime implements Deadline {
    * @returns the function that ends it
    */
   limit(stop: (reason: Stop) => void, moved: (at: number) => void): () => void {
-    const { limits, parent } = this.#job;
+    const { parent } = this.#job;
+    const { wallMs } = this.#job.limits;
     const held = this.#held;
-    let leftMs = limits.wallMs;
-    let goesSinceMs = 0;
+    const [fromMs, heldBeforeMs] = [held.nowMs, held.totalMs];
     let timer: NodeJS.Timeout | undefined;
-    const go = () => {
-      goesSinceMs = held.nowMs;
-      timer = setTimeout(() => stop(usedUp(limits.wallMs, parent)), Math.min(Math.max(0, leftMs), MAX_TIMER_MS));
+    let isOver = false;
+    const end = () => {
+      isOver = true;
+      stop(usedUp(wallMs, parent));
+    };
+    const start = () => {
+      clearTimeout(timer);
+      if (isOver) return;
+      // A hold that lasts adds what is left to add.
+      const addedMs = held.isHeld ? wallMs : Math.min(wallMs, held.totalMs - heldBeforeMs);
+      const leftMs = wallMs + addedMs - (held.nowMs - fromMs);
+      timer = setTimeout(end, Math.min(Math.max(0, leftMs), MAX_TIMER_MS));
     };
     const unwatch = held.watch(() => {
-      if (held.isHeld) {
-        clearTimeout(timer);
-        leftMs -= held.nowMs - goesSinceMs;
-      } else {
-        go();
-        moved(this.at);
-      }
+      start();
+      if (!held.isHeld) moved(this.at);
     });
-    if (!held.isHeld) go();
+    start();
     return () => {
       clearTimeout(timer);
       unwatch();

@@ -1,20 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import {
-  choosePreempted,
-  mayReturn,
-  oldestOf,
-  PROTECTED_TOKENS,
-  type Preemptible,
-  RESERVE_SHIFT,
-} from './preemption.ts';
+import { choosePreempted, mayReturn, PROTECTED_TOKENS, type Preemptible, RESERVE_SHIFT } from './preemption.ts';
 import { CountedShortfall } from './testing/shortfall.ts';
-import { isNewer } from './victims.ts';
+import { isNewer, type Place } from './victims.ts';
 
 interface Family extends Preemptible {
   readonly name: string;
   readonly pages: number;
+}
+
+function oldestOf<F extends Place>(families: readonly F[]): F | undefined {
+  return families.toSorted((a, b) => (isNewer(a, b) ? 1 : -1))[0];
 }
 
 const family = (name: string, arrival: number, pages: number, protectedSteps = 0): Family => {
@@ -140,4 +137,18 @@ test('in any schedule all families come to their end, the oldest that can go on 
     }),
     { seed: 20261122, numRuns: 300 },
   );
+});
+
+test('a family that overtook others is not protected from them, nor from older ones', () => {
+  const [oldest, second, third, fourth] = [0, 1, 2, 3].map((arrival) => family(`${arrival}`, arrival, 4)) as [
+    Family,
+    Family,
+    Family,
+    Family,
+  ];
+  const newest: Family = { ...family('newest', 4, 4, 5), overtook: third };
+  const missing = (gone: readonly Family[]) => 2 - gone.reduce((sum, { pages }) => sum + pages, 0);
+  const gone = (requester: Family) =>
+    choosePreempted(requester, [oldest, newest], new CountedShortfall(missing))?.map(({ name }) => name);
+  assert.deepEqual([second, third, fourth].map(gone), [['newest'], ['newest'], undefined]);
 });

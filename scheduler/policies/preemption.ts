@@ -16,12 +16,22 @@ export const RESERVE_SHIFT = 4;
 export interface Preemptible extends Place {
   /** Steps that the family still has to make before it may be preempted again. */
   readonly protectedSteps: number;
+  /** The newest of the older families that were away when the family returned, and that had not fit. */
+  readonly overtook?: Place | undefined;
+}
+
+/**
+ * True when the family returned a short while ago and must not leave for `other`, unless that is the oldest. Those that it overtook, and any
+ * older ones, need not wait for it.
+ */
+export function isProtectedFrom({ protectedSteps, overtook }: Preemptible, other: Place): boolean {
+  return protectedSteps > 0 && (!overtook || isNewer(other, overtook));
 }
 
 /**
  * Chooses the families to preempt for a request that does not fit: the newest first, and no more than needed. No family older than the
- * requester is chosen, so the oldest always advances. One that returned a short while ago is chosen for the oldest family alone, and
- * last.
+ * requester is chosen, so the oldest always advances. One that returned a short while ago is chosen for the oldest family and those that it
+ * overtook alone, and last.
  *
  * @param running other families that hold memory and may go on, in any order
  * @param shortfall of the request while all of them stay; the choice changes it
@@ -34,19 +44,12 @@ export function choosePreempted<F extends Preemptible>(
 ): readonly F[] | undefined {
   const isOldest = !running.some((other) => isNewer(requester, other));
   const inTurn = running
-    .filter((other) => isNewer(other, requester) && (isOldest || other.protectedSteps === 0))
+    .filter((other) => isNewer(other, requester) && (isOldest || !isProtectedFrom(other, requester)))
     .sort((a, b) => Number(a.protectedSteps > 0) - Number(b.protectedSteps > 0) || (isNewer(a, b) ? -1 : 1));
   const gone = leaveInTurn(inTurn, shortfall);
   if (shortfall.missing > 0) return undefined;
   // A family whose pages are not needed stays.
   return withoutSpared(gone, shortfall, () => shortfall.missing <= 0);
-}
-
-/** The family to return next: first come, first served. Undefined when there is none. */
-export function oldestOf<F extends Place>(families: Iterable<F>): F | undefined {
-  let oldest: F | undefined;
-  for (const family of families) if (!oldest || isNewer(oldest, family)) oldest = family;
-  return oldest;
 }
 
 export interface Return {
@@ -60,7 +63,7 @@ export interface Return {
   readonly olderRuns: boolean;
 }
 
-/** True when the family that is next may return. The reserve keeps it from being preempted again right away. */
+/** True when a family may return. The reserve keeps it from being preempted again right away. */
 export function mayReturn({ needed, available, total, olderRuns }: Return): boolean {
   return !olderRuns || needed + Math.min(total >> RESERVE_SHIFT, Math.max(0, total - needed)) <= available;
 }
