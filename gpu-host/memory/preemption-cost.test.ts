@@ -13,95 +13,72 @@ const FAMILIES = 500;
 const PAGES = 10_000;
 const TICKET = { place: 'memory' } as const;
 
-test('a claim that preempts hundreds of families counts the pages of each a few times', () => {
+/** A pool with one inferlet in each of many families. `reads` counts how often the pages of a watched inferlet were gone through. */
+function crowd({ swapPages = 100_000, terminate }: { swapPages?: number; terminate(space: PageSpace): void }) {
   const device = new ArrayDevice(8, PAGES);
-  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
+  const { pageBytes } = device;
+  const swap = new SwapStore({ pageBytes, memoryBytes: swapPages * pageBytes, diskBytes: 0, directory: tmpdir() });
   const memory = new DeviceMemory({
     ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
-    terminate: () => assert.fail('swap has room'),
+    terminate,
     preempt: () => undefined,
   });
   const spaces = Array.from({ length: FAMILIES }, (_, i): PageSpace => {
     return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: PAGES });
   });
-  let reads = 0;
-  for (const space of spaces.slice(1)) {
-    space.allocate(0, PAGES / FAMILIES);
+  let count = 0;
+  const watch = (space: PageSpace): void => {
     const { held } = space;
     Object.defineProperty(space, 'held', {
       get() {
-        reads++;
+        count += 1;
         return held;
       },
     });
+  };
+  return { memory, spaces, watch, reads: () => count };
+}
+
+test('a claim that preempts hundreds of families counts the pages of each a few times', () => {
+  const { memory, spaces, watch, reads } = crowd({ terminate: () => assert.fail('swap has room') });
+  for (const space of spaces.slice(1)) {
+    space.allocate(0, PAGES / FAMILIES);
+    watch(space);
   }
   // The oldest takes half of all pages.
   spaces[0]?.allocate(0, PAGES / 2);
   assert.ok(memory.relief.stats().preemptions > FAMILIES / 3);
-  assert.ok(reads < 20 * FAMILIES, `the pages of ${FAMILIES} families were counted ${reads} times`);
+  assert.ok(reads() < 20 * FAMILIES, `the pages of ${FAMILIES} families were counted ${reads()} times`);
   memory.audit();
 });
 
 test('hundreds of preempted families that do not fit are considered with a few counts of the pages of each', () => {
-  const device = new ArrayDevice(8, PAGES);
-  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
-  const memory = new DeviceMemory({
-    ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
-    terminate: () => assert.fail('swap has room'),
-    preempt: () => undefined,
-  });
-  const spaces = Array.from({ length: FAMILIES }, (_, i): PageSpace => {
-    return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: PAGES });
-  });
+  const { memory, spaces, watch, reads } = crowd({ terminate: () => assert.fail('swap has room') });
   spaces[0]?.allocate(0, PAGES / 2);
-  let reads = 0;
   for (const [i, space] of spaces.entries()) {
-    const { held, contender } = space;
-    Object.defineProperty(space, 'held', {
-      get() {
-        reads++;
-        return held;
-      },
-    });
+    const { contender } = space;
+    watch(space);
     if (i === 0) continue;
     contender.wanted = i === FAMILIES - 1 ? 1 : PAGES - i;
     contender.heldCalls = 1;
     contender.leave();
   }
   assert.equal(memory.relief.next(), spaces.at(-1)?.contender);
-  assert.ok(reads < 20 * FAMILIES, `the pages of ${FAMILIES} families were counted ${reads} times`);
+  assert.ok(reads() < 20 * FAMILIES, `the pages of ${FAMILIES} families were counted ${reads()} times`);
   assert.equal(memory.relief.next(), undefined);
   memory.audit();
 });
 
 test('a claim that ends hundreds of inferlets counts the pages of each a few times', () => {
-  const device = new ArrayDevice(8, PAGES);
-  // Swap has room for a hundred pages.
-  const memoryBytes = 100 * device.pageBytes;
-  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes, diskBytes: 0, directory: tmpdir() });
-  const memory = new DeviceMemory({
-    ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
-    terminate: (space) => space.releaseAll(),
-    preempt: () => undefined,
-  });
-  const spaces = Array.from({ length: FAMILIES }, (_, i): PageSpace => {
-    return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: PAGES });
-  });
-  let reads = 0;
+  const { memory, spaces, watch, reads } = crowd({ swapPages: 100, terminate: (space) => space.releaseAll() });
   for (const space of spaces.slice(1)) {
     space.allocate(0, PAGES / FAMILIES);
-    const { held } = space;
-    for (const page of held.keys()) page.filled = 1;
-    Object.defineProperty(space, 'held', {
-      get() {
-        reads++;
-        return held;
-      },
-    });
+    for (const page of space.held.keys()) page.filled = 1;
+    watch(space);
   }
   spaces[0]?.allocate(0, PAGES / 2);
   assert.ok(memory.relief.stats().terminations > FAMILIES / 3);
-  assert.ok(reads < 20 * FAMILIES, `the pages of ${FAMILIES} inferlets were counted ${reads} times`);
+  assert.ok(reads() < 20 * FAMILIES, `the pages of ${FAMILIES} inferlets were counted ${reads()} times`);
   memory.audit();
 });
 

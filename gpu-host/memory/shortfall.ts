@@ -15,7 +15,7 @@ export interface Claim {
   readonly room: SwapRoom;
 }
 
-/** What a claim lacks while families are preempted one by one. */
+/** The frames that a claim still lacks while families are preempted one by one. */
 export class PreemptionShortfall implements Shortfall<Contender> {
   readonly #requester: PageSpace;
   readonly #gain: FrameGain;
@@ -45,7 +45,7 @@ export class PreemptionShortfall implements Shortfall<Contender> {
   }
 }
 
-/** What a claim lacks while inferlets are ended one by one. */
+/** The frames that a claim still lacks while inferlets are ended one by one. */
 export class EndingShortfall implements Shortfall<PageSpace> {
   readonly #need: FrameNeed;
   readonly #free: number;

@@ -86,7 +86,7 @@ describe('a grammar that leaves a keyword open', () => {
       assert.match(outcome.val.val, /Duplicate items at indexes 0 and 2.*leaves uniqueItems \(#\) open/);
     }
     assert.equal(value(await matcher.accept(Uint32Array.of(eos))), false);
-    // What was taken back no longer counts.
+    // Tokens that were taken back no longer count.
     value(await matcher.rollback(1));
     assert.equal(value(await matcher.accept(bytes('0]'))), true);
     assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });

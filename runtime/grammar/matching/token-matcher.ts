@@ -11,7 +11,7 @@ export interface Compiled {
   readonly places: Places;
   readonly tree: TokenTree;
   readonly vocabulary: Vocabulary;
-  /** What the grammar leaves open: a text may end only if it passes. */
+  /** The check of the schema's rules that the grammar cannot hold: a text may end only if it passes. */
   readonly check?: Check | undefined;
 }
 
@@ -22,7 +22,7 @@ export class TokenMatcher {
   readonly #path: (Place | null)[];
   /** The tokens between the places, for grammars that leave something open; those past the last place are void. */
   readonly #tokens: number[] = [];
-  /** What is wrong with the text of this many places; a mask, the status and an end ask for the same. */
+  /** The last check's outcome, for the text with this many places. A mask, the status and an end ask for it in turn. */
   #checked: { readonly places: number; readonly fault: string | null } | null = null;
 
   constructor(compiled: Compiled) {
@@ -154,7 +154,7 @@ export class TokenMatcher {
     return fault === null;
   }
 
-  /** What is wrong with the text so far, as a whole text of the grammar. */
+  /** Checks the text so far as a whole text of the grammar. Returns its fault, or null. */
   #fault(): string | null {
     const { check, vocabulary } = this.#compiled;
     if (!check) return null;

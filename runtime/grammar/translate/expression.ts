@@ -23,7 +23,7 @@ export interface Grammar {
 export interface Check {
   /** The rules that the grammar leaves open, with their places. */
   readonly open: readonly string[];
-  /** What is wrong with a text, or null. @throws GrammarError for a text that takes too long to check */
+  /** Checks a whole text. Returns its fault, or null. @throws GrammarError for a text that takes too long to check */
   fault(text: string): string | null;
 }
 
