@@ -6,7 +6,7 @@ import type { GrammarModel } from './service.ts';
 import type { GrammarSource } from './translate/source.ts';
 import { vocabularyOf } from './vocabulary.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
-import type { Workers } from './workers.ts';
+import { MADE_ROOM, type Workers } from './workers.ts';
 
 /** Milliseconds. */
 export interface Deadlines {
@@ -30,7 +30,7 @@ export interface GrammarJob {
 
 const CLOSED = handlerError('closed', 'the grammar was dropped');
 
-/** Most attempts at a request whose worker ends for another reason. */
+/** Most attempts at a request whose worker is ended by other requests. */
 const MAX_ATTEMPTS = 3;
 
 /** A source that is compiled in its tenant's worker, and again in the next worker after that one has ended. */
@@ -68,7 +68,7 @@ export class Grammar {
   async use(asker: Asker, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<Outcome<Answer>> {
     try {
       let reason = '';
-      for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+      for (let attempt = 0; attempt < MAX_ATTEMPTS; ) {
         const refused = this.#failure ?? asker.refuse();
         if (refused) return err(refused);
         const { tenant, workers } = this.job;
@@ -76,6 +76,8 @@ export class Grammar {
         if (reply.tag === 'err') return reply;
         if (reply.val.tag !== 'ended') return reply.val;
         if (reply.val.culprit) return err(this.#fail(reply.val.val));
+        if (reply.val.val === MADE_ROOM) continue;
+        attempt += 1;
         reason = reply.val.val.val;
       }
       return err(handlerError('unavailable', `the grammar worker ended again and again (${reason}); try again later`));

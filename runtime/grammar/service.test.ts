@@ -331,6 +331,31 @@ describe('GrammarService', () => {
     });
   });
 
+  it('lets a tenant have a place although others always have calls in their workers, and loses none of those', async () => {
+    await using(new GrammarService({ maxWorkers: 1 }), async (service) => {
+      const busy = compile(service, 'busy tenant', model, JSON_SOURCE);
+      let stop = false;
+      let calls = 0;
+      const callers = Array.from({ length: 4 }, async () => {
+        const matcher = busy.matcher();
+        while (!stop) {
+          assert.equal(value(await matcher.accept(encode('['))), true);
+          value(await matcher.rollback(encode('[').length));
+          calls += 1;
+        }
+      });
+      assert.equal(value(await busy.ready()), undefined);
+      for (let turn = 0; turn < 2; turn += 1) {
+        const before = calls;
+        const other = compile(service, `other tenant ${turn}`, model, JSON_SOURCE).matcher();
+        assert.equal(value(await other.accept(encode('[1'))), true);
+        while (calls === before) await sleep(20);
+      }
+      stop = true;
+      await Promise.all(callers);
+    });
+  });
+
   it('answers with closed after it is closed, also to waiting calls', async () => {
     const service = new GrammarService();
     const compiled = compile(service, 'tenant', model, JSON_SOURCE);

@@ -21,8 +21,6 @@ export interface Asker {
   charge(cpuMs: number): void;
 }
 
-const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
-
 interface Pending {
   /** Null for the worker's start. */
   readonly request: Request | null;
@@ -39,6 +37,9 @@ export interface LinkOptions {
   readonly startMs: number;
 }
 
+/** Milliseconds for which a worker serves its tenant although other tenants wait. */
+const TURN_MS = 2000;
+
 const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
 /** Files that a worker may read: its own code. A thread with its own arguments does not inherit this process's permissions. */
@@ -51,16 +52,23 @@ const CODE = [
 
 /**
  * One worker thread. Requests go in order; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
- * crashes is ended, and all pending requests get the error.
+ * crashes is ended, and all pending requests get the error. The request at fault then also pays for setting up the next worker.
  */
 export class WorkerLink {
   readonly #worker: Worker;
   readonly #pending: Pending[] = [];
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
+  /** Pays for the worker's start and vocabularies. */
+  readonly #platform: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
+  #setUpMs = 0;
   #endTurn: () => void = () => undefined;
   /** Start of the first pending request's turn. */
   #turnAt = 0;
+  /** First answer to a guest; undefined while the worker is set up. */
+  #servesSince: number | undefined;
+  /** The reason for which the worker ends after its current request. */
+  #retired: HandlerError | undefined;
   #ended: HandlerError | undefined;
   /** Number of operations that need this worker; the `Workers` count them. */
   users = 0;
@@ -75,21 +83,26 @@ export class WorkerLink {
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
     this.#worker.on('message', (sent: Sent) => this.#answered(sent));
-    this.#worker.on('error', (error) => this.#end(crash(error)));
+    this.#worker.on('error', (error) => this.#fail(crash(error)));
     this.#exited = new Promise((resolve) => {
       this.#worker.on('exit', () => {
-        this.#end(handlerError('unavailable', 'the grammar worker ended'));
+        this.#fail(handlerError('unavailable', 'the grammar worker ended'));
         resolve();
       });
     });
-    this.#push({ request: null, asker: PLATFORM, deadlineMs: startMs, resolve: () => undefined });
+    this.#push({ request: null, asker: this.#platform, deadlineMs: startMs, resolve: () => undefined });
   }
 
   get ended(): boolean {
     return this.#ended !== undefined;
   }
 
-  request(request: Request, deadlineMs: number, asker: Asker = PLATFORM): Promise<LinkReply> {
+  /** Milliseconds until the worker's turn is over, at the time `now`; infinite while the worker is set up. */
+  turnLeft(now: number): number {
+    return this.#servesSince === undefined ? Number.POSITIVE_INFINITY : Math.max(0, this.#servesSince + TURN_MS - now);
+  }
+
+  request(request: Request, deadlineMs: number, asker = this.#platform): Promise<LinkReply> {
     if (this.#ended) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#ended });
     return new Promise((resolve) => this.#push({ request, asker, deadlineMs, resolve }));
   }
@@ -110,6 +123,13 @@ export class WorkerLink {
     return this.#exited;
   }
 
+  /** Ends the worker after its current request. Resolves when the thread is gone. */
+  retire(reason: HandlerError): Promise<void> {
+    this.#retired = reason;
+    if (this.#pending.length === 0) this.#end(reason);
+    return this.#exited;
+  }
+
   #push(pending: Pending): void {
     this.#pending.push(pending);
     if (this.#pending.length === 1) this.#begin();
@@ -125,7 +145,7 @@ export class WorkerLink {
     this.#endTurn = patientTimer(next.deadlineMs, () => {
       if (this.#pending[0] !== next) return;
       const text = `the grammar took more than ${next.deadlineMs} ms; use a simpler one`;
-      this.#end(handlerError('limit-exceeded', text));
+      this.#fail(handlerError('limit-exceeded', text));
     });
   }
 
@@ -144,8 +164,22 @@ export class WorkerLink {
     if (this.#ended) return;
     const answered = this.#pending.shift();
     answered?.asker.charge(cpuMs);
-    this.#begin();
+    if (answered?.asker !== this.#platform) this.#servesSince ??= performance.now();
+    if (this.#retired) this.#end(this.#retired);
+    else this.#begin();
     answered?.resolve(reply);
+  }
+
+  /** Ends the worker because of its current request, which pays for the time since its turn began. */
+  #fail(reason: HandlerError): void {
+    const [culprit] = this.#pending;
+    if (this.#ended) return;
+    this.#pending.shift();
+    // The timer waits longer for a stalled process, and the guest does not pay for that.
+    const elapsedMs = Math.min(performance.now() - this.#turnAt, culprit?.deadlineMs ?? 0);
+    culprit?.asker.charge(elapsedMs + this.#setUpMs);
+    this.#end(reason);
+    culprit?.resolve({ tag: 'ended', culprit: true, val: reason });
   }
 
   #end(reason: HandlerError): void {
@@ -153,12 +187,7 @@ export class WorkerLink {
     this.#ended = reason;
     this.#endTurn();
     void this.#worker.terminate();
-    const [late] = this.#pending;
-    // The timer waits longer for a stalled process, and the guest does not pay for that.
-    late?.asker.charge(Math.min(performance.now() - this.#turnAt, late.deadlineMs));
-    for (const [index, { resolve }] of this.#pending.splice(0).entries()) {
-      resolve({ tag: 'ended', culprit: index === 0, val: reason });
-    }
+    for (const { resolve } of this.#pending.splice(0)) resolve({ tag: 'ended', culprit: false, val: reason });
   }
 }
 

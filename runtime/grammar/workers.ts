@@ -1,4 +1,4 @@
-import { type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { type LinkOptions, WorkerLink } from './worker-link.ts';
 
 export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
@@ -13,19 +13,34 @@ export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
 }
 
 const CLOSED = handlerError('closed', 'the grammar service is closed');
+/** Ends a worker in favour of another tenant. Its requests are made again in the tenant's next worker. */
+export const MADE_ROOM = handlerError('unavailable', 'the grammar worker made room for another tenant');
+
+/** Longest time between two looks at the turns while a tenant waits: a worker that is set up has no turn yet. */
+const CHECK_MS = 500;
+
+/** The next worker of a tenant that has none. */
+interface Waiting {
+  /** Number of operations that wait for it. */
+  users: number;
+  readonly opened: Promise<Outcome<WorkerLink>>;
+  readonly settle: (opened: Outcome<WorkerLink>) => void;
+}
 
 /**
- * A bounded number of worker threads, one for each tenant that needs one. When all places are taken, the least recently used worker is
- * ended; its grammars and matchers are restored when they are needed.
+ * A bounded number of worker threads, one for each tenant that needs one. While a tenant waits for a place, the least recently used worker
+ * is ended; if all are in use, the one that has served the longest is retired at the end of its turn. Ended workers' grammars and matchers
+ * are restored when they are needed.
  */
 export class Workers {
   readonly #options: WorkersOptions;
   readonly #links = new Map<string, WorkerLink>();
   readonly #idle = new Map<WorkerLink, NodeJS.Timeout>();
-  /** Ended workers whose threads are still there. */
+  /** Ended and retired workers whose threads are still there. */
   readonly #ending = new Set<Promise<void>>();
-  /** Callbacks of tenants that wait for a place. */
-  readonly #waiting: (() => void)[] = [];
+  /** Tenants that wait for a place, first come first served. */
+  readonly #waiting = new Map<string, Waiting>();
+  #nextTurn: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(options: WorkersOptions) {
@@ -37,84 +52,103 @@ export class Workers {
     return this.#links.size + this.#ending.size;
   }
 
-  /** Runs `use` with the tenant's worker, which is not evicted meanwhile. */
+  /** Runs `use` with the tenant's worker, which counts as used meanwhile. */
   async with<T>(tenant: string, use: (link: WorkerLink) => Promise<T>): Promise<Outcome<T>> {
-    const link = await this.#link(tenant);
-    if (link.tag === 'err') return link;
-    const { val } = link;
-    this.#hold(val);
+    const held = await this.#hold(tenant);
+    if (held.tag === 'err') return held;
     try {
-      return ok(await use(val));
+      return ok(await use(held.val));
     } finally {
-      this.#release(tenant, val);
+      this.#release(tenant, held.val);
     }
   }
 
   async close(): Promise<void> {
     this.#closed = true;
     for (const [tenant, link] of this.#links) this.#end(tenant, link, CLOSED);
-    for (const wake of this.#waiting.splice(0)) wake();
+    for (const { settle } of this.#waiting.values()) settle(err(CLOSED));
     await Promise.all(this.#ending);
   }
 
-  async #link(tenant: string): Promise<Outcome<WorkerLink>> {
-    const until = performance.now() + this.#options.placeMs;
-    for (;;) {
-      if (this.#closed) return { tag: 'err', val: CLOSED };
-      const known = this.#links.get(tenant);
-      if (known && !known.ended) return ok(known);
-      if (known) this.#end(tenant, known, CLOSED);
-      if (this.count < this.#options.maxWorkers) {
-        const made = new WorkerLink({ ...this.#options, name: `grammar ${tenant}` });
-        this.#links.set(tenant, made);
-        return ok(made);
-      }
-      const left = until - performance.now();
-      if (left <= 0) {
-        const text = `all ${this.#options.maxWorkers} grammar workers are busy; try again later`;
-        return { tag: 'err', val: handlerError('unavailable', text) };
-      }
-      this.#evict();
-      await this.#place(left);
+  #hold(tenant: string): Outcome<WorkerLink> | Promise<Outcome<WorkerLink>> {
+    if (this.#closed) return err(CLOSED);
+    const link = this.#links.get(tenant);
+    if (link && !link.ended) {
+      link.users += 1;
+      clearTimeout(this.#idle.get(link));
+      this.#idle.delete(link);
+      return ok(link);
     }
+    if (link) this.#end(tenant, link, CLOSED);
+    const waiting = this.#waiting.get(tenant) ?? this.#wait(tenant);
+    waiting.users += 1;
+    this.#serve();
+    return waiting.opened;
   }
 
-  /** Ends the least recently used worker, if any is unused. */
-  #evict(): void {
-    const unused = [...this.#links].filter(([, link]) => link.users === 0);
-    const [oldest] = unused.sort(([, a], [, b]) => a.usedAt - b.usedAt);
-    if (oldest && this.#ending.size === 0)
-      this.#end(...oldest, handlerError('unavailable', 'the grammar worker made room'));
-  }
-
-  /** Resolves when a place may be free, or after `waitMs`. */
-  #place(waitMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      const wake = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-      const timer = setTimeout(() => {
-        this.#waiting.splice(this.#waiting.indexOf(wake), 1);
-        resolve();
-      }, waitMs);
-      this.#waiting.push(wake);
-    });
-  }
-
-  #hold(link: WorkerLink): void {
-    link.users += 1;
-    clearTimeout(this.#idle.get(link));
-    this.#idle.delete(link);
+  #wait(tenant: string): Waiting {
+    const { promise, resolve } = Promise.withResolvers<Outcome<WorkerLink>>();
+    const text = `all ${this.#options.maxWorkers} grammar workers are busy; try again later`;
+    const timer = setTimeout(() => settle(err(handlerError('unavailable', text))), this.#options.placeMs);
+    const settle = (opened: Outcome<WorkerLink>) => {
+      clearTimeout(timer);
+      this.#waiting.delete(tenant);
+      resolve(opened);
+    };
+    const waiting = { users: 0, opened: promise, settle };
+    this.#waiting.set(tenant, waiting);
+    return waiting;
   }
 
   #release(tenant: string, link: WorkerLink): void {
     link.users -= 1;
     link.usedAt = performance.now();
-    if (link.users > 0) return;
-    if (link.ended) this.#end(tenant, link, CLOSED);
-    else this.#idle.set(link, this.#endLater(tenant, link));
-    this.#waiting.shift()?.();
+    if (link.users > 0 || this.#links.get(tenant) !== link) return;
+    if (link.ended) {
+      this.#end(tenant, link, CLOSED);
+      return;
+    }
+    this.#idle.set(link, this.#endLater(tenant, link));
+    this.#serve();
+  }
+
+  /** Gives free places to waiting tenants, and makes room for the next one where that is fair. */
+  #serve(): void {
+    clearTimeout(this.#nextTurn);
+    for (const [tenant, { users, settle }] of this.#waiting) {
+      if (this.count >= this.#options.maxWorkers) {
+        this.#makeRoom();
+        return;
+      }
+      try {
+        const link = new WorkerLink({ ...this.#options, name: `grammar ${tenant}` });
+        link.users = users;
+        this.#links.set(tenant, link);
+        settle(ok(link));
+      } catch (error) {
+        // The kernel may refuse a thread.
+        const text = `a grammar worker cannot start: ${error instanceof Error ? error.message : String(error)}`;
+        settle(err(handlerError('unavailable', text)));
+      }
+    }
+  }
+
+  /** Ends or retires a worker, one at a time, or waits for the end of a turn. */
+  #makeRoom(): void {
+    if (this.#ending.size > 0) return;
+    const links = [...this.#links];
+    const [unused] = links.filter(([, link]) => link.users === 0).sort(([, a], [, b]) => a.usedAt - b.usedAt);
+    if (unused) {
+      this.#end(...unused, MADE_ROOM);
+      return;
+    }
+    const now = performance.now();
+    const [longest] = links.sort(([, a], [, b]) => a.turnLeft(now) - b.turnLeft(now));
+    if (!longest) return;
+    const [tenant, link] = longest;
+    const left = link.turnLeft(now);
+    if (left === 0) this.#remove(tenant, link, link.retire(MADE_ROOM));
+    else this.#nextTurn = setTimeout(() => this.#serve(), Math.min(left, CHECK_MS));
   }
 
   #endLater(tenant: string, link: WorkerLink): NodeJS.Timeout {
@@ -123,14 +157,17 @@ export class Workers {
   }
 
   #end(tenant: string, link: WorkerLink, reason: HandlerError): void {
-    if (this.#links.get(tenant) !== link) return;
+    if (this.#links.get(tenant) === link) this.#remove(tenant, link, link.end(reason));
+  }
+
+  #remove(tenant: string, link: WorkerLink, exited: Promise<void>): void {
     this.#links.delete(tenant);
     this.#options.onEnd(tenant);
     clearTimeout(this.#idle.get(link));
     this.#idle.delete(link);
-    const gone = link.end(reason).then(() => {
+    const gone = exited.then(() => {
       this.#ending.delete(gone);
-      this.#waiting.shift()?.();
+      this.#serve();
     });
     this.#ending.add(gone);
   }
