@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
 import type { Backend } from './backends/backend.ts';
+import { DeviceShare } from './handlers/device-share.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
 import { Tenants } from './memory/tenants.ts';
@@ -48,7 +49,13 @@ export class GpuHost {
     for (const model of models) checkTraits(model.name, traitsOf(model));
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
     this.#vitals = options.vitals;
-    this.engines = models.map((model) => new ModelEngine(model, this.#tenants, () => this.#flush(), options.tracer));
+    const shares = new Map<string, DeviceShare>();
+    this.engines = models.map((model) => {
+      const { device } = model.backend;
+      const share = shares.get(device) ?? new DeviceShare();
+      shares.set(device, share);
+      return new ModelEngine(model, this.#tenants, share, () => this.#flush(), options.tracer);
+    });
   }
 
   /**

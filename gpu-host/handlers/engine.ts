@@ -15,6 +15,7 @@ import { Adapters } from './adapters.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
 import type { HostCall } from './call.ts';
+import type { DeviceShare, DeviceTurns } from './device-share.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { Instants } from './instants.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
@@ -32,7 +33,7 @@ import { nextTurn, Pause } from './pause.ts';
 import { Preemption } from './preemption.ts';
 import { RunCall } from './run.ts';
 import { RunSlices } from './run-slices.ts';
-import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
+import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort, tenantsWanting } from './space.ts';
 import { StepStats } from './stats.ts';
 import { StepGaps } from './step-gaps.ts';
 import { openSwap } from './swap.ts';
@@ -67,18 +68,21 @@ export class ModelEngine {
   #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
   readonly #instants: Instants;
   readonly #preemption: Preemption;
+  readonly #turns: DeviceTurns;
   #idle: (() => void)[] = [];
   /** Number of refused graphs that the log has reported. */
   #refusalsTold = 0;
 
   /**
    * @param tenants pages that the tenants hold on all models of the host
+   * @param share divides the device among its models
    * @param flush sends the written results
    * @param tracer makes spans of batches whose inferlets are traced
    */
-  constructor(model: HostedModel, tenants: Tenants, flush: () => void, tracer?: Tracer) {
+  constructor(model: HostedModel, tenants: Tenants, share: DeviceShare, flush: () => void, tracer?: Tracer) {
     const { backend } = model;
     this.model = model;
+    this.#turns = share.join(() => tenantsWanting(this.spaces));
     this.#flush = flush;
     this.#swap = openSwap(model);
     const { pageSize, pageBytes, pageCount } = backend;
@@ -170,6 +174,7 @@ export class ModelEngine {
         !this.#instants.isWaiting &&
         !this.#gaps.isWaiting &&
         !this.memory.relief.isDue &&
+        !this.#turns.isContended() &&
         this.batcher.isAlone(performance.now()),
       computed: () => this.memory.stepped(),
       stepped: async () => {
@@ -283,6 +288,11 @@ export class ModelEngine {
       const isCut = this.#instants.run();
       const more = this.#gaps.run() || isCut;
       this.#context.round++;
+      if (this.#turns.mustWait()) {
+        this.#flush();
+        await nextTurn();
+        continue;
+      }
       const decision = this.batcher.next(performance.now());
       // Calls that need no step do not end a stall.
       if (more || decision.kind !== 'idle') this.#preemption.stopWatching();
@@ -304,7 +314,10 @@ export class ModelEngine {
         this.stats.graceMs += performance.now() - startedMs;
         continue;
       }
+      this.#turns.begin();
+      const startedMs = performance.now();
       await this.#runner.run(decision.batch);
+      this.#turns.end(performance.now() - startedMs);
       this.batcher.ended(performance.now());
       this.#releaseClosed();
       this.#instants.run();

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Dice } from '../batcher/testing/dice.ts';
+import { DeviceShare, type DeviceTurns } from './device-share.ts';
+
+interface Model {
+  readonly turns: DeviceTurns;
+  /** Tenants that want a step now. */
+  readonly wanting: Set<string>;
+  /** Duration of a step, ms. */
+  readonly stepMs: number;
+  /** Device time so far, ms. */
+  usedMs: number;
+}
+
+/** Models on one device, which ask for their turns one after another as engines do. */
+class Host {
+  readonly models: Model[];
+  nowMs = 0;
+
+  constructor(steps: readonly number[]) {
+    const share = new DeviceShare();
+    this.models = steps.map((stepMs) => {
+      const wanting = new Set<string>();
+      return { turns: share.join(() => wanting), wanting, stepMs, usedMs: 0 };
+    });
+  }
+
+  /** Gives each model that wants the device a chance. Returns the models that computed a step. */
+  round(): Model[] {
+    return this.models.filter((model) => {
+      const { turns, wanting, stepMs } = model;
+      if (wanting.size === 0 || turns.mustWait()) return false;
+      turns.begin();
+      this.nowMs += stepMs;
+      model.usedMs += stepMs;
+      turns.end(stepMs);
+      return true;
+    });
+  }
+
+  /** Lets models compute for `ms`, and returns the parts that they got. */
+  partsOf(ms: number): number[] {
+    const [from, before] = [this.nowMs, this.models.map(({ usedMs }) => usedMs)];
+    while (this.nowMs < from + ms) this.round();
+    return this.models.map(({ usedMs }, i) => (usedMs - (before[i] ?? 0)) / (this.nowMs - from));
+  }
+}
+
+const near = (parts: readonly number[], expected: readonly number[]): void => {
+  for (const [i, part] of parts.entries()) assert.ok(Math.abs(part - (expected[i] ?? 0)) < 0.01, String(parts));
+};
+
+test('gives models with one tenant each the same time, however long their steps are', () => {
+  const host = new Host([4, 10, 60]);
+  for (const [i, { wanting }] of host.models.entries()) wanting.add(`tenant ${i}`);
+  near(host.partsOf(60_000), [1 / 3, 1 / 3, 1 / 3]);
+});
+
+test('gives a model a part for each of its tenants', () => {
+  const host = new Host([4, 10]);
+  for (let i = 0; i < 9; i++) host.models[0]?.wanting.add(`tenant ${i}`);
+  host.models[1]?.wanting.add('other');
+  near(host.partsOf(60_000), [0.9, 0.1]);
+});
+
+test('gives a tenant no more for using several models, and lets each of them go on', () => {
+  const host = new Host([10, 10, 30]);
+  for (const { wanting } of host.models.slice(0, 2)) wanting.add('many');
+  host.models[2]?.wanting.add('one');
+  near(host.partsOf(60_000), [0.25, 0.25, 0.5]);
+  host.models[2]?.wanting.add('many');
+  near(host.partsOf(60_000), [1 / 6, 1 / 6, 2 / 3]);
+});
+
+test('gives no credit for idle time, and takes none back for time alone', () => {
+  const host = new Host([4, 10]);
+  const [quick, slow] = host.models as [Model, Model];
+  slow.wanting.add('slow');
+  near(host.partsOf(50_000), [0, 1]);
+  quick.wanting.add('quick');
+  near(host.partsOf(5000), [0.5, 0.5]);
+  slow.wanting.clear();
+  near(host.partsOf(50_000), [1, 0]);
+  slow.wanting.add('slow');
+  near(host.partsOf(5000), [0.5, 0.5]);
+});
+
+test('never idles while a model wants a step, and gives a model its part beside tenants that come and go', () => {
+  for (let seed = 1; seed <= 200; seed++) {
+    const dice = new Dice(seed);
+    const host = new Host(Array.from({ length: 1 + dice.roll(4) }, () => 1 + dice.roll(50)));
+    const longest = Math.max(...host.models.map(({ stepMs }) => stepMs));
+    const steady = host.models[dice.roll(host.models.length)] as Model;
+    steady.wanting.add('steady');
+    let entitledMs = 0;
+    for (let round = 0; round < 1000; round++) {
+      for (const [i, { wanting }] of host.models.entries()) {
+        const tenant = `tenant ${i} ${dice.roll(3)}`;
+        if (dice.roll(10) === 0) wanting.add(tenant);
+        if (dice.roll(10) === 0) wanting.delete(tenant);
+      }
+      const weight = host.models.reduce((sum, { wanting }) => sum + wanting.size, 0);
+      const beforeMs = host.nowMs;
+      assert.ok(host.round().length > 0, `seed ${seed}: no model computed`);
+      entitledMs += ((host.nowMs - beforeMs) * steady.wanting.size) / weight;
+    }
+    // Weights change within steps, so a model may be ahead or behind by a few of them (Goyal et al., theorem 2, for constant weights).
+    const slack = 8 * longest;
+    assert.ok(steady.usedMs >= entitledMs - slack, `seed ${seed}: ${steady.usedMs} of ${entitledMs}`);
+  }
+});

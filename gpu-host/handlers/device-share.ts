@@ -1,0 +1,91 @@
+/** A model's turns on the device that it shares with other models. */
+export interface DeviceTurns {
+  /** True while another model goes first. Ask again after a turn of the event loop. */
+  mustWait(): boolean;
+  /** True when another model wants the device, too. */
+  isContended(): boolean;
+  /** A step begins. */
+  begin(): void;
+  /** The step has ended; it took the device for `ms`. */
+  end(ms: number): void;
+}
+
+/** A model among the models of one device. */
+interface Place {
+  /** Tenants whose calls want the device now; one may come more than once. */
+  readonly tenants: () => Iterable<string>;
+  /** Virtual time at which the model's time so far ends: its time divided by its weight, ms. */
+  endMs: number;
+  /** Weight of the step on the device; 0 between steps. */
+  weight: number;
+  /** Number of steps that the model has ended, and of times that it had to wait. Between two looks, a change shows that it is at work. */
+  signs: number;
+  /** Signs of each other model when this one last asked. */
+  readonly seen: Map<Place, number>;
+}
+
+/**
+ * Divides the time of one device among its models by the number of tenants that want each: start-time fair queueing (Goyal et
+ * al., SIGCOMM '96) with device time for the length of packets. Without it, a model with long steps slows the others down to its own pace.
+ * A tenant that wants several models has a part of its weight in each, so that it gains nothing by using more. A model waits only for
+ * models that use the device or ask for it, so the device never idles for the sake of a share.
+ */
+export class DeviceShare {
+  readonly #places = new Set<Place>();
+  /** Virtual time: that of the last step that began. */
+  #nowMs = 0;
+
+  /** Adds a model. */
+  join(tenants: () => Iterable<string>): DeviceTurns {
+    let start = 0;
+    const place: Place = { tenants, endMs: 0, weight: 0, signs: 0, seen: new Map() };
+    this.#places.add(place);
+    return {
+      mustWait: () => this.#mustWait(place),
+      isContended: () => this.#others(place).some(wants),
+      begin: () => {
+        start = this.#start(place);
+        this.#nowMs = start;
+        place.weight = this.#weight(place);
+      },
+      end: (ms) => {
+        place.endMs = start + ms / place.weight;
+        place.weight = 0;
+        place.signs++;
+      },
+    };
+  }
+
+  #mustWait(me: Place): boolean {
+    let waits = false;
+    for (const other of this.#others(me)) {
+      const isAtWork = other.weight > 0 || other.signs !== me.seen.get(other);
+      me.seen.set(other, other.signs);
+      if (isAtWork && this.#start(other) < this.#start(me) && wants(other)) waits = true;
+    }
+    if (waits) me.signs++;
+    return waits;
+  }
+
+  #others(place: Place): Place[] {
+    return [...this.#places].filter((other) => other !== place);
+  }
+
+  #start({ endMs }: Place): number {
+    return Math.max(this.#nowMs, endMs);
+  }
+
+  #weight(place: Place): number {
+    if (this.#places.size === 1) return 1;
+    const others = this.#others(place).map(({ tenants }) => new Set(tenants()));
+    let weight = 0;
+    for (const tenant of new Set(place.tenants())) weight += 1 / (1 + others.filter((all) => all.has(tenant)).length);
+    // A step without a tenant's call serves tenants that have just gone.
+    return weight || 1;
+  }
+}
+
+function wants({ tenants }: Place): boolean {
+  for (const _ of tenants()) return true;
+  return false;
+}
