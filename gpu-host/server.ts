@@ -51,7 +51,8 @@ export class GpuHost {
     this.#vitals = options.vitals;
     const shares = new Map<string, DeviceShare>();
     this.engines = models.map((model) => {
-      const { device } = model.backend;
+      const { name, index } = model.backend.device;
+      const device = `${name} ${index}`;
       const share = shares.get(device) ?? new DeviceShare();
       shares.set(device, share);
       return new ModelEngine(model, this.#tenants, share, () => this.#flush(), options.tracer);
