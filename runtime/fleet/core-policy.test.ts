@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse } from './core-policy.ts';
+import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse, wantedWeight } from './core-policy.ts';
 
 const SEED = 13;
 const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });
@@ -97,6 +97,38 @@ describe('the core policy', () => {
     );
   });
 
+  it('takes a part of the cores from a sandbox after 0.25 s of computing, and leaves a light one alone', () => {
+    const short = (used: number, waited: number): Step => ({ passedMs: 250, used, waited });
+    assert.equal(wantedWeight(after(START, short(1, 0))), 'background');
+    assert.equal(wantedWeight([short(0.5, 0.5), short(0.5, 0.5)].reduce(after, START)), 'background');
+    const light = fc.array(
+      fc.record({ used: parts, waited: parts }).map(({ used, waited }) => short(used * 0.35, waited * 0.6)),
+      { maxLength: 40 },
+    );
+    fc.assert(
+      fc.property(light, (steps) => {
+        let use = START;
+        for (const each of steps) {
+          use = after(use, each);
+          assert.equal(wantedWeight(use), 'usual');
+        }
+      }),
+      { seed: SEED, numRuns: 300 },
+    );
+  });
+
+  it('keeps a burst while the sandbox never sleeps, and ends it within a second of sleep', () => {
+    let use = after(START, { passedMs: 250, used: 1, waited: 0 });
+    for (let i = 0; i < 6; i++) {
+      use = after(use, { passedMs: 250, used: 0.05, waited: 0.95 });
+      assert.notEqual(wantedWeight(use), 'usual');
+    }
+    use = [250, 250].reduce((so, passedMs) => after(so, { passedMs, used: 1, waited: 0 }), START);
+    assert.equal(wantedWeight(use), 'background');
+    for (let i = 0; i < 4; i++) use = after(use, { passedMs: 250, used: 0, waited: 0 });
+    assert.equal(wantedWeight(use), 'usual');
+  });
+
   it('counts a wait that the kernel has not counted yet', () => {
     let use = spun();
     const { usedMs, waitedMs } = use;
@@ -143,7 +175,7 @@ describe('the core policy', () => {
     );
   });
 
-  it('changes a weight at most four times a second, however often it samples', () => {
+  it('changes a weight at most eight times a second, however often it samples', () => {
     const look = fc.record({
       passedMs: fc.integer({ min: 1, max: 100 }),
       used: fc.constantFrom(0, 0.1, 1),
@@ -154,10 +186,10 @@ describe('the core policy', () => {
         let use = START;
         const changedAtMs: number[] = [];
         for (const each of steps) {
-          const before = use.heavy;
+          const before = wantedWeight(use);
           use = after(use, each);
-          if (use.heavy !== before) changedAtMs.push(use.atMs);
-          assert.ok(changedAtMs.filter((atMs) => use.atMs - atMs < 1000).length <= 4);
+          if (wantedWeight(use) !== before) changedAtMs.push(use.atMs);
+          assert.ok(changedAtMs.filter((atMs) => use.atMs - atMs < 1000).length <= 8);
         }
       }),
       { seed: SEED, numRuns: 300 },

@@ -20,6 +20,10 @@ export interface CoreUse {
   readonly share: number;
   /** Recent part of the time in which the sandbox was computing or waiting for a core. */
   readonly demand: number;
+  /** Part of a core that the sandbox received in the last moments. */
+  readonly burst: number;
+  /** True when the sandbox is to yield a part of its cores. */
+  readonly bursts: boolean;
   /** True when the sandbox is to yield. */
   readonly heavy: boolean;
 }
@@ -36,10 +40,17 @@ const RESTLESS_DEMAND = 0.95;
 const RESTLESS_SHARE = 0.1;
 const LIGHT_DEMAND = 0.9;
 const DEMAND_MEMORY_MS = 1000;
+/**
+ * A sandbox bursts from this part of a core on: after 0.2 s of constant computing, or 0.5 s with half a core. The many launches of a tenant
+ * take longer than that, and other tenants' tokens come first. The burst ends below the lower part when the sandbox has slept.
+ */
+const BURST_SHARE = 0.4;
+const CALM_SHARE = 0.25;
+const BURST_MEMORY_MS = 300;
 
 export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse => ({
   ...{ atMs, usedMs, waitedMs },
-  ...{ share: 0, demand: 0, heavy: false },
+  ...{ share: 0, demand: 0, burst: 0, bursts: false, heavy: false },
 });
 
 /** Time after which the use of a tenant's other sandboxes is forgotten. */
@@ -48,8 +59,8 @@ export const TENANT_MEMORY_MS = 4000;
 /** Starts a tenant's sandbox with the use of the tenant's others: a tenant must not get more of the cores by losing sandboxes. */
 export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUse {
   if (!tenants || begun.atMs - tenants.atMs > TENANT_MEMORY_MS) return begun;
-  const { share, demand, heavy } = tenants;
-  return { ...begun, share, demand, heavy };
+  const { share, demand, burst, bursts, heavy } = tenants;
+  return { ...begun, share, demand, burst, bursts, heavy };
 }
 
 /**
@@ -67,8 +78,14 @@ export function nextUse(before: CoreUse, atMs: number, times: CoreTimes): CoreUs
   const demand = forgetting(before.demand, wanted, passedMs / DEMAND_MEMORY_MS);
   const restless = share >= RESTLESS_SHARE && demand >= RESTLESS_DEMAND;
   const heavy = before.heavy ? share > LIGHT_SHARE || demand > LIGHT_DEMAND : share >= HEAVY_SHARE || restless;
-  return { atMs, usedMs: times.usedMs, waitedMs, share, demand, heavy };
+  const burst = forgetting(before.burst, used, passedMs / BURST_MEMORY_MS);
+  const bursts = before.bursts ? burst > CALM_SHARE || wanted >= RESTLESS_DEMAND : burst >= BURST_SHARE;
+  return { atMs, usedMs: times.usedMs, waitedMs, share, demand, burst, bursts, heavy };
 }
+
+/** Weight that a sandbox with a tenant is to have. */
+export const wantedWeight = ({ heavy, bursts }: CoreUse): CoreWeight =>
+  heavy ? 'heavy' : bursts ? 'background' : 'usual';
 
 /** The threads of a sandbox may use several cores; at most one counts. */
 const part = (usedMs: number, passedMs: number): number => Math.max(0, Math.min(1, usedMs / passedMs));
@@ -85,7 +102,7 @@ export interface Change<T> {
 }
 
 /** Bound on changes at one look. The kernel accepts ten a second from unprivileged users. */
-export const MOST_CHANGES = 4;
+export const MOST_CHANGES = 2;
 
 /** Returns the changes to make now: first those that restore the usual weight, then those that were tried the longest ago. */
 export function changesNow<T>(changes: readonly Change<T>[]): Change<T>[] {

@@ -7,10 +7,11 @@ import {
   inheritUse,
   nextUse,
   TENANT_MEMORY_MS,
+  wantedWeight,
 } from './core-policy.ts';
 import type { CoreShares, Weighed } from './core-shares.ts';
 
-const LOOK_MS = 500;
+const LOOK_MS = 250;
 
 /** The part of a sandbox that the core watch uses. */
 export interface Computing {
@@ -89,7 +90,7 @@ export class CoreWatch {
     if (tenant === null) return background ? 'background' : 'usual';
     const most = this.#tenants.get(tenant);
     if (most?.atMs !== use.atMs || most.share < use.share) this.#tenants.set(tenant, use);
-    return use.heavy ? 'heavy' : 'usual';
+    return wantedWeight(use);
   }
 
   #measure(sandbox: Computing, now: number): Known | null {
