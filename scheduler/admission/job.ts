@@ -22,6 +22,8 @@ export interface InvocationJob {
   readonly parent?: string;
   /** For a child: the tenant that owns the function. */
   readonly functionOwner?: string;
+  /** Key by which admission placed the invocation on a GPU host, instead of its id; see `affinityKey`. */
+  readonly placement?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
   /** Token of the runtime's fetch; only that fetch may begin the invocation. The queued job has none. */

@@ -1,6 +1,7 @@
 import type { InvocationJob } from '../admission/job.ts';
 import type { ServingBasis } from '../functions/serving.ts';
 import type { Keys } from '../keys.ts';
+import { affinityKey } from '../policies/placement.ts';
 import type { NewChild, NewInvocation } from './types.ts';
 
 /** Expected memory of a version's first runs when its manifest gives none: a TypeScript function takes 2 to 4 MiB. */
@@ -31,13 +32,14 @@ export function jobText(submission: Submission): string {
 
 /** Fields and values of the record of a new invocation, besides its progress. */
 export function recordFields(keys: Keys, submission: Submission): string[] {
-  const { tenant, function: name, version, restartable } = submission;
+  const { tenant, function: name, version, restartable, affinity } = submission;
   return [
     ...['tenant', tenant, 'function', name, 'version', version],
     ...versionFields(keys, submission),
     ...['restartable', restartable ? '1' : '0'],
     ...webhookFields(keys, submission.webhookUrl),
     ...placeFields(keys, tenant, name),
+    ...(affinity === undefined ? [] : ['affinity', affinityKey(tenant, affinity)]),
     ...admissionFields(keys, submission),
   ];
 }

@@ -232,9 +232,41 @@ end
 -- Reads the fields of a head's record that admission uses: `status`, and the names of expected-pages.lua.
 local function readHead(a, id)
   local head = {}
-  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory = unpack(redis.call('HMGET', recordOf(a, id), 'status',
-    'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt', 'expectedMemory'))
+  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory, head.affinity =
+    unpack(redis.call('HMGET', recordOf(a, id), 'status', 'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt',
+    'expectedMemory', 'affinity'))
   return head
+end
+
+-- The key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). An affinity counts while its
+-- hosts have room for the pages; the record and the job note it then, for readers and for the runtime.
+local function placementOf(a, tenant, id, record, pages)
+  if a.spread ~= 'invocation' then
+    return tenant
+  end
+  local affinity = record.affinity
+  if not affinity then
+    return id
+  end
+  for place, count in pairs(placed(a, affinity, pages)) do
+    local used = string.find(place, '@', 1, true) and a.used[place] or 0
+    if used > 0 and used + count > (a.pages[place] or 0) then
+      redis.call('HDEL', recordOf(a, id), 'placement')
+      redis.call('HDEL', a.queue .. id, 'placement')
+      return id
+    end
+  end
+  redis.call('HSET', recordOf(a, id), 'placement', affinity)
+  redis.call('HSET', a.queue .. id, 'placement', affinity)
+  return affinity
+end
+
+-- Decides which GPU hosts serve the head of a line, and what it needs of them.
+local function placeHead(a, tenant, record)
+  local pages = expectedPages(a, record)
+  local key = placementOf(a, tenant.name, tenant.head, record, pages)
+  tenant.need = placed(a, key, pages)
+  return key
 end
 
 -- Returns the first invocation of a line that still waits, and its record if it was read; drops all others. `known` was checked when it
@@ -310,13 +342,13 @@ function settle(a, name, anew)
   tenant.goes = false
   if head ~= tenant.head then
     tenant.head, tenant.overtaken, tenant.headChanged = head, 0, true
-    tenant.need = placed(a, name, head, expectedPages(a, record))
-    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, name, head, cjson.decode(record.least)) } or nil
+    local key = placeHead(a, tenant, record)
+    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, key, cjson.decode(record.least)) } or nil
     if turnOf(a, tenant) then
       redis.call('ZREM', a.base .. 'kept', name)
     end
   elseif anew then
-    tenant.need = placed(a, name, head, expectedPages(a, readHead(a, head)))
+    placeHead(a, tenant, readHead(a, head))
     tenant.headChanged = true
   end
   if not mayStart(a, tenant, tenantLimits(a, name)) then
