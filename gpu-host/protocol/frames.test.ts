@@ -236,7 +236,7 @@ test('a bad frame is named for what it is', () => {
   assert.equal(push(words(8, CALLS, 6, codeOfOperation('synchronize'), 1, 1, 5, 5)), 'malformed');
   assert.equal(push(words(8, CALLS, 6, codeOfOperation('free-pages'), 1, 1, 0, 0xffffffff)), 'truncated');
   assert.equal(
-    push(words(12, CALLS, 10, codeOfOperation('open-inferlet'), 1, 0, 0, 4, 0, 0, 0, 0xffffffff)),
+    push(words(14, CALLS, 12, codeOfOperation('open-inferlet'), 1, 0, 0, 4, 0, 0, 0, 0, 0, 0xffffffff)),
     'malformed',
   );
   // Flags and rights that do not exist.

@@ -53,6 +53,10 @@ export const OPERATIONS = {
     maxPages: u32,
     /** Priorities of the queues are clamped to ±`maxPriority`. */
     maxPriority: u32,
+    /** Latency target of a prompt, milliseconds; 0 for an inferlet without targets. */
+    firstTokenMs: u32,
+    /** Latency target of each later token, milliseconds; 0 for an inferlet without targets. */
+    perTokenMs: u32,
     arrival: wide,
     /** The invocation's id. */
     name: text,

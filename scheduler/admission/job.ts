@@ -1,4 +1,4 @@
-import type { InvocationLimits } from '../invocations/types.ts';
+import type { InvocationLimits, LatencyTargets } from '../invocations/types.ts';
 
 /** The data of a BullMQ job: everything that a runtime needs to run one invocation. */
 export interface InvocationJob {
@@ -16,6 +16,8 @@ export interface InvocationJob {
   /** Time allowed from submission to the end, including waiting. */
   readonly deadlineMs: number;
   readonly limits: InvocationLimits;
+  /** Latency targets that the tenant's quota granted to the invocation, or to a child's root. */
+  readonly latency?: LatencyTargets;
   /** True when another attempt may begin after one is lost or ended to make room. */
   readonly restartable?: boolean;
   /** Invocation that launched this child; a child is in no queue. */

@@ -77,6 +77,14 @@ export interface InvocationLimits {
   readonly maxPriority?: number;
 }
 
+/** Latency targets of an invocation's calls on a GPU host, milliseconds. */
+export interface LatencyTargets {
+  /** From the arrival of a prompt on the GPU host to the end of its step. */
+  readonly firstTokenMs: number;
+  /** The same for each later token. */
+  readonly perTokenMs: number;
+}
+
 /** A new invocation as the gateway accepts it. */
 export interface NewInvocation {
   readonly id: string;

@@ -70,6 +70,8 @@ export class HostileSession {
       tenant: random.pick(TENANTS),
       maxPages: word(random, 16),
       maxPriority: word(random, 10),
+      firstTokenMs: random.once(3) ? word(random, 100) : 0,
+      perTokenMs: word(random, 20),
       arrival: word(random, 1 + random.below(1000)),
       family,
       // Mostly the same epoch: inferlets of an older epoch can do nothing.
