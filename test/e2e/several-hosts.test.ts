@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/control/operations.ts';
 import type { Health, InvocationState } from '#gateway/app/control.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
+import { deployWith } from '#test/harness/deploy.ts';
 import { invoke, readEvents, say, terminal, text } from '#test/harness/events.ts';
-import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { Platform, until } from '#test/harness/platform.ts';
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
 
@@ -80,8 +80,7 @@ test('invocations spread over two GPU hosts with equal texts, and capacity is th
 });
 
 test('the list of invocations names the GPU host of each invocation', async () => {
-  const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
-  assert.equal(code, 0, stderr);
+  await deployWith(platform, 'counted', {});
   const ids = await start('shown', 8, HELD);
   // Each host counts its own inferlets.
   let there: number[] = [];
