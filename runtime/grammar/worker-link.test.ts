@@ -86,6 +86,24 @@ describe('WorkerLink', () => {
     assert.ok(charged > 1 + setUpMs / 5, `${charged} ms, beside ${setUpMs} ms for the same vocabulary`);
   });
 
+  it('serves the requests that follow others before requests that follow none', async () => {
+    const link = new WorkerLink(OPTIONS);
+    void link.learn(vocabulary, PATIENT_MS);
+    const order: string[] = [];
+    const compiled = async (id: number) => {
+      await link.request(compile(id, '{}'), PATIENT_MS);
+      order.push(`compile ${id}`);
+      const open = { kind: 'open', matcher: id, grammar: id, tokens: new Uint32Array(0) } as const;
+      assert.equal((await link.request(open, PATIENT_MS, undefined, true)).tag, 'ok');
+      order.push(`open ${id}`);
+    };
+    await Promise.all([1, 2, 3, 4].map(compiled));
+    // The next compilation has begun when the first one is answered.
+    assert.ok(order.indexOf('open 1') < order.indexOf('compile 3'), String(order));
+    assert.ok(order.indexOf('open 2') < order.indexOf('compile 4'), String(order));
+    await link.end(handlerError('closed', 'over'));
+  });
+
   it('retires after its current request, which keeps its answer', async () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);

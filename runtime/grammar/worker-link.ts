@@ -26,6 +26,8 @@ interface Pending {
   readonly request: Request | null;
   readonly asker: Asker;
   readonly deadlineMs: number;
+  /** True when an earlier request was made for this one. */
+  readonly follows: boolean;
   readonly resolve: (reply: LinkReply) => void;
 }
 
@@ -51,7 +53,7 @@ const CODE = [
 ];
 
 /**
- * One worker thread. Requests go in order; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
+ * One worker thread. Requests go in order, those that follow another one first; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
  * crashes is ended, and all pending requests get the error. The request at fault then also pays for setting up the next worker.
  */
 export class WorkerLink {
@@ -90,7 +92,7 @@ export class WorkerLink {
         resolve();
       });
     });
-    this.#push({ request: null, asker: this.#platform, deadlineMs: startMs, resolve: () => undefined });
+    this.#push({ request: null, asker: this.#platform, deadlineMs: startMs, follows: false, resolve: () => undefined });
   }
 
   get ended(): boolean {
@@ -102,9 +104,13 @@ export class WorkerLink {
     return this.#servesSince === undefined ? Number.POSITIVE_INFINITY : Math.max(0, this.#servesSince + TURN_MS - now);
   }
 
-  request(request: Request, deadlineMs: number, asker = this.#platform): Promise<LinkReply> {
+  /**
+   * @param follows true when an earlier request was made for this one, such as the compilation of its grammar. It then goes before requests
+   *   that follow none: within one turn of the worker, some operations get their answers although others set up grammars and matchers.
+   */
+  request(request: Request, deadlineMs: number, asker = this.#platform, follows = false): Promise<LinkReply> {
     if (this.#ended) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#ended });
-    return new Promise((resolve) => this.#push({ request, asker, deadlineMs, resolve }));
+    return new Promise((resolve) => this.#push({ request, asker, deadlineMs, follows, resolve }));
   }
 
   /** Makes a model's vocabulary known to the worker, once. */
@@ -131,7 +137,10 @@ export class WorkerLink {
   }
 
   #push(pending: Pending): void {
-    this.#pending.push(pending);
+    // The first one is with the worker.
+    const place = pending.follows ? this.#pending.findIndex(({ follows }, index) => index > 0 && !follows) : -1;
+    if (place > 0) this.#pending.splice(place, 0, pending);
+    else this.#pending.push(pending);
     if (this.#pending.length === 1) this.#begin();
   }
 
