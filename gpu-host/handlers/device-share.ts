@@ -2,7 +2,7 @@
 export interface DeviceTurns {
   /** True while another model goes first. Ask again after a turn of the event loop. */
   mustWait(): boolean;
-  /** True when another model wants the device, too. */
+  /** True when another model uses the device, or has asked for it since this model's last step. Calls that cannot run do not count. */
   isContended(): boolean;
   /** A step begins. */
   begin(): void;
@@ -38,11 +38,14 @@ export class DeviceShare {
   /** Adds a model. */
   join(tenants: () => Iterable<string>): DeviceTurns {
     let start = 0;
+    /** Signs of the other models at the end of this one's last step. */
+    const before = new Map<Place, number>();
     const place: Place = { tenants, endMs: 0, weight: 0, signs: 0, seen: new Map() };
     this.#places.add(place);
     return {
       mustWait: () => this.#mustWait(place),
-      isContended: () => this.#others(place).some(wants),
+      isContended: () =>
+        this.#others(place).some((other) => (other.weight > 0 || other.signs !== before.get(other)) && wants(other)),
       begin: () => {
         start = this.#start(place);
         this.#nowMs = start;
@@ -52,6 +55,7 @@ export class DeviceShare {
         place.endMs = start + ms / place.weight;
         place.weight = 0;
         place.signs++;
+        for (const other of this.#others(place)) before.set(other, other.signs);
       },
     };
   }
