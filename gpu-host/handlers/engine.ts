@@ -82,7 +82,10 @@ export class ModelEngine {
   constructor(model: HostedModel, tenants: Tenants, share: DeviceShare, flush: () => void, tracer?: Tracer) {
     const { backend } = model;
     this.model = model;
-    this.#turns = share.join(() => tenantsWanting(this.spaces));
+    this.#turns = share.join(
+      () => tenantsWanting(this.spaces),
+      () => this.#pause.wake(),
+    );
     this.#flush = flush;
     this.#swap = openSwap(model);
     const { pageSize, pageBytes, pageCount } = backend;
@@ -290,7 +293,8 @@ export class ModelEngine {
       this.#context.round++;
       if (this.#turns.mustWait()) {
         this.#flush();
-        await nextTurn();
+        if (!more && this.#turns.isUsed()) await this.#pause.wait(LONGEST_USE_MS);
+        else await nextTurn();
         continue;
       }
       const decision = this.batcher.next(performance.now());
@@ -436,6 +440,9 @@ export class ModelEngine {
 
 const ONE = (): number => 1;
 const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
+
+/** Longest sleep until a step of another model ends; its end, and each frame, wakes the engine before. */
+const LONGEST_USE_MS = 1000;
 
 /** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;
