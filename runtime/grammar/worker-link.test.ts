@@ -86,6 +86,17 @@ describe('WorkerLink', () => {
     assert.ok(charged > 1 + setUpMs / 5, `${charged} ms, beside ${setUpMs} ms for the same vocabulary`);
   });
 
+  it('charges no request for what the worker freed before', async () => {
+    const link = new WorkerLink(OPTIONS);
+    assert.equal((await link.learn(vocabulary, PATIENT_MS)).tag, 'ok');
+    const freed = (matcher: number) => link.request({ kind: 'close', matcher }, PATIENT_MS);
+    await Promise.all(Array.from({ length: 50_000 }, (_, matcher) => freed(matcher)));
+    let charged = 0;
+    const asker = { refuse: () => null, charge: (cpuMs: number) => (charged += cpuMs) };
+    assert.equal((await link.request(compile(1, SLOW), 1, asker)).tag, 'ended');
+    assert.ok(charged < 100, `${charged} ms`);
+  });
+
   it('serves the requests that follow others before requests that follow none', async () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);

@@ -52,6 +52,9 @@ const CODE = [
   dirname(fileURLToPath(import.meta.resolve('@cfworker/json-schema/package.json'))),
 ];
 
+/** Pays for freeing what guests need no more. */
+const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
+
 /**
  * One worker thread. Requests go in order, those that follow another one first; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
  * crashes is ended, and all pending requests get the error. The request at fault then also pays for setting up the next worker.
@@ -61,8 +64,8 @@ export class WorkerLink {
   readonly #pending: Pending[] = [];
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
-  /** Pays for the worker's start and vocabularies. */
-  readonly #platform: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
+  /** Pays for the worker's start and vocabularies, until a request ends the worker. */
+  readonly #setUp: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
   #setUpMs = 0;
   #endTurn: () => void = () => undefined;
   /** Start of the first pending request's turn. */
@@ -92,7 +95,7 @@ export class WorkerLink {
         resolve();
       });
     });
-    this.#push({ request: null, asker: this.#platform, deadlineMs: startMs, follows: false, resolve: () => undefined });
+    this.#push({ request: null, asker: this.#setUp, deadlineMs: startMs, follows: false, resolve: () => undefined });
   }
 
   get ended(): boolean {
@@ -108,7 +111,7 @@ export class WorkerLink {
    * @param follows true when an earlier request was made for this one, such as the compilation of its grammar. It then goes before requests
    *   that follow none: within one turn of the worker, some operations get their answers although others set up grammars and matchers.
    */
-  request(request: Request, deadlineMs: number, asker = this.#platform, follows = false): Promise<LinkReply> {
+  request(request: Request, deadlineMs: number, asker = PLATFORM, follows = false): Promise<LinkReply> {
     if (this.#ended) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#ended });
     return new Promise((resolve) => this.#push({ request, asker, deadlineMs, follows, resolve }));
   }
@@ -117,7 +120,7 @@ export class WorkerLink {
   learn(vocabulary: Vocabulary, deadlineMs: number): Promise<LinkReply> {
     let learned = this.#vocabularies.get(vocabulary.id);
     if (!learned) {
-      learned = this.request({ kind: 'vocabulary', vocabulary }, deadlineMs);
+      learned = this.request({ kind: 'vocabulary', vocabulary }, deadlineMs, this.#setUp);
       this.#vocabularies.set(vocabulary.id, learned);
     }
     return learned;
@@ -173,7 +176,8 @@ export class WorkerLink {
     if (this.#ended) return;
     const answered = this.#pending.shift();
     answered?.asker.charge(cpuMs);
-    if (answered?.asker !== this.#platform) this.#servesSince ??= performance.now();
+    if (answered && answered.asker !== this.#setUp && answered.asker !== PLATFORM)
+      this.#servesSince ??= performance.now();
     if (this.#retired) this.#end(this.#retired);
     else this.#begin();
     answered?.resolve(reply);
